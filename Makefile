@@ -1,0 +1,135 @@
+# The tasks of this repository. `make` alone lists them.
+#
+#   PYTHON=/path/to/python3   the interpreter of new environments (3.11 or newer)
+#   ARGS='...'                arguments for serve, bench and pytest
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+ARGS ?=
+PYTHON ?=
+export PYTHON
+
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+CODE := $(wildcard server/src clients/python/src emulators bench examples tools tests)
+
+.PHONY: help
+help: ## list the tasks
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- environments ---------------------------------------------------------------------------------
+
+.PHONY: setup
+setup: env env-generate ## make the environments .venv and .venv-generate from the hashed requirements
+
+.PHONY: env
+env:
+	@tools/setup.sh $(VENV) requirements/dev.txt clients/python server
+
+.PHONY: env-generate
+env-generate:
+	@tools/setup.sh .venv-generate requirements/generate.txt
+
+.PHONY: lock
+lock: env ## resolve requirements/*.in again (ARGS=--upgrade for newer releases)
+	tools/lock.sh $(ARGS)
+
+# --- running --------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: env ## run the example: agents that save, crash, resume and hand off
+	@$(PY) examples/document_agent/demo.py $(ARGS)
+
+.PHONY: serve
+serve: env ## run the server (ARGS='--data-dir DIR --listen HOST:PORT')
+	@$(BIN)/tuskpoint-server $(ARGS)
+
+# --- checking -------------------------------------------------------------------------------------
+
+.PHONY: test
+test: lint pytest ## run every check and every test (ARGS='-k NAME' for pytest)
+
+.PHONY: pytest
+pytest: setup
+	$(PY) -m pytest -q $(ARGS)
+
+.PHONY: test-crash
+test-crash: setup ## run only the tests that kill servers
+	$(PY) -m pytest -q -m crash $(ARGS)
+
+.PHONY: soak
+soak: setup ## run the crash and slow tests again and again (ROUNDS=20)
+	@for round in $$(seq 1 $(or $(ROUNDS),20)); do \
+	    echo "round $$round"; \
+	    $(PY) -m pytest -q -m 'crash or slow' $(ARGS); \
+	done
+
+.PHONY: test-newest
+test-newest: env ## run the tests with the newest releases that the requirements allow
+	@tools/test_resolution.sh highest .venv-newest $(ARGS)
+
+.PHONY: test-lowest
+test-lowest: env ## run the tests with the oldest releases that the requirements allow
+	@tools/test_resolution.sh lowest-direct .venv-lowest $(ARGS)
+
+.PHONY: coverage
+coverage: setup ## run the tests and say which lines they miss
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+.PHONY: lint
+lint: setup typecheck check-generated ## run every check that is not a test
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/lint-imports --no-logo
+	$(PY) tools/contract.py lint
+	$(PY) tools/contract.py breaking
+
+.PHONY: typecheck
+typecheck: env ## check the types
+	$(BIN)/mypy $(CODE)
+
+.PHONY: format
+format: env ## format the code and mend what can be mended
+	$(BIN)/ruff check --fix-only --quiet $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+# --- the contract ---------------------------------------------------------------------------------
+
+.PHONY: generate
+generate: setup ## write the Python stubs of proto/
+	$(PY) tools/contract.py generate
+
+.PHONY: check-generated
+check-generated: setup ## fail if the committed stubs are not what proto/ generates
+	$(PY) tools/contract.py check
+
+.PHONY: proto-image
+proto-image: env ## make today's contract the one that `buf breaking` protects
+	$(PY) tools/contract.py image
+
+.PHONY: clients
+clients: setup ## build the client in Go and run it against a server
+	$(PY) -m pytest -q -m interop $(ARGS)
+
+# --- measuring ------------------------------------------------------------------------------------
+
+.PHONY: bench
+bench: env ## measure, side by side with other checkpointers
+	@$(PY) -m bench $(ARGS)
+
+.PHONY: evidence
+evidence: env ## measure and write the results down
+	@$(PY) -m bench.evidence $(ARGS)
+
+.PHONY: clean
+clean: ## remove environments, caches and whatever was built
+	rm -rf .venv .venv-generate .venv-newest .venv-lowest build dist tests/interop/go/gen
+	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find $(wildcard server clients bench examples tools tests) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,110 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from tuskpoint.v1 import checkpoint_pb2 as _checkpoint_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ServerLimits(_message.Message):
+    __slots__ = ("max_message_bytes", "max_unary_bytes", "max_chunk_bytes", "max_value_bytes", "max_checkpoint_bytes", "max_metadata_bytes", "max_channels", "max_writes", "max_thread_id_bytes", "max_checkpoint_ns_bytes", "max_checkpoint_id_bytes", "early_write_ttl", "request_id_ttl")
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_UNARY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_VALUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_CHECKPOINT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_METADATA_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    MAX_WRITES_FIELD_NUMBER: _ClassVar[int]
+    MAX_THREAD_ID_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_CHECKPOINT_NS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_CHECKPOINT_ID_BYTES_FIELD_NUMBER: _ClassVar[int]
+    EARLY_WRITE_TTL_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_TTL_FIELD_NUMBER: _ClassVar[int]
+    max_message_bytes: int
+    max_unary_bytes: int
+    max_chunk_bytes: int
+    max_value_bytes: int
+    max_checkpoint_bytes: int
+    max_metadata_bytes: int
+    max_channels: int
+    max_writes: int
+    max_thread_id_bytes: int
+    max_checkpoint_ns_bytes: int
+    max_checkpoint_id_bytes: int
+    early_write_ttl: _duration_pb2.Duration
+    request_id_ttl: _duration_pb2.Duration
+    def __init__(self, max_message_bytes: _Optional[int] = ..., max_unary_bytes: _Optional[int] = ..., max_chunk_bytes: _Optional[int] = ..., max_value_bytes: _Optional[int] = ..., max_checkpoint_bytes: _Optional[int] = ..., max_metadata_bytes: _Optional[int] = ..., max_channels: _Optional[int] = ..., max_writes: _Optional[int] = ..., max_thread_id_bytes: _Optional[int] = ..., max_checkpoint_ns_bytes: _Optional[int] = ..., max_checkpoint_id_bytes: _Optional[int] = ..., early_write_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., request_id_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class GetServerInfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetServerInfoResponse(_message.Message):
+    __slots__ = ("version", "limits", "methods", "journal_backend", "blob_backend", "journal_id", "start_time")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    METHODS_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_BACKEND_FIELD_NUMBER: _ClassVar[int]
+    BLOB_BACKEND_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_ID_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    limits: ServerLimits
+    methods: _containers.RepeatedScalarFieldContainer[str]
+    journal_backend: str
+    blob_backend: str
+    journal_id: str
+    start_time: _timestamp_pb2.Timestamp
+    def __init__(self, version: _Optional[str] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., methods: _Optional[_Iterable[str]] = ..., journal_backend: _Optional[str] = ..., blob_backend: _Optional[str] = ..., journal_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class GetArchiveStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetArchiveStatusResponse(_message.Message):
+    __slots__ = ("backlog_checkpoints", "backlog_bytes", "oldest_uncertified_time", "last_error", "last_error_time", "last_flush_time", "catalog", "catalog_seq", "journal_bytes", "spool_bytes", "cache_bytes", "certified_checkpoints", "earliest_expire_time")
+    BACKLOG_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_UNCERTIFIED_TIME_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_TIME_FIELD_NUMBER: _ClassVar[int]
+    LAST_FLUSH_TIME_FIELD_NUMBER: _ClassVar[int]
+    CATALOG_FIELD_NUMBER: _ClassVar[int]
+    CATALOG_SEQ_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SPOOL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CACHE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CERTIFIED_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    EARLIEST_EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
+    backlog_checkpoints: int
+    backlog_bytes: int
+    oldest_uncertified_time: _timestamp_pb2.Timestamp
+    last_error: str
+    last_error_time: _timestamp_pb2.Timestamp
+    last_flush_time: _timestamp_pb2.Timestamp
+    catalog: _checkpoint_pb2.BlobLocation
+    catalog_seq: int
+    journal_bytes: int
+    spool_bytes: int
+    cache_bytes: int
+    certified_checkpoints: int
+    earliest_expire_time: _timestamp_pb2.Timestamp
+    def __init__(self, backlog_checkpoints: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_uncertified_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_flush_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., catalog: _Optional[_Union[_checkpoint_pb2.BlobLocation, _Mapping]] = ..., catalog_seq: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., spool_bytes: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., certified_checkpoints: _Optional[int] = ..., earliest_expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class FlushRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FlushResponse(_message.Message):
+    __slots__ = ("certified_checkpoints", "catalog")
+    CERTIFIED_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    CATALOG_FIELD_NUMBER: _ClassVar[int]
+    certified_checkpoints: int
+    catalog: _checkpoint_pb2.BlobLocation
+    def __init__(self, certified_checkpoints: _Optional[int] = ..., catalog: _Optional[_Union[_checkpoint_pb2.BlobLocation, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,127 @@
+"""The contract's own guards: lint, the committed image, and generated code that is current."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools import contract
+
+BREAKS = 100
+
+
+def buf(workspace: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [contract.buf_path(), *arguments],
+        cwd=workspace,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def breaking(workspace: Path) -> subprocess.CompletedProcess[str]:
+    return buf(workspace, "breaking", "--against", str(contract.ROOT / contract.IMAGE))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A copy of the contract and its rules, without git and without the image."""
+    ignored = shutil.ignore_patterns("*.binpb")
+    shutil.copytree(contract.ROOT / "proto", tmp_path / "proto", ignore=ignored)
+    shutil.copy(contract.ROOT / "buf.yaml", tmp_path)
+    return tmp_path
+
+
+def edit(workspace: Path, name: str, old: str, new: str) -> None:
+    path = workspace / "proto/tuskpoint/v1" / name
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1, f"{name} no longer has exactly one {old!r}"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_lint_is_clean(workspace: Path) -> None:
+    result = buf(workspace, "lint")
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+def test_lint_wants_a_comment_on_everything(workspace: Path) -> None:
+    added = "\n\nmessage Uncommented {}\n"
+    path = workspace / "proto/tuskpoint/v1/value.proto"
+    path.write_text(path.read_text(encoding="utf-8") + added, encoding="utf-8")
+    result = buf(workspace, "lint")
+    assert result.returncode == BREAKS
+    assert 'Message "Uncommented" should have a non-empty comment' in result.stdout
+
+
+def test_lint_cannot_be_silenced_by_a_comment(workspace: Path) -> None:
+    added = "\n\n// buf:lint:ignore MESSAGE_PASCAL_CASE\nmessage not_pascal {}\n"
+    path = workspace / "proto/tuskpoint/v1/value.proto"
+    path.write_text(path.read_text(encoding="utf-8") + added, encoding="utf-8")
+    result = buf(workspace, "lint")
+    assert result.returncode == BREAKS
+    assert "not_pascal" in result.stdout
+
+
+def test_nothing_breaks_the_committed_image(workspace: Path) -> None:
+    result = breaking(workspace)
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "finding"),
+    [
+        pytest.param(
+            "checkpoint_service.proto",
+            "  optional string expected_head = 4;\n",
+            "",
+            'field "4" with name "expected_head" on message "SaveCheckpointRequest"',
+            id="a field deleted",
+        ),
+        pytest.param(
+            "checkpoint_service.proto",
+            "  optional string expected_head = 4;",
+            "  optional bytes expected_head = 4;",
+            "changed type",
+            id="a type changed",
+        ),
+        pytest.param(
+            "checkpoint_service.proto",
+            "  rpc SetLabel(SetLabelRequest) returns (SetLabelResponse);",
+            "  rpc SetLabel(SetLabelRequest) returns (stream SetLabelResponse);",
+            "SetLabel",
+            id="a call made a stream",
+        ),
+    ],
+)
+def test_what_breaks_a_client_is_caught(
+    workspace: Path, name: str, old: str, new: str, finding: str
+) -> None:
+    edit(workspace, name, old, new)
+    result = breaking(workspace)
+    assert result.returncode == BREAKS, result.stderr
+    assert finding in result.stdout
+
+
+def test_generated_code_is_current() -> None:
+    assert contract.differences() == [], "run `make generate` and commit the result"
+
+
+def test_generated_code_that_is_not_current_is_caught(tmp_path: Path) -> None:
+    stubs = tmp_path / "v1"
+    shutil.copytree(contract.ROOT / contract.STUBS, stubs)
+    (stubs / "value_pb2.pyi").write_text("# edited by hand\n", encoding="utf-8")
+    (stubs / "errors_pb2.py").unlink()
+    (stubs / "gone_pb2.py").write_text("", encoding="utf-8")
+    found = contract.differences(stubs)
+    assert [piece.splitlines()[0] for piece in found] == [
+        "errors_pb2.py: missing",
+        "gone_pb2.py: no proto generates it",
+        "value_pb2.pyi: differs",
+    ]
+    assert "-# edited by hand" in found[2]
+
+    contract.generate(stubs)
+    assert contract.differences(stubs) == []
+    assert not (stubs / "gone_pb2.py").exists()

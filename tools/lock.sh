@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Resolve requirements/*.in and the distributions' own requirements into hashed, universal files
+# (Python 3.11 and newer, Linux and macOS). Arguments go to the resolver: --upgrade,
+# --upgrade-package NAME.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+uv=${UV:-.venv/bin/uv}
+compile=(
+    "$uv" pip compile --quiet --universal --python-version 3.11
+    --generate-hashes --only-binary :all:
+    --no-emit-index-url --no-emit-find-links --no-header
+)
+"${compile[@]}" "$@" \
+    --all-extras --no-emit-package tuskpoint --no-emit-package tuskpoint-server \
+    --output-file requirements/dev.txt \
+    requirements/dev.in clients/python/pyproject.toml server/pyproject.toml
+"${compile[@]}" "$@" \
+    --output-file requirements/generate.txt \
+    requirements/generate.in
