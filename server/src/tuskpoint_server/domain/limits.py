@@ -1,0 +1,48 @@
+"""The numbers that bound a request. They are announced by `GetServerInfo`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits in force. Sizes are in bytes, times in seconds.
+
+    `max_message` is above `max_unary` and twice `max_chunk`, so that an answer at its
+    limit still fits a message with its envelope.
+    """
+
+    max_message: int = 8 * MIB
+    max_unary: int = 4 * MIB
+    max_chunk: int = 1 * MIB
+    max_value: int = 128 * MIB
+    max_checkpoint: int = 256 * MIB
+    max_metadata: int = 1 * MIB
+    max_channels: int = 4096
+    max_writes: int = 4096
+    max_thread_id: int = 512
+    max_checkpoint_ns: int = 2048
+    max_checkpoint_id: int = 128
+    max_task_id: int = 512
+    max_task_path: int = 2048
+    max_channel_name: int = 512
+    max_version_text: int = 512
+    max_value_type: int = 128
+    max_timestamp_text: int = 64
+    max_label: int = 256
+    max_summary: int = 1024
+    max_agent_id: int = 256
+    max_request_id: int = 128
+    max_run_id: int = 512
+    max_batch: int = 1000
+    max_page: int = 1000
+    default_page: int = 100
+    early_write_ttl_s: int = 24 * 3600
+    request_id_ttl_s: int = 24 * 3600
+
+
+LIMITS = Limits()

@@ -1,0 +1,70 @@
+"""Metadata and filters: JSON objects, parsed for structure and never rebuilt."""
+
+from __future__ import annotations
+
+import json
+
+from .errors import Reason, Refusal, Violation
+from .model import Metadata
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+def parse_object(raw: bytes, field: str) -> dict[str, object]:
+    """Parse a JSON object in UTF-8; empty input is `{}`.
+
+    Raises:
+        Refusal: `METADATA_NOT_JSON` if it is anything else, `NaN` and `Infinity` included.
+    """
+    if not raw:
+        return {}
+    try:
+        parsed = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise _not_json(field, str(error) or "nested too deeply") from None
+    if not isinstance(parsed, dict):
+        raise _not_json(field, f"it is a JSON {type(parsed).__name__}")
+    return parsed
+
+
+def parse_metadata(raw: bytes, field: str) -> Metadata:
+    """Parse metadata and pick out what the service reads.
+
+    Raises:
+        Refusal: `METADATA_NOT_JSON`.
+    """
+    parsed = parse_object(raw, field)
+    run_id = parsed.get("run_id")
+    parents = parsed.get("parents")
+    root_id = parents.get("") if isinstance(parents, dict) else None
+    return Metadata(
+        raw=raw or b"{}",
+        run_id=run_id if isinstance(run_id, str) else "",
+        root_id=root_id if isinstance(root_id, str) else "",
+    )
+
+
+_MISSING = object()
+
+
+def matches(metadata: bytes, wanted: dict[str, object]) -> bool:
+    """Tell whether metadata has every wanted key with an equal value.
+
+    Values are compared whole, by the equality of Python (`True` equals `1`); a missing
+    key does not equal null.
+    """
+    if not wanted:
+        return True
+    parsed = json.loads(metadata)
+    return all(parsed.get(key, _MISSING) == value for key, value in wanted.items())
+
+
+def _not_json(field: str, problem: str) -> Refusal:
+    return Refusal(
+        Reason.METADATA_NOT_JSON,
+        violations=(Violation(field, f"must be a JSON object in UTF-8: {problem}"),),
+        field=field,
+        problem=problem,
+    )
