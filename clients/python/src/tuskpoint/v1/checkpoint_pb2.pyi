@@ -70,7 +70,7 @@ class ChannelNames(_message.Message):
     def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CheckpointState(_message.Message):
-    __slots__ = ("schema_version", "ts", "channels", "versions_seen", "updated_channels", "delta_channels")
+    __slots__ = ("schema_version", "ts", "channels", "versions_seen", "updated_channels", "delta_channels", "extras")
     class VersionsSeenEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -78,19 +78,28 @@ class CheckpointState(_message.Message):
         key: str
         value: VersionsSeen
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[VersionsSeen, _Mapping]] = ...) -> None: ...
+    class ExtrasEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _value_pb2.Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_value_pb2.Value, _Mapping]] = ...) -> None: ...
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     TS_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_SEEN_FIELD_NUMBER: _ClassVar[int]
     UPDATED_CHANNELS_FIELD_NUMBER: _ClassVar[int]
     DELTA_CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    EXTRAS_FIELD_NUMBER: _ClassVar[int]
     schema_version: int
     ts: str
     channels: _containers.RepeatedCompositeFieldContainer[_value_pb2.Channel]
     versions_seen: _containers.MessageMap[str, VersionsSeen]
     updated_channels: ChannelNames
     delta_channels: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, schema_version: _Optional[int] = ..., ts: _Optional[str] = ..., channels: _Optional[_Iterable[_Union[_value_pb2.Channel, _Mapping]]] = ..., versions_seen: _Optional[_Mapping[str, VersionsSeen]] = ..., updated_channels: _Optional[_Union[ChannelNames, _Mapping]] = ..., delta_channels: _Optional[_Iterable[str]] = ...) -> None: ...
+    extras: _containers.MessageMap[str, _value_pb2.Value]
+    def __init__(self, schema_version: _Optional[int] = ..., ts: _Optional[str] = ..., channels: _Optional[_Iterable[_Union[_value_pb2.Channel, _Mapping]]] = ..., versions_seen: _Optional[_Mapping[str, VersionsSeen]] = ..., updated_channels: _Optional[_Union[ChannelNames, _Mapping]] = ..., delta_channels: _Optional[_Iterable[str]] = ..., extras: _Optional[_Mapping[str, _value_pb2.Value]] = ...) -> None: ...
 
 class BlobLocation(_message.Message):
     __slots__ = ("blob_id", "identifier", "sha256", "size_bytes")

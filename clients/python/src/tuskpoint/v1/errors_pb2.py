@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19tuskpoint/v1/errors.proto\x12\x0ctuskpoint.v1\"H\n\x0e\x46ieldViolation\x12\x14\n\x05\x66ield\x18\x01 \x01(\tR\x05\x66ield\x12 \n\x0b\x64\x65scription\x18\x02 \x01(\tR\x0b\x64\x65scription\"\xb5\x02\n\tCallError\x12\x12\n\x04\x63ode\x18\x01 \x01(\x05R\x04\x63ode\x12\x31\n\x06reason\x18\x02 \x01(\x0e\x32\x19.tuskpoint.v1.ErrorReasonR\x06reason\x12\x18\n\x07message\x18\x03 \x01(\tR\x07message\x12\x41\n\x08metadata\x18\x04 \x03(\x0b\x32%.tuskpoint.v1.CallError.MetadataEntryR\x08metadata\x12G\n\x10\x66ield_violations\x18\x05 \x03(\x0b\x32\x1c.tuskpoint.v1.FieldViolationR\x0f\x66ieldViolations\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"R\n\x07Warning\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x19.tuskpoint.v1.WarningKindR\x04kind\x12\x18\n\x07message\x18\x02 \x01(\tR\x07message*\xa4\t\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x45RROR_REASON_INVALID_FIELD\x10\x01\x12\"\n\x1e\x45RROR_REASON_METADATA_NOT_JSON\x10\x02\x12 \n\x1c\x45RROR_REASON_DIGEST_MISMATCH\x10\x03\x12%\n!ERROR_REASON_VERSION_TYPE_CHANGED\x10\x04\x12#\n\x1f\x45RROR_REASON_CHUNK_OUT_OF_ORDER\x10\x05\x12!\n\x1d\x45RROR_REASON_STREAM_TRUNCATED\x10\x06\x12\x1f\n\x1b\x45RROR_REASON_LIMIT_EXCEEDED\x10\x07\x12%\n!ERROR_REASON_CHECKPOINT_NOT_FOUND\x10\x08\x12!\n\x1d\x45RROR_REASON_THREAD_NOT_FOUND\x10\t\x12\x1f\n\x1b\x45RROR_REASON_THREAD_DELETED\x10\n\x12\x1e\n\x1a\x45RROR_REASON_THREAD_EXISTS\x10\x0b\x12\x1f\n\x1b\x45RROR_REASON_VALUES_MISSING\x10\x0c\x12\x1b\n\x17\x45RROR_REASON_HEAD_MOVED\x10\r\x12#\n\x1f\x45RROR_REASON_CHECKPOINT_MISSING\x10\x0e\x12%\n!ERROR_REASON_CHECKPOINT_TOO_LARGE\x10\x0f\x12\x1e\n\x1a\x45RROR_REASON_NOT_CERTIFIED\x10\x10\x12#\n\x1f\x45RROR_REASON_BLOB_HASH_MISMATCH\x10\x11\x12\x1f\n\x1b\x45RROR_REASON_BLOB_NOT_FOUND\x10\x12\x12!\n\x1d\x45RROR_REASON_BLOB_UNAVAILABLE\x10\x13\x12\x1f\n\x1b\x45RROR_REASON_BLOB_MALFORMED\x10\x14\x12$\n ERROR_REASON_JOURNAL_UNAVAILABLE\x10\x15\x12\x1d\n\x19\x45RROR_REASON_BACKLOG_FULL\x10\x16\x12\x19\n\x15\x45RROR_REASON_DRAINING\x10\x17\x12 \n\x1c\x45RROR_REASON_NOT_IMPLEMENTED\x10\x18\x12\x1f\n\x1b\x45RROR_REASON_INTERNAL_ERROR\x10\x19\x12#\n\x1f\x45RROR_REASON_PAGE_TOKEN_INVALID\x10\x1a\x12\"\n\x1e\x45RROR_REASON_REQUEST_ID_REUSED\x10\x1b\x12!\n\x1d\x45RROR_REASON_CURSOR_COMPACTED\x10\x1c\x12#\n\x1f\x45RROR_REASON_CREDENTIAL_INVALID\x10\x1d\x12\x1e\n\x1a\x45RROR_REASON_SCOPE_MISSING\x10\x1e\x12#\n\x1f\x45RROR_REASON_SNAPSHOT_NOT_FOUND\x10\x1f\x12\"\n\x1e\x45RROR_REASON_DEADLINE_EXCEEDED\x10 \x12%\n!ERROR_REASON_CERTIFICATION_FAILED\x10!*E\n\x0bWarningKind\x12\x1c\n\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14WARNING_KIND_BACKLOG\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19tuskpoint/v1/errors.proto\x12\x0ctuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\"H\n\x0e\x46ieldViolation\x12\x14\n\x05\x66ield\x18\x01 \x01(\tR\x05\x66ield\x12 \n\x0b\x64\x65scription\x18\x02 \x01(\tR\x0b\x64\x65scription\"\xf1\x02\n\tCallError\x12\x12\n\x04\x63ode\x18\x01 \x01(\x05R\x04\x63ode\x12\x31\n\x06reason\x18\x02 \x01(\x0e\x32\x19.tuskpoint.v1.ErrorReasonR\x06reason\x12\x18\n\x07message\x18\x03 \x01(\tR\x07message\x12\x41\n\x08metadata\x18\x04 \x03(\x0b\x32%.tuskpoint.v1.CallError.MetadataEntryR\x08metadata\x12G\n\x10\x66ield_violations\x18\x05 \x03(\x0b\x32\x1c.tuskpoint.v1.FieldViolationR\x0f\x66ieldViolations\x12:\n\x0bretry_after\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationR\nretryAfter\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"R\n\x07Warning\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x19.tuskpoint.v1.WarningKindR\x04kind\x12\x18\n\x07message\x18\x02 \x01(\tR\x07message*\xa4\t\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x45RROR_REASON_INVALID_FIELD\x10\x01\x12\"\n\x1e\x45RROR_REASON_METADATA_NOT_JSON\x10\x02\x12 \n\x1c\x45RROR_REASON_DIGEST_MISMATCH\x10\x03\x12%\n!ERROR_REASON_VERSION_TYPE_CHANGED\x10\x04\x12#\n\x1f\x45RROR_REASON_CHUNK_OUT_OF_ORDER\x10\x05\x12!\n\x1d\x45RROR_REASON_STREAM_TRUNCATED\x10\x06\x12\x1f\n\x1b\x45RROR_REASON_LIMIT_EXCEEDED\x10\x07\x12%\n!ERROR_REASON_CHECKPOINT_NOT_FOUND\x10\x08\x12!\n\x1d\x45RROR_REASON_THREAD_NOT_FOUND\x10\t\x12\x1f\n\x1b\x45RROR_REASON_THREAD_DELETED\x10\n\x12\x1e\n\x1a\x45RROR_REASON_THREAD_EXISTS\x10\x0b\x12\x1f\n\x1b\x45RROR_REASON_VALUES_MISSING\x10\x0c\x12\x1b\n\x17\x45RROR_REASON_HEAD_MOVED\x10\r\x12#\n\x1f\x45RROR_REASON_CHECKPOINT_MISSING\x10\x0e\x12%\n!ERROR_REASON_CHECKPOINT_TOO_LARGE\x10\x0f\x12\x1e\n\x1a\x45RROR_REASON_NOT_CERTIFIED\x10\x10\x12#\n\x1f\x45RROR_REASON_BLOB_HASH_MISMATCH\x10\x11\x12\x1f\n\x1b\x45RROR_REASON_BLOB_NOT_FOUND\x10\x12\x12!\n\x1d\x45RROR_REASON_BLOB_UNAVAILABLE\x10\x13\x12\x1f\n\x1b\x45RROR_REASON_BLOB_MALFORMED\x10\x14\x12$\n ERROR_REASON_JOURNAL_UNAVAILABLE\x10\x15\x12\x1d\n\x19\x45RROR_REASON_BACKLOG_FULL\x10\x16\x12\x19\n\x15\x45RROR_REASON_DRAINING\x10\x17\x12 \n\x1c\x45RROR_REASON_NOT_IMPLEMENTED\x10\x18\x12\x1f\n\x1b\x45RROR_REASON_INTERNAL_ERROR\x10\x19\x12#\n\x1f\x45RROR_REASON_PAGE_TOKEN_INVALID\x10\x1a\x12\"\n\x1e\x45RROR_REASON_REQUEST_ID_REUSED\x10\x1b\x12!\n\x1d\x45RROR_REASON_CURSOR_COMPACTED\x10\x1c\x12#\n\x1f\x45RROR_REASON_CREDENTIAL_INVALID\x10\x1d\x12\x1e\n\x1a\x45RROR_REASON_SCOPE_MISSING\x10\x1e\x12#\n\x1f\x45RROR_REASON_SNAPSHOT_NOT_FOUND\x10\x1f\x12\"\n\x1e\x45RROR_REASON_DEADLINE_EXCEEDED\x10 \x12%\n!ERROR_REASON_CERTIFICATION_FAILED\x10!*E\n\x0bWarningKind\x12\x1c\n\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14WARNING_KIND_BACKLOG\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,16 +34,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CALLERROR_METADATAENTRY']._loaded_options = None
   _globals['_CALLERROR_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_ERRORREASON']._serialized_start=514
-  _globals['_ERRORREASON']._serialized_end=1702
-  _globals['_WARNINGKIND']._serialized_start=1704
-  _globals['_WARNINGKIND']._serialized_end=1773
-  _globals['_FIELDVIOLATION']._serialized_start=43
-  _globals['_FIELDVIOLATION']._serialized_end=115
-  _globals['_CALLERROR']._serialized_start=118
-  _globals['_CALLERROR']._serialized_end=427
-  _globals['_CALLERROR_METADATAENTRY']._serialized_start=368
-  _globals['_CALLERROR_METADATAENTRY']._serialized_end=427
-  _globals['_WARNING']._serialized_start=429
-  _globals['_WARNING']._serialized_end=511
+  _globals['_ERRORREASON']._serialized_start=606
+  _globals['_ERRORREASON']._serialized_end=1794
+  _globals['_WARNINGKIND']._serialized_start=1796
+  _globals['_WARNINGKIND']._serialized_end=1865
+  _globals['_FIELDVIOLATION']._serialized_start=75
+  _globals['_FIELDVIOLATION']._serialized_end=147
+  _globals['_CALLERROR']._serialized_start=150
+  _globals['_CALLERROR']._serialized_end=519
+  _globals['_CALLERROR_METADATAENTRY']._serialized_start=460
+  _globals['_CALLERROR_METADATAENTRY']._serialized_end=519
+  _globals['_WARNING']._serialized_start=521
+  _globals['_WARNING']._serialized_end=603
 # @@protoc_insertion_point(module_scope)

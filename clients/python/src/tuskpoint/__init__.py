@@ -1,0 +1,117 @@
+"""Python client of TuskPoint, the gRPC checkpoint service for AI agents.
+
+Names are imported when they are first used: `import tuskpoint` loads neither gRPC nor LangGraph,
+so that a process which only wants the contract's messages, or forks workers later, stays free
+of both.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._records import Channel, CheckpointRecord, Lineage, Location, Write
+    from ._reports import ArchiveStatus, ManifestRecord, ServerInfo, ThreadRecord
+    from .aio import AsyncClient
+    from .client import Client
+    from .errors import (
+        AlreadyExists,
+        Conflict,
+        DataLoss,
+        DeadlineExceeded,
+        InvalidRequest,
+        NotFound,
+        PermissionDenied,
+        PreconditionFailed,
+        ResourceExhausted,
+        ServerError,
+        ThreadDeleted,
+        TuskPointError,
+        Unauthenticated,
+        Unavailable,
+        Unimplemented,
+        UnreadableValue,
+        ValuesMissing,
+    )
+    from .langgraph import TuskPointSaver
+
+    __version__: str
+
+__all__ = [
+    "AlreadyExists",
+    "ArchiveStatus",
+    "AsyncClient",
+    "Channel",
+    "CheckpointRecord",
+    "Client",
+    "Conflict",
+    "DataLoss",
+    "DeadlineExceeded",
+    "InvalidRequest",
+    "Lineage",
+    "Location",
+    "ManifestRecord",
+    "NotFound",
+    "PermissionDenied",
+    "PreconditionFailed",
+    "ResourceExhausted",
+    "ServerError",
+    "ServerInfo",
+    "ThreadDeleted",
+    "ThreadRecord",
+    "TuskPointError",
+    "TuskPointSaver",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+    "UnreadableValue",
+    "ValuesMissing",
+    "Write",
+    "__version__",
+]
+
+_ELSEWHERE = {
+    "AsyncClient": ".aio",
+    "Client": ".client",
+    "Channel": "._records",
+    "CheckpointRecord": "._records",
+    "Lineage": "._records",
+    "Location": "._records",
+    "Write": "._records",
+    "ArchiveStatus": "._reports",
+    "ManifestRecord": "._reports",
+    "ServerInfo": "._reports",
+    "ThreadRecord": "._reports",
+    "TuskPointSaver": ".langgraph",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use (PEP 562)."""
+    if name == "__version__":
+        value: Any = metadata.version("tuskpoint")
+    elif name in __all__:
+        value = getattr(_module(_ELSEWHERE.get(name, ".errors")), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _module(path: str) -> Any:
+    try:
+        return import_module(path, __name__)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if path == ".langgraph" and missing in ("langgraph", "langchain_core"):
+            raise ImportError(
+                "TuskPointSaver needs LangGraph's checkpoint package, which is not installed: "
+                "pip install 'tuskpoint[langgraph]'",
+                name=missing,
+            ) from error
+        raise

@@ -1,0 +1,119 @@
+"""The table of methods: path, message types, and how long each may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from .v1 import admin_service_pb2 as admin
+from .v1 import checkpoint_service_pb2 as checkpoints
+from .v1 import thread_service_pb2 as threads
+
+RequestT = TypeVar("RequestT", bound=Message)
+AnswerT = TypeVar("AnswerT", bound=Message)
+
+
+class Patience(Enum):
+    """Which of the options' deadlines a method has."""
+
+    QUICK = "timeout_s"
+    LONG = "long_timeout_s"
+    STREAM = "stream_timeout_s"
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[RequestT, AnswerT]):
+    """One method of the contract.
+
+    Attributes:
+        path: Path on the wire, "/package.Service/Method".
+        request: Type of the request, or of the frames that are sent.
+        answer: Type of the answer, or of the frames that are received.
+        patience: Which deadline it has.
+    """
+
+    path: str
+    request: type[RequestT]
+    answer: type[AnswerT]
+    patience: Patience = Patience.QUICK
+
+
+_CHECKPOINTS = "/tuskpoint.v1.CheckpointService/"
+_THREADS = "/tuskpoint.v1.ThreadService/"
+_ADMIN = "/tuskpoint.v1.AdminService/"
+
+SAVE_CHECKPOINT = Method(
+    _CHECKPOINTS + "SaveCheckpoint",
+    checkpoints.SaveCheckpointRequest,
+    checkpoints.SaveCheckpointResponse,
+)
+SAVE_CHECKPOINTS = Method(
+    _CHECKPOINTS + "SaveCheckpoints",
+    checkpoints.SaveCheckpointsRequest,
+    checkpoints.SaveCheckpointsResponse,
+    Patience.LONG,
+)
+SAVE_WRITES = Method(
+    _CHECKPOINTS + "SaveWrites", checkpoints.SaveWritesRequest, checkpoints.SaveWritesResponse
+)
+GET_CHECKPOINT = Method(
+    _CHECKPOINTS + "GetCheckpoint",
+    checkpoints.GetCheckpointRequest,
+    checkpoints.GetCheckpointResponse,
+)
+LOAD_CHECKPOINT = Method(
+    _CHECKPOINTS + "LoadCheckpoint",
+    checkpoints.LoadCheckpointRequest,
+    checkpoints.LoadCheckpointResponse,
+    Patience.STREAM,
+)
+LIST_CHECKPOINTS = Method(
+    _CHECKPOINTS + "ListCheckpoints",
+    checkpoints.ListCheckpointsRequest,
+    checkpoints.ListCheckpointsResponse,
+    Patience.STREAM,
+)
+GET_DELTA_HISTORY = Method(
+    _CHECKPOINTS + "GetDeltaHistory",
+    checkpoints.GetDeltaHistoryRequest,
+    checkpoints.GetDeltaHistoryResponse,
+    Patience.STREAM,
+)
+SET_LABEL = Method(
+    _CHECKPOINTS + "SetLabel", checkpoints.SetLabelRequest, checkpoints.SetLabelResponse
+)
+GET_THREAD = Method(_THREADS + "GetThread", threads.GetThreadRequest, threads.GetThreadResponse)
+LIST_THREADS = Method(
+    _THREADS + "ListThreads", threads.ListThreadsRequest, threads.ListThreadsResponse
+)
+DELETE_THREAD = Method(
+    _THREADS + "DeleteThread",
+    threads.DeleteThreadRequest,
+    threads.DeleteThreadResponse,
+    Patience.LONG,
+)
+COPY_THREAD = Method(
+    _THREADS + "CopyThread", threads.CopyThreadRequest, threads.CopyThreadResponse, Patience.LONG
+)
+PRUNE_THREADS = Method(
+    _THREADS + "PruneThreads",
+    threads.PruneThreadsRequest,
+    threads.PruneThreadsResponse,
+    Patience.LONG,
+)
+DELETE_RUNS = Method(
+    _THREADS + "DeleteRuns", threads.DeleteRunsRequest, threads.DeleteRunsResponse, Patience.LONG
+)
+GET_MANIFEST = Method(
+    _THREADS + "GetManifest", threads.GetManifestRequest, threads.GetManifestResponse
+)
+GET_SERVER_INFO = Method(
+    _ADMIN + "GetServerInfo", admin.GetServerInfoRequest, admin.GetServerInfoResponse
+)
+GET_ARCHIVE_STATUS = Method(
+    _ADMIN + "GetArchiveStatus", admin.GetArchiveStatusRequest, admin.GetArchiveStatusResponse
+)
+FLUSH = Method(_ADMIN + "Flush", admin.FlushRequest, admin.FlushResponse, Patience.LONG)

@@ -1,0 +1,48 @@
+"""What a client is set up with."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from ._retry import RetryPolicy
+from ._target import normalize_target
+
+TARGET_VARIABLE = "TUSKPOINT_TARGET"
+DEFAULT_TARGET = "127.0.0.1:7390"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Settings of the calls. Times are in seconds.
+
+    Attributes:
+        target: Where the server is, normalized; see `Options.of`.
+        timeout_s: Deadline of a quick call, and the time after which a call that fails is no
+            longer tried again. Long enough to sit out the restart of a server.
+        long_timeout_s: Deadline of calls that wait for the blob store, carry large values or
+            touch many checkpoints.
+        stream_timeout_s: Deadline of reading a stream, the reader's own pauses included.
+        retry: The schedule of retries.
+    """
+
+    target: str
+    timeout_s: float = 30.0
+    long_timeout_s: float = 300.0
+    stream_timeout_s: float = 3600.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+
+    @classmethod
+    def of(cls, target: str | None = None, *, timeout_s: float = 30.0) -> Options:
+        """Return the options for a target.
+
+        Args:
+            target: `host:port` or a gRPC name such as `dns:///host:port`. `None`: the
+                environment variable `TUSKPOINT_TARGET`, else `127.0.0.1:7390`.
+            timeout_s: See the class.
+
+        Raises:
+            InvalidRequest: The target cannot be one; the message has an example.
+        """
+        text = target if target is not None else os.environ.get(TARGET_VARIABLE) or DEFAULT_TARGET
+        return cls(target=normalize_target(text), timeout_s=timeout_s)

@@ -1,0 +1,212 @@
+"""Records about threads, manifests, the archive and the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from ._records import Lineage, Location, lineage_of, location_of, moment
+from .v1 import manifest_pb2, thread_pb2
+from .v1.admin_service_pb2 import GetArchiveStatusResponse, GetServerInfoResponse
+
+StateName = Literal["idle", "interrupted", "failed"]
+
+THREAD_STATES: dict[str, thread_pb2.ThreadState] = {
+    "idle": thread_pb2.THREAD_STATE_IDLE,
+    "interrupted": thread_pb2.THREAD_STATE_INTERRUPTED,
+    "failed": thread_pb2.THREAD_STATE_FAILED,
+}
+_STATE_NAMES: dict[int, StateName] = {
+    thread_pb2.THREAD_STATE_INTERRUPTED: "interrupted",
+    thread_pb2.THREAD_STATE_FAILED: "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRecord:
+    """One agent run.
+
+    Attributes:
+        thread_id: The thread.
+        incarnation: Number of times it began, from 1.
+        agent_id: The agent that drives it; empty if none was named.
+        state: What it waits for.
+        head_checkpoint_id: Latest checkpoint of the root namespace; empty if it has none.
+        created: Time of the first change of this incarnation.
+        updated: Time of the last change.
+        expires: Earliest time at which a blob it needs expires, if one does.
+        heads: Namespace to its latest checkpoint. Empty in a listing.
+        checkpoint_count: Number of its checkpoints; 0 in a listing.
+        uncertified_count: Number of its checkpoints that are not certified; 0 in a listing.
+    """
+
+    thread_id: str
+    incarnation: int
+    agent_id: str
+    state: StateName
+    head_checkpoint_id: str
+    created: datetime
+    updated: datetime
+    expires: datetime | None
+    heads: dict[str, str]
+    checkpoint_count: int
+    uncertified_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRecord:
+    """A certified checkpoint as the manifest of its thread knows it.
+
+    Attributes:
+        checkpoint_ns: The namespace.
+        checkpoint_id: The checkpoint.
+        parent_checkpoint_id: The checkpoint it follows; empty at the root.
+        revision: The certified revision.
+        envelope: Where the full envelope lies.
+        addenda: Where later additions lie, oldest first.
+        summary: One sentence that says what happened.
+        label: Its name; empty if it has none.
+        lineage: Where it came from, besides its parent.
+        created: Time at which it was first saved.
+    """
+
+    checkpoint_ns: str
+    checkpoint_id: str
+    parent_checkpoint_id: str
+    revision: int
+    envelope: Location
+    addenda: tuple[Location, ...]
+    summary: str
+    label: str
+    lineage: Lineage
+    created: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveStatus:
+    """How the archive stands. Sizes are in bytes; times are `None` if there is nothing to tell.
+
+    Attributes:
+        backlog_checkpoints: Checkpoints that are not certified.
+        backlog_bytes: Bytes that wait for certification.
+        oldest_uncertified: Time of the oldest change that is not certified.
+        last_error: The archive's last error; empty since its last success.
+        last_error_time: Time of it.
+        last_flush: Time of the last flush that certified something.
+        catalog: The newest catalog, from which an empty server can be rebuilt.
+        journal_bytes: Size of the journal's database.
+        spool_bytes: Packed and not yet certified.
+        cache_bytes: Size of the local cache.
+        certified_checkpoints: Number of certified checkpoints.
+        earliest_expiry: Time at which the first needed blob expires.
+    """
+
+    backlog_checkpoints: int
+    backlog_bytes: int
+    oldest_uncertified: datetime | None
+    last_error: str
+    last_error_time: datetime | None
+    last_flush: datetime | None
+    catalog: Location | None
+    journal_bytes: int
+    spool_bytes: int
+    cache_bytes: int
+    certified_checkpoints: int
+    earliest_expiry: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What the server is.
+
+    Attributes:
+        version: Its version.
+        methods: Full names of the methods that are built.
+        limits: Name to number, as in `tuskpoint.v1.ServerLimits`; sizes in bytes, times in
+            seconds.
+        journal_backend: Kind of journal.
+        blob_backend: Kind of blob store.
+        journal_id: Identity of the journal.
+        started: Time at which it started.
+    """
+
+    version: str
+    methods: tuple[str, ...]
+    limits: dict[str, float]
+    journal_backend: str
+    blob_backend: str
+    journal_id: str
+    started: datetime
+
+
+def thread_record(message: thread_pb2.Thread) -> ThreadRecord:
+    """Return a thread message as a record."""
+    return ThreadRecord(
+        thread_id=message.thread_id,
+        incarnation=message.incarnation,
+        agent_id=message.agent_id,
+        state=_STATE_NAMES.get(message.state, "idle"),
+        head_checkpoint_id=message.head_checkpoint_id,
+        created=moment(message.create_time),
+        updated=moment(message.update_time),
+        expires=moment(message.expire_time) if message.HasField("expire_time") else None,
+        heads={head.checkpoint_ns: head.checkpoint_id for head in message.heads},
+        checkpoint_count=message.checkpoint_count,
+        uncertified_count=message.uncertified_count,
+    )
+
+
+def manifest_record(message: manifest_pb2.ManifestEntry) -> ManifestRecord:
+    """Return a manifest entry as a record."""
+    return ManifestRecord(
+        checkpoint_ns=message.checkpoint_ns,
+        checkpoint_id=message.checkpoint_id,
+        parent_checkpoint_id=message.parent_checkpoint_id,
+        revision=message.revision,
+        envelope=location_of(message.envelope),
+        addenda=tuple(location_of(one) for one in message.addenda),
+        summary=message.summary,
+        label=message.label,
+        lineage=lineage_of(message.lineage),
+        created=moment(message.create_time),
+    )
+
+
+def archive_status(message: GetArchiveStatusResponse) -> ArchiveStatus:
+    """Return the archive's state as a record."""
+
+    def when(name: str) -> datetime | None:
+        return moment(getattr(message, name)) if message.HasField(name) else None
+
+    return ArchiveStatus(
+        backlog_checkpoints=message.backlog_checkpoints,
+        backlog_bytes=message.backlog_bytes,
+        oldest_uncertified=when("oldest_uncertified_time"),
+        last_error=message.last_error,
+        last_error_time=when("last_error_time"),
+        last_flush=when("last_flush_time"),
+        catalog=location_of(message.catalog) if message.HasField("catalog") else None,
+        journal_bytes=message.journal_bytes,
+        spool_bytes=message.spool_bytes,
+        cache_bytes=message.cache_bytes,
+        certified_checkpoints=message.certified_checkpoints,
+        earliest_expiry=when("earliest_expire_time"),
+    )
+
+
+def server_info(message: GetServerInfoResponse) -> ServerInfo:
+    """Return the server's description as a record."""
+    limits: dict[str, float] = {}
+    for field, value in message.limits.ListFields():
+        is_number = isinstance(value, int)
+        limits[field.name] = value if is_number else value.ToTimedelta().total_seconds()
+    return ServerInfo(
+        version=message.version,
+        methods=tuple(message.methods),
+        limits=limits,
+        journal_backend=message.journal_backend,
+        blob_backend=message.blob_backend,
+        journal_id=message.journal_id,
+        started=moment(message.start_time),
+    )

@@ -1,0 +1,174 @@
+"""The arguments of the clients' methods as contract messages. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from ._records import DurabilityName, SourceName
+from ._reports import THREAD_STATES, StateName
+from ._saving import encode_json
+from .errors import InvalidRequest, NotFound
+from .v1 import checkpoint_pb2 as checkpoint
+from .v1 import thread_service_pb2 as threads
+from .v1.checkpoint_service_pb2 import ListCheckpointsRequest, SetLabelRequest
+
+Keep = Literal["latest", "nothing"]
+
+BATCH = 1000  # most threads or runs in one request
+_DURABILITIES: dict[str, checkpoint.Durability] = {
+    "journaled": checkpoint.DURABILITY_JOURNALED,
+    "certified": checkpoint.DURABILITY_CERTIFIED,
+}
+_SOURCES: dict[str, checkpoint.Source] = {
+    "any": checkpoint.SOURCE_ANY,
+    "blob": checkpoint.SOURCE_BLOB,
+}
+_STRATEGIES: dict[str, threads.PruneStrategy] = {
+    "latest": threads.PRUNE_STRATEGY_KEEP_LATEST,
+    "nothing": threads.PRUNE_STRATEGY_DELETE_ALL,
+}
+
+
+def _choice(what: str, word: str, choices: Mapping[str, Any]) -> Any:
+    try:
+        return choices[word]
+    except (KeyError, TypeError):
+        words = " or ".join(f"'{one}'" for one in choices)
+        raise InvalidRequest(
+            f"{what} must be {words}, not {word!r}",
+            status="INVALID_ARGUMENT",
+            reason="INVALID_FIELD",
+            metadata={"field": what},
+        ) from None
+
+
+def durability(word: DurabilityName) -> checkpoint.Durability:
+    """Return the durability that a word names.
+
+    Raises:
+        InvalidRequest: It names none.
+    """
+    chosen: checkpoint.Durability = _choice("durability", word, _DURABILITIES)
+    return chosen
+
+
+def source(word: SourceName) -> checkpoint.Source:
+    """Return the source that a word names.
+
+    Raises:
+        InvalidRequest: It names none.
+    """
+    chosen: checkpoint.Source = _choice("source", word, _SOURCES)
+    return chosen
+
+
+def ref(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> checkpoint.CheckpointRef:
+    """Return a reference; no ID means the latest."""
+    return checkpoint.CheckpointRef(
+        thread_id=thread_id, checkpoint_ns=checkpoint_ns, checkpoint_id=checkpoint_id or ""
+    )
+
+
+def not_found(one: checkpoint.CheckpointRef) -> NotFound:
+    """Return the error of a checkpoint that does not exist."""
+    which = f"checkpoint '{one.checkpoint_id}'" if one.checkpoint_id else "checkpoint"
+    return NotFound(
+        f"no {which} in namespace '{one.checkpoint_ns}' of thread '{one.thread_id}': list(thread) "
+        "shows what there is",
+        status="NOT_FOUND",
+        reason="CHECKPOINT_NOT_FOUND",
+        metadata={
+            "thread_id": one.thread_id,
+            "checkpoint_ns": one.checkpoint_ns,
+            "checkpoint_id": one.checkpoint_id,
+        },
+    )
+
+
+def listing(
+    thread_id: str | None,
+    checkpoint_ns: str | None,
+    before: str,
+    metadata: Mapping[str, Any] | None,
+    label: str,
+    limit: int | None,
+    full: bool,
+    taken_from: SourceName,
+) -> ListCheckpointsRequest:
+    """Return the request of a listing; see `Client.list`."""
+    if limit is not None and limit < 0:
+        raise InvalidRequest("limit must be 0 or more", status="INVALID_ARGUMENT")
+    return ListCheckpointsRequest(
+        thread_id=thread_id,
+        checkpoint_ns=checkpoint_ns,
+        before=before,
+        filter_json=metadata_json(metadata),
+        label=label,
+        limit=limit,
+        view=checkpoint.VIEW_FULL if full else checkpoint.VIEW_ENTRY,
+        source=source(taken_from),
+    )
+
+
+def labelling(
+    thread_id: str, label: str, checkpoint_id: str | None, checkpoint_ns: str, safe: DurabilityName
+) -> SetLabelRequest:
+    """Return the request that labels a checkpoint."""
+    return SetLabelRequest(
+        ref=ref(thread_id, checkpoint_ns, checkpoint_id), label=label, durability=durability(safe)
+    )
+
+
+def deletion(thread_id: str, safe: DurabilityName) -> threads.DeleteThreadRequest:
+    """Return the request that deletes a thread."""
+    return threads.DeleteThreadRequest(thread_id=thread_id, durability=durability(safe))
+
+
+def copying(thread_id: str, new_thread_id: str, safe: DurabilityName) -> threads.CopyThreadRequest:
+    """Return the request that copies a thread."""
+    return threads.CopyThreadRequest(
+        source_thread_id=thread_id, target_thread_id=new_thread_id, durability=durability(safe)
+    )
+
+
+def prunings(
+    thread_ids: str | Iterable[str], keep: Keep, safe: DurabilityName
+) -> Iterator[threads.PruneThreadsRequest]:
+    """Yield the requests that prune threads, in batches that the server takes."""
+    strategy = _choice("keep", keep, _STRATEGIES)
+    asked = durability(safe)
+    for batch in _batches(thread_ids):
+        yield threads.PruneThreadsRequest(thread_ids=batch, strategy=strategy, durability=asked)
+
+
+def run_deletions(
+    run_ids: str | Iterable[str], safe: DurabilityName
+) -> Iterator[threads.DeleteRunsRequest]:
+    """Yield the requests that delete runs, in batches that the server takes."""
+    asked = durability(safe)
+    for batch in _batches(run_ids):
+        yield threads.DeleteRunsRequest(run_ids=batch, durability=asked)
+
+
+def _batches(names: str | Iterable[str]) -> Iterator[Sequence[str]]:
+    whole = [names] if isinstance(names, str) else list(names)
+    for start in range(0, len(whole), BATCH):
+        yield whole[start : start + BATCH]
+
+
+def thread_listing(
+    agent_id: str, label: str, state: StateName | None
+) -> threads.ListThreadsRequest:
+    """Return the request of the first page of threads."""
+    wanted = None if state is None else _choice("state", state, THREAD_STATES)
+    return threads.ListThreadsRequest(agent_id=agent_id, label=label, state=wanted, page_size=BATCH)
+
+
+def metadata_json(metadata: Mapping[str, Any] | None) -> bytes:
+    """Return metadata as JSON text; empty stands for none.
+
+    Raises:
+        InvalidRequest: It cannot be written as JSON.
+    """
+    return encode_json("metadata", dict(metadata)) if metadata else b""

@@ -1,0 +1,134 @@
+"""gRPC errors and `CallError` messages as the exceptions of `tuskpoint.errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+
+from .errors import InvalidRequest, TuskPointError, ValuesMissing, error_class
+from .v1.errors_pb2 import CallError, ErrorReason
+
+_STATUS_DETAILS = "grpc-status-details-bin"
+_STATUS_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
+
+
+@dataclass(slots=True)
+class _Details:
+    """What `google.rpc.Status` details say beyond code and message."""
+
+    reason: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    retry_after_s: float | None = None
+    channels: Sequence[str] = ()
+    fields: Sequence[tuple[str, str]] = ()
+
+
+def from_rpc_error(error: grpc.RpcError, target: str) -> TuskPointError:
+    """Return the exception for a failed call, sync or aio.
+
+    Args:
+        error: What the gRPC library raised.
+        target: The target of the call, for the message.
+    """
+    status = error.code().name
+    details = _details_of(error)
+    said = error.details() or ""
+    message = said if details.reason else _explain(status, said, target)
+    return _error(status, message, details)
+
+
+def from_call_error(error: CallError) -> TuskPointError:
+    """Return the exception for an error inside a stream that goes on."""
+    fields = [(violation.field, violation.description) for violation in error.field_violations]
+    reason = ErrorReason.Name(error.reason) if error.reason in ErrorReason.values() else ""
+    details = _Details(
+        reason=reason.removeprefix("ERROR_REASON_"),
+        metadata=dict(error.metadata),
+        retry_after_s=(
+            error.retry_after.ToTimedelta().total_seconds()
+            if error.HasField("retry_after")
+            else None
+        ),
+        channels=[name for name, _ in fields],
+        fields=fields,
+    )
+    return _error(_STATUS_NAMES.get(error.code, "UNKNOWN"), error.message, details)
+
+
+def _error(status: str, message: str, details: _Details) -> TuskPointError:
+    kind = error_class(status, details.reason)
+    if kind is ValuesMissing:
+        return ValuesMissing(
+            message,
+            channels=details.channels,
+            status=status,
+            reason=details.reason,
+            metadata=details.metadata,
+        )
+    if kind is InvalidRequest and details.fields:
+        named = "; ".join(f"{name}: {problem}" for name, problem in details.fields)
+        message = message if named in message else f"{message} ({named})"
+    return kind(
+        message,
+        status=status,
+        reason=details.reason,
+        metadata=details.metadata,
+        retry_after_s=details.retry_after_s,
+    )
+
+
+def _details_of(error: grpc.RpcError) -> _Details:
+    details = _Details()
+    # The stubs know the sync library's named pairs; both libraries' pairs unpack.
+    trailers = cast(Iterable[tuple[str, str | bytes]], error.trailing_metadata() or ())
+    for key, value in trailers:
+        if key == _STATUS_DETAILS:
+            for packed in status_pb2.Status.FromString(value).details:
+                _read_detail(packed, details)
+    return details
+
+
+def _read_detail(packed: AnyMessage, details: _Details) -> None:
+    info = error_details_pb2.ErrorInfo()
+    retry = error_details_pb2.RetryInfo()
+    precondition = error_details_pb2.PreconditionFailure()
+    request = error_details_pb2.BadRequest()
+    if packed.Unpack(info):
+        details.reason = info.reason
+        details.metadata = dict(info.metadata)
+    elif packed.Unpack(retry):
+        details.retry_after_s = retry.retry_delay.ToTimedelta().total_seconds()
+    elif packed.Unpack(precondition):
+        details.channels = [one.subject for one in precondition.violations if one.type == "VALUE"]
+    elif packed.Unpack(request):
+        details.fields = [(one.field, one.description) for one in request.field_violations]
+
+
+def _explain(status: str, said: str, target: str) -> str:
+    """Return the message for a status that did not come from the service's own table."""
+    if status == "UNAVAILABLE":
+        return (
+            f"no TuskPoint server answers at {target}: start one with "
+            f"`tuskpoint-server --listen HOST:PORT`, or name the right target in the argument or "
+            f"in TUSKPOINT_TARGET ({said})"
+        )
+    if status == "RESOURCE_EXHAUSTED":
+        return (
+            "a message is larger than the sender or the receiver allows: save less in metadata "
+            f"and identifiers; values of any size are sent in chunks ({said})"
+        )
+    if status == "DEADLINE_EXCEEDED":
+        return (
+            f"{target} did not answer in time; what it had journaled by then stays, and the same "
+            f"call may be made again ({said})"
+        )
+    if status == "UNIMPLEMENTED":
+        return f"{target} is no TuskPoint server, or one that lacks this call ({said})"
+    if status == "CANCELLED":
+        return f"the call to {target} was cancelled before its answer came ({said})"
+    return f"{target} answered {status}: {said}" if said else f"{target} answered {status}"

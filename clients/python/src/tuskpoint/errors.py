@@ -1,0 +1,184 @@
+"""What the clients raise: one class for each thing that a caller can do about it.
+
+Which class an error becomes is decided by its reason, and by its canonical status where the
+reason does not decide or there is none. Never by message text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+class TuskPointError(Exception):
+    """A call that failed, or that could not be made.
+
+    Attributes:
+        message: For people: what happened and what to do.
+        status: Name of the canonical gRPC status, such as "NOT_FOUND".
+        reason: Name of the `tuskpoint.v1.ErrorReason` without its prefix, such as
+            "CHECKPOINT_NOT_FOUND"; empty if the service gave none.
+        metadata: The dynamic parts of the message.
+        retry_after_s: Seconds after which the service asks to try again, or `None`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: str = "UNKNOWN",
+        reason: str = "",
+        metadata: Mapping[str, str] | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.reason = reason
+        self.metadata = dict(metadata or {})
+        self.retry_after_s = retry_after_s
+
+
+class InvalidRequest(TuskPointError):
+    """The request can never succeed as it is: change it."""
+
+
+class NotFound(TuskPointError):
+    """The thread, checkpoint, snapshot or blob that was named does not exist."""
+
+
+class AlreadyExists(TuskPointError):
+    """What was to be made exists: choose another name, or a new `request_id`."""
+
+
+class Conflict(TuskPointError):
+    """Another agent moved the thread on: load its head and decide again."""
+
+
+class ThreadDeleted(TuskPointError):
+    """The thread was deleted: begin again with a checkpoint that has no parent."""
+
+
+class PreconditionFailed(TuskPointError):
+    """The service is not in the state that the call needs; the reason says which."""
+
+
+class ValuesMissing(TuskPointError):
+    """The service does not hold content that the request refers to: send it inline.
+
+    Attributes:
+        channels: The channels whose content is missing.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        channels: Sequence[str] = (),
+        status: str = "FAILED_PRECONDITION",
+        reason: str = "VALUES_MISSING",
+        metadata: Mapping[str, str] | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(
+            message, status=status, reason=reason, metadata=metadata, retry_after_s=retry_after_s
+        )
+        self.channels = tuple(channels)
+
+
+class DataLoss(TuskPointError):
+    """Stored bytes are gone or not what was recorded. Nothing was read or written."""
+
+
+class ResourceExhausted(TuskPointError):
+    """Too large or too much at once: send less, or wait if `retry_after_s` is set."""
+
+
+class Unavailable(TuskPointError):
+    """The service, or the store behind it, does not answer: try again later."""
+
+
+class DeadlineExceeded(TuskPointError):
+    """The time of the call was up. Whether a change was applied is not known."""
+
+
+class Unauthenticated(TuskPointError):
+    """The service does not know the credential, or there was none."""
+
+
+class PermissionDenied(TuskPointError):
+    """The credential does not allow the call."""
+
+
+class Unimplemented(TuskPointError):
+    """The server that answers has not built the call: use a newer one."""
+
+
+class ServerError(TuskPointError):
+    """A defect of the server, or an answer that breaks the contract: report it."""
+
+
+class UnreadableValue(TuskPointError):
+    """The value has an encoding that only the framework which saved it can read."""
+
+
+BY_STATUS: Mapping[str, type[TuskPointError]] = {
+    "CANCELLED": Unavailable,
+    "UNKNOWN": ServerError,
+    "INVALID_ARGUMENT": InvalidRequest,
+    "DEADLINE_EXCEEDED": DeadlineExceeded,
+    "NOT_FOUND": NotFound,
+    "ALREADY_EXISTS": AlreadyExists,
+    "PERMISSION_DENIED": PermissionDenied,
+    "RESOURCE_EXHAUSTED": ResourceExhausted,
+    "FAILED_PRECONDITION": PreconditionFailed,
+    "ABORTED": Conflict,
+    "OUT_OF_RANGE": InvalidRequest,
+    "UNIMPLEMENTED": Unimplemented,
+    "INTERNAL": ServerError,
+    "UNAVAILABLE": Unavailable,
+    "DATA_LOSS": DataLoss,
+    "UNAUTHENTICATED": Unauthenticated,
+}
+"""Class of each canonical status but `OK`."""
+
+BY_REASON: Mapping[str, type[TuskPointError] | None] = {
+    "INVALID_FIELD": InvalidRequest,
+    "METADATA_NOT_JSON": InvalidRequest,
+    "DIGEST_MISMATCH": InvalidRequest,
+    "VERSION_TYPE_CHANGED": InvalidRequest,
+    "CHUNK_OUT_OF_ORDER": InvalidRequest,
+    "STREAM_TRUNCATED": InvalidRequest,
+    "LIMIT_EXCEEDED": ResourceExhausted,
+    "CHECKPOINT_NOT_FOUND": NotFound,
+    "THREAD_NOT_FOUND": NotFound,
+    "THREAD_DELETED": ThreadDeleted,
+    "THREAD_EXISTS": AlreadyExists,
+    "VALUES_MISSING": ValuesMissing,
+    "HEAD_MOVED": Conflict,
+    "CHECKPOINT_MISSING": NotFound,
+    "CHECKPOINT_TOO_LARGE": PreconditionFailed,
+    "NOT_CERTIFIED": PreconditionFailed,
+    "BLOB_HASH_MISMATCH": DataLoss,
+    "BLOB_NOT_FOUND": None,
+    "BLOB_UNAVAILABLE": Unavailable,
+    "BLOB_MALFORMED": DataLoss,
+    "JOURNAL_UNAVAILABLE": Unavailable,
+    "BACKLOG_FULL": ResourceExhausted,
+    "DRAINING": Unavailable,
+    "NOT_IMPLEMENTED": Unimplemented,
+    "INTERNAL_ERROR": ServerError,
+    "PAGE_TOKEN_INVALID": InvalidRequest,
+    "REQUEST_ID_REUSED": AlreadyExists,
+    "CURSOR_COMPACTED": InvalidRequest,
+    "CREDENTIAL_INVALID": Unauthenticated,
+    "SCOPE_MISSING": PermissionDenied,
+    "SNAPSHOT_NOT_FOUND": NotFound,
+    "DEADLINE_EXCEEDED": DeadlineExceeded,
+    "CERTIFICATION_FAILED": Unavailable,
+}
+"""Class of each `ErrorReason`; `None` where the contract lets the status decide."""
+
+
+def error_class(status: str, reason: str) -> type[TuskPointError]:
+    """Return the class for a status and a reason, either of which may be unknown."""
+    return BY_REASON.get(reason) or BY_STATUS.get(status, ServerError)

@@ -1,0 +1,154 @@
+"""One sentence that says what happened at a checkpoint.
+
+Made from names only: which nodes ran, which channels changed, which nodes come next, and
+the state's own `current_plan`. Values are neither serialized nor printed for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
+from langgraph.checkpoint.serde.types import TASKS
+
+SUMMARY_KEY = "tuskpoint_summary"
+"""Key of `config["configurable"]` with which a caller names the summary."""
+
+MAX_SUMMARY_BYTES = 1024
+"""Longest summary, in bytes of UTF-8, after `tuskpoint.v1.Checkpoint.summary`."""
+
+Summarize = Callable[[Checkpoint, CheckpointMetadata], str | None]
+"""Makes a summary: a sentence, "" for none, or `None` for the built-in one."""
+
+_PLAN_CHANNEL = "current_plan"
+_BRANCH = "branch:to:"
+_INTERNAL = ("__", "branch:", "start:", "join:")
+_MAX_NAMES = 8
+
+
+def summary_of(
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    new_versions: ChannelVersions,
+    summarize: Summarize | None,
+) -> str:
+    """Return the summary: the config's, else what `summarize` says, else a built-in one.
+
+    Errors of `summarize` are the caller's and pass through.
+    """
+    given = (config.get("configurable") or {}).get(SUMMARY_KEY)
+    if isinstance(given, str):
+        return bounded(given)
+    if summarize is not None:
+        made = summarize(checkpoint, metadata)
+        if made is not None:
+            return bounded(made)
+    return bounded(describe(config, checkpoint, metadata, new_versions))
+
+
+def describe(
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    new_versions: ChannelVersions,
+) -> str:
+    """Return the built-in sentence."""
+    updated = checkpoint.get("updated_channels") or []
+    changed = sorted(name for name in updated or new_versions if not name.startswith(_INTERNAL))
+    upcoming = sorted(name[len(_BRANCH) :] for name in updated if name.startswith(_BRANCH))
+    clauses = [
+        _happened(config, checkpoint, metadata, new_versions),
+        _named("changed", changed),
+        _named("next", upcoming),
+        _plan(checkpoint["channel_values"]),
+    ]
+    return "; ".join(clause for clause in clauses if clause)
+
+
+def bounded(text: str) -> str:
+    """Return text on one line, without NUL, cut to the most that a summary may have."""
+    line = " ".join(str.split(text.replace("\0", " ")))
+    data = line.encode("utf-8", "replace")
+    return data[:MAX_SUMMARY_BYTES].decode("utf-8", "ignore")
+
+
+def tasks_run(checkpoint: Checkpoint, new_versions: ChannelVersions) -> list[str]:
+    """Return what ran in the step that led to a checkpoint.
+
+    A step's nodes have seen the newest versions there were before it, and its writes have
+    the versions one above. Nodes started by a `Send` see no version, so they stay unnamed;
+    that some ran shows in the channel of sends, which is new without having been written.
+    """
+    newest = max(map(_ordinal, new_versions.values()), default=0)
+    if newest < 2:
+        return []
+    nodes = sorted(
+        node
+        for node, seen in checkpoint["versions_seen"].items()
+        if not node.startswith("__") and newest - 1 in map(_ordinal, seen.values())
+    )
+    sent = TASKS in new_versions and TASKS not in (checkpoint.get("updated_channels") or ())
+    return [*nodes, "sent tasks"] if sent else nodes
+
+
+def _happened(
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    new_versions: ChannelVersions,
+) -> str:
+    configurable = config.get("configurable") or {}
+    match metadata.get("source"):
+        case "input":
+            event = "input received"
+        case "update":
+            event = "state updated from outside"
+        case "fork":
+            parent = configurable.get("checkpoint_id")
+            event = f"forked from {parent}" if parent else "forked"
+        case "loop":
+            tasks = tasks_run(checkpoint, new_versions)
+            event = f"{_enumerated(tasks)} ran" if tasks else "step finished"
+        case _:
+            event = "checkpoint saved"
+    where = _inside(configurable.get("checkpoint_ns"))
+    when = f"step {metadata['step']}" if "step" in metadata else ""
+    return ": ".join(part for part in (where, when, event) if part)
+
+
+def _inside(checkpoint_ns: object) -> str:
+    """Return the path of nodes in a namespace such as `planner:<uuid>|critic:<uuid>`."""
+    if not checkpoint_ns:
+        return ""
+    return "in " + "/".join(part.split(":")[0] for part in str(checkpoint_ns).split("|"))
+
+
+def _plan(values: Mapping[str, Any]) -> str:
+    plan = values.get(_PLAN_CHANNEL)
+    # By type, and with the methods of `str` itself: an agent's own class may misbehave, and
+    # a save never fails for the sake of its summary.
+    if not issubclass(type(plan), str):
+        return ""
+    start = str.__getitem__(cast(str, plan), slice(MAX_SUMMARY_BYTES))
+    return f"plan: {start}" if start else ""
+
+
+def _named(what: str, names: list[str]) -> str:
+    return f"{what} {_enumerated(names)}" if names else ""
+
+
+def _enumerated(names: list[str]) -> str:
+    listed = ", ".join(names[:_MAX_NAMES])
+    hidden = len(names) - _MAX_NAMES
+    return f"{listed} and {hidden} more" if hidden > 0 else listed
+
+
+def _ordinal(version: str | int | float) -> int:
+    """Return the counter in a version, or -1 if it has another shape."""
+    try:
+        return int(str(version).split(".")[0])
+    except ValueError:
+        return -1

@@ -1,0 +1,29 @@
+"""Versions of channels: what comes after the current one."""
+
+from __future__ import annotations
+
+import secrets
+
+_DIGITS = 16
+
+
+def next_version(current: str | int | float | None) -> str | int | float:
+    """Return a version that sorts after `current`, of the same type.
+
+    A thread that began with numbers goes on with numbers, because versions of different
+    types cannot be compared. Otherwise versions are text: a counter padded to 32 digits, a
+    dot, and random digits that tell branches of a fork apart.
+
+    Raises:
+        ValueError: `current` is text in a form whose successor cannot be told.
+    """
+    if isinstance(current, int | float):
+        return current + 1
+    counter = 0 if current is None else int(current.split(".")[0])
+    version = f"{counter + 1:032}.{secrets.randbelow(10**_DIGITS):0{_DIGITS}}"
+    if current is not None and version <= current:
+        raise ValueError(
+            f"channel version {current!r} is not padded to 32 digits, so none of ours sorts "
+            "after it; continue this thread with the saver that made it"
+        )
+    return version

@@ -1,0 +1,157 @@
+"""Every status and every reason becomes the exception that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+
+from tuskpoint import errors
+from tuskpoint._status import from_call_error, from_rpc_error
+from tuskpoint.v1.errors_pb2 import CallError, ErrorReason, FieldViolation
+
+TARGET = "127.0.0.1:7390"
+REASONS = [name.removeprefix("ERROR_REASON_") for name in dict(ErrorReason.items())]
+
+
+class Failed(grpc.RpcError):
+    """A failed call, as the sync library raises it."""
+
+    def __init__(
+        self, code: grpc.StatusCode, message: str = "", details: Sequence[Message] = ()
+    ) -> None:
+        super().__init__()
+        self._code, self._message, self._details = code, message, details
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return self._message
+
+    def trailing_metadata(self) -> Any:
+        if not self._details:
+            return ()
+        status = status_pb2.Status(code=self._code.value[0], message=self._message)
+        for detail in self._details:
+            status.details.add().Pack(detail)
+        return (("other", "x"), ("grpc-status-details-bin", status.SerializeToString()))
+
+
+def info(reason: str, **metadata: str) -> Message:
+    made: Message = error_details_pb2.ErrorInfo(
+        reason=reason, domain="tuskpoint.dev", metadata=metadata
+    )
+    return made
+
+
+def test_every_status_has_a_class() -> None:
+    assert set(errors.BY_STATUS) == {code.name for code in grpc.StatusCode} - {"OK"}
+
+
+def test_every_reason_of_the_contract_has_a_class_and_no_other() -> None:
+    assert set(errors.BY_REASON) == set(REASONS) - {"UNSPECIFIED"}
+
+
+def test_only_the_reason_with_two_statuses_leaves_the_class_to_the_status() -> None:
+    assert [name for name, kind in errors.BY_REASON.items() if kind is None] == ["BLOB_NOT_FOUND"]
+    assert errors.error_class("DATA_LOSS", "BLOB_NOT_FOUND") is errors.DataLoss
+    assert errors.error_class("NOT_FOUND", "BLOB_NOT_FOUND") is errors.NotFound
+
+
+def test_a_reason_of_a_newer_server_falls_back_on_its_status() -> None:
+    assert errors.error_class("ABORTED", "NOT_YET_INVENTED") is errors.Conflict
+    assert errors.error_class("NOT_YET_INVENTED", "") is errors.ServerError
+
+
+def test_every_class_is_exported() -> None:
+    import tuskpoint
+
+    kinds = {
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, errors.TuskPointError)
+    }
+    assert kinds <= set(tuskpoint.__all__)
+    assert all(getattr(tuskpoint, name) is getattr(errors, name) for name in kinds)
+
+
+@pytest.mark.parametrize("code", [one for one in grpc.StatusCode if one.name != "OK"])
+def test_a_bare_status_is_told_with_its_target(code: grpc.StatusCode) -> None:
+    error = from_rpc_error(Failed(code, "what the library said"), TARGET)
+    assert type(error) is errors.BY_STATUS[code.name]
+    assert error.status == code.name
+    assert error.reason == ""
+    assert "what the library said" in str(error)
+
+
+def test_a_refused_connection_names_the_target_and_the_server() -> None:
+    error = from_rpc_error(Failed(grpc.StatusCode.UNAVAILABLE, "Connection refused"), TARGET)
+    assert TARGET in error.message
+    assert "tuskpoint-server" in error.message
+    assert "TUSKPOINT_TARGET" in error.message
+
+
+def test_a_message_that_is_too_large_is_told_apart_from_a_full_backlog() -> None:
+    exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
+    bare = from_rpc_error(Failed(exhausted, "CLIENT: Sent message larger than max"), TARGET)
+    assert "larger" in bare.message
+    assert bare.retry_after_s is None
+    full = from_rpc_error(
+        Failed(
+            exhausted,
+            "wait",
+            [
+                info("BACKLOG_FULL", backlog_bytes="7"),
+                error_details_pb2.RetryInfo(retry_delay=Duration(seconds=5)),
+            ],
+        ),
+        TARGET,
+    )
+    assert (full.message, full.reason, full.retry_after_s) == ("wait", "BACKLOG_FULL", 5.0)
+    assert full.metadata == {"backlog_bytes": "7"}
+
+
+def test_missing_values_name_their_channels() -> None:
+    failure = error_details_pb2.PreconditionFailure()
+    failure.violations.add(type="VALUE", subject="a, b", description="not stored")
+    failure.violations.add(type="OTHER", subject="x")
+    error = from_rpc_error(
+        Failed(grpc.StatusCode.FAILED_PRECONDITION, "m", [info("VALUES_MISSING"), failure]), TARGET
+    )
+    assert isinstance(error, errors.ValuesMissing)
+    assert error.channels == ("a, b",)
+
+
+def test_refused_fields_are_in_the_message_once() -> None:
+    refused = error_details_pb2.BadRequest()
+    refused.field_violations.add(field="ref.thread_id", description="must not be empty")
+    details = [info("INVALID_FIELD", field="ref.thread_id"), refused]
+    bare = from_rpc_error(Failed(grpc.StatusCode.INVALID_ARGUMENT, "no", details), TARGET)
+    assert bare.message == "no (ref.thread_id: must not be empty)"
+    said = "ref.thread_id: must not be empty"
+    whole = from_rpc_error(Failed(grpc.StatusCode.INVALID_ARGUMENT, said, details), TARGET)
+    assert whole.message == said
+
+
+def test_an_error_inside_a_stream_becomes_the_same_exception() -> None:
+    error = from_call_error(
+        CallError(
+            code=9,
+            reason=ErrorReason.ERROR_REASON_VALUES_MISSING,
+            message="send them inline",
+            metadata={"channels": "a"},
+            field_violations=[FieldViolation(field="a", description="content is not stored")],
+        )
+    )
+    assert isinstance(error, errors.ValuesMissing)
+    assert (error.channels, error.status) == (("a",), "FAILED_PRECONDITION")
+    full = from_call_error(CallError(code=8, message="wait", retry_after=Duration(seconds=5)))
+    assert (type(full), full.retry_after_s) == (errors.ResourceExhausted, 5.0)
+    unknown = from_call_error(CallError(code=10, reason=9999, message="m"))  # type: ignore[arg-type]
+    assert (type(unknown), unknown.reason) == (errors.Conflict, "")
