@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.digests import value_digest
-from tuskpoint_server.domain.model import Channel, Value
+from tuskpoint_server.domain.model import Channel, Value, Version
 from tuskpoint_server.domain.state import decode_channels, decode_state, encode_state
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
@@ -21,16 +21,17 @@ VALUE = st.builds(Value, TEXT, st.binary())
 CONTENT = st.none() | VALUE
 
 
+def channel(name: str, version: Version | None, value: Value | None) -> Channel:
+    if value is None:
+        return Channel(name, version, None)
+    return Channel(name, version, value_digest(value), len(value.data), value)
+
+
 @given(st.dictionaries(TEXT, st.tuples(st.none() | VERSION, CONTENT)))
-def test_round_trip(described: dict[str, tuple[str | int | float | None, Value | None]]) -> None:
+def test_round_trip(described: dict[str, tuple[Version | None, Value | None]]) -> None:
     frame = checkpoint_pb2.CheckpointState(schema_version=4, ts="now")
     frame.versions_seen["node"].channels["a"].integer = 3
-    channels = tuple(
-        Channel(
-            name, version, value and value_digest(value), len(value.data) if value else 0, value
-        )
-        for name, (version, value) in described.items()
-    )
+    channels = tuple(channel(name, *content) for name, content in described.items())
     stored = encode_state(frame.SerializeToString(), channels)
     values = {value_digest(value): value for _, value in described.values() if value}
 

@@ -8,6 +8,7 @@ adds nothing. Reasons and their example metadata are documented in
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -279,5 +280,5 @@ def values_missing(channels: Sequence[str]) -> Refusal:
     return Refusal(
         Reason.VALUES_MISSING,
         violations=tuple(Violation(name, "content is not stored") for name in channels),
-        channels=", ".join(channels),
+        channels=json.dumps(list(channels), ensure_ascii=False),
     )

@@ -24,6 +24,7 @@ class Limits:
     max_metadata: int = 1 * MIB
     max_channels: int = 4096
     max_writes: int = 4096
+    max_extras: int = 64
     max_thread_id: int = 512
     max_checkpoint_ns: int = 2048
     max_checkpoint_id: int = 128

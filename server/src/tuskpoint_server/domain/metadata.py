@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from .errors import Reason, Refusal, Violation
+from .limits import LIMITS
 from .model import Metadata
 
 
@@ -41,9 +42,19 @@ def parse_metadata(raw: bytes, field: str) -> Metadata:
     root_id = parents.get("") if isinstance(parents, dict) else None
     return Metadata(
         raw=raw or b"{}",
-        run_id=run_id if isinstance(run_id, str) else "",
-        root_id=root_id if isinstance(root_id, str) else "",
+        run_id=_identifier(run_id, LIMITS.max_run_id),
+        root_id=_identifier(root_id, LIMITS.max_checkpoint_id),
     )
+
+
+def _identifier(found: object, maximum: int) -> str:
+    """Return what can be an identifier: a string that a request could name, else empty."""
+    if not isinstance(found, str) or "\0" in found:
+        return ""
+    try:
+        return found if len(found.encode()) <= maximum else ""
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell
+        return ""
 
 
 _MISSING = object()

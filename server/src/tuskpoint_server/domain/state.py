@@ -48,7 +48,8 @@ def encode_state(frame: bytes, channels: Iterable[Channel]) -> bytes:
 
 def decode_channels(stored: bytes) -> tuple[Channel, ...]:
     """Return the channels of the stored form, without content."""
-    return decode_state(stored, {}).channels
+    message = checkpoint_pb2.CheckpointState.FromString(stored)
+    return tuple(_channel(channel, {}) for channel in message.channels)
 
 
 def decode_state(stored: bytes, values: Mapping[bytes, Value]) -> State:
@@ -65,10 +66,11 @@ def decode_state(stored: bytes, values: Mapping[bytes, Value]) -> State:
 
 
 def _channel(message: value_pb2.Channel, values: Mapping[bytes, Value]) -> Channel:
+    digest = message.digest
     return Channel(
         name=message.name,
         version=decode_version(message.version) if message.HasField("version") else None,
-        digest=message.digest or None,
+        digest=digest or None,
         size=message.size_bytes,
-        value=values.get(message.digest),
+        value=values.get(digest),
     )

@@ -1,0 +1,146 @@
+"""A bounded copy on local disk of what another store returned."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..domain.model import BlobLocation
+from .api import BlobStore, Member
+from .verified import is_intact
+
+_log = logging.getLogger(__name__)
+
+
+class CachedStore:
+    """A `BlobStore` that keeps verified bytes of another one, least recently used out.
+
+    The cache is named by hash and its files are hashed again on every read; a damaged
+    one is dropped and the inner store asked. It holds nothing that is not also there,
+    so its own trouble is logged and never fails a read.
+
+    Args:
+        inner: The store behind it.
+        path: Directory of the cache; created if it is missing.
+        max_bytes: Bound on the sum of the cached bytes.
+    """
+
+    def __init__(self, inner: BlobStore, path: Path, max_bytes: int) -> None:
+        self._inner = inner
+        self._path = path
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._sizes: OrderedDict[str, int] = OrderedDict()
+        self._total = 0
+        path.mkdir(parents=True, exist_ok=True)
+        self._scan()
+
+    @property
+    def backend(self) -> str:
+        """Kind of the store behind it."""
+        return self._inner.backend
+
+    @property
+    def inner(self) -> BlobStore:
+        """The store behind it."""
+        return self._inner
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in the cache."""
+        with self._lock:
+            return self._total
+
+    def predict(self, sha256: bytes, size: int) -> BlobLocation:
+        """Return the location that these bytes will have."""
+        return self._inner.predict(sha256, size)
+
+    async def put(self, members: Sequence[Member]) -> Sequence[BlobLocation]:
+        """Store a pack in the inner store; nothing is cached before it was read back."""
+        return await self._inner.put(members)
+
+    async def get(self, location: BlobLocation) -> bytes:
+        """Return the bytes from the cache, else from the inner store."""
+        cached = await asyncio.to_thread(self._read, location.sha256)
+        if cached is not None:
+            return cached
+        data = await self._inner.get(location)
+        await asyncio.to_thread(self._keep, location.sha256, data)
+        return data
+
+    async def close(self) -> None:
+        """Close the inner store."""
+        await self._inner.close()
+
+    def _scan(self) -> None:
+        """Take over what an earlier process left, oldest first."""
+        found = []
+        for file in self._path.iterdir():
+            if file.suffix == ".part":
+                file.unlink()
+            else:
+                stat = file.stat()
+                found.append((stat.st_mtime, file.name, stat.st_size))
+        for _, name, size in sorted(found):
+            self._sizes[name] = size
+            self._total += size
+        self._evict()
+
+    def _read(self, sha256: bytes) -> bytes | None:
+        name = sha256.hex()
+        with self._lock:
+            if name not in self._sizes:
+                return None
+            self._sizes.move_to_end(name)
+        try:
+            data = (self._path / name).read_bytes()
+        except FileNotFoundError:
+            data = None  # evicted between the look and the read, or removed by hand
+        except OSError as error:
+            _log.warning("a cached blob cannot be read: %s", error.strerror)
+            data = None
+        if data is None or not is_intact(data, sha256):
+            self._forget(name)
+            return None
+        return data
+
+    def _keep(self, sha256: bytes, data: bytes) -> None:
+        if len(data) > self._max_bytes:
+            return
+        name = sha256.hex()
+        part = self._path / f"{uuid.uuid4().hex}.part"
+        try:
+            part.write_bytes(data)
+            part.replace(self._path / name)
+        except OSError as error:
+            _log.warning("a blob cannot be cached: %s", error.strerror)
+            part.unlink(missing_ok=True)
+            return
+        with self._lock:
+            self._total += len(data) - self._sizes.pop(name, 0)
+            self._sizes[name] = len(data)
+        self._evict()
+
+    def _evict(self) -> None:
+        with self._lock:
+            while self._total > self._max_bytes:
+                name, size = self._sizes.popitem(last=False)
+                self._total -= size
+                (self._path / name).unlink(missing_ok=True)
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            self._total -= self._sizes.pop(name, 0)
+            (self._path / name).unlink(missing_ok=True)
+
+
+def origin(store: BlobStore) -> BlobStore:
+    """Return the store behind every cache."""
+    while isinstance(store, CachedStore):
+        store = store.inner
+    return store

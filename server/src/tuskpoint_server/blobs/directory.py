@@ -1,0 +1,186 @@
+"""Blobs in a directory: one file per member, named by its content.
+
+`<root>/<first 2 characters>/<base64url of the SHA-256>`. A file is written under a
+temporary name in `<root>/incoming`, synced, renamed and its directory synced, so a
+name never shows half a file. Several servers may share the directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from ..domain.digests import DIGEST_BYTES
+from ..domain.errors import Reason, Refusal
+from ..domain.model import BlobLocation
+from .api import Member
+from .verified import is_intact, verified
+
+_A = TypeVar("_A")
+_T = TypeVar("_T")
+
+_INCOMING = "incoming"
+_ABANDONED_AFTER_S = 24 * 3600
+_THREADS = 8
+
+
+class DirectoryStore:
+    """A `BlobStore` in a directory.
+
+    Args:
+        root: The directory; created if it is missing.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._incoming = root / _INCOMING
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="blob-directory")
+        self._incoming.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(self._incoming)
+
+    @property
+    def backend(self) -> str:
+        """Kind of store."""
+        return "directory"
+
+    def predict(self, sha256: bytes, size: int) -> BlobLocation:
+        """Return the location that these bytes will have."""
+        return BlobLocation(sha256, size, blob_name(sha256))
+
+    async def put(self, members: Sequence[Member]) -> Sequence[BlobLocation]:
+        """Store a pack; every file and directory is synced on return."""
+        wanted = {member.sha256: member for member in members}
+        missing = await self._missing(list(wanted.values()))
+        if missing:
+            await self._write(missing)
+        return [self.predict(member.sha256, len(member.data)) for member in members]
+
+    async def get(self, location: BlobLocation) -> bytes:
+        """Return the bytes at a location, after checking their SHA-256."""
+        [data] = await self._each(self._read, [location])
+        return data
+
+    async def close(self) -> None:
+        """Wait for running work and end the threads."""
+        await asyncio.to_thread(self._pool.shutdown)
+
+    async def _missing(self, members: Sequence[Member]) -> list[Member]:
+        stored = await self._each(self._is_stored, members)
+        return [member for member, found in zip(members, stored, strict=True) if not found]
+
+    async def _write(self, members: Sequence[Member]) -> None:
+        names = [(self._incoming / uuid.uuid4().hex, self._path(m.sha256)) for m in members]
+        try:
+            folders = await self._each(_ensure_folder, {target.parent for _, target in names})
+            await self._each(
+                lambda pair: _write_file(pair[0][0], pair[1].data),
+                list(zip(names, members, strict=True)),
+            )
+            # The first sync carries most of what the others would wait for.
+            await self._each(lambda pair: _sync(pair[0]), names)
+            await self._each(lambda pair: pair[0].replace(pair[1]), names)
+            await self._each(_sync, {target.parent for _, target in names})
+            if any(folders):
+                await self._each(_sync, [self._root])
+        except BaseException:
+            await self._each(lambda pair: pair[0].unlink(missing_ok=True), names)
+            raise
+
+    async def _each(self, work: Callable[[_A], _T], items: Iterable[_A]) -> list[_T]:
+        """Run work on every item in the threads; wait for all, then fail if one failed."""
+        loop = asyncio.get_running_loop()
+        calls = [loop.run_in_executor(self._pool, work, item) for item in items]
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        results: list[_T] = []
+        for outcome in outcomes:
+            if isinstance(outcome, OSError):
+                raise unavailable(self.backend, outcome) from outcome
+            if isinstance(outcome, BaseException):
+                raise outcome
+            results.append(outcome)
+        return results
+
+    def _is_stored(self, member: Member) -> bool:
+        path = self._path(member.sha256)
+        try:
+            if path.stat().st_size != len(member.data):
+                return False
+            return is_intact(path.read_bytes(), member.sha256)
+        except FileNotFoundError:
+            return False
+
+    def _read(self, location: BlobLocation) -> bytes:
+        name = location.blob_id or blob_name(location.sha256)
+        if not is_blob_name(name):
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=name)
+        try:
+            data = (self._root / name[:2] / name).read_bytes()
+        except FileNotFoundError:
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=name) from None
+        return verified(data, location)
+
+    def _path(self, sha256: bytes) -> Path:
+        name = blob_name(sha256)
+        return self._root / name[:2] / name
+
+
+def blob_name(sha256: bytes) -> str:
+    """Return the blob ID of a hash: base64url (RFC 4648, section 5) without padding."""
+    return base64.urlsafe_b64encode(sha256).rstrip(b"=").decode()
+
+
+def is_blob_name(name: str) -> bool:
+    """Tell whether a blob ID can be one of this store; nothing else becomes a path."""
+    try:
+        digest = base64.b64decode(name + "=", altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        return False
+    return len(digest) == DIGEST_BYTES and blob_name(digest) == name
+
+
+def unavailable(backend: str, error: OSError) -> Refusal:
+    """Return the refusal for a store whose files cannot be used."""
+    return Refusal(
+        Reason.BLOB_UNAVAILABLE, backend=backend, problem=error.strerror or type(error).__name__
+    )
+
+
+def _ensure_folder(folder: Path) -> bool:
+    """Create a folder; tell whether it was missing."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove temporary files that a crash left; younger ones may be another server's."""
+    oldest = time.time() - _ABANDONED_AFTER_S
+    for path in folder.iterdir():
+        try:
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+        except FileNotFoundError:
+            continue  # another server was faster

@@ -1,0 +1,29 @@
+"""The one place where stored bytes are compared with their recorded hash."""
+
+from __future__ import annotations
+
+from ..domain.digests import blob_digest
+from ..domain.errors import Reason, Refusal
+from ..domain.model import BlobLocation
+
+
+def verified(data: bytes, location: BlobLocation) -> bytes:
+    """Return the bytes if they have the SHA-256 of the location.
+
+    Raises:
+        Refusal: `BLOB_HASH_MISMATCH` with both hashes.
+    """
+    actual = blob_digest(data)
+    if actual != location.sha256:
+        raise Refusal(
+            Reason.BLOB_HASH_MISMATCH,
+            blob_id=location.blob_id,
+            expected=location.sha256.hex(),
+            actual=actual.hex(),
+        )
+    return data
+
+
+def is_intact(data: bytes, sha256: bytes) -> bool:
+    """Tell whether bytes have a SHA-256."""
+    return blob_digest(data) == sha256

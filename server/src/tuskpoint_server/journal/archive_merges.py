@@ -1,0 +1,88 @@
+"""Which heads move into merged runs of the catalog next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, select
+
+from ..domain.catalog import Runs, ThreadHead
+from ..domain.manifest import ManifestHead
+from ..domain.model import BlobLocation
+from .schema import manifests, placements, threads
+
+_MERGE_HEADS = 1000
+_MERGE_HEADS_PER_CHANGE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MergeStep:
+    """Heads that move into the merged run of a level; `done` if none are left behind."""
+
+    level: int
+    heads: tuple[ThreadHead, ...]
+    done: bool
+
+
+def merge_steps(
+    connection: Connection, tenant: str, runs: Runs, changes: int
+) -> Iterator[MergeStep]:
+    """Take a bounded number of heads for unfinished merges, the lowest level first.
+
+    Every change is merged once per level, so a multiple of what changed keeps up however
+    many threads there are. Heads that were taken list the merged run from then on, so
+    the next step finds the rest.
+    """
+    left = _MERGE_HEADS + _MERGE_HEADS_PER_CHANGE * changes
+    for level, merge in sorted(runs.merges.items()):
+        if left <= 0:
+            return
+        heads = _heads_of_runs(connection, tenant, merge.inputs, left + 1)
+        yield MergeStep(level, tuple(heads[:left]), done=len(heads) <= left)
+        left -= len(heads)
+
+
+def _heads_of_runs(
+    connection: Connection, tenant: str, inputs: Sequence[int], limit: int
+) -> list[ThreadHead]:
+    rows = connection.execute(
+        select(
+            manifests,
+            placements.c.size,
+            placements.c.blob_id,
+            placements.c.identifier,
+            threads.c.deleted_through,
+        )
+        .join(
+            placements,
+            (placements.c.tenant == manifests.c.tenant)
+            & (placements.c.sha256 == manifests.c.sha256),
+            isouter=True,
+        )
+        .join(
+            threads,
+            (threads.c.tenant == manifests.c.tenant)
+            & (threads.c.thread_id == manifests.c.thread_id),
+            isouter=True,
+        )
+        .where(manifests.c.tenant == tenant, manifests.c.run.in_(inputs))
+        .limit(limit)
+    )
+    return [
+        ThreadHead(
+            thread_id=row.thread_id,
+            incarnation=row.incarnation,
+            ended=row.ended,
+            deleted_through=row.deleted_through or "",
+            manifest=ManifestHead(
+                BlobLocation(row.sha256, row.size, row.blob_id, row.identifier),
+                row.segment,
+                row.generation,
+                row.records,
+            )
+            if row.sha256
+            else None,
+        )
+        for row in rows
+    ]

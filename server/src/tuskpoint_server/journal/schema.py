@@ -1,0 +1,284 @@
+"""Tables of the journal, for every database it runs on.
+
+Every row carries its tenant. Identifiers compare by code point: SQLite does so by
+itself, PostgreSQL is told to (`COLLATE "C"`). Times are microseconds since the Unix
+epoch. Rows of a thread belong to its current incarnation; deletion removes them and
+leaves the thread's row as a tombstone.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+)
+
+metadata = MetaData()
+
+Name = Text().with_variant(Text(collation="C"), "postgresql")
+"""Type of identifiers."""
+
+RowNumber = BigInteger().with_variant(Integer, "sqlite")
+"""Type of numbers that the database assigns; only INTEGER does so on SQLite."""
+
+
+def _checkpoint_key(*, primary: bool = True) -> list[Column[str]]:
+    """Columns that name a checkpoint."""
+    return [
+        Column("tenant", Name, primary_key=primary, nullable=False),
+        Column("thread_id", Name, primary_key=primary, nullable=False),
+        Column("checkpoint_ns", Name, primary_key=primary, nullable=False),
+        Column("checkpoint_id", Name, primary_key=primary, nullable=False),
+    ]
+
+
+# --- what was acknowledged -------------------------------------------------------------
+
+journal_info = Table(
+    "journal_info",
+    metadata,
+    Column("name", Name, primary_key=True),
+    Column("value", Text, nullable=False),
+    comment="Facts about this journal, such as its identity.",
+)
+
+threads = Table(
+    "threads",
+    metadata,
+    Column("tenant", Name, primary_key=True),
+    Column("thread_id", Name, primary_key=True),
+    Column("incarnation", BigInteger, nullable=False),
+    Column("seq", BigInteger, nullable=False, comment="of the last change; never reset"),
+    Column("deleted", Boolean, nullable=False),
+    Column(
+        "deleted_through",
+        Name,
+        nullable=False,
+        comment="greatest checkpoint ID of any ended incarnation; older IDs never come back",
+    ),
+    Column("agent_id", Name, nullable=False),
+    Column("state", Integer, nullable=False, comment="domain.ThreadState"),
+    Column("head_id", Name, nullable=False, comment="latest of the root namespace"),
+    Column("created_us", BigInteger, nullable=False),
+    Column("updated_us", BigInteger, nullable=False),
+    Index("threads_by_agent", "tenant", "agent_id", "thread_id"),
+    Index("threads_by_state", "tenant", "state", "thread_id"),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    *_checkpoint_key(),
+    Column("incarnation", BigInteger, nullable=False),
+    Column("parent_id", Name, nullable=False),
+    Column("state", LargeBinary, nullable=False, comment="domain.state.encode_state"),
+    Column("metadata", LargeBinary, nullable=False, comment="JSON, as sent"),
+    Column("run_id", Name, nullable=False),
+    Column("root_id", Name, nullable=False, comment='metadata.parents[""]'),
+    Column("delta_channels", LargeBinary, nullable=False, comment="JSON list of names"),
+    Column("label", Name, nullable=False),
+    Column("summary", Text, nullable=False),
+    Column("forked_from", Name, nullable=False),
+    Column("rolled_back_from", Name, nullable=False),
+    Column("adopted_from", Name, nullable=False),
+    Column(
+        "hidden",
+        Boolean,
+        nullable=False,
+        comment="deleted for readers; delta channels of a descendant still need it",
+    ),
+    Column("revision", BigInteger, nullable=False),
+    Column("content_revision", BigInteger, nullable=False, comment="state last replaced at"),
+    Column("label_revision", BigInteger, nullable=False, comment="label last set at"),
+    Column("packed_revision", BigInteger, nullable=False, comment="in a spooled pack; 0: none"),
+    Column("certified_revision", BigInteger, nullable=False, comment="0: none"),
+    Column("seq", BigInteger, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column(
+        "dirty_us",
+        BigInteger,
+        nullable=True,
+        comment="time of the oldest change that is not certified; null: none",
+    ),
+    Column("dirty_bytes", BigInteger, nullable=False, comment="content that waits"),
+    Index("checkpoints_by_id", "tenant", "checkpoint_id"),
+    Index("checkpoints_by_thread", "tenant", "thread_id", "checkpoint_id"),
+)
+Index(
+    "checkpoints_by_run",
+    checkpoints.c.tenant,
+    checkpoints.c.run_id,
+    sqlite_where=checkpoints.c.run_id != "",
+    postgresql_where=checkpoints.c.run_id != "",
+)
+Index(
+    "checkpoints_by_label",
+    checkpoints.c.tenant,
+    checkpoints.c.label,
+    sqlite_where=checkpoints.c.label != "",
+    postgresql_where=checkpoints.c.label != "",
+)
+Index(
+    "checkpoints_dirty",
+    checkpoints.c.tenant,
+    checkpoints.c.dirty_us,
+    sqlite_where=checkpoints.c.dirty_us.is_not(None),
+    postgresql_where=checkpoints.c.dirty_us.is_not(None),
+)
+
+contents = Table(
+    "contents",
+    metadata,
+    Column("tenant", Name, primary_key=True),
+    Column("digest", LargeBinary, primary_key=True, comment="domain.digests.value_digest"),
+    Column("type", Text, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    comment="Values of channels, once per tenant however many checkpoints have them.",
+)
+
+references = Table(
+    "content_references",
+    metadata,
+    Column("tenant", Name, primary_key=True),
+    Column("digest", LargeBinary, primary_key=True),
+    Column("thread_id", Name, primary_key=True),
+    Column("checkpoint_ns", Name, primary_key=True),
+    Column("checkpoint_id", Name, primary_key=True),
+    Index("references_by_checkpoint", "tenant", "thread_id", "checkpoint_ns", "checkpoint_id"),
+    sqlite_with_rowid=False,
+    comment="Which checkpoints need which contents; a content without any is swept.",
+)
+
+writes = Table(
+    "writes",
+    metadata,
+    *_checkpoint_key(),
+    Column("task_id", Name, primary_key=True),
+    Column("idx", Integer, primary_key=True),
+    Column("task_path", Name, nullable=False),
+    Column("channel", Name, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column(
+        "revision",
+        BigInteger,
+        nullable=False,
+        comment="of the checkpoint when this was last written; 0: no checkpoint yet",
+    ),
+    Column("created_us", BigInteger, nullable=False),
+)
+Index(
+    "writes_early",
+    writes.c.created_us,
+    sqlite_where=writes.c.revision == 0,
+    postgresql_where=writes.c.revision == 0,
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("tenant", Name, primary_key=True),
+    Column("request_id", Name, primary_key=True),
+    Column("method", Text, nullable=False),
+    Column("fingerprint", LargeBinary, nullable=False, comment="SHA-256 of the request"),
+    Column("answer", LargeBinary, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Index("requests_by_time", "created_us"),
+    comment="First answers of calls that are not upserts.",
+)
+
+# --- what the archive did with it ------------------------------------------------------
+
+envelopes = Table(
+    "envelopes",
+    metadata,
+    *_checkpoint_key(),
+    Column("ordinal", Integer, primary_key=True, comment="0: full; above: addenda"),
+    Column("sha256", LargeBinary, nullable=False),
+    Column("revision", BigInteger, nullable=False, comment="held by it and those before"),
+    comment="Certified envelopes of each checkpoint.",
+)
+
+placements = Table(
+    "placements",
+    metadata,
+    Column("tenant", Name, primary_key=True),
+    Column("sha256", LargeBinary, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("blob_id", Text, nullable=False),
+    Column("identifier", Text, nullable=False),
+    comment="Where stored bytes lie.",
+)
+
+retractions = Table(
+    "retractions",
+    metadata,
+    Column("number", RowNumber, primary_key=True, autoincrement=True),
+    *_checkpoint_key(primary=False),
+    Column("incarnation", BigInteger, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Index("retractions_by_tenant", "tenant", "number"),
+    comment="Deletions that manifests have yet to tell.",
+)
+
+manifests = Table(
+    "manifests",
+    metadata,
+    Column("tenant", Name, primary_key=True),
+    Column("thread_id", Name, primary_key=True),
+    Column("incarnation", BigInteger, primary_key=True),
+    Column("generation", BigInteger, nullable=False),
+    Column("segment", BigInteger, nullable=False, comment="number of the open segment"),
+    Column("records", BigInteger, nullable=False, comment="in the whole chain"),
+    Column("open_segment", LargeBinary, nullable=False, comment="its bytes, as stored"),
+    Column("sha256", LargeBinary, nullable=False, comment="of the open segment"),
+    Column("run", BigInteger, nullable=False, comment="catalog run that lists this head"),
+    Column("ended", Boolean, nullable=False, comment="the incarnation was deleted"),
+    Column("certified_us", BigInteger, nullable=False),
+    Index("manifests_by_run", "tenant", "run"),
+    comment="Certified head of each thread's manifest.",
+)
+
+tombstones = Table(
+    "tombstones",
+    metadata,
+    Column("tenant", Name, primary_key=True),
+    Column("thread_id", Name, primary_key=True),
+    Column("incarnation", BigInteger, primary_key=True),
+    Column("created_us", BigInteger, nullable=False),
+    comment="Ended incarnations that the catalog has yet to tell.",
+)
+
+catalogs = Table(
+    "catalogs",
+    metadata,
+    Column("tenant", Name, primary_key=True),
+    Column("generation", BigInteger, nullable=False),
+    Column("seq", BigInteger, nullable=False, comment="number of flushes"),
+    Column("sha256", LargeBinary, nullable=False),
+    Column("runs", LargeBinary, nullable=False, comment="JSON: domain.catalog.Runs"),
+    Column("certified_us", BigInteger, nullable=False),
+    comment="Newest certified catalog of each tenant.",
+)
+
+packs = Table(
+    "packs",
+    metadata,
+    Column("pack_id", RowNumber, primary_key=True, autoincrement=True),
+    Column("tenant", Name, nullable=False),
+    Column("state", Text, nullable=False, comment="journal.archive_plan.PackState"),
+    Column("spool", Text, nullable=False, comment="name of the file with its exact bytes"),
+    Column("plan", LargeBinary, nullable=False, comment="JSON: what certification records"),
+    Column("created_us", BigInteger, nullable=False),
+    Index("packs_by_tenant", "tenant", "pack_id"),
+    comment="Packs on their way; a certified pack's row is removed.",
+)

@@ -1,0 +1,172 @@
+"""A thread's own row: its incarnation, its sequence, its head and what it waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, func, or_, select
+
+from ..domain.errors import Reason, Refusal
+from ..domain.model import CheckpointDraft, CheckpointKey, ThreadState
+from .schema import checkpoints, threads, writes
+from .statements import (
+    Statement,
+    all_columns,
+    of_checkpoint,
+    of_namespace,
+    of_thread,
+    parameters_of,
+)
+
+ERROR, INTERRUPT, RESUME = "__error__", "__interrupt__", "__resume__"
+"""Channels of LangGraph (`langgraph.checkpoint.serde.types`) that say what a task waits for."""
+
+
+@dataclass(slots=True)
+class ThreadRow:
+    """A row of `threads`, changed in place and then stored."""
+
+    tenant: str
+    thread_id: str
+    incarnation: int
+    seq: int
+    deleted: bool
+    deleted_through: str
+    agent_id: str
+    state: int
+    head_id: str
+    created_us: int
+    updated_us: int
+
+    def refuse_deleted(self) -> Refusal:
+        """Return the refusal of a change that belongs to an ended incarnation."""
+        ended = self.incarnation if self.deleted else self.incarnation - 1
+        return Refusal(Reason.THREAD_DELETED, thread_id=self.thread_id, incarnation=ended)
+
+    def begin_next(self, now_us: int) -> None:
+        """Start the next incarnation; the sequence goes on."""
+        self.incarnation += 1
+        self.deleted = False
+        self.agent_id = ""
+        self.state = ThreadState.IDLE
+        self.head_id = ""
+        self.created_us = now_us
+
+
+_READ = Statement(select(*threads.columns).where(of_thread(threads)).with_for_update())
+_STORE = Statement(
+    lambda insert_into: (
+        (insert := insert_into(threads))
+        .values(all_columns(threads))
+        .on_conflict_do_update(
+            index_elements=["tenant", "thread_id"],
+            set_={
+                column.name: insert.excluded[column.name]
+                for column in threads.columns
+                if not column.primary_key
+            },
+        )
+    )
+)
+_LATEST = Statement(
+    select(func.max(checkpoints.c.checkpoint_id)).where(
+        of_namespace(checkpoints), checkpoints.c.hidden.is_(False)
+    )
+)
+_GREATEST = Statement(
+    select(func.max(checkpoints.c.checkpoint_id)).where(of_namespace(checkpoints))
+)
+_EXISTS = Statement(select(checkpoints.c.revision).where(of_checkpoint(checkpoints)))
+_SIGNS = Statement(
+    select(writes.c.channel)
+    .where(
+        of_checkpoint(writes),
+        or_(*(writes.c.channel == channel for channel in (ERROR, INTERRUPT, RESUME))),
+    )
+    .distinct()
+)
+
+
+def new_thread(tenant: str, thread_id: str, now_us: int) -> ThreadRow:
+    """Return the row of a thread that begins."""
+    return ThreadRow(tenant, thread_id, 1, 0, False, "", "", ThreadState.IDLE, "", now_us, now_us)
+
+
+def lock(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | None:
+    """Return the thread's row for a change, deleted or not, or `None` if it never was."""
+    row = _READ.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
+    return ThreadRow(*row) if row is not None else None
+
+
+def store(connection: Connection, thread: ThreadRow, now_us: int) -> None:
+    """Write the row."""
+    thread.updated_us = now_us
+    _STORE.run(connection, **{name: getattr(thread, name) for name in ThreadRow.__slots__})
+
+
+def latest(connection: Connection, tenant: str, thread_id: str, checkpoint_ns: str) -> str:
+    """Return the greatest ID of a namespace that readers see; empty if there is none."""
+    row = _LATEST.run(
+        connection, of_tenant=tenant, of_thread=thread_id, of_ns=checkpoint_ns
+    ).fetchone()
+    return row[0] or "" if row else ""
+
+
+def greatest(connection: Connection, tenant: str, thread_id: str, checkpoint_ns: str) -> str:
+    """Return the greatest ID of a namespace, hidden ones included; empty if there is none."""
+    row = _GREATEST.run(
+        connection, of_tenant=tenant, of_thread=thread_id, of_ns=checkpoint_ns
+    ).fetchone()
+    return row[0] or "" if row else ""
+
+
+def exists(connection: Connection, tenant: str, key: CheckpointKey) -> bool:
+    """Tell whether a checkpoint is stored, hidden or not."""
+    row = _EXISTS.run(connection, **parameters_of(tenant, key)).fetchone()
+    return row is not None
+
+
+def judge(connection: Connection, tenant: str, thread_id: str, head_id: str) -> ThreadState:
+    """Say what a thread waits for, by the writes of its latest root checkpoint."""
+    rows = _SIGNS.run(
+        connection, of_tenant=tenant, of_thread=thread_id, of_ns="", of_id=head_id
+    ).fetchall()
+    signs = {row[0] for row in rows}
+    if ERROR in signs:
+        return ThreadState.FAILED
+    if INTERRUPT in signs and RESUME not in signs:
+        return ThreadState.INTERRUPTED
+    return ThreadState.IDLE
+
+
+def review_head(connection: Connection, thread: ThreadRow) -> None:
+    """Set the head and the state anew after checkpoints were removed."""
+    thread.head_id = latest(connection, thread.tenant, thread.thread_id, "")
+    thread.state = judge(connection, thread.tenant, thread.thread_id, thread.head_id)
+
+
+def admit_save(
+    connection: Connection, thread: ThreadRow, draft: CheckpointDraft, *, parent_exists: bool
+) -> bool:
+    """Decide whether a checkpoint that is not stored yet may be; true if it begins anew.
+
+    After a deletion only a checkpoint that owes nothing to the ended incarnation is let
+    in: one without parent, which is not tied to a root checkpoint of that time.
+
+    Raises:
+        Refusal: `THREAD_DELETED`.
+    """
+    root_id = draft.metadata.root_id if draft.key.checkpoint_ns else ""
+    if thread.deleted:
+        if draft.parent_id or (root_id and root_id <= thread.deleted_through):
+            raise thread.refuse_deleted()
+        return True
+    if not thread.deleted_through:
+        return False
+    if draft.parent_id and not parent_exists and draft.parent_id <= thread.deleted_through:
+        raise thread.refuse_deleted()
+    if root_id and root_id <= thread.deleted_through:
+        root = CheckpointKey(thread.thread_id, "", root_id)
+        if not exists(connection, thread.tenant, root):
+            raise thread.refuse_deleted()
+    return False

@@ -1,0 +1,157 @@
+"""Contents of channels: found, stored once per tenant, and referred to by checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, bindparam, delete, func, select
+
+from ..domain.digests import value_digest
+from ..domain.errors import Reason, Refusal, values_missing
+from ..domain.model import (
+    Channel,
+    ChannelDraft,
+    CheckpointKey,
+    Reference,
+    Value,
+    Version,
+)
+from ..domain.state import decode_channels
+from .schema import contents, references
+from .statements import Statement, all_columns, of_checkpoint, parameters_of
+
+_CONTENT_SIZE = Statement(
+    select(func.length(contents.c.data)).where(
+        contents.c.tenant == bindparam("of_tenant"), contents.c.digest == bindparam("of_digest")
+    )
+)
+_STORE_CONTENT = Statement(
+    lambda insert_into: insert_into(contents).values(all_columns(contents)).on_conflict_do_nothing()
+)
+_STORE_REFERENCE = Statement(
+    lambda insert_into: (
+        insert_into(references).values(all_columns(references)).on_conflict_do_nothing()
+    )
+)
+_DROP_REFERENCES = Statement(delete(references).where(of_checkpoint(references)))
+
+
+def resolve(
+    connection: Connection,
+    tenant: str,
+    drafts: Sequence[ChannelDraft],
+    parent_state: bytes | None,
+) -> tuple[Channel, ...]:
+    """Return the channels by digest.
+
+    Raises:
+        Refusal: `VALUES_MISSING`, `VERSION_TYPE_CHANGED`.
+    """
+    before_this = decode_channels(parent_state) if parent_state is not None else ()
+    inherited = {channel.name: channel for channel in before_this}
+    resolved: list[Channel] = []
+    missing: list[str] = []
+    for draft in drafts:
+        before = inherited.get(draft.name)
+        if before is not None:
+            _check_version_type(draft, before.version)
+        channel = _resolve_one(connection, tenant, draft, before)
+        if channel is None:
+            missing.append(draft.name)
+        else:
+            resolved.append(channel)
+    if missing:
+        raise values_missing(missing)
+    return tuple(resolved)
+
+
+def _resolve_one(
+    connection: Connection, tenant: str, draft: ChannelDraft, before: Channel | None
+) -> Channel | None:
+    content = draft.content
+    if isinstance(content, Value):
+        digest = draft.digest or value_digest(content)
+        return Channel(draft.name, draft.version, digest, len(content.data))
+    if content is Reference.EMPTY:
+        return Channel(draft.name, draft.version, None)
+    if content is Reference.INHERIT:
+        return before if before is not None and before.version == draft.version else None
+    row = _CONTENT_SIZE.run(connection, of_tenant=tenant, of_digest=content).fetchone()
+    return Channel(draft.name, draft.version, content, row[0]) if row else None
+
+
+def store_contents(
+    connection: Connection,
+    tenant: str,
+    drafts: Sequence[ChannelDraft],
+    channels: Sequence[Channel],
+    now_us: int,
+) -> int:
+    """Insert the contents that are not stored yet; return their bytes."""
+    size = 0
+    for draft, channel in zip(drafts, channels, strict=True):
+        if not isinstance(draft.content, Value):
+            continue
+        cursor = _STORE_CONTENT.run(
+            connection,
+            tenant=tenant,
+            digest=channel.digest,
+            type=draft.content.type,
+            data=draft.content.data,
+            created_us=now_us,
+        )
+        if cursor.rowcount > 0:
+            size += len(draft.content.data)
+    return size
+
+
+def replace_references(
+    connection: Connection,
+    tenant: str,
+    key: CheckpointKey,
+    channels: Sequence[Channel],
+    *,
+    before: bool,
+) -> None:
+    """Make a checkpoint refer to the contents of its channels and to no others.
+
+    Args:
+        connection: In a write transaction.
+        tenant: Tenant.
+        key: The checkpoint.
+        channels: Its channels.
+        before: It was stored before and may have references.
+    """
+    if before:
+        _DROP_REFERENCES.run(connection, **parameters_of(tenant, key))
+    digests = {channel.digest for channel in channels if channel.digest is not None}
+    _STORE_REFERENCE.run_many(
+        connection,
+        [
+            {
+                "tenant": tenant,
+                "digest": digest,
+                "thread_id": key.thread_id,
+                "checkpoint_ns": key.checkpoint_ns,
+                "checkpoint_id": key.checkpoint_id,
+            }
+            for digest in digests
+        ],
+    )
+
+
+def _check_version_type(draft: ChannelDraft, before: Version | None) -> None:
+    if before is None or draft.version is None or type(before) is type(draft.version):
+        return
+    raise Refusal(
+        Reason.VERSION_TYPE_CHANGED,
+        channel=draft.name,
+        parent=_version_kind(before),
+        sent=_version_kind(draft.version),
+    )
+
+
+def _version_kind(version: Version) -> str:
+    if isinstance(version, str):
+        return "text"
+    return "integer" if isinstance(version, int) else "number"

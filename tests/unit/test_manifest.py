@@ -1,0 +1,318 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuskpoint_server.domain.digests import blob_digest
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.manifest import (
+    SEGMENT_RECORDS,
+    ManifestHead,
+    Record,
+    RecordType,
+    Segment,
+    append,
+    chain_problem,
+    decode_segment,
+    encode_segment,
+    fold,
+)
+from tuskpoint_server.domain.model import BlobLocation, Lineage
+
+untimed = settings(deadline=None)
+
+
+def predict(sha256: bytes, size: int) -> BlobLocation:
+    return BlobLocation(sha256, size, f"blob-{sha256.hex()[:8]}")
+
+
+def in_this_quilt(sha256: bytes, size: int) -> BlobLocation:
+    return BlobLocation(sha256, size, "", sha256.hex())
+
+
+def location(content: str, blob_id: str = "b") -> BlobLocation:
+    return BlobLocation(blob_digest(content.encode()), len(content), blob_id)
+
+
+def put(checkpoint_id: str, ns: str = "", content: str = "full", **more: object) -> Record:
+    return Record(RecordType.PUT, ns, checkpoint_id, 1, location(content), **more)  # type: ignore[arg-type]
+
+
+class Chain:
+    """A manifest that grows as flushes grow it."""
+
+    def __init__(self) -> None:
+        self.stored: list[bytes] = []
+        self.open = Segment("t", 1, 1, 0)
+        self.at: BlobLocation | None = None
+        self.records = 0
+
+    def add(self, *records: Record) -> None:
+        kept = len(self.open.records) == SEGMENT_RECORDS or not self.stored
+        full, self.open = append(self.open, self.at, records, predict)
+        if not kept:
+            self.stored.pop()
+        self.stored += [encode_segment(segment) for segment in (*full, self.open)]
+        data = self.stored[-1]
+        self.at = predict(blob_digest(data), len(data))
+        self.records += len(records)
+
+    @property
+    def head(self) -> ManifestHead:
+        assert self.at is not None
+        return ManifestHead(self.at, len(self.stored) - 1, 1, self.records)
+
+    def problem(self, stored: list[bytes]) -> str:
+        return chain_problem(self.head, "t", 1, stored)
+
+
+def chain(count: int) -> Chain:
+    grown = Chain()
+    for number in range(0, count, 10):
+        grown.add(*(put(f"{one:04}") for one in range(number, min(count, number + 10))))
+    return grown
+
+
+@untimed
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from(RecordType), st.integers(0, 5), st.integers(0, 99)),
+            min_size=1,
+            max_size=100,
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_fold_equals_a_model(flushes: list[list[tuple[RecordType, int, int]]]) -> None:
+    grown = Chain()
+    model: dict[tuple[str, str], list[object]] = {}
+    for flush in flushes:
+        records = []
+        for kind, number, seed in flush:
+            key = ("ns", str(number))
+            envelope = location(str(seed))
+            if kind is RecordType.RETRACT:
+                model.pop(key, None)
+                records.append(Record(kind, *key))
+                continue
+            if kind is RecordType.PUT:
+                model[key] = [envelope, [], str(seed), "", seed]
+            elif key not in model:
+                continue
+            elif kind is RecordType.WRITES:
+                model[key][1] = [*model[key][1], envelope]  # type: ignore[misc]
+            elif kind is RecordType.LABEL:
+                model[key][2] = str(seed)
+            elif kind is RecordType.SUMMARY:
+                model[key][3] = str(seed)
+            model[key][4] = max(seed, model[key][4])  # type: ignore[call-overload]
+            with_envelope = kind in (RecordType.PUT, RecordType.WRITES)
+            records.append(
+                Record(
+                    kind,
+                    *key,
+                    seed,
+                    envelope if with_envelope else None,
+                    label=str(seed) if kind in (RecordType.PUT, RecordType.LABEL) else "",
+                    summary=str(seed) if kind is RecordType.SUMMARY else "",
+                )
+            )
+        if records:
+            grown.add(*records)
+    segments = [(decode_segment(data, "s"), "s") for data in grown.stored]
+    entries = fold(segments)
+    assert {
+        key: [entry.envelope, list(entry.addenda), entry.label, entry.summary, entry.revision]
+        for key, entry in entries.items()
+    } == model
+    assert all(len(segment.records) <= SEGMENT_RECORDS for segment, _ in segments)
+    assert not grown.stored or grown.problem(grown.stored) == ""
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 128, 129, 300])
+def test_segments_are_full_but_the_last(count: int) -> None:
+    grown = chain(count)
+    sizes = [len(decode_segment(data, "").records) for data in grown.stored]
+    assert sum(sizes) == count
+    assert set(sizes[:-1]) <= {SEGMENT_RECORDS}
+    assert grown.problem(grown.stored) == ""
+
+
+def test_one_flush_may_fill_many_segments() -> None:
+    grown = Chain()
+    grown.add(*(put(str(number)) for number in range(200)))
+    assert len(grown.stored) == 4
+    assert grown.problem(grown.stored) == ""
+
+
+def test_full_segment_is_not_stored_again() -> None:
+    grown = chain(64)
+    before = grown.stored[0]
+    grown.add(put("next"))
+    assert grown.stored[0] == before
+    assert decode_segment(grown.stored[1], "").previous == predict(blob_digest(before), len(before))
+
+
+def test_stored_form_is_canonical() -> None:
+    record = put("1", parent_id="0", label="ü", lineage=Lineage(forked_from="a:b"))
+    data = encode_segment(Segment("t", 1, 1, 0, None, (record,)))
+    content = json.loads(data)
+    assert data == json.dumps(
+        content, ensure_ascii=False, sort_keys=True, separators=(",", ":")
+    ).encode("utf-8")
+    [told] = content["records"]
+    assert told["envelope"]["sha256"] == blob_digest(b"full").hex()
+    assert told["lineage"] == {"forked_from": "a:b"}
+    assert decode_segment(data, "").records == (record,)
+
+
+def test_this_quilt_is_spelled_out_once_it_is_known() -> None:
+    record = Record(RecordType.PUT, "", "1", 1, in_this_quilt(b"\1" * 32, 5))
+    _, first = append(Segment("t", 1, 1, 0), None, [record] * 70, in_this_quilt)
+    stored = BlobLocation(b"\2" * 32, 9, "quilt-1", "id")
+    assert first.previous is not None
+    assert first.previous.blob_id == ""
+    _, second = append(first, stored, [record], in_this_quilt)
+    assert second.previous is not None
+    assert second.previous.blob_id == "quilt-1"
+    quilts = [item.envelope.blob_id for item in second.records if item.envelope]
+    assert quilts == ["quilt-1"] * 6 + [""]
+    entries = fold([(second, "quilt-2")])
+    assert entries["", "1"].envelope.blob_id == "quilt-2"
+
+
+# --- tampering -------------------------------------------------------------------------
+
+
+def test_missing_segment_is_detected() -> None:
+    grown = chain(200)
+    for number in range(len(grown.stored)):
+        assert grown.problem(grown.stored[:number] + grown.stored[number + 1 :]) != ""
+
+
+def test_missing_first_segment_is_named() -> None:
+    grown = chain(200)
+    problem = grown.problem(grown.stored[1:])
+    assert "missing" in problem
+    assert blob_digest(grown.stored[0]).hex() in problem
+
+
+def test_reordered_segments_are_detected() -> None:
+    grown = chain(200)
+    one, two, *rest = grown.stored
+    assert "segment 1" in grown.problem([two, one, *rest])
+
+
+def test_substituted_segment_is_detected() -> None:
+    grown, other = chain(200), Chain()
+    other.add(*(put(f"{number:04}", content="other") for number in range(200)))
+    for number in range(len(grown.stored)):
+        substituted = list(grown.stored)
+        substituted[number] = other.stored[number]
+        problem = grown.problem(substituted)
+        assert blob_digest(other.stored[number]).hex() in problem
+
+
+def test_truncated_chain_is_detected() -> None:
+    """An older head is a chain of its own; the recorded head tells it apart."""
+    grown = chain(200)
+    assert grown.problem(grown.stored[:-1]) != ""
+
+
+def test_segment_too_many_is_detected() -> None:
+    grown = chain(100)
+    assert grown.problem([grown.stored[0], *grown.stored]) != ""
+
+
+def test_chain_of_another_thread_is_detected() -> None:
+    grown = chain(100)
+    assert "another thread" in chain_problem(grown.head, "u", 1, grown.stored)
+    assert "another thread" in chain_problem(grown.head, "t", 2, grown.stored)
+
+
+def relinked(segments: list[Segment]) -> tuple[ManifestHead, list[bytes]]:
+    """Store segments with true hashes, as someone with the keys to the store could."""
+    stored: list[bytes] = []
+    previous = None
+    for number, segment in enumerate(segments):
+        data = encode_segment(
+            Segment("t", 1, 1, segment.segment, previous if number else None, segment.records)
+        )
+        stored.append(data)
+        previous = predict(blob_digest(data), len(data))
+    assert previous is not None
+    records = sum(len(segment.records) for segment in segments)
+    return ManifestHead(previous, len(segments) - 1, 1, records), stored
+
+
+def test_shortened_segment_inside_the_chain_is_detected() -> None:
+    segments = [decode_segment(data, "") for data in chain(130).stored]
+    segments[1] = Segment("t", 1, 1, 1, segments[1].previous, segments[1].records[:-1])
+    assert "only 63 records" in chain_problem(*_args(relinked(segments)))
+
+
+def test_wrong_number_of_records_is_detected() -> None:
+    head, stored = relinked([decode_segment(data, "") for data in chain(130).stored])
+    more = ManifestHead(head.location, head.segment, head.generation, head.records + 1)
+    assert "130 records where 131" in chain_problem(more, "t", 1, stored)
+
+
+def test_renumbered_segments_are_detected() -> None:
+    segments = [decode_segment(data, "") for data in chain(130).stored]
+    segments[2] = Segment("t", 1, 1, 7, segments[2].previous, segments[2].records)
+    assert "segment 7" in chain_problem(*_args(relinked(segments)))
+
+
+def _args(made: tuple[ManifestHead, list[bytes]]) -> tuple[ManifestHead, str, int, list[bytes]]:
+    return made[0], "t", 1, made[1]
+
+
+# --- malformed segments ----------------------------------------------------------------
+
+
+def changed(**changes: object) -> bytes:
+    content = json.loads(chain(1).stored[0])
+    return json.dumps({**content, **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        b"[" * 100_000,
+        changed(format_version=2),
+        changed(format_version="1"),
+        changed(segment=1),
+        changed(segment=-1),
+        changed(segment=True),
+        changed(previous={"sha256": "00", "size_bytes": 1}),
+        changed(records={}),
+        changed(records=[{"type": "ERASE", "checkpoint_ns": "", "checkpoint_id": "1"}]),
+        changed(records=[{"type": "PUT", "checkpoint_ns": "", "checkpoint_id": "1"}]),
+        changed(records=[{"type": "RETRACT", "checkpoint_ns": "", "checkpoint_id": "1"}] * 65),
+    ],
+)
+def test_malformed_segment_is_refused(data: bytes) -> None:
+    with pytest.raises(Refusal) as refused:
+        decode_segment(data, "the-blob")
+    assert refused.value.reason is Reason.BLOB_MALFORMED
+    assert refused.value.metadata["blob_id"] == "the-blob"
+
+
+def test_writes_before_their_put_are_refused() -> None:
+    record = Record(RecordType.WRITES, "", "1", 1, location("late"))
+    with pytest.raises(Refusal) as refused:
+        fold([(Segment("t", 1, 1, 0, None, (record,)), "b")])
+    assert refused.value.reason is Reason.BLOB_MALFORMED
+
+
+def test_retraction_of_what_was_never_told_is_harmless() -> None:
+    record = Record(RecordType.RETRACT, "", "1")
+    assert fold([(Segment("t", 1, 1, 0, None, (record,)), "b")]) == {}
