@@ -1,0 +1,49 @@
+"""The data directory: one server at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class DataDirTakenError(Exception):
+    """Another server holds the directory.
+
+    Attributes:
+        pid: Process ID of the holder; empty if it is not known.
+    """
+
+    def __init__(self, directory: Path, pid: str) -> None:
+        self.pid = pid
+        holder = f"process {pid}" if pid else "another process"
+        super().__init__(f"data directory {directory} is in use by {holder}")
+
+
+class DataDirLock:
+    """Holds the directory until released, or until the process ends.
+
+    An advisory lock (flock) on the file `lock` inside; the file names the holder and stays.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Make the directory if need be, and take it.
+
+        Raises:
+            DataDirTakenError: Another server has it.
+            OSError: It cannot be made or written.
+        """
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(self._file, 32, 0).decode(errors="replace").strip()
+            os.close(self._file)
+            raise DataDirTakenError(directory, pid) from None
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let the next server in."""
+        os.close(self._file)

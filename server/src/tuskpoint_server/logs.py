@@ -1,0 +1,31 @@
+"""Logs: to stderr, one line for each event, never a payload."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+
+class OneLineFormatter(logging.Formatter):
+    """Keeps what an event says on one line, tracebacks included."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S"
+        )
+        self.converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the event's line."""
+        return super().format(record).replace("\r", "\\r").replace("\n", "\\n")
+
+
+def configure(level: str) -> None:
+    """Send events of this severity and above to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLineFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    if level != "debug":
+        for noisy in ("alembic", "sqlalchemy", "grpc._cython", "asyncio"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -1,0 +1,96 @@
+"""`AdminService` on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuskpoint.v1 import admin_service_pb2 as pb
+
+from ..domain.limits import LIMITS
+from ..service.admin import Admin
+from . import convert
+from .calls import Call
+
+
+class AdminServicer:
+    """Tells what the server is and how its archive stands.
+
+    Args:
+        admin: The server.
+        methods: Fully qualified names of the methods that are built.
+    """
+
+    def __init__(self, admin: Admin, methods: Sequence[str]) -> None:
+        self._admin = admin
+        self._methods = methods
+
+    async def GetServerInfo(
+        self, request: pb.GetServerInfoRequest, call: Call
+    ) -> pb.GetServerInfoResponse:
+        """Return version, limits, methods and backends."""
+        info = self._admin.info()
+        return pb.GetServerInfoResponse(
+            version=info.version,
+            limits=limits(),
+            methods=self._methods,
+            journal_backend=info.journal_backend,
+            blob_backend=info.blob_backend,
+            journal_id=info.journal_id,
+            start_time=convert.timestamp(info.started_us),
+        )
+
+    async def GetArchiveStatus(
+        self, request: pb.GetArchiveStatusRequest, call: Call
+    ) -> pb.GetArchiveStatusResponse:
+        """Return how the archive stands."""
+        standing = await self._admin.standing(call.tenant)
+        status = standing.archive
+        message = pb.GetArchiveStatusResponse(
+            backlog_checkpoints=status.backlog_checkpoints,
+            backlog_bytes=status.backlog_bytes,
+            last_error=status.last_error,
+            catalog_seq=status.catalog_seq,
+            journal_bytes=standing.journal_bytes,
+            spool_bytes=status.spool_bytes,
+            cache_bytes=status.cache_bytes,
+            certified_checkpoints=status.certified_checkpoints,
+        )
+        for field, microseconds in (
+            ("oldest_uncertified_time", status.oldest_uncertified_us),
+            ("last_error_time", status.last_error_us),
+            ("last_flush_time", status.last_flush_us),
+            ("earliest_expire_time", status.earliest_expire_us),
+        ):
+            if microseconds is not None:
+                getattr(message, field).CopyFrom(convert.timestamp(microseconds))
+        if status.catalog is not None:
+            message.catalog.CopyFrom(convert.location(status.catalog))
+        return message
+
+    async def Flush(self, request: pb.FlushRequest, call: Call) -> pb.FlushResponse:
+        """Certify everything journaled before the call."""
+        outcome = await self._admin.flush(call.tenant)
+        message = pb.FlushResponse(certified_checkpoints=outcome.certified)
+        if outcome.catalog is not None:
+            message.catalog.CopyFrom(convert.location(outcome.catalog))
+        return message
+
+
+def limits() -> pb.ServerLimits:
+    """Return the message that announces the limits in force."""
+    message = pb.ServerLimits(
+        max_message_bytes=LIMITS.max_message,
+        max_unary_bytes=LIMITS.max_unary,
+        max_chunk_bytes=LIMITS.max_chunk,
+        max_value_bytes=LIMITS.max_value,
+        max_checkpoint_bytes=LIMITS.max_checkpoint,
+        max_metadata_bytes=LIMITS.max_metadata,
+        max_channels=LIMITS.max_channels,
+        max_writes=LIMITS.max_writes,
+        max_thread_id_bytes=LIMITS.max_thread_id,
+        max_checkpoint_ns_bytes=LIMITS.max_checkpoint_ns,
+        max_checkpoint_id_bytes=LIMITS.max_checkpoint_id,
+    )
+    message.early_write_ttl.FromSeconds(LIMITS.early_write_ttl_s)
+    message.request_id_ttl.FromSeconds(LIMITS.request_id_ttl_s)
+    return message

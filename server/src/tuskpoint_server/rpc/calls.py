@@ -1,0 +1,34 @@
+"""One call, as layers and servicers see it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+
+@dataclass(slots=True)
+class Call:
+    """A call of a method.
+
+    Attributes:
+        method: Full name, such as "/tuskpoint.v1.CheckpointService/GetCheckpoint".
+        context: gRPC's side of it.
+        request_streaming: The client sends a stream, and may keep it open for long.
+        tenant: Whose data it is about; set by the tenant layer.
+        draining: Set once the server shuts down; long streams end when they see it.
+    """
+
+    method: str
+    context: grpc.aio.ServicerContext[Any, Any]
+    request_streaming: bool = False
+    tenant: str = ""
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+Layer = Callable[[Call], AbstractAsyncContextManager[None]]
+"""What is done around a call. The first layer is the outermost."""

@@ -1,0 +1,149 @@
+"""`CheckpointService` on the wire.
+
+A message above the size limit never gets here: gRPC itself ends such a call with
+`RESOURCE_EXHAUSTED` and no details; clients tell it by the missing `ErrorInfo`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from tuskpoint.v1 import checkpoint_pb2
+from tuskpoint.v1 import checkpoint_service_pb2 as pb
+
+from ..domain.errors import Reason, Refusal
+from ..domain.limits import LIMITS
+from ..domain.model import Checkpoint, Source, View
+from ..service.checkpoints import Checkpoints
+from . import convert, validation
+from .answers import save_response, writes_response
+from .calls import Call
+from .chunks import Cutter, whole
+from .histories import history_frames
+from .save_stream import SaveStream
+
+_FRAME_OVERHEAD = 64
+"""Bytes that the frame around a checkpoint takes, at most."""
+
+
+class CheckpointServicer:
+    """Saves checkpoints and pending writes, and loads them exactly."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self._checkpoints = checkpoints
+
+    async def SaveCheckpoint(
+        self, request: pb.SaveCheckpointRequest, call: Call
+    ) -> pb.SaveCheckpointResponse:
+        """Save one checkpoint."""
+        validation.check_save_checkpoint(request, streamed=False)
+        wanted = convert.durability(request.durability)
+        outcome = await self._checkpoints.save(call.tenant, convert.checkpoint_draft(request))
+        return save_response(await self._checkpoints.reach(call.tenant, outcome, wanted))
+
+    def SaveCheckpoints(
+        self, requests: AsyncIterator[pb.SaveCheckpointsRequest], call: Call
+    ) -> AsyncIterator[pb.SaveCheckpointsResponse]:
+        """Save what a stream brings."""
+        return SaveStream(self._checkpoints, call).answers(requests)
+
+    async def SaveWrites(self, request: pb.SaveWritesRequest, call: Call) -> pb.SaveWritesResponse:
+        """Save pending writes."""
+        validation.check_save_writes(request, streamed=False)
+        wanted = convert.durability(request.durability)
+        writes = convert.write_drafts(request.writes, iter(()))
+        outcome = await self._checkpoints.save_writes(
+            call.tenant, convert.key(request.ref), writes, wanted
+        )
+        return writes_response(await self._checkpoints.reach(call.tenant, outcome, wanted))
+
+    async def GetCheckpoint(
+        self, request: pb.GetCheckpointRequest, call: Call
+    ) -> pb.GetCheckpointResponse:
+        """Return one checkpoint that fits a message."""
+        loaded = await self._load(request, call)
+        size = convert.content_bytes(loaded)
+        if size <= LIMITS.max_unary:
+            message = convert.checkpoint(loaded, whole())
+            size = message.ByteSize()
+        if size > LIMITS.max_unary:
+            raise Refusal(Reason.CHECKPOINT_TOO_LARGE, size_bytes=size, maximum=LIMITS.max_unary)
+        return pb.GetCheckpointResponse(checkpoint=message)
+
+    async def LoadCheckpoint(
+        self, request: pb.LoadCheckpointRequest, call: Call
+    ) -> AsyncIterator[pb.LoadCheckpointResponse]:
+        """Stream one checkpoint."""
+        loaded = await self._load(request, call)
+        cutter = Cutter()
+        yield pb.LoadCheckpointResponse(checkpoint=_header(loaded, cutter))
+        for chunk in cutter.chunks():
+            yield pb.LoadCheckpointResponse(chunk=chunk)
+
+    async def ListCheckpoints(
+        self, request: pb.ListCheckpointsRequest, call: Call
+    ) -> AsyncIterator[pb.ListCheckpointsResponse]:
+        """Stream checkpoints, greatest ID first."""
+        validation.check_list(request)
+        view, source = _view(request.view, call), convert.source(request.source)
+        limit = request.limit if request.HasField("limit") else None
+        query = convert.checkpoint_query(request)
+        async for loaded in self._checkpoints.list(call.tenant, query, view, source, limit):
+            cutter = Cutter()
+            yield pb.ListCheckpointsResponse(checkpoint=_header(loaded, cutter))
+            for chunk in cutter.chunks():
+                yield pb.ListCheckpointsResponse(chunk=chunk)
+
+    async def GetDeltaHistory(
+        self, request: pb.GetDeltaHistoryRequest, call: Call
+    ) -> AsyncIterator[pb.GetDeltaHistoryResponse]:
+        """Stream what rebuilds delta channels."""
+        validation.check_delta_history(request)
+        histories = await self._checkpoints.delta_history(
+            call.tenant, convert.key(request.ref), request.channels
+        )
+        for history in histories:
+            for frame in history_frames(history):
+                yield frame
+
+    async def SetLabel(self, request: pb.SetLabelRequest, call: Call) -> pb.SetLabelResponse:
+        """Set or clear a label."""
+        validation.check_set_label(request)
+        wanted = convert.durability(request.durability)
+        outcome = await self._checkpoints.set_label(
+            call.tenant, convert.key(request.ref), request.label
+        )
+        outcome = await self._checkpoints.reach(call.tenant, outcome, wanted)
+        return pb.SetLabelResponse(
+            ref=convert.ref(outcome.saved.key),
+            revision=outcome.saved.revision,
+            durability=convert.DURABILITIES[outcome.durability],
+        )
+
+    async def _load(
+        self, request: pb.GetCheckpointRequest | pb.LoadCheckpointRequest, call: Call
+    ) -> Checkpoint:
+        validation.check_read(request)
+        view = _view(request.view, call)
+        source: Source = convert.source(request.source)
+        return await self._checkpoints.load(call.tenant, convert.key(request.ref), view, source)
+
+
+def _header(loaded: Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
+    """Return the message that begins a checkpoint on a stream."""
+    message = convert.checkpoint(loaded, cutter)
+    size = message.ByteSize()
+    if size > LIMITS.max_message - _FRAME_OVERHEAD:
+        raise validation.limit_exceeded(
+            f"the checkpoint without its large values: {size} bytes",
+            "max_message_bytes",
+            LIMITS.max_message,
+        )
+    return message
+
+
+def _view(number: int, call: Call) -> View:
+    view = convert.view(number)
+    if view is View.JSON:
+        raise Refusal(Reason.NOT_IMPLEMENTED, method=f"{call.method} with VIEW_JSON")
+    return view

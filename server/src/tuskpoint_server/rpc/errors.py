@@ -1,0 +1,143 @@
+"""Refusals as statuses, and everything else as an incident.
+
+A status is a `google.rpc.Status` with `ErrorInfo` in the domain `tuskpoint.dev` and, where
+they help, `BadRequest`, `PreconditionFailure` or `RetryInfo`. It travels in the trailers,
+which peers bound to 8 KiB (gRPC's default for metadata), so long parts are cut; the same
+refusal inside a stream (`CallError`) is whole.
+
+An exception that is no refusal becomes `INTERNAL` with an incident ID. Its text may quote
+state, so it goes to nobody: the log has the ID, the type and the places in the code.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import traceback
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+from google.protobuf import message as protobuf_message
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+
+from tuskpoint.v1 import errors_pb2
+
+from ..domain.errors import Reason, Refusal, Status, Violation
+
+ERROR_DOMAIN = "tuskpoint.dev"
+
+_MESSAGE_BYTES = 600
+_METADATA_VALUE_BYTES = 700
+_VIOLATIONS_BYTES = 1500
+
+_log = logging.getLogger(__name__)
+
+
+def to_status(refusal: Refusal) -> status_pb2.Status:
+    """Return the status of a call that a refusal ends."""
+    status = status_pb2.Status(
+        code=refusal.status.value, message=cut(refusal.message, _MESSAGE_BYTES)
+    )
+    details: list[protobuf_message.Message] = [
+        error_details_pb2.ErrorInfo(
+            reason=refusal.reason.value,
+            domain=ERROR_DOMAIN,
+            metadata={
+                name: cut(value, _METADATA_VALUE_BYTES) for name, value in refusal.metadata.items()
+            },
+        )
+    ]
+    if refusal.status is Status.INVALID_ARGUMENT and refusal.violations:
+        details.append(_bad_request(refusal.violations))
+    if refusal.status is Status.FAILED_PRECONDITION:
+        details.append(_precondition_failure(refusal))
+    if refusal.retry_after_s is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromNanoseconds(int(refusal.retry_after_s * 1e9))
+        details.append(retry)
+    for detail in details:
+        status.details.add().Pack(detail)
+    return status
+
+
+def to_call_error(refusal: Refusal) -> errors_pb2.CallError:
+    """Return the refusal of one save on a stream that goes on."""
+    message = errors_pb2.CallError(
+        code=refusal.status.value,
+        reason=f"ERROR_REASON_{refusal.reason.value}",
+        message=refusal.message,
+        metadata=refusal.metadata,
+        field_violations=[
+            errors_pb2.FieldViolation(field=violation.field, description=violation.description)
+            for violation in refusal.violations
+        ],
+    )
+    if refusal.retry_after_s is not None:
+        message.retry_after.FromTimedelta(timedelta(seconds=refusal.retry_after_s))
+    return message
+
+
+def incident(error: BaseException, method: str) -> Refusal:
+    """Log an exception that nobody expected; return the refusal that hides it."""
+    number = secrets.token_hex(6)
+    _log.error(
+        "incident %s in %s: %s at %s",
+        number,
+        method,
+        " <- ".join(_types(error)),
+        " <- ".join(_places(error)),
+    )
+    _log.debug("incident %s: %s", number, error)
+    return Refusal(Reason.INTERNAL_ERROR, incident=number)
+
+
+def cut(text: str, max_bytes: int) -> str:
+    """Return text that takes at most `max_bytes` of UTF-8, ending in "..." if it was longer."""
+    raw = text.encode()
+    if len(raw) <= max_bytes:
+        return text
+    return raw[: max_bytes - 3].decode(errors="ignore") + "..."
+
+
+def _bad_request(violations: Sequence[Violation]) -> error_details_pb2.BadRequest:
+    return error_details_pb2.BadRequest(
+        field_violations=[
+            error_details_pb2.BadRequest.FieldViolation(field=field, description=description)
+            for field, description in _fitting(violations)
+        ]
+    )
+
+
+def _precondition_failure(refusal: Refusal) -> error_details_pb2.PreconditionFailure:
+    failure = error_details_pb2.PreconditionFailure()
+    for subject, description in _fitting(refusal.violations):
+        failure.violations.add(type="VALUE", subject=subject, description=description)
+    if not refusal.violations:
+        failure.violations.add(
+            type=refusal.reason.value, description=cut(refusal.message, _MESSAGE_BYTES)
+        )
+    return failure
+
+
+def _fitting(violations: Sequence[Violation]) -> Iterator[tuple[str, str]]:
+    """Yield as many violations as trailers can carry, at least one."""
+    left = _VIOLATIONS_BYTES
+    for violation in violations:
+        field = cut(violation.field, _METADATA_VALUE_BYTES)
+        description = cut(violation.description, _METADATA_VALUE_BYTES)
+        yield field, description
+        left -= len(field.encode()) + len(description.encode())
+        if left <= 0:
+            return
+
+
+def _types(error: BaseException) -> Iterator[str]:
+    chain: BaseException | None = error
+    while chain is not None:
+        yield type(chain).__qualname__
+        chain = chain.__cause__ or chain.__context__
+
+
+def _places(error: BaseException) -> Iterator[str]:
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        yield f"{frame.name} ({frame.filename}:{frame.lineno})"

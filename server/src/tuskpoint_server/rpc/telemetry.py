@@ -1,0 +1,158 @@
+"""One span and one measurement per call, by OpenTelemetry's API alone.
+
+Names follow OpenTelemetry's semantic conventions for RPC (`rpc.system.name`,
+`rpc.method`, `rpc.response.status_code`, histogram `rpc.server.call.duration` in seconds).
+Without an SDK every operation here is a no-op.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import grpc
+from opentelemetry import context as otel_context
+from opentelemetry import metrics, propagate, trace
+from opentelemetry.propagators.textmap import Getter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from .calls import Call
+
+SCOPE = "tuskpoint_server"
+
+_SERVER_ERRORS = frozenset(
+    {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+)
+"""Codes that mark a server's span as failed, by the semantic conventions for gRPC."""
+
+
+class _MetadataGetter(Getter[Sequence[tuple[str, str | bytes]]]):
+    """Reads propagation headers from a call's metadata."""
+
+    def get(self, carrier: Sequence[tuple[str, str | bytes]], key: str) -> list[str] | None:
+        found = [value for name, value in carrier if name == key and isinstance(value, str)]
+        return found or None
+
+    def keys(self, carrier: Sequence[tuple[str, str | bytes]]) -> list[str]:
+        return [name for name, _ in carrier]
+
+
+_getter = _MetadataGetter()
+
+
+class Telemetry:
+    """The outermost layer: measures each call to its end, however it ends.
+
+    Args:
+        address: Address that the server listens on.
+        port: Its port.
+        tracer_provider: Source of the tracer; the global one by default.
+        meter_provider: Source of the meter; the global one by default.
+    """
+
+    def __init__(
+        self,
+        address: str = "",
+        port: int = 0,
+        *,
+        tracer_provider: trace.TracerProvider | None = None,
+        meter_provider: metrics.MeterProvider | None = None,
+    ) -> None:
+        self._server: dict[str, str | int] = {}
+        if address:
+            self._server = {"server.address": address, "server.port": port}
+        self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
+        self._propagated = propagate.get_global_textmap().fields
+        meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
+        self._duration = meter.create_histogram(
+            "rpc.server.call.duration",
+            unit="s",
+            description="Duration of calls, from the first byte to the last.",
+            explicit_bucket_boundaries_advisory=[
+                0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60
+            ],
+        )  # fmt: skip
+        self._active = meter.create_up_down_counter(
+            "tuskpoint.server.active_calls", unit="{call}", description="Calls in progress."
+        )
+
+    @asynccontextmanager
+    async def __call__(self, call: Call) -> AsyncIterator[None]:
+        """Measure a call."""
+        began = time.perf_counter()
+        remaining: float | None = call.context.time_remaining()
+        basic: dict[str, str | int] = {
+            "rpc.system.name": "grpc",
+            "rpc.method": call.method.removeprefix("/"),
+            **self._server,
+        }
+        parent = self._parent(call)
+        span = self._tracer.start_span(
+            call.method.removeprefix("/"), parent, SpanKind.SERVER, basic
+        )
+        token = otel_context.attach(trace.set_span_in_context(span, parent))
+        self._active.add(1, basic)
+        code, error_type = "OK", ""
+        try:
+            yield
+            code = _code(call) or "OK"
+        except grpc.aio.AbortError:
+            code = _code(call) or "UNKNOWN"
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            late = _is_late(time.perf_counter() - began, remaining)
+            code = "DEADLINE_EXCEEDED" if late else "CANCELLED"
+            raise
+        except BaseException as error:
+            code, error_type = "UNKNOWN", type(error).__qualname__
+            raise
+        finally:
+            otel_context.detach(token)
+            self._finish(span, basic, code, error_type, began)
+
+    def _parent(self, call: Call) -> otel_context.Context | None:
+        """Return the context that the caller sent; `None`, the cheap case, if it sent none."""
+        metadata = tuple(call.context.invocation_metadata() or ())
+        if not any(name in self._propagated for name, _ in metadata):
+            return None
+        return propagate.extract(metadata, getter=_getter)
+
+    def _finish(
+        self,
+        span: trace.Span,
+        basic: dict[str, str | int],
+        code: str,
+        error_type: str,
+        began: float,
+    ) -> None:
+        attributes = {**basic, "rpc.response.status_code": code}
+        failed = code in _SERVER_ERRORS
+        if failed:
+            attributes["error.type"] = error_type or code
+        self._active.add(-1, basic)
+        self._duration.record(time.perf_counter() - began, attributes)
+        for name in ("rpc.response.status_code", "error.type"):
+            if name in attributes:
+                span.set_attribute(name, attributes[name])
+        if failed:
+            span.set_status(StatusCode.ERROR)
+        span.end()
+
+
+def _is_late(elapsed: float, remaining: float | None) -> bool:
+    """Tell whether a cancelled call ran into its deadline.
+
+    A client cancels at its own deadline too, which may be seen a little before ours.
+    """
+    return remaining is not None and elapsed >= remaining - min(0.05, remaining / 2)
+
+
+def _code(call: Call) -> str:
+    """Return the name of the code that the call was given; empty if it was given none."""
+    code: grpc.StatusCode | int | None = call.context.code()
+    return code.name if isinstance(code, grpc.StatusCode) else _NAMES.get(code, "")
+
+
+_NAMES: dict[int | None, str] = {code.value[0]: code.name for code in grpc.StatusCode}

@@ -1,0 +1,221 @@
+"""What the calls on checkpoints mean: save, load, list, label."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..domain.errors import Reason, Refusal
+from ..domain.limits import MIB
+from ..domain.model import (
+    Checkpoint,
+    CheckpointDraft,
+    CheckpointKey,
+    CheckpointQuery,
+    DeltaHistory,
+    Durability,
+    Entry,
+    Saved,
+    Source,
+    View,
+    Write,
+)
+from ..journal.api import Journal, ListPosition
+from .archiving import Archive
+from .commits import Commits
+
+PAGE_COUNT = 64
+"""Most checkpoints that a listing takes from the journal at once."""
+
+PAGE_BYTES = 4 * MIB
+"""Bytes of content after which a listing's page ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaveOutcome:
+    """What a save reached.
+
+    Attributes:
+        saved: What the journal holds.
+        durability: Durability of its revision.
+        catalog_blob_id: Blob of a catalog that leads to it; empty unless certified.
+        backlog_warning: The backlog passed its soft limit.
+    """
+
+    saved: Saved
+    durability: Durability
+    catalog_blob_id: str = ""
+    backlog_warning: bool = False
+
+
+class Checkpoints:
+    """Checkpoints of all tenants.
+
+    Saves come in two steps, so that a stream can answer each: the first returns once the
+    change is journaled, `reach` once it has the durability asked for.
+    """
+
+    def __init__(self, journal: Journal, archive: Archive, commits: Commits) -> None:
+        self._journal = journal
+        self._archive = archive
+        self._commits = commits
+
+    # --- changes -----------------------------------------------------------------------
+
+    async def save(self, tenant: str, draft: CheckpointDraft) -> SaveOutcome:
+        """Journal a checkpoint.
+
+        Drafts are journaled in the order of the calls, whether or not the caller waits.
+
+        Raises:
+            Refusal: `BACKLOG_FULL`, and those of `Journal.save_checkpoint`.
+        """
+        self._archive.admit(tenant)
+        saved = await self._commits.run(self._save(tenant, draft))
+        return self._journaled(tenant, saved)
+
+    async def save_writes(
+        self, tenant: str, key: CheckpointKey, writes: Sequence[Write], wanted: Durability
+    ) -> SaveOutcome:
+        """Journal pending writes.
+
+        Raises:
+            Refusal: `CHECKPOINT_MISSING` if they are to be certified and their checkpoint
+                does not exist, `BACKLOG_FULL`, and those of `Journal.save_writes`.
+        """
+        self._archive.admit(tenant)
+        if (
+            wanted is Durability.CERTIFIED
+            and await self._journal.load(tenant, key, View.ENTRY) is None
+        ):
+            raise _checkpoint_missing(key)
+        saved = await self._commits.run(self._save_writes(tenant, key, writes))
+        return self._journaled(tenant, saved)
+
+    async def set_label(self, tenant: str, key: CheckpointKey, label: str) -> SaveOutcome:
+        """Journal the label of a checkpoint; an empty ID means the latest.
+
+        Raises:
+            Refusal: `CHECKPOINT_NOT_FOUND`.
+        """
+        saved = await self._commits.run(self._set_label(tenant, key, label))
+        return self._journaled(tenant, saved)
+
+    async def reach(self, tenant: str, outcome: SaveOutcome, wanted: Durability) -> SaveOutcome:
+        """Wait until a journaled change has the durability asked for.
+
+        Raises:
+            Refusal: `CHECKPOINT_MISSING`, `DRAINING`; the change stays journaled.
+        """
+        if wanted <= outcome.durability:
+            return outcome
+        saved = outcome.saved
+        if not saved.revision:
+            raise _checkpoint_missing(saved.key)
+        catalog = await self._archive.certify(tenant, saved.key, saved.revision)
+        return replace(outcome, durability=Durability.CERTIFIED, catalog_blob_id=catalog.blob_id)
+
+    async def _save(self, tenant: str, draft: CheckpointDraft) -> Saved:
+        saved = await self._journal.save_checkpoint(tenant, draft)
+        self._archive.changed(tenant, saved.stored_bytes)
+        return saved
+
+    async def _save_writes(self, tenant: str, key: CheckpointKey, writes: Sequence[Write]) -> Saved:
+        saved = await self._journal.save_writes(tenant, key, writes)
+        self._archive.changed(tenant, saved.stored_bytes)
+        return saved
+
+    async def _set_label(self, tenant: str, key: CheckpointKey, label: str) -> Saved:
+        saved = await self._journal.set_label(tenant, key, label)
+        self._archive.changed(tenant, saved.stored_bytes)
+        return saved
+
+    def _journaled(self, tenant: str, saved: Saved) -> SaveOutcome:
+        return SaveOutcome(
+            saved, Durability.JOURNALED, backlog_warning=self._archive.warning(tenant)
+        )
+
+    # --- reads -------------------------------------------------------------------------
+
+    async def load(self, tenant: str, key: CheckpointKey, view: View, source: Source) -> Checkpoint:
+        """Return a checkpoint; an empty ID means the latest.
+
+        Raises:
+            Refusal: `CHECKPOINT_NOT_FOUND`; for `BLOB`, `NOT_CERTIFIED`; what
+                `Archive.read` raises.
+        """
+        stored = View.ENTRY if source is Source.BLOB else view
+        loaded = await self._journal.load(tenant, key, stored)
+        if loaded is None:
+            raise Refusal(
+                Reason.CHECKPOINT_NOT_FOUND,
+                thread_id=key.thread_id,
+                checkpoint_ns=key.checkpoint_ns,
+                checkpoint_id=key.checkpoint_id,
+            )
+        return await self._from_source(tenant, loaded, view, source)
+
+    async def list(
+        self, tenant: str, query: CheckpointQuery, view: View, source: Source, limit: int | None
+    ) -> AsyncIterator[Checkpoint]:
+        """Yield checkpoints, greatest ID first, page by page.
+
+        Nothing of the journal is held while the reader is slow.
+
+        Raises:
+            Refusal: As for `load`.
+        """
+        stored = View.ENTRY if source is Source.BLOB else view
+        after: ListPosition | None = None
+        left = limit
+        while left is None or left > 0:
+            page = await self._journal.list_page(
+                tenant,
+                query,
+                stored,
+                after,
+                max_count=PAGE_COUNT if left is None else min(left, PAGE_COUNT),
+                max_bytes=PAGE_BYTES,
+            )
+            for loaded in page.checkpoints:
+                yield await self._from_source(tenant, loaded, view, source)
+            if page.next is None:
+                return
+            after = page.next
+            if left is not None:
+                left -= len(page.checkpoints)
+
+    async def delta_history(
+        self, tenant: str, key: CheckpointKey, channels: Sequence[str]
+    ) -> tuple[DeltaHistory, ...]:
+        """Return what rebuilds each of these channels, in the order asked."""
+        return await self._journal.delta_history(tenant, key, channels)
+
+    async def _from_source(
+        self, tenant: str, loaded: Checkpoint, view: View, source: Source
+    ) -> Checkpoint:
+        if source is Source.ANY:
+            return loaded
+        entry = loaded.entry
+        if entry.durability is not Durability.CERTIFIED:
+            raise _not_certified(entry)
+        stored = await self._archive.read(tenant, entry, bypass_cache=True)
+        return Checkpoint(stored.entry) if view is View.ENTRY else stored
+
+
+def _checkpoint_missing(key: CheckpointKey) -> Refusal:
+    return Refusal(
+        Reason.CHECKPOINT_MISSING,
+        thread_id=key.thread_id,
+        checkpoint_ns=key.checkpoint_ns,
+        checkpoint_id=key.checkpoint_id,
+    )
+
+
+def _not_certified(entry: Entry) -> Refusal:
+    return Refusal(
+        Reason.NOT_CERTIFIED,
+        checkpoint_id=entry.key.checkpoint_id,
+        revision=entry.revision,
+        certified_revision=entry.certified_revision,
+    )

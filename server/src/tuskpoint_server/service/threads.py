@@ -1,0 +1,181 @@
+"""What the calls on whole threads mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..domain.errors import Reason, Refusal
+from ..domain.limits import LIMITS
+from ..domain.model import Durability, Entry, PruneStrategy, Removed, Thread, ThreadDetail
+from ..journal.api import Journal, ThreadQuery
+from ..journal.archive_status import CertifiedHead
+from .archiving import Archive
+from .commits import Commits
+from .page_tokens import PageTokens
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPage:
+    """Threads by ID; `next_token` is empty on the last page."""
+
+    threads: Sequence[Thread]
+    next_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPage:
+    """Certified checkpoints by (namespace, ID), with the head that leads to them."""
+
+    entries: Sequence[Entry]
+    head: CertifiedHead | None
+    incarnation: int
+    next_token: str
+
+
+class Threads:
+    """Threads of all tenants."""
+
+    def __init__(self, journal: Journal, archive: Archive, commits: Commits) -> None:
+        self._journal = journal
+        self._archive = archive
+        self._commits = commits
+        self._tokens = PageTokens(journal.journal_id)
+
+    async def get(self, tenant: str, thread_id: str) -> ThreadDetail:
+        """Describe a thread.
+
+        Raises:
+            Refusal: `THREAD_NOT_FOUND`.
+        """
+        detail = await self._journal.thread(tenant, thread_id)
+        if detail is None:
+            raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+        return detail
+
+    async def list(self, tenant: str, query: ThreadQuery, page_size: int, token: str) -> ThreadPage:
+        """Return a page of threads; a `page_size` of 0 means the default.
+
+        Raises:
+            Refusal: `PAGE_TOKEN_INVALID`.
+        """
+        listing = ("threads", tenant, query.agent_id, query.label, query.state or 0)
+        after = self._tokens.open(listing, token, 1)[0] if token else ""
+        size = _page_size(page_size)
+        found = await self._journal.list_threads(tenant, query, after, size + 1)
+        threads = found[:size]
+        more = len(found) > size
+        return ThreadPage(
+            threads, self._tokens.seal(listing, [threads[-1].thread_id]) if more else ""
+        )
+
+    async def manifest(
+        self, tenant: str, thread_id: str, page_size: int, token: str
+    ) -> ManifestPage:
+        """Return a page of a thread's folded manifest.
+
+        Raises:
+            Refusal: `THREAD_NOT_FOUND`, `PAGE_TOKEN_INVALID`.
+        """
+        detail = await self.get(tenant, thread_id)
+        incarnation = detail.thread.incarnation
+        listing = ("manifest", tenant, thread_id, incarnation)
+        after: tuple[str, str] | None = None
+        if token:
+            checkpoint_ns, checkpoint_id = self._tokens.open(listing, token, 2)
+            after = (checkpoint_ns, checkpoint_id)
+        size = _page_size(page_size)
+        found = await self._journal.list_certified(tenant, thread_id, after, size + 1)
+        entries = found[:size]
+        next_token = ""
+        if len(found) > size:
+            last = entries[-1].key
+            next_token = self._tokens.seal(listing, [last.checkpoint_ns, last.checkpoint_id])
+        head = await self._archive.certified_head(tenant, thread_id)
+        if head is not None and head.incarnation != incarnation:
+            head = None
+        return ManifestPage(entries, head, incarnation, next_token)
+
+    # --- changes -----------------------------------------------------------------------
+
+    async def delete(self, tenant: str, thread_id: str, wanted: Durability) -> Removed:
+        """Delete a thread.
+
+        Raises:
+            Refusal: What `Archive.certify_all` raises; the deletion stays journaled.
+        """
+        removed = await self._commits.run(self._delete(tenant, thread_id))
+        await self._reach(tenant, wanted)
+        return removed
+
+    async def copy(
+        self, tenant: str, source: str, target: str, request_id: str, wanted: Durability
+    ) -> int:
+        """Copy a thread; return the number of checkpoints copied.
+
+        Raises:
+            Refusal: `THREAD_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`; what
+                `Archive.certify_all` raises.
+        """
+        copied = await self._commits.run(self._copy(tenant, source, target, request_id))
+        await self._reach(tenant, wanted)
+        return copied
+
+    async def prune(
+        self,
+        tenant: str,
+        thread_ids: Sequence[str],
+        strategy: PruneStrategy,
+        wanted: Durability,
+    ) -> Removed:
+        """Prune threads, each in a transaction of its own; return what went in total.
+
+        Raises:
+            Refusal: What `Archive.certify_all` raises.
+        """
+        deleted = hidden = 0
+        for thread_id in dict.fromkeys(thread_ids):
+            removed = await self._commits.run(self._prune(tenant, thread_id, strategy))
+            deleted += removed.deleted
+            hidden += removed.hidden
+        await self._reach(tenant, wanted)
+        return Removed(deleted, hidden)
+
+    async def delete_runs(self, tenant: str, run_ids: Sequence[str], wanted: Durability) -> Removed:
+        """Delete the checkpoints of runs.
+
+        Raises:
+            Refusal: What `Archive.certify_all` raises.
+        """
+        unique = tuple(dict.fromkeys(run_ids))
+        removed = await self._commits.run(self._delete_runs(tenant, unique))
+        await self._reach(tenant, wanted)
+        return removed
+
+    async def _delete(self, tenant: str, thread_id: str) -> Removed:
+        removed = await self._journal.delete_thread(tenant, thread_id)
+        self._archive.changed(tenant, 0)
+        return removed
+
+    async def _copy(self, tenant: str, source: str, target: str, request_id: str) -> int:
+        copied = await self._journal.copy_thread(tenant, source, target, request_id)
+        self._archive.changed(tenant, 0)
+        return copied
+
+    async def _prune(self, tenant: str, thread_id: str, strategy: PruneStrategy) -> Removed:
+        removed = await self._journal.prune_thread(tenant, thread_id, strategy)
+        self._archive.changed(tenant, 0)
+        return removed
+
+    async def _delete_runs(self, tenant: str, run_ids: Sequence[str]) -> Removed:
+        removed = await self._journal.delete_runs(tenant, run_ids)
+        self._archive.changed(tenant, 0)
+        return removed
+
+    async def _reach(self, tenant: str, wanted: Durability) -> None:
+        if wanted is Durability.CERTIFIED:
+            await self._archive.certify_all(tenant)
+
+
+def _page_size(asked: int) -> int:
+    return min(asked or LIMITS.default_page, LIMITS.max_page)

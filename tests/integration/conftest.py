@@ -1,0 +1,119 @@
+"""A real server on a real socket, in this process or in one of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+
+from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
+from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
+from tuskpoint_server import app
+from tuskpoint_server.config import Config
+from tuskpoint_server.rpc.server import Server
+
+if TYPE_CHECKING:
+    from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
+    from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
+    from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
+
+START_SECONDS = 60
+END_SECONDS = 40
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """Settings of a server with an empty directory that flushes when asked to."""
+    return Config(listen="127.0.0.1:0", data_dir=tmp_path / "data", flush_interval=3600)
+
+
+@pytest.fixture
+async def server(config: Config) -> AsyncIterator[Server]:
+    """A server in this process."""
+    async with app.running(config) as running:
+        yield running
+
+
+@pytest.fixture
+async def grpc_channel(server: Server) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.insecure_channel(
+        f"127.0.0.1:{server.port}",
+        options=[
+            ("grpc.max_receive_message_length", 8 * 1024 * 1024),
+            ("grpc.max_send_message_length", -1),
+        ],
+    ) as channel:
+        yield channel
+
+
+@pytest.fixture
+def checkpoints(grpc_channel: grpc.aio.Channel) -> CheckpointServiceAsyncStub:
+    return CheckpointServiceStub(grpc_channel)
+
+
+@pytest.fixture
+def threads(grpc_channel: grpc.aio.Channel) -> ThreadServiceAsyncStub:
+    return ThreadServiceStub(grpc_channel)
+
+
+@pytest.fixture
+def admin(grpc_channel: grpc.aio.Channel) -> AdminServiceAsyncStub:
+    return AdminServiceStub(grpc_channel)
+
+
+@dataclass
+class ServerProcess:
+    """A server in a process of its own; `address` is empty if it did not start."""
+
+    process: asyncio.subprocess.Process
+    address: str
+
+    async def end(self) -> tuple[int, str]:
+        """Wait for its end; return the exit code and what it wrote to stderr."""
+        try:
+            _, errors = await asyncio.wait_for(self.process.communicate(), END_SECONDS)
+        except TimeoutError:
+            pytest.fail(f"the server did not end within {END_SECONDS} seconds")
+        assert self.process.returncode is not None
+        return self.process.returncode, errors.decode()
+
+
+StartServer = Callable[..., "asyncio.Future[ServerProcess]"]
+
+
+@pytest.fixture
+async def start_server() -> AsyncIterator[StartServer]:
+    """Start servers with these arguments; whatever still runs at the end is killed."""
+    started: list[asyncio.subprocess.Process] = []
+
+    async def start(*arguments: str) -> ServerProcess:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tuskpoint_server",
+            *arguments,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={name: value for name, value in os.environ.items() if "TUSKPOINT" not in name},
+        )
+        started.append(process)
+        assert process.stdout is not None
+        line = (await asyncio.wait_for(process.stdout.readline(), START_SECONDS)).decode()
+        found = re.fullmatch(r"tuskpoint-server listening on (\S+)\n", line)
+        assert found or not line, line
+        return ServerProcess(process, found[1] if found else "")
+
+    yield start  # type: ignore[misc]
+    for process in started:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()

@@ -1,0 +1,148 @@
+"""A setting is a flag, a variable and a key; mistakes are told in one line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tuskpoint_server import config
+from tuskpoint_server.config import Config, ConfigError
+
+
+def load(*argv: str) -> Config:
+    return config.load(argv, version="1.2.3")
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith(("TUSKPOINT_", "OTEL_")):
+            monkeypatch.delenv(name)
+
+
+def test_defaults_need_nothing() -> None:
+    settings = load()
+    assert settings.listen == "127.0.0.1:7390"
+    assert str(settings.data_dir) == ".tuskpoint"
+    assert settings.blobs == settings.data_dir / "blobs"
+    assert settings.pointer == settings.data_dir / "catalog"
+    assert settings.telemetry == "none"
+
+
+def test_flag_beats_variable_beats_file_beats_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text("cache_bytes = 3\ndrain_grace = 3.0\nflush_interval = 3.0\n")
+    monkeypatch.setenv("TUSKPOINT_CACHE_BYTES", "2")
+    monkeypatch.setenv("TUSKPOINT_DRAIN_GRACE", "2")
+    settings = load("--config", str(file), "--cache-bytes", "1")
+    assert settings.cache_bytes == 1
+    assert settings.drain_grace == 2
+    assert settings.flush_interval == 3
+    assert settings.max_call_seconds == Config.model_fields["max_call_seconds"].default
+
+
+def test_the_file_can_be_named_by_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text("reflection = true\n")
+    monkeypatch.setenv("TUSKPOINT_CONFIG", str(file))
+    assert load().reflection
+    assert not load("--no-reflection").reflection
+
+
+def test_help_tells_every_setting_with_its_three_names(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        load("--help")
+    assert ended.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for name, field in Config.model_fields.items():
+        assert f"--{name.replace('_', '-')}" in text
+        assert f"TUSKPOINT_{name.upper()}" in text
+        assert (field.description or "?") in text
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        load("--version")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == "tuskpoint-server 1.2.3\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["--no-such-flag"], "--no-such-flag"),
+        (["stray"], "stray"),
+        (["--listen"], "--listen"),
+        (["--listen", "7390"], "HOST:PORT"),
+        (["--listen", "::1:7390"], "[::1]:7390"),
+        (["--listen", "127.0.0.1:x"], "HOST:PORT"),
+        (["--listen", "127.0.0.1:70000"], "HOST:PORT"),
+        (["--listen", "0.0.0.0:7390"], "--insecure-plaintext"),
+        (["--listen", "[::]:7390"], "--insecure-plaintext"),
+        (["--listen", "agents.example:7390"], "--insecure-plaintext"),
+        (["--cache-bytes", "many"], "--cache-bytes"),
+        (["--cache-bytes", "-1"], "--cache-bytes"),
+        (["--flush-interval", "0"], "--flush-interval"),
+        (["--log-level", "loud"], "--log-level"),
+        (["--otel", "jaeger"], "--otel"),
+        (["--backlog-soft-limit", "2", "--backlog-hard-limit", "1"], "--backlog-soft-limit"),
+        (["--config", "no/such/file.toml"], "no/such/file.toml"),
+    ],
+)
+def test_a_bad_setting_is_told_in_one_line(argv: list[str], told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(*argv)
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("no_such_key = 1", "no_such_key"), ("x = = 1", "not TOML")]
+)
+def test_a_bad_file_is_told_in_one_line(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load("--config", str(file))
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "[::1]"])
+def test_loopback_needs_no_permission(host: str) -> None:
+    assert load("--listen", f"{host}:0").listen == f"{host}:0"
+
+
+def test_other_machines_need_permission() -> None:
+    assert load("--listen", "0.0.0.0:1", "--insecure-plaintext").insecure_plaintext
+
+
+@pytest.mark.parametrize(
+    ("variables", "telemetry"),
+    [
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317"}, "otlp"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4317"}, "otlp"),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, "otlp"),
+        ({"OTEL_METRICS_EXPORTER": "console"}, "console"),
+        ({"OTEL_TRACES_EXPORTER": "none"}, "none"),
+        ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "true"}, "none"),
+        ({"OTEL_TRACES_EXPORTER": "otlp", "TUSKPOINT_OTEL": "none"}, "none"),
+    ],
+)
+def test_opentelemetry_variables_work_as_they_stand(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], telemetry: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert load().telemetry == telemetry
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "agents.example"])
+def test_addresses_split_and_join(host: str) -> None:
+    assert config.split_address(config.join_address(host, 7390)) == (host, 7390)
