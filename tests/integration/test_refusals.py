@@ -338,10 +338,18 @@ async def test_bytes_that_are_no_message_are_refused(grpc_channel: grpc.aio.Chan
     )
 
 
-async def test_a_message_above_the_limit_is_refused_by_grpc_itself(
+async def test_a_message_above_the_limit_is_told_why(
     checkpoints: CheckpointServiceAsyncStub,
 ) -> None:
     request = save_request(channels=[channel("a", bytes(8 * 1024 * 1024))])
+    answer = await refused(checkpoints.SaveCheckpoint(request))
+    assert (answer.code, answer.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+
+
+async def test_a_message_far_above_the_limit_is_refused_by_grpc_itself(
+    checkpoints: CheckpointServiceAsyncStub,
+) -> None:
+    request = save_request(channels=[channel("a", bytes(16 * 1024 * 1024))])
     answer = await refused(checkpoints.SaveCheckpoint(request))
     assert (answer.code, answer.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "")
 

@@ -1,8 +1,4 @@
-"""`CheckpointService` on the wire.
-
-A message above the size limit never gets here: gRPC itself ends such a call with
-`RESOURCE_EXHAUSTED` and no details; clients tell it by the missing `ErrorInfo`.
-"""
+"""`CheckpointService` on the wire."""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from ..domain.errors import Reason, Refusal, invalid_field
+from ..domain.limits import LIMITS
 from .calls import Call, Layer
+from .validation import limit_exceeded
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Behavior = Callable[[Any, Call], Any]
@@ -126,6 +128,10 @@ class _Around:
             yield self._parse(piece)
 
     def _parse(self, raw: bytes) -> Message:
+        if len(raw) > LIMITS.max_message:
+            raise limit_exceeded(
+                f"a message of {len(raw)} bytes", "max_message_bytes", LIMITS.max_message
+            )
         try:
             return self._request_class.FromString(raw)
         except DecodeError:

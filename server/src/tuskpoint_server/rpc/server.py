@@ -42,7 +42,9 @@ MAX_CONCURRENT_STREAMS = 1024
 """Calls that one connection may have open."""
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
-    ("grpc.max_receive_message_length", LIMITS.max_message),
+    # Above the limit, so that a message which is too large can be told why; gRPC's own refusal
+    # of what exceeds this one carries no reason.
+    ("grpc.max_receive_message_length", 2 * LIMITS.max_message),
     ("grpc.max_send_message_length", LIMITS.max_message),
     # A second server on a taken port must fail, not share it silently.
     ("grpc.so_reuseport", 0),
