@@ -1,0 +1,435 @@
+"""Real graphs on the real runtime, with LangGraph's in-memory saver as the measure."""
+
+import asyncio
+import operator
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypedDict
+
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.channels.delta import DeltaChannel
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, Overwrite, Send, interrupt
+
+from tuskpoint._calls import SyncCalls
+from tuskpoint._options import Options
+from tuskpoint.langgraph import TuskPointSaver
+from tuskpoint.v1.checkpoint_pb2 import DURABILITY_CERTIFIED, VIEW_ENTRY, Checkpoint
+from tuskpoint.v1.checkpoint_service_pb2 import ListCheckpointsRequest
+
+Durability = Literal["sync", "async", "exit"]
+DURABILITIES: list[Durability] = ["sync", "async", "exit"]
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    topic: str
+    current_plan: str
+
+
+class Child(TypedDict, total=False):
+    log: Annotated[list[Any], operator.add]
+    answer: str
+
+
+def append(state: list[Any], writes: Sequence[list[Any]]) -> list[Any]:
+    return [*state, *(item for write in writes for item in write)]
+
+
+class Delta(TypedDict, total=False):
+    items: Annotated[list[Any], DeltaChannel(append, snapshot_frequency=3)]
+    rare: Annotated[list[Any], DeltaChannel(append, snapshot_frequency=100)]
+    round: int
+
+
+def parallel_graph(saver: BaseCheckpointSaver[Any]) -> Any:
+    """Plan, research in parallel (fixed edges and sends), write."""
+
+    def plan(state: State) -> dict[str, Any]:
+        return {"log": ["plan"], "current_plan": f"research {state['topic']}"}
+
+    def branch(state: State) -> list[Send]:
+        return [Send("dig", {"topic": f"{state['topic']} {number}"}) for number in range(3)]
+
+    graph = StateGraph(State)
+    graph.add_node("plan", plan)
+    graph.add_node("dig", lambda state: {"log": [f"dig {state['topic']}"]})
+    graph.add_node("zoom", lambda state: {"log": ["zoom"]})
+    graph.add_node("ask", lambda state: {"log": ["ask", None, b"bytes"]})
+    graph.add_node("write", lambda state: {"log": [f"{len(state['log'])} notes"]}, defer=True)
+    graph.add_edge(START, "plan")
+    graph.add_conditional_edges("plan", branch, ["dig"])
+    graph.add_edge("plan", "zoom")
+    graph.add_edge("plan", "ask")
+    graph.add_edge(["zoom", "ask"], "write")
+    graph.add_edge("write", END)
+    return graph.compile(checkpointer=saver)
+
+
+def interrupted_graph(saver: BaseCheckpointSaver[Any]) -> Any:
+    """A subgraph that asks twice, between two nodes of the parent; a sibling that does not."""
+
+    def first(state: Child) -> dict[str, Any]:
+        return {"log": ["child first"], "answer": interrupt({"question": "one?"})}
+
+    def second(state: Child) -> dict[str, Any]:
+        return {"log": [f"child {state['answer']} and {interrupt('two?')}"]}
+
+    child = StateGraph(Child)
+    child.add_node("first", first)
+    child.add_node("second", second)
+    child.add_edge(START, "first")
+    child.add_edge("first", "second")
+
+    graph = StateGraph(State)
+    graph.add_node("before", lambda state: {"log": ["before"]})
+    graph.add_node("child", child.compile())
+    graph.add_node("sibling", lambda state: {"log": ["sibling"]})
+    graph.add_node("after", lambda state: {"log": ["after"]})
+    graph.add_edge(START, "before")
+    graph.add_edge("before", "child")
+    graph.add_edge("before", "sibling")
+    graph.add_edge(["child", "sibling"], "after")
+    return graph.compile(checkpointer=saver)
+
+
+def delta_graph(saver: BaseCheckpointSaver[Any]) -> Any:
+    """Two parallel writers of delta channels, around and around."""
+
+    def turn(state: Delta) -> dict[str, Any]:
+        number = state.get("round", 0) + 1
+        update: dict[str, Any] = {"round": number, "items": [f"turn {number}"]}
+        return update | ({"rare": [number]} if number % 4 == 0 else {})
+
+    def echo(state: Delta) -> dict[str, Any]:
+        return {"items": [f"echo of {len(state['items'])}"]}
+
+    def again(state: Delta) -> list[str] | str:
+        return ["turn", "echo"] if state["round"] % 5 else END
+
+    graph = StateGraph(Delta)
+    graph.add_node("turn", turn)
+    graph.add_node("echo", echo)
+    graph.add_edge(START, "turn")
+    graph.add_conditional_edges("turn", again, ["turn", "echo", END])
+    return graph.compile(checkpointer=saver)
+
+
+class Run:
+    """A graph on one thread, driven by sync or async methods."""
+
+    def __init__(self, graph: Any, kind: str, durability: Durability, thread_id: str) -> None:
+        self.graph = graph
+        self.kind = kind
+        self.durability = durability
+        self.config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
+
+    async def invoke(self, given: Any, config: RunnableConfig | None = None) -> Any:
+        config = config or self.config
+        if self.kind == "async":
+            return await self.graph.ainvoke(given, config, durability=self.durability)
+        return await asyncio.to_thread(self.graph.invoke, given, config, durability=self.durability)
+
+    async def update(self, config: RunnableConfig, values: Any, as_node: str | None = None) -> Any:
+        if self.kind == "async":
+            return await self.graph.aupdate_state(config, values, as_node=as_node)
+        return await asyncio.to_thread(self.graph.update_state, config, values, as_node=as_node)
+
+    async def state(self, config: RunnableConfig | None = None, **options: Any) -> Any:
+        config = config or self.config
+        if self.kind == "async":
+            return await self.graph.aget_state(config, **options)
+        return await asyncio.to_thread(self.graph.get_state, config, **options)
+
+    async def history(self, **options: Any) -> list[Any]:
+        if self.kind == "async":
+            return [one async for one in self.graph.aget_state_history(self.config, **options)]
+        return await asyncio.to_thread(
+            lambda: [*self.graph.get_state_history(self.config, **options)]
+        )
+
+
+def story(snapshot: Any) -> Any:
+    """Return what a snapshot tells, without IDs and times."""
+    return {
+        "values": snapshot.values,
+        "next": sorted(snapshot.next),
+        "source": (snapshot.metadata or {}).get("source"),
+        "step": (snapshot.metadata or {}).get("step"),
+        "is root": snapshot.parent_config is None,
+        "tasks": sorted(
+            (
+                task.name,
+                str(task.error),
+                str([one.value for one in task.interrupts]),
+                str(task.result),
+            )
+            for task in snapshot.tasks
+        ),
+    }
+
+
+@pytest.fixture(params=["sync", "async"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=DURABILITIES)
+def durability(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def savers(saver: TuskPointSaver) -> list[BaseCheckpointSaver[Any]]:
+    """The measure, then ours."""
+    return [InMemorySaver(), saver]
+
+
+async def test_parallel_nodes(
+    savers: list[Any], kind: str, durability: Durability, thread_id: str
+) -> None:
+    stories = []
+    for saver in savers:
+        run = Run(parallel_graph(saver), kind, durability, thread_id)
+        results = [await run.invoke({"topic": topic, "log": ["in"]}) for topic in ("a", "b")]
+        stories.append((results, [story(one) for one in await run.history()]))
+    assert stories[1] == stories[0]
+    assert len(stories[1][1]) == (2 if durability == "exit" else 10)
+
+
+async def test_interrupts_in_a_subgraph(
+    savers: list[Any], kind: str, durability: Durability, thread_id: str
+) -> None:
+    stories = []
+    for saver in savers:
+        run = Run(interrupted_graph(saver), kind, durability, thread_id)
+        told: list[Any] = []
+        turns: list[Any] = [{"log": ["in"]}, Command(resume="yes"), Command(resume="no")]
+        for given in turns:
+            result = await run.invoke(given)
+            interrupts = [one.value for one in result.pop("__interrupt__", ())]
+            state = await run.state(subgraphs=True)
+            told.append((result, interrupts, story(state)))
+            told.append([story(task.state) for task in state.tasks if task.state])
+        stories.append((told, [story(one) for one in await run.history()]))
+    assert stories[1] == stories[0]
+    assert [interrupts for _, interrupts, _ in stories[1][0][::2]] == [
+        [{"question": "one?"}],
+        ["two?"],
+        [],
+    ]
+
+
+async def test_time_travel_forks_a_thread(savers: list[Any], kind: str, thread_id: str) -> None:
+    stories = []
+    for saver in savers:
+        run = Run(parallel_graph(saver), kind, "sync", thread_id)
+        await run.invoke({"topic": "a", "log": []})
+        planned = next(one for one in await run.history() if "dig" in one.next)
+        replayed = await run.invoke(None, planned.config)
+        changed = await run.update(planned.config, {"topic": "changed", "log": ["fork"]}, "plan")
+        forked = await run.invoke(None, changed)
+        old = await run.state(planned.config)
+        stories.append((replayed, forked, story(old), [story(one) for one in await run.history()]))
+    assert stories[1] == stories[0]
+    assert stories[1][2]["values"]["topic"] == "a"
+    assert "dig changed 1" in stories[1][1]["log"]
+
+
+async def test_interrupted_threads_can_be_replayed_and_updated(
+    savers: list[Any], kind: str, thread_id: str
+) -> None:
+    stories = []
+    for saver in savers:
+        run = Run(interrupted_graph(saver), kind, "async", thread_id)
+        await run.invoke({"log": ["in"]})
+        await run.update(run.config, {"log": ["from outside"]})
+        await run.invoke(Command(resume="yes"))
+        waiting = next(one for one in await run.history() if "child" in one.next)
+        again = await run.invoke(None, waiting.config)
+        again.pop("__interrupt__", None)
+        copied = await run.update(waiting.config, None, "__copy__")
+        stories.append(
+            (
+                again,
+                story(await run.state(copied)),
+                [story(one) for one in await run.history(limit=4)],
+                [story(one) for one in await run.history(filter={"source": "update"})],
+            )
+        )
+    assert stories[1] == stories[0]
+
+
+async def test_delta_channels(
+    savers: list[Any], kind: str, durability: Durability, thread_id: str
+) -> None:
+    stories = []
+    for saver in savers:
+        run = Run(delta_graph(saver), kind, durability, thread_id)
+        results = [await run.invoke({"items": [f"run {number}"]}) for number in range(4)]
+        await run.update(run.config, {"items": ["from outside"]}, "echo")
+        results.append(await run.invoke({"items": Overwrite(["reset"])}))
+        stories.append((results, [story(one) for one in await run.history()]))
+    assert stories[1] == stories[0]
+    assert stories[1][0][3]["rare"] == [4, 8, 12, 16, 20][: len(stories[1][0][3]["rare"])]
+
+
+async def test_delta_channels_fork(savers: list[Any], kind: str, thread_id: str) -> None:
+    stories = []
+    for saver in savers:
+        run = Run(delta_graph(saver), kind, "sync", thread_id)
+        await run.invoke({"items": ["in"]})
+        middle = (await run.history())[3]
+        forked = await run.update(middle.config, {"items": ["fork"]}, "turn")
+        result = await run.invoke(None, forked)
+        history = [story(one) for one in await run.history()]
+        stories.append((result, story(await run.state(middle.config)), history))
+    assert stories[1] == stories[0]
+
+
+async def test_delta_channels_survive_pruning_and_copying(
+    saver: TuskPointSaver, thread_id: str
+) -> None:
+    graph = delta_graph(saver)
+    config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
+    for number in range(3):
+        await graph.ainvoke({"items": [f"run {number}"]}, config)
+    before = await graph.aget_state(config)
+    await saver.acopy_thread(thread_id, f"{thread_id} copy")
+    await saver.aprune([thread_id])
+
+    assert len([one async for one in saver.alist(config)]) == 1
+    copied: RunnableConfig = {"configurable": {"thread_id": f"{thread_id} copy"}}
+    for thread in (config, copied):
+        assert (await graph.aget_state(thread)).values == before.values
+    after = [await graph.ainvoke({"items": ["more"]}, thread) for thread in (config, copied)]
+    assert after[0] == after[1]
+    assert after[0]["items"][: len(before.values["items"])] == before.values["items"]
+
+
+async def test_runs_are_rolled_back(saver: TuskPointSaver, thread_id: str) -> None:
+    graph = parallel_graph(saver)
+    config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
+    await graph.ainvoke({"topic": "kept", "log": []}, {**config, "metadata": {"run_id": "one"}})
+    before = await graph.aget_state(config)
+    run_id = f"run of {thread_id}"
+    await graph.ainvoke({"topic": "gone", "log": []}, {**config, "metadata": {"run_id": run_id}})
+    await saver.adelete_for_runs([run_id])
+    assert await graph.aget_state(config) == before
+
+
+async def test_every_checkpoint_says_what_happened(
+    server_target: str, saver: TuskPointSaver, thread_id: str
+) -> None:
+    await parallel_graph(saver).ainvoke(
+        {"topic": "a", "log": []}, {"configurable": {"thread_id": thread_id}}
+    )
+    said = [one.summary for one in entries(server_target, thread_id)]
+    assert said[::-1] == [
+        "step -1: input received",
+        "step 0: step finished; changed log, topic; next plan",
+        "step 1: plan ran; changed current_plan, log; next ask, zoom; plan: research a",
+        "step 2: ask, zoom, sent tasks ran; changed log; plan: research a",
+        "step 3: write ran; changed log; plan: research a",
+    ]
+
+
+async def test_threads_with_integer_versions_go_on_with_integers(
+    server_target: str, kind: str, thread_id: str
+) -> None:
+    class Counting(TuskPointSaver):
+        def get_next_version(self, current: Any, channel: None) -> Any:
+            return 1 if current is None else current + 1
+
+    async with Counting(server_target) as began, TuskPointSaver(server_target) as goes_on:
+        given = {"topic": "a", "log": []}
+        await Run(parallel_graph(began), kind, "sync", thread_id).invoke(given)
+        run = Run(parallel_graph(goes_on), kind, "sync", thread_id)
+        await run.invoke(given)
+        log = (await run.invoke(given))["log"]
+        assert log.count("plan") == 3
+        assert log[-1] == "26 notes"
+        loaded = await goes_on.aget_tuple(run.config)
+    assert loaded is not None
+    assert {type(version) for version in loaded.checkpoint["channel_versions"].values()} == {int}
+
+
+async def test_fenced_and_certified_runs(
+    server_target: str, kind: str, durability: Durability, thread_id: str
+) -> None:
+    async with TuskPointSaver(server_target, fence=True, durability="certified") as saver:
+        run = Run(interrupted_graph(saver), kind, durability, thread_id)
+        turns: list[Any] = [{"log": ["in"]}, Command(resume="yes"), Command(resume="no")]
+        results = [await run.invoke(given) for given in turns]
+    assert results[-1]["log"][-1] == "after"
+    stored = [one.durability for one in entries(server_target, thread_id)]
+    assert stored
+    assert set(stored) == {DURABILITY_CERTIFIED}
+
+
+def entries(target: str, thread_id: str) -> list[Checkpoint]:
+    """Return what the server knows of a thread's checkpoints, newest first."""
+    calls = SyncCalls(Options.of(target))
+    request = ListCheckpointsRequest(thread_id=thread_id, view=VIEW_ENTRY)
+    found = [*calls.list_checkpoints(request)]
+    calls.close()
+    return found
+
+
+STRICT = """
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+import operator
+from langgraph.graph import START, StateGraph
+from langgraph.types import interrupt, Command
+from pydantic import BaseModel
+from tuskpoint.langgraph import TuskPointSaver
+
+@dataclass
+class Note:
+    text: str
+
+class Stranger(BaseModel):
+    text: str
+
+class State(BaseModel):
+    notes: Annotated[list[Note], operator.add] = []
+    anything: object = None
+
+def work(state):
+    interrupt("go on?")
+    return {"notes": [Note("worked")], "anything": Stranger(text="s")}
+
+with TuskPointSaver(sys.argv[1]) as saver:
+    graph = StateGraph(State)
+    graph.add_node("work", work)
+    graph.add_edge(START, "work")
+    graph = graph.compile(checkpointer=saver)
+    config = {"configurable": {"thread_id": sys.argv[2]}}
+    graph.invoke({"notes": [Note("in")]}, config)
+    print(graph.invoke(Command(resume=True), config)["notes"])
+    state = graph.get_state(config)
+    print(state.values["notes"])
+    print(state.values["anything"])
+"""
+
+
+def test_strict_deserialization_knows_the_graphs_own_types(
+    server_target: str, thread_id: str
+) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", STRICT, server_target, thread_id],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "LANGGRAPH_STRICT_MSGPACK": "1"},
+    )
+    assert result.returncode == 0, result.stderr
+    both = "[Note(text='in'), Note(text='worked')]"
+    assert result.stdout.splitlines() == [both, both, "{'text': 's'}"]
