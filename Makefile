@@ -41,7 +41,7 @@ lock: env ## resolve requirements/*.in again (ARGS=--upgrade for newer releases)
 # --- running --------------------------------------------------------------------------------------
 
 .PHONY: demo
-demo: env ## run the example: agents that save, crash, resume and hand off
+demo: env ## run the example: an agent and its server are killed, resume, and prove it
 	@$(PY) examples/document_agent/demo.py $(ARGS)
 
 .PHONY: serve

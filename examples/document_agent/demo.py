@@ -1,0 +1,234 @@
+"""Kill an agent and its server in mid-run, and prove that nothing was lost or done twice.
+
+    python examples/document_agent/demo.py
+
+Needs no network, no account and no model key. Exit code 0 only if every check held.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from agent import documents_in
+from console import heading, plural, say, show, verdict
+from execution_log import ExecutionLog, Record, Settings
+from processes import HERE, Agent, Deadline, DemoError, Server
+from proof import checks, describe, held_results, read_history, tree
+from run_agent import FINISHED, INTERRUPTED
+from tuskpoint import TuskPointError, TuskPointSaver
+
+THREAD, REFERENCE = "briefing", "briefing-undisturbed"
+ANSWER = "shorten"
+
+
+class Demo:
+    """The story, chapter by chapter."""
+
+    def __init__(self, folder: Path, documents: Path, pace: float, seconds: float) -> None:
+        self.folder, self.documents, self.pace = folder, documents, pace
+        self.blobs = folder / "data" / "blobs"
+        self.deadline = Deadline.within(seconds)
+        self.log = ExecutionLog(folder / "execution.log")
+        self.agents: list[Agent] = []
+        self.servers: list[Server] = []
+
+    @property
+    def server(self) -> Server:
+        """The server that runs now."""
+        return self.servers[-1]
+
+    def start_server(self, port: int = 0) -> None:
+        """Start a server on the demo's data directory."""
+        name = f"server-{len(self.servers) + 1}"
+        self.servers.append(Server(name, self.folder / "data", port, self.folder, self.deadline))
+        say("server", f"listens on {self.server.target} (process {self.server.pid})")
+
+    def start_agent(self, thread: str = THREAD, answer: str | None = None) -> Agent:
+        """Start a process that begins or carries on the thread."""
+        options: dict[str, object] = {
+            "target": self.server.target,
+            "thread": thread,
+            "log": self.log.path,
+            "documents": self.documents,
+            "pace": self.pace,
+        }
+        if answer is not None:
+            options["answer"] = answer
+        agent = Agent(f"agent-{len(self.agents) + 1}", options, self.folder, self.deadline)
+        self.agents.append(agent)
+        return agent
+
+    def undisturbed(self) -> None:
+        """The reference: the same agent, the same answer, no accidents."""
+        heading("The undisturbed run, to compare with")
+        count = len(documents_in(Settings(self.documents, self.log)))
+        say("agent", f"reads {plural(count, 'document')} on thread {REFERENCE!r}")
+        agent = self.start_agent(REFERENCE, ANSWER)
+        if agent.wait() != FINISHED:
+            raise DemoError(f"the undisturbed run failed{agent.last_words()}")
+        done = read_history(self.log.read(), REFERENCE)
+        say("agent", f"finished after {plural(sum(done.ended.values()), 'node execution')}")
+
+    def kill_agent(self, settled: str, running: str) -> None:
+        """Run the agent until one node's result is stored and another is at work; kill it there."""
+        agent = self.start_agent()
+        verb = "carries on" if read_history(self.log.read(), THREAD).settled else "starts"
+        say("agent", f"{verb} thread {THREAD!r} (process {agent.pid})")
+        agent.until(f"{settled} was stored and {running} began", self._at(settled, running))
+        agent.kill()
+        with TuskPointSaver(self.server.target) as saver:
+            for checkpoint, task in held_results(saver, THREAD):
+                held = Record(event="held", thread=THREAD, checkpoint=checkpoint, task=task)
+                self.log.append(held)
+        self._mark("agent")
+        self._tell_kill("agent", "SIGKILL")
+
+    def kill_server(self, settled: str, running: str) -> None:
+        """Kill the server below a working agent, and start it again on the same data and port."""
+        agent, port = self.start_agent(), self.server.port
+        say("agent", f"carries on thread {THREAD!r} (process {agent.pid})")
+        agent.until(f"{settled} was stored and {running} began", self._at(settled, running))
+        down = time.monotonic()
+        self.server.kill()
+        self._mark("server")
+        self._tell_kill("server", "SIGKILL while the agent is at work")
+        self.start_server(port)
+        say("server", f"is back after {time.monotonic() - down:.1f} s, same data, same port")
+        status = agent.wait()
+        if status == INTERRUPTED:
+            say(
+                "agent", "went on in the same process: its client retried until the server was back"
+            )
+        else:
+            say("agent", f"gave up (exit code {status}), so a new process carries on:")
+            show(agent.last_words(1).removeprefix("\n"), "dim")
+            agent = self.start_agent()
+            if agent.wait() != INTERRUPTED:
+                raise DemoError(f"the agent did not reach its question{agent.last_words()}")
+        question = agent.report()["question"]
+        heading("The question")
+        say("agent", f"asks: {question['question']} ({', '.join(question['answers'])})")
+        for title in question["sections"]:
+            show(f"{'':20}- {title}")
+
+    def answer(self) -> str:
+        """Answer in a new process; return the briefing."""
+        say("person", f"answers {ANSWER!r}")
+        agent = self.start_agent(answer=ANSWER)
+        if agent.wait() != FINISHED:
+            raise DemoError(f"the agent did not finish{agent.last_words()}")
+        say("agent", f"finished (process {agent.pid})")
+        return str(agent.report()["briefing"])
+
+    def prove(self) -> bool:
+        """Show the thread, what was resumed, and the table of checks."""
+        records = self.log.read()
+        history = read_history(records, THREAD)
+        heading(f"The thread {THREAD!r}")
+        for line in tree(self.server.target, THREAD, history):
+            show(f"  {line}")
+
+        heading("What was resumed")
+        for number, moment in enumerate(history.kills, 1):
+            show(f"  kill {number}, the {moment.victim}")
+            again = [work for work in moment.running if work in history.restarted]
+            _facts("finished, not repeated", describe(moment.settled - set(history.repeated)))
+            _facts("not yet stored", describe(moment.running) or "nothing")
+            _facts("of these ran again", describe(again) or "nothing")
+
+        heading("Checks")
+        held = True
+        for check in checks(self.server.target, THREAD, REFERENCE, records, self.blobs):
+            verdict(check.held, check.name, check.detail)
+            held = held and check.held
+        return held
+
+    def close(self) -> None:
+        """End whatever still runs; only processes of this demo."""
+        for process in (*self.agents, *self.servers):
+            if process.child.poll() is None:
+                process.kill()
+
+    def _at(self, settled: str, running: str) -> Callable[[], bool | None]:
+        """True once a task of one node is settled while a task of the other is at work."""
+
+        def look() -> bool | None:
+            history = read_history(self.log.read(), THREAD)
+            at_work = {task.work for task in history.tasks.values()} - set(history.ended)
+            stored = any(node == settled for node, _ in history.settled)
+            return (stored and any(node == running for node, _ in at_work)) or None
+
+        return look
+
+    def _mark(self, victim: str) -> None:
+        self.log.append(Record(event="kill", thread=THREAD, checkpoint="", node=victim))
+
+    def _tell_kill(self, victim: str, how: str) -> None:
+        moment = read_history(self.log.read(), THREAD).kills[-1]
+        done, cut = len(moment.settled), describe(moment.running)
+        say(victim, f"{how}: {done} results stored, at work: {cut or 'nothing'}")
+
+
+def _facts(name: str, text: str) -> None:
+    indent = " " * 29
+    lines = textwrap.wrap(text, 70, initial_indent=f"    {name:<25}", subsequent_indent=indent)
+    show("\n".join(lines))
+
+
+def tell(demo: Demo) -> bool:
+    """The whole story; true if every check held."""
+    heading("A checkpoint server, on an empty directory")
+    demo.start_server()
+    demo.undisturbed()
+
+    heading("An agent that is killed twice")
+    demo.kill_agent("reader/split", "reader/count")
+    demo.kill_agent("statistics", "key_sentences")
+
+    heading("A server that is killed")
+    demo.kill_server("write_section", "write_section")
+
+    briefing = demo.answer()
+    heading("The briefing begins")
+    for line in briefing.splitlines()[:7]:
+        show(textwrap.shorten(f"  {line}", 100, placeholder=" ...") if line else "", "dim")
+    return demo.prove()
+
+
+def main() -> int:
+    """Read the command line, tell the story, clean up."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--documents", type=Path, default=HERE / "documents")
+    parser.add_argument("--pace", type=float, default=0.06, help="seconds each step takes longer")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds for the whole demo")
+    parser.add_argument("--keep", action="store_true", help="keep the data directory")
+    options = parser.parse_args()
+
+    began, held = time.monotonic(), False
+    folder = Path(tempfile.mkdtemp(prefix="tuskpoint-demo-"))
+    demo = Demo(folder, options.documents.resolve(), options.pace, options.limit)
+    try:
+        held = tell(demo)
+        status = demo.server.stop()
+        verdict(status == 0, "the server ends in order on SIGTERM", f"exit code {status}")
+        held = held and status == 0
+    except (DemoError, TuskPointError) as error:
+        show(f"\nThe demo failed: {error}")
+    finally:
+        demo.close()
+        if held and not options.keep:
+            shutil.rmtree(folder)
+        else:
+            show(f"\nData, logs and output are kept in {folder}")
+    seconds = time.monotonic() - began
+    show(f"\n{'Every check held' if held else 'Not every check held'} ({seconds:.1f} s).")
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Starting, watching and killing the processes of the demo. Every wait has an end."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+HERE = Path(__file__).resolve().parent
+READY = "tuskpoint-server listening on "
+_FOREIGN = ("TUSKPOINT_", "WALRUS_", "MEMWAL_", "OTEL_", "LANGSMITH_", "LANGCHAIN_")
+
+
+class DemoError(Exception):
+    """Something the demo cannot go on without did not happen; the message says what."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """The moment by which the whole demo must be over."""
+
+    at: float
+
+    @classmethod
+    def within(cls, seconds: float) -> "Deadline":
+        """So many seconds from now."""
+        return cls(time.monotonic() + seconds)
+
+    @property
+    def left(self) -> float:
+        """The seconds that remain."""
+        return max(self.at - time.monotonic(), 0.0)
+
+
+class Process:
+    """A child process whose output goes to files, so that a full pipe never holds it up."""
+
+    def __init__(self, name: str, command: list[str], folder: Path, deadline: Deadline) -> None:
+        self.name = name
+        self.deadline = deadline
+        self.stdout, self.stderr = folder / f"{name}.out", folder / f"{name}.err"
+        with self.stdout.open("wb") as out, self.stderr.open("wb") as err:
+            self.child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=_environment()
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.child.pid
+
+    def until(self, what: str, look: Callable[[], T | None], every: float = 0.005) -> T:
+        """Look again and again until something is there; fail if the process ends before."""
+        while True:
+            ended = self.child.poll() is not None
+            found = look()
+            if found is not None:
+                return found
+            if ended:
+                raise DemoError(f"{self.name} ended before {what}{self.last_words()}")
+            if not self.deadline.left:
+                raise DemoError(f"the time was over before {what}{self.last_words()}")
+            time.sleep(every)
+
+    def kill(self) -> None:
+        """SIGKILL: no handler runs, no buffer is flushed, no goodbye is sent."""
+        self.child.kill()
+        self.child.wait()
+
+    def wait(self) -> int:
+        """Wait for the process to end by itself and return its exit code."""
+        try:
+            return self.child.wait(self.deadline.left)
+        except subprocess.TimeoutExpired:
+            raise DemoError(f"{self.name} did not end in time{self.last_words()}") from None
+
+    def stop(self) -> int:
+        """SIGTERM, and wait for an orderly end."""
+        self.child.terminate()
+        return self.wait()
+
+    def last_words(self, count: int = 12) -> str:
+        """The end of what the process wrote to standard error."""
+        lines = self.stderr.read_text("utf-8", "replace").strip().splitlines()[-count:]
+        return "".join(f"\n    {line}" for line in lines)
+
+
+class Server(Process):
+    """A TuskPoint server on the loopback interface."""
+
+    def __init__(self, name: str, data: Path, port: int, folder: Path, deadline: Deadline) -> None:
+        command = [sys.executable, "-m", "tuskpoint_server"]
+        command += ["--listen", f"127.0.0.1:{port}", "--data-dir", str(data)]
+        super().__init__(name, command, folder, deadline)
+        self.target = self.until("it was ready", self._address)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self.target.rpartition(":")[2])
+
+    def _address(self) -> str | None:
+        for line in self.stdout.read_text("utf-8", "replace").splitlines(keepends=True):
+            if line.startswith(READY) and line.endswith("\n"):
+                return line.removeprefix(READY).strip()
+        return None
+
+
+class Agent(Process):
+    """The document agent at work on one thread."""
+
+    def __init__(
+        self, name: str, options: Mapping[str, object], folder: Path, deadline: Deadline
+    ) -> None:
+        command = [sys.executable, str(HERE / "run_agent.py")]
+        for option, value in options.items():
+            command += [f"--{option}", str(value)]
+        super().__init__(name, command, folder, deadline)
+
+    def report(self) -> dict[str, Any]:
+        """The line of JSON it printed at the end."""
+        lines = self.stdout.read_text("utf-8").splitlines()
+        if not lines:
+            raise DemoError(f"{self.name} ended without a report{self.last_words()}")
+        report: dict[str, Any] = json.loads(lines[-1])
+        return report
+
+
+def _environment() -> dict[str, str]:
+    """The shell's environment without anything that would make the demo a different one."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    return {**kept, "PYTHONUNBUFFERED": "1", "LANGSMITH_TRACING": "false"}

@@ -1,0 +1,263 @@
+"""The proof: what the log and the service say about a thread whose processes were killed.
+
+A task counts as **settled** once its result is durable: the service acknowledged its writes, or
+acknowledged the checkpoint that came after them, or was seen to hold them after a kill. A settled
+task must never start again. A task that was killed before that may, and is reported.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from execution_log import Record
+from tuskpoint import CheckpointRecord, Client, Location, TuskPointSaver
+from tuskpoint.errors import DataLoss
+
+Work = tuple[str, tuple[str, ...]]
+
+
+@dataclass
+class Moment:
+    """What stood when a process was killed."""
+
+    victim: str
+    settled: set[Work]
+    running: list[Work]
+
+
+@dataclass
+class History:
+    """What the execution log says about one thread."""
+
+    settled: set[Work] = field(default_factory=set)
+    ended: Counter[Work] = field(default_factory=Counter)
+    repeated: list[Work] = field(default_factory=list)
+    restarted: list[Work] = field(default_factory=list)
+    kills: list[Moment] = field(default_factory=list)
+    checkpoints: set[str] = field(default_factory=set)
+    results: set[tuple[str, str]] = field(default_factory=set)
+    tasks: dict[str, Record] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the table: what had to hold, whether it did, and the figures."""
+
+    name: str
+    held: bool
+    detail: str
+
+
+def read_history(records: Iterable[Record], thread: str) -> History:
+    """Follow the log from the first line to the last."""
+    history = History()
+    running: dict[Work, Record] = {}
+    for record in records:
+        if record.thread != thread:
+            continue
+        if record.event == "start":
+            if record.work in history.settled:
+                history.repeated.append(record.work)
+            elif record.work in running:
+                history.restarted.append(record.work)
+            running[record.work] = history.tasks[record.task] = record
+        elif record.event == "interrupt":
+            running.pop(record.work, None)
+        elif record.event == "end":
+            history.ended[record.work] += 1
+        elif record.event == "kill":
+            moment = Moment(record.node, set(history.settled), sorted(running))
+            history.kills.append(moment)
+        else:
+            if record.event == "checkpoint":
+                history.checkpoints.add(record.checkpoint)
+            elif record.event == "writes":
+                history.results.add((record.checkpoint, record.task))
+            for work in _settled_by(record, running):
+                history.settled.add(work)
+                del running[work]
+    return history
+
+
+def _settled_by(record: Record, running: dict[Work, Record]) -> list[Work]:
+    if record.event == "checkpoint":
+        return [work for work, start in running.items() if start.checkpoint == record.parent]
+    return [work for work, start in running.items() if start.task == record.task]
+
+
+def held_results(saver: TuskPointSaver, thread: str) -> Iterator[tuple[str, str]]:
+    """Every task result the service holds, as (checkpoint, task): written by it, not by the log."""
+    for saved in saver.list({"configurable": {"thread_id": thread}}):
+        for task, channel, _ in saved.pending_writes or []:
+            if channel not in ("__interrupt__", "__error__", "__resume__", "__scheduled__"):
+                yield saved.checkpoint["id"], task
+
+
+def describe(works: Iterable[Work]) -> str:
+    """Name pieces of work by their nodes: reader/load x5, keywords."""
+    return ", ".join(
+        f"{node} x{count}" if count > 1 else node
+        for node, count in Counter(node for node, _ in sorted(works)).items()
+    )
+
+
+def final_values(saver: TuskPointSaver, thread: str) -> dict[str, Any]:
+    """The channel values of the thread's latest checkpoint."""
+    saved = saver.get_tuple({"configurable": {"thread_id": thread}})
+    return dict(saved.checkpoint["channel_values"]) if saved else {}
+
+
+def checks(
+    target: str, thread: str, reference: str, log: Sequence[Record], blobs: Path
+) -> Iterator[Check]:
+    """Everything that must hold, one after the other; `blobs` is the server's blob directory."""
+    history, expected = read_history(log, thread), read_history(log, reference)
+    with TuskPointSaver(target) as saver:
+        ours, theirs = final_values(saver, thread), final_values(saver, reference)
+        held = set(held_results(saver, thread))
+    differing = sorted(
+        name for name in {*ours, *theirs} if name not in ours or ours.get(name) != theirs.get(name)
+    )
+    yield Check(
+        "the final state equals that of the undisturbed run",
+        bool(theirs) and not differing,
+        f"differs in {', '.join(differing)}" if differing else f"{len(theirs)} channel values",
+    )
+    yield Check(
+        "no finished node ran again",
+        not history.repeated and bool(history.kills),
+        describe(history.repeated) or f"{len(history.kills[-1].settled)} finished before the kills",
+    )
+    missing = set(expected.ended) ^ set(history.ended)
+    yield Check(
+        "the same nodes did the same work",
+        bool(expected.ended) and not missing,
+        describe(missing) or f"{len(history.ended)} node executions",
+    )
+
+    with Client(target) as client:
+        client.flush()
+        records = list(client.list(thread))
+        stored = {record.checkpoint_id for record in records}
+        lost = len(history.checkpoints - stored)
+        lost += len(history.results - held)
+        yield Check(
+            "everything acknowledged is still there",
+            bool(history.checkpoints) and not lost,
+            f"{lost} lost"
+            if lost
+            else f"{len(history.checkpoints)} checkpoints, {len(history.results)} results",
+        )
+        broken = [namespace for namespace in _namespaces(records) if not _unbroken(namespace)]
+        yield Check(
+            "every namespace is one line, without gap or fork",
+            not broken,
+            f"{len(broken)} broken" if broken else f"{len(_namespaces(records))} namespaces",
+        )
+        wanted = len(list(client.list(reference)))
+        yield Check(
+            "as many checkpoints as the undisturbed run",
+            len(records) == wanted,
+            f"{len(records)} of {wanted}",
+        )
+        yield from _verified(client, records, blobs)
+
+
+def _verified(client: Client, records: Sequence[CheckpointRecord], blobs: Path) -> Iterator[Check]:
+    """Read everything back from the blob store: through the server, and past it."""
+    hashed, loaded, equal = 0, 0, 0
+    damage = ""
+    for record in records:
+        where = {"checkpoint_ns": record.checkpoint_ns, "checkpoint_id": record.checkpoint_id}
+        hashed += record.location is not None and _file_has_hash(blobs, record.location)
+        try:
+            blob = client.load(record.thread_id, **where, source="blob")
+        except DataLoss as error:
+            damage = str(error)
+            continue
+        journal = client.load(record.thread_id, **where, source="any")
+        loaded += 1
+        equal += (blob.channels, blob.writes, blob.metadata) == (
+            journal.channels,
+            journal.writes,
+            journal.metadata,
+        )
+    seen = len(records)
+    yield Check(
+        "every checkpoint's file has the recorded SHA-256",
+        0 < seen == hashed,
+        f"{hashed} of {seen}",
+    )
+    yield Check(
+        "every checkpoint loads from its blob, hash checked",
+        0 < seen == loaded,
+        damage or f"{loaded} of {seen}",
+    )
+    yield Check(
+        "every blob says what the journal says",
+        0 < seen == equal,
+        f"{equal} of {seen}",
+    )
+
+
+def _file_has_hash(blobs: Path, location: Location) -> bool:
+    """Hash the stored file here, without trusting the server."""
+    file = blobs / location.blob_id[:2] / location.blob_id
+    return file.exists() and hashlib.sha256(file.read_bytes()).hexdigest() == location.sha256
+
+
+def _namespaces(records: Iterable[Any]) -> list[list[Any]]:
+    """The checkpoints of each namespace, oldest first; the root comes first."""
+    grouped: dict[str, list[Any]] = {}
+    for record in sorted(records, key=lambda one: (one.checkpoint_ns, one.checkpoint_id)):
+        grouped.setdefault(record.checkpoint_ns, []).append(record)
+    return list(grouped.values())
+
+
+def _unbroken(line: Sequence[Any]) -> bool:
+    """Each checkpoint follows the one before it, one step later, beginning with the input."""
+    parents = [record.parent_checkpoint_id or "" for record in line]
+    steps = [record.metadata.get("step") for record in line]
+    return parents == ["", *(record.checkpoint_id for record in line[:-1])] and steps == list(
+        range(-1, len(line) - 1)
+    )
+
+
+def tree(target: str, thread: str, history: History) -> Iterator[str]:
+    """The thread as lines of text: checkpoints by namespace, subgraphs below their caller."""
+    with Client(target) as client:
+        namespaces = _namespaces(client.list(thread))
+    ran: dict[str, list[str]] = {}
+    for task in history.tasks.values():
+        ran.setdefault(task.checkpoint, []).append(task.node.rpartition("/")[2])
+    called: dict[str, list[list[Any]]] = {}
+    for namespace in namespaces[1:]:
+        caller = namespace[0].metadata.get("parents", {}).get("", "")
+        called.setdefault(caller, []).append(namespace)
+        ran.setdefault(caller, []).append(namespace[0].checkpoint_ns.partition(":")[0])
+    root = namespaces[0]
+    for record in root:
+        last = record is root[-1]
+        yield ("└─ " if last else "├─ ") + _line(record, ran)
+        for namespace in called.get(record.checkpoint_id, []):
+            bar = "   " if last else "│  "
+            name, _, task = namespace[0].checkpoint_ns.partition(":")
+            yield f"{bar}    {name}:{task[:8]}"
+            for inner in namespace:
+                yield f"{bar}    {'└─' if inner is namespace[-1] else '├─'} " + _line(inner, ran)
+
+
+def _line(record: Any, ran: dict[str, list[str]]) -> str:
+    step, source = record.metadata.get("step", "?"), record.metadata.get("source", "?")
+    nodes = Counter(sorted(ran.get(record.parent_checkpoint_id or "", [])))
+    after = ", ".join(f"{node} x{count}" if count > 1 else node for node, count in nodes.items())
+    summary = record.summary or (after and f"after {after}")
+    return f"step {step:>2}  {source:<6} {short(record.checkpoint_id)}  {summary}".rstrip()
+
+
+def short(checkpoint_id: str) -> str:
+    """The clock of a UUIDv6: a prefix long enough to tell neighbours apart."""
+    return checkpoint_id[:18]
