@@ -77,7 +77,11 @@ class DirectoryStore:
         return [member for member, found in zip(members, stored, strict=True) if not found]
 
     async def _write(self, members: Sequence[Member]) -> None:
-        names = [(self._incoming / uuid.uuid4().hex, self._path(m.sha256)) for m in members]
+        batch = uuid.uuid4().hex
+        names = [
+            (self._incoming / f"{batch}-{number}", self._path(member.sha256))
+            for number, member in enumerate(members)
+        ]
         try:
             folders = await self._each(_ensure_folder, {target.parent for _, target in names})
             await self._each(
@@ -95,18 +99,25 @@ class DirectoryStore:
             raise
 
     async def _each(self, work: Callable[[_A], _T], items: Iterable[_A]) -> list[_T]:
-        """Run work on every item in the threads; wait for all, then fail if one failed."""
+        """Run work on every item in the threads; wait for all, then fail if one failed.
+
+        Each thread takes a share: handing over thousands of single items would cost the
+        event loop more than the files cost the disk.
+        """
+        todo = list(items)
         loop = asyncio.get_running_loop()
-        calls = [loop.run_in_executor(self._pool, work, item) for item in items]
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        results: list[_T] = []
-        for outcome in outcomes:
-            if isinstance(outcome, OSError):
-                raise unavailable(self.backend, outcome) from outcome
-            if isinstance(outcome, BaseException):
-                raise outcome
-            results.append(outcome)
-        return results
+        size = -(-len(todo) // _THREADS) or 1
+        calls = [
+            loop.run_in_executor(self._pool, _share, work, todo[start : start + size])
+            for start in range(0, len(todo), size)
+        ]
+        shares = await asyncio.gather(*calls)
+        for _, errors in shares:
+            for error in errors:
+                if isinstance(error, OSError):
+                    raise unavailable(self.backend, error) from error
+                raise error
+        return [result for results, _ in shares for result in results]
 
     def _is_stored(self, member: Member) -> bool:
         path = self._path(member.sha256)
@@ -151,6 +162,18 @@ def unavailable(backend: str, error: OSError) -> Refusal:
     return Refusal(
         Reason.BLOB_UNAVAILABLE, backend=backend, problem=error.strerror or type(error).__name__
     )
+
+
+def _share(work: Callable[[_A], _T], items: Sequence[_A]) -> tuple[list[_T], list[Exception]]:
+    """Run work on every item, the ones after a failure too."""
+    results: list[_T] = []
+    errors: list[Exception] = []
+    for item in items:
+        try:
+            results.append(work(item))
+        except Exception as error:  # noqa: BLE001 - raised by the caller, once all have run
+            errors.append(error)
+    return results, errors
 
 
 def _ensure_folder(folder: Path) -> bool:
