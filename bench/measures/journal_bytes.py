@@ -1,0 +1,80 @@
+"""Bytes that one growing thread takes in the database of each checkpointer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc.aio
+
+from bench.agents import MESSAGE_BYTES, Agent, Saver
+from bench.contenders import opened_sqlite
+from bench.report import Table, number, ratio
+from bench.servers import running_tuskpoint
+from bench.setting import Setting
+from tuskpoint import TuskPointSaver
+from tuskpoint.v1.admin_service_pb2 import FlushRequest
+from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
+
+TITLE = "Bytes stored for one thread of steps that each append a message"
+_STORED = ("blobs", "spool")
+_SQLITE_HEADER = b"SQLite format 3\0"
+
+
+async def measure(setting: Setting) -> Table:
+    """Run the same thread on TuskPoint and on LangGraph's SQLite saver; weigh the files."""
+    steps = 100 if setting.quick else 400
+    folder = setting.place("bytes")
+    with running_tuskpoint(folder) as server:
+        async with TuskPointSaver(server.target) as saver:
+            await _append(saver, steps)
+        before = database_bytes(server.data_dir)
+        await _flush(server.target)
+    after = database_bytes(server.data_dir)
+    stored = [path for name in _STORED for path in _files(server.data_dir / name)]
+    blobs = sum(path.stat().st_size for path in stored)
+    peer = folder / "peer"
+    peer.mkdir()
+    async with opened_sqlite(peer / "peer.sqlite") as sqlite:
+        await _append(sqlite, steps)
+    theirs = database_bytes(peer)
+    rows = [
+        ["state at the end", number(steps * MESSAGE_BYTES / 1e6), ""],
+        ["TuskPoint's journal, before the last flush", number(before / 1e6), ratio(before, theirs)],
+        ["TuskPoint's journal, all certified", number(after / 1e6), ratio(after, theirs)],
+        ["TuskPoint's blob store and spool", number(blobs / 1e6), ratio(blobs, theirs)],
+        ["AsyncSqliteSaver", number(theirs / 1e6), ""],
+    ]
+    notes = [
+        f"{steps} steps of `aput` and `aput_writes`, each appending a message of "
+        f"{MESSAGE_BYTES} bytes to a list. Sizes of the files on disk; both databases closed, "
+        "except in the line that says otherwise, which counts the write-ahead log too."
+    ]
+    return Table(TITLE, ("what", "MB", "of AsyncSqliteSaver"), rows, notes)
+
+
+async def _append(saver: Saver, steps: int) -> None:
+    agent = Agent(saver, "growing", steps_per_thread=0, changing=("messages",))
+    for _ in range(steps):
+        await agent.save()
+
+
+async def _flush(target: str) -> None:
+    async with grpc.aio.insecure_channel(target) as channel:
+        stub = AdminServiceStub(channel)
+        await stub.Flush(FlushRequest())
+
+
+def database_bytes(folder: Path) -> int:
+    """Return the bytes of the SQLite databases below a folder, with their logs."""
+    total = 0
+    for path in _files(folder):
+        with path.open("rb") as file:
+            is_database = file.read(len(_SQLITE_HEADER)) == _SQLITE_HEADER
+        if is_database:
+            log = path.with_name(path.name + "-wal")
+            total += path.stat().st_size + (log.stat().st_size if log.exists() else 0)
+    return total
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]

@@ -1,0 +1,36 @@
+"""The measures by the name that `python -m bench NAME` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from bench.measures import flush, growth, journal_bytes, latency, server_cost, steps
+from bench.report import Table
+from bench.setting import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A measure.
+
+    Attributes:
+        about: One line that says what it measures.
+        run: Runs it.
+        compares_postgres: Whether it compares with PostgreSQL, if there is one.
+    """
+
+    about: str
+    run: Callable[[Setting], Coroutine[Any, Any, Table]]
+    compares_postgres: bool = False
+
+
+MEASURES: dict[str, Measure] = {
+    "steps": Measure(steps.TITLE, steps.measure, compares_postgres=True),
+    "latency": Measure(latency.TITLE, latency.measure, compares_postgres=True),
+    "growth": Measure(growth.TITLE, growth.measure),
+    "journal-bytes": Measure(journal_bytes.TITLE, journal_bytes.measure),
+    "flush": Measure(flush.TITLE, flush.measure),
+    "server-cost": Measure(server_cost.TITLE, server_cost.measure),
+}

@@ -1,0 +1,60 @@
+"""Saves as messages, for the measures that go below the saver."""
+
+from __future__ import annotations
+
+import random
+
+from langgraph.checkpoint.base.id import uuid6
+
+from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, CheckpointState
+from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
+from tuskpoint.v1.value_pb2 import Channel, Inherit, Value, Version
+
+CHANGING = ("messages", "findings")
+STEADY = ("documents", "plan", "question", "settings")
+
+
+def chain(
+    thread_id: str, length: int, value_bytes: int = 1024, *, inherits: bool = True
+) -> list[SaveCheckpointRequest]:
+    """Return the saves of one thread: six channels, of which two change with each.
+
+    Args:
+        thread_id: The thread.
+        length: Number of saves.
+        value_bytes: Bytes of each value; of random letters, so that they compress a little.
+        inherits: Whether channels that do not change are left to be inherited; else every
+            save carries all of them.
+    """
+    source = random.Random(thread_id)
+    steady = {name: _inline(source, name, 0, value_bytes) for name in STEADY}
+    inherited = [
+        Channel(name=name, version=channel.version, inherit=Inherit())
+        for name, channel in steady.items()
+    ]
+    saves = []
+    parent = ""
+    for step in range(length):
+        checkpoint_id = str(uuid6(clock_seq=step))
+        channels = [_inline(source, name, step, value_bytes) for name in CHANGING]
+        channels += inherited if step and inherits else steady.values()
+        checkpoint = Checkpoint(
+            ref=CheckpointRef(thread_id=thread_id, checkpoint_id=checkpoint_id),
+            parent_checkpoint_id=parent,
+            state=CheckpointState(
+                schema_version=4, ts="2025-01-01T00:00:00+00:00", channels=channels
+            ),
+            metadata_json=b'{"source": "loop", "step": %d, "parents": {}}' % step,
+        )
+        saves.append(SaveCheckpointRequest(checkpoint=checkpoint))
+        parent = checkpoint_id
+    return saves
+
+
+def _inline(source: random.Random, name: str, step: int, size: int) -> Channel:
+    data = source.randbytes(size // 2).hex().encode()
+    return Channel(name=name, version=_version(step), value=Value(type="json", data=data))
+
+
+def _version(step: int) -> Version:
+    return Version(text=f"{step + 1:032}.0")

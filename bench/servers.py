@@ -1,0 +1,112 @@
+"""The processes whose work is measured: TuskPoint's server and a bare echo."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_LISTENING = " listening on "
+_START_SECONDS = 30.0
+_STOP_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server process that listens on the loopback interface.
+
+    Attributes:
+        target: Its HOST:PORT.
+        pid: Its process ID.
+        data_dir: Where it keeps its files.
+    """
+
+    target: str
+    pid: int
+    data_dir: Path
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time that the process has used, all threads together.
+
+        From fields 14 and 15 of `/proc/PID/stat`, proc(5); the resolution is a clock
+        tick, commonly 10 ms.
+        """
+        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2]
+        user, system = fields.split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def counts_cpu() -> bool:
+    """Tell whether this system shows the processor time of other processes."""
+    return Path("/proc/self/stat").exists()
+
+
+@contextmanager
+def running_tuskpoint(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """Run TuskPoint's server on an empty data directory below `folder`.
+
+    Args:
+        folder: Where its files and its log go.
+        settings: Environment variables to set besides the defaults of the server.
+    """
+    data_dir = folder / "data"
+    command = ["-m", "tuskpoint_server", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir)]
+    with _running(command, folder / "server.log", data_dir, settings or {}) as server:
+        yield server
+
+
+@contextmanager
+def running_echo(folder: Path) -> Iterator[Server]:
+    """Run the bare echo of `bench.echo_server`."""
+    with _running(["-m", "bench.echo_server"], folder / "echo.log", folder, {}) as server:
+        yield server
+
+
+@contextmanager
+def _running(
+    command: list[str], log: Path, data_dir: Path, settings: Mapping[str, str]
+) -> Iterator[Server]:
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("TUSKPOINT_")}
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(
+            [sys.executable, *command],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**kept, **settings},
+        ) as process,
+    ):
+        try:
+            yield Server(_target(process, log), process.pid, data_dir)
+        finally:
+            _stop(process)
+
+
+def _target(process: subprocess.Popen[bytes], log: Path) -> str:
+    """Return the HOST:PORT from the first line that the process prints."""
+    assert process.stdout is not None
+    deadline = time.monotonic() + _START_SECONDS
+    printed = b""
+    while not printed.endswith(b"\n"):
+        left = deadline - time.monotonic()
+        ready, _, _ = select.select([process.stdout], [], [], max(left, 0))
+        piece = os.read(process.stdout.fileno(), 4096) if ready else b""
+        if not piece:
+            words = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            raise RuntimeError(f"the server did not start: {words}")
+        printed += piece
+    return printed.decode().rpartition(_LISTENING)[2].strip()
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()

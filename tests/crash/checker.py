@@ -1,0 +1,218 @@
+"""Compares what a server shows with what the ledger says it must show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import grpc
+
+from tests.crash.content import checkpoint_fingerprint, slot, write_fingerprint
+from tests.crash.ledger import Key, Record, Request
+from tuskpoint.v1.admin_service_pb2 import FlushRequest, GetArchiveStatusRequest
+from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
+from tuskpoint.v1.checkpoint_pb2 import (
+    DURABILITY_CERTIFIED,
+    SOURCE_ANY,
+    SOURCE_BLOB,
+    VIEW_ENTRY,
+    VIEW_FULL,
+    Checkpoint,
+    CheckpointRef,
+    Source,
+)
+from tuskpoint.v1.checkpoint_service_pb2 import ListCheckpointsRequest, LoadCheckpointRequest
+from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from tuskpoint.v1.value_pb2 import Channel, PendingWrite, Value
+
+CALL_SECONDS = 30.0
+FLUSH_SECONDS = 60.0
+READERS = 4
+
+
+@dataclass(slots=True)
+class Findings:
+    """What the checks of one test counted and found."""
+
+    loads: int = 0
+    blob_loads: int = 0
+    lost: list[str] = field(default_factory=list)
+    half_visible: list[str] = field(default_factory=list)
+
+
+class Checker:
+    """Checks one ledger against one server."""
+
+    def __init__(self, record: Record, target: str) -> None:
+        self.record = record
+        self.findings = Findings()
+        self._target = target
+        self._unchecked: set[Key] = set()
+
+    def read(self) -> None:
+        """Read what the writer appended to its ledger."""
+        self._unchecked |= self.record.read()
+
+    def check_new(self) -> None:
+        """Check every checkpoint touched since the last time; the writer may be at work."""
+        self.read()
+        keys, self._unchecked = self._unchecked, set()
+        with self._stub() as stub:
+            self._check(stub, keys)
+
+    def check_everything(self) -> None:
+        """Check all there is, then certify it and check it again from the blob store.
+
+        The writer must have ended.
+        """
+        self.read()
+        keys = set(self.record.requests)
+        with self._stub() as stub:
+            self._check(stub, keys)
+            self._check_phantoms(stub)
+        with grpc.insecure_channel(self._target) as channel:
+            admin = AdminServiceStub(channel)
+            admin.Flush(FlushRequest(), timeout=FLUSH_SECONDS)
+            status = admin.GetArchiveStatus(GetArchiveStatusRequest(), timeout=CALL_SECONDS)
+            assert status.backlog_checkpoints == 0
+            visible = self._visible(CheckpointServiceStub(channel))
+            self._check_from_blobs(CheckpointServiceStub(channel), visible)
+
+    @contextmanager
+    def _stub(self) -> Iterator[CheckpointServiceStub]:
+        with grpc.insecure_channel(self._target) as channel:
+            yield CheckpointServiceStub(channel)
+
+    def _check(self, stub: CheckpointServiceStub, keys: Iterable[Key]) -> None:
+        # What was acknowledged before the load must be there; what was asked for until after
+        # it may be.
+        floors = {key: _acknowledged(self.record.requests.get(key, [])) for key in keys}
+        certified = [key for key in floors if self._must_be_in_blobs(key)]
+        loaded = _load_all(stub, floors, SOURCE_ANY)
+        self.findings.loads += len(loaded)
+        from_blobs = _load_all(stub, certified, SOURCE_BLOB)
+        self.findings.blob_loads += len(from_blobs)
+        self.read()
+        for key, floor in floors.items():
+            self.judge(key, floor, loaded[key])
+        for key, checkpoint in from_blobs.items():
+            if self._must_be_in_blobs(key):
+                self.judge(key, floors[key], checkpoint)
+
+    def _must_be_in_blobs(self, key: Key) -> bool:
+        """Tell whether the latest request of a checkpoint was acknowledged as certified."""
+        requests = self.record.requests.get(key, [])
+        return bool(requests) and requests[-1].durability == DURABILITY_CERTIFIED
+
+    def _check_from_blobs(self, stub: CheckpointServiceStub, visible: set[Key]) -> None:
+        loaded = _load_all(stub, visible, SOURCE_BLOB)
+        self.findings.blob_loads += len(loaded)
+        for key, checkpoint in loaded.items():
+            self.judge(key, _acknowledged(self.record.requests.get(key, [])), checkpoint)
+
+    def _check_phantoms(self, stub: CheckpointServiceStub) -> None:
+        for key in self._visible(stub):
+            if not any(request.state for request in self.record.requests.get(key, [])):
+                self.findings.half_visible.append(f"{key} is listed and was never saved")
+
+    def _visible(self, stub: CheckpointServiceStub) -> set[Key]:
+        request = ListCheckpointsRequest(view=VIEW_ENTRY)
+        answers = stub.ListCheckpoints(request, timeout=CALL_SECONDS)
+        return {_key(answer.checkpoint.ref) for answer in answers}
+
+    def judge(self, key: Key, floor: set[int], loaded: Checkpoint | None) -> None:
+        """Compare one loaded checkpoint with what the ledger allows."""
+        requests = self.record.requests.get(key, [])
+        existence = [one for one in requests if one.state is not None or one.deletes]
+        possible = _from_floor(existence, floor)
+        settled = any(one.number in floor for one in existence)
+        if loaded is None:
+            if settled and not any(one.deletes for one in possible):
+                self.findings.lost.append(f"{key} was acknowledged and is not there")
+            return
+        state = checkpoint_fingerprint(loaded)
+        if state not in {one.state for one in possible}:
+            self.findings.lost.append(f"{key} has another state than any that may be there")
+        shown = {slot(write): write_fingerprint(write) for write in loaded.writes}
+        self._judge_writes(key, requests, floor, shown)
+        for request in requests:
+            parts = _own_parts(request, requests, state, shown)
+            if len(set(parts)) > 1:
+                self.findings.half_visible.append(f"{key}: request {request.number} in part")
+
+    def _judge_writes(
+        self, key: Key, requests: list[Request], floor: set[int], shown: dict[str, str]
+    ) -> None:
+        for name in {name for request in requests for name in request.writes} | set(shown):
+            asked = [request for request in requests if name in request.writes]
+            possible = {one.writes[name] for one in _from_floor(asked, floor)}
+            settled = any(one.number in floor for one in asked)
+            if name not in shown:
+                if settled:
+                    self.findings.lost.append(f"{key}: write {name} was acknowledged and is lost")
+            elif shown[name] not in possible:
+                self.findings.lost.append(f"{key}: write {name} has other bytes")
+
+
+def _acknowledged(requests: list[Request]) -> set[int]:
+    return {request.number for request in requests if request.durability}
+
+
+def _from_floor(requests: list[Request], floor: set[int]) -> list[Request]:
+    """Return the requests from the last acknowledged one on; all if none is."""
+    settled = [place for place, request in enumerate(requests) if request.number in floor]
+    return requests[settled[-1] :] if settled else requests
+
+
+def _own_parts(
+    request: Request, requests: list[Request], state: str, shown: dict[str, str]
+) -> list[bool]:
+    """Tell of each part of a request whether it shows, as far as no other request has it."""
+    others = [one for one in requests if one is not request]
+    parts = []
+    superseded = any(one.number > request.number and one.state is not None for one in others)
+    if request.state is not None and not superseded:
+        parts.append(state == request.state)
+    for name, fingerprint in request.writes.items():
+        if not any(name in one.writes for one in others):
+            parts.append(shown.get(name) == fingerprint)
+    return parts
+
+
+def _key(ref: CheckpointRef) -> Key:
+    return ref.thread_id, ref.checkpoint_ns, ref.checkpoint_id
+
+
+def _load_all(
+    stub: CheckpointServiceStub, keys: Iterable[Key], source: Source
+) -> dict[Key, Checkpoint | None]:
+    with ThreadPoolExecutor(READERS) as pool:
+        pairs = [(key, pool.submit(load, stub, key, source)) for key in keys]
+        return {key: pending.result() for key, pending in pairs}
+
+
+def load(stub: CheckpointServiceStub, key: Key, source: Source) -> Checkpoint | None:
+    """Load a checkpoint of any size with every value inline; `None` if it does not exist."""
+    thread_id, checkpoint_ns, checkpoint_id = key
+    ref = CheckpointRef(
+        thread_id=thread_id, checkpoint_ns=checkpoint_ns, checkpoint_id=checkpoint_id
+    )
+    request = LoadCheckpointRequest(ref=ref, view=VIEW_FULL, source=source)
+    try:
+        first, *rest = stub.LoadCheckpoint(request, timeout=CALL_SECONDS, wait_for_ready=True)
+    except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.NOT_FOUND:
+            return None
+        raise
+    checkpoint = first.checkpoint
+    holders: list[Channel | PendingWrite] = [*checkpoint.state.channels, *checkpoint.writes]
+    announced = [holder for holder in holders if holder.HasField("large")]
+    pieces = [bytearray() for _ in announced]
+    for frame in rest:
+        pieces[frame.chunk.value_index] += frame.chunk.data
+    for holder, data in zip(announced, pieces, strict=True):
+        assert len(data) == holder.large.size_bytes
+        holder.value.CopyFrom(Value(type=holder.large.type, data=bytes(data)))
+    return checkpoint

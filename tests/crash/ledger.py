@@ -1,0 +1,133 @@
+"""The writer's own record of what it asked for and what was acknowledged.
+
+A line is appended before each request and after each answer, the latter fsynced. What the
+server must show after a crash follows from these lines alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Key = tuple[str, str, str]
+"""Thread, namespace and ID of a checkpoint."""
+
+
+class Ledger:
+    """Appends lines to the record."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._number = 0
+
+    def intend(
+        self, key: Key, state: str | None, writes: Mapping[str, str], *, deletes: bool = False
+    ) -> int:
+        """Record what is about to be asked for; return the number of the request.
+
+        Args:
+            key: The checkpoint; of a deletion, any with the thread.
+            state: Fingerprint of the state that is saved; `None` if only writes are.
+            writes: Fingerprints of the writes that are saved, by slot.
+            deletes: Whether the thread is deleted.
+        """
+        self._number += 1
+        self._append(
+            {"n": self._number, "key": key, "state": state, "writes": writes, "deletes": deletes}
+        )
+        return self._number
+
+    def acknowledge(self, number: int, durability: int) -> None:
+        """Record the answer to a request."""
+        self._append({"n": number, "durability": durability})
+        os.fsync(self._file)
+
+    def refuse(self, number: int, status: str, detail: str, *, final: bool) -> None:
+        """Record that a request failed; `final` if it is not tried again."""
+        self._append({"n": number, "status": status, "detail": detail, "final": final})
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        # One write: a line is in the file whole or, if the process is killed, not at all.
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+
+
+@dataclass(slots=True)
+class Request:
+    """One request of the writer.
+
+    Attributes:
+        number: Its place among the requests of one writer.
+        state: Fingerprint of the saved state; `None` if it saves none.
+        writes: Fingerprints of the saved writes, by slot.
+        deletes: Whether it deletes the thread.
+        durability: What was acknowledged; 0 for nothing.
+        statuses: Statuses of the attempts that failed.
+    """
+
+    number: int
+    state: str | None
+    writes: dict[str, str]
+    deletes: bool
+    durability: int = 0
+    statuses: list[str] = field(default_factory=list)
+
+
+class Record:
+    """Reads a ledger as it grows, and orders its requests by checkpoint."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._by_number: dict[int, Request] = {}
+        self.requests: dict[Key, list[Request]] = {}
+        self.acknowledgements = 0
+        self.refusals: list[str] = []
+
+    def read(self) -> set[Key]:
+        """Read what was appended since the last time; return the checkpoints it touches."""
+        touched = set()
+        for line in self._lines():
+            if "key" in line:
+                touched |= self._intended(line)
+            elif "durability" in line:
+                self._by_number[line["n"]].durability = line["durability"]
+                self.acknowledgements += 1
+            else:
+                self._by_number[line["n"]].statuses.append(line["status"])
+                self.refusals.append(f"{line['status']}: {line['detail']}")
+        return touched
+
+    def _intended(self, line: dict[str, Any]) -> set[Key]:
+        request = Request(line["n"], line["state"], line["writes"], line["deletes"])
+        self._by_number[request.number] = request
+        thread_id, checkpoint_ns, checkpoint_id = line["key"]
+        keys = {(thread_id, checkpoint_ns, checkpoint_id)}
+        if request.deletes:
+            keys = {key for key in self.requests if key[0] == thread_id}
+        for key in keys:
+            self.requests.setdefault(key, []).append(request)
+        return keys
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            appended = file.read()
+        whole = appended[: appended.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for line in whole.splitlines():
+            yield json.loads(line)
+
+    def forget_unacknowledged(self) -> None:
+        """Drop the requests that were not acknowledged, as if they had never been made."""
+        for key, requests in list(self.requests.items()):
+            self.requests[key] = [request for request in requests if request.durability]
+
+    def all_requests(self) -> Iterator[Request]:
+        """Yield every request."""
+        yield from self._by_number.values()

@@ -1,0 +1,170 @@
+"""The checker of the crash tests finds what it is there to find."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.crash.checker import Checker
+from tests.crash.content import Line, checkpoint_fingerprint, slot, task_writes, write_fingerprint
+from tests.crash.ledger import Key, Ledger, Record
+from tuskpoint.v1.checkpoint_pb2 import DURABILITY_JOURNALED, Checkpoint
+from tuskpoint.v1.value_pb2 import PendingWrite
+
+KEY: Key = ("thread", "", "id-1")
+
+
+class Story:
+    """A ledger that is written by hand, and the checker that reads it."""
+
+    def __init__(self, path: Path) -> None:
+        self._ledger = Ledger(path)
+        self.record = Record(path)
+        self.checker = Checker(self.record, "127.0.0.1:1")
+        source = random.Random(1)
+        line = Line("thread", "", source)
+        self.first = line.checkpoint("id-1")
+        self.second = line.checkpoint("id-1")
+        self.writes = task_writes(source, "task", 2)
+
+    def save(
+        self, state: Checkpoint | None, writes: list[PendingWrite], *, acknowledged: bool
+    ) -> None:
+        """Record a save."""
+        fingerprint = None if state is None else checkpoint_fingerprint(state)
+        prints = {slot(write): write_fingerprint(write) for write in writes}
+        number = self._ledger.intend(KEY, fingerprint, prints)
+        if acknowledged:
+            self._ledger.acknowledge(number, DURABILITY_JOURNALED)
+
+    def delete(self, *, acknowledged: bool) -> None:
+        """Record a deletion of the thread."""
+        number = self._ledger.intend(("thread", "", ""), None, {}, deletes=True)
+        if acknowledged:
+            self._ledger.acknowledge(number, DURABILITY_JOURNALED)
+
+    def shown(self, state: Checkpoint | None, *writes: PendingWrite) -> tuple[int, int]:
+        """Return how much is found lost and half visible if the server shows this."""
+        self.checker.read()
+        floor = {one.number for one in self.record.requests[KEY] if one.durability}
+        loaded = None
+        if state is not None:
+            loaded = Checkpoint()
+            loaded.CopyFrom(state)
+            loaded.writes.extend(writes)
+        self.checker.judge(KEY, floor, loaded)
+        findings = self.checker.findings
+        return len(findings.lost), len(findings.half_visible)
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    return Story(tmp_path / "ledger")
+
+
+def test_an_acknowledged_save_must_be_there(story: Story) -> None:
+    story.save(story.first, story.writes, acknowledged=True)
+    assert story.shown(story.first, *story.writes) == (0, 0)
+    assert story.shown(None) == (1, 0)
+
+
+def test_an_unacknowledged_save_may_be_there_or_not(story: Story) -> None:
+    story.save(story.first, story.writes, acknowledged=False)
+    assert story.shown(story.first, *story.writes) == (0, 0)
+    assert story.shown(None) == (0, 0)
+
+
+def test_an_unacknowledged_save_must_not_be_there_in_part(story: Story) -> None:
+    story.save(story.first, story.writes, acknowledged=False)
+    assert story.shown(story.first, story.writes[0]) == (0, 1)
+
+
+def test_an_acknowledged_write_must_be_there(story: Story) -> None:
+    story.save(story.first, [], acknowledged=True)
+    story.save(None, story.writes, acknowledged=True)
+    assert story.shown(story.first, story.writes[0]) == (1, 1)
+
+
+def test_a_replaced_state_must_not_come_back(story: Story) -> None:
+    story.save(story.first, [], acknowledged=True)
+    story.save(story.second, [], acknowledged=True)
+    assert story.shown(story.second) == (0, 0)
+    assert story.shown(story.first)[0] == 1
+
+
+def test_a_replacement_under_way_may_show_or_not(story: Story) -> None:
+    story.save(story.first, [], acknowledged=True)
+    story.save(story.second, [], acknowledged=False)
+    assert story.shown(story.first) == (0, 0)
+    assert story.shown(story.second) == (0, 0)
+
+
+def test_a_deleted_thread_must_stay_deleted(story: Story) -> None:
+    story.save(story.first, [], acknowledged=True)
+    story.delete(acknowledged=True)
+    assert story.shown(None) == (0, 0)
+    assert story.shown(story.first)[0] == 1
+
+
+def test_a_deletion_under_way_may_show_or_not(story: Story) -> None:
+    story.save(story.first, [], acknowledged=True)
+    story.delete(acknowledged=False)
+    assert story.shown(None) == (0, 0)
+    assert story.shown(story.first) == (0, 0)
+
+
+def change_value(checkpoint: Checkpoint) -> None:
+    checkpoint.state.channels[0].value.data += b"!"
+
+
+def change_version_kind(checkpoint: Checkpoint) -> None:
+    checkpoint.state.channels[0].version.integer = 1
+
+
+def change_order(checkpoint: Checkpoint) -> None:
+    channels = checkpoint.state.channels
+    first = channels.pop(0)
+    channels.append(first)
+
+
+def change_metadata(checkpoint: Checkpoint) -> None:
+    checkpoint.metadata_json = checkpoint.metadata_json.replace(b"  ", b" ")
+
+
+def change_parent(checkpoint: Checkpoint) -> None:
+    checkpoint.parent_checkpoint_id = "id-0"
+
+
+@pytest.mark.parametrize(
+    "change", [change_value, change_version_kind, change_order, change_metadata, change_parent]
+)
+def test_any_other_byte_is_found(story: Story, change: Callable[[Checkpoint], None]) -> None:
+    story.save(story.first, [], acknowledged=True)
+    other = Checkpoint()
+    other.CopyFrom(story.first)
+    change(other)
+    assert story.shown(other)[0] == 1
+
+
+def test_what_the_server_adds_is_not_compared(story: Story) -> None:
+    story.save(story.first, [], acknowledged=True)
+    loaded = Checkpoint()
+    loaded.CopyFrom(story.first)
+    loaded.revision = 7
+    loaded.state.channels[0].digest = b"digest"
+    loaded.state.channels[0].size_bytes = 700
+    assert story.shown(loaded) == (0, 0)
+
+
+def test_a_line_cut_short_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    Ledger(path).intend(KEY, "state", {})
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    record = Record(path)
+    assert record.read() == set()
+    path.write_bytes(whole)
+    assert record.read() == {KEY}

@@ -1,0 +1,46 @@
+"""SIGTERM under load: what was acknowledged is there, and what is there was acknowledged."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.crash.checker import Checker
+from tests.crash.ledger import Record
+from tests.crash.processes import ServerProcess, WriterProcess
+
+PROGRESS_SECONDS = 20.0
+ENOUGH = 100
+# A save that asks to be certified may be refused after it was journaled.
+ROLES = "plain,nested,integers,deleting,streaming"
+
+pytestmark = pytest.mark.crash
+
+
+def test_sigterm_under_load_finishes_what_it_took_and_takes_no_more(tmp_path: Path) -> None:
+    options = ["--roles", ROLES, "--gives-up", "--stops-when-refused"]
+    with (
+        ServerProcess(tmp_path) as server,
+        WriterProcess(tmp_path, server.target, "drained", *options) as writer,
+    ):
+        server.start()
+        checker = Checker(Record(writer.ledger), server.target)
+        deadline = time.monotonic() + PROGRESS_SECONDS
+        while checker.record.acknowledgements < ENOUGH:
+            writer.check_alive()
+            assert time.monotonic() < deadline, "nothing is acknowledged any more"
+            time.sleep(0.002)
+            checker.read()
+        assert server.stop() == 0, server.last_words()
+        server.start()
+        writer.stop()
+        checker.read()
+        refused = [one for one in checker.record.all_requests() if not one.durability]
+        assert [one for one in refused if set(one.statuses) != {"UNAVAILABLE"}] == []
+        checker.record.forget_unacknowledged()
+        checker.check_everything()
+        assert server.stop() == 0
+    assert checker.findings.lost == []
+    assert checker.findings.half_visible == []

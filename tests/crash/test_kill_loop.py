@@ -1,0 +1,113 @@
+"""Nothing acknowledged is lost, however often the server is killed.
+
+`TUSKPOINT_KILLS=n` sets how often (20), `TUSKPOINT_KILL_SEED=text` chooses the moments again,
+`TUSKPOINT_KILL_REPORT=file` writes what was counted as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.checker import Checker
+from tests.crash.ledger import Record
+from tests.crash.processes import ServerProcess, WriterProcess, broken_databases
+from tuskpoint.v1.checkpoint_pb2 import DURABILITY_CERTIFIED
+
+KILLS = int(os.environ.get("TUSKPOINT_KILLS", "20"))
+SEED = os.environ.get("TUSKPOINT_KILL_SEED") or secrets.token_hex(4)
+REPORT = os.environ.get("TUSKPOINT_KILL_REPORT", "")
+PROGRESS_SECONDS = 20.0
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(60 + 10 * KILLS)]
+
+
+def test_every_acknowledged_save_survives_sigkill(tmp_path: Path) -> None:
+    print(f"TUSKPOINT_KILL_SEED={SEED}")
+    moments = random.Random(SEED)
+    with (
+        ServerProcess(tmp_path) as server,
+        WriterProcess(tmp_path, server.target, SEED, "--gives-up") as writer,
+    ):
+        checker = Checker(Record(writer.ledger), server.target)
+        server.start()
+        for kill in range(KILLS):
+            if kill % 5 == 4:
+                kill_while_it_starts(server, moments)
+            else:
+                kill_under_load(server, writer, checker, moments)
+            assert broken_databases(server.data_dir) == []
+            server.start()
+            checker.check_new()
+            assert checker.findings.lost == []
+            assert checker.findings.half_visible == []
+        writer.stop()
+        checker.check_everything()
+        assert server.stop() == 0
+    findings = checker.findings
+    assert findings.lost == []
+    assert findings.half_visible == []
+    assert unexpected(checker.record) == []
+    report(checker)
+
+
+def kill_under_load(
+    server: ServerProcess, writer: WriterProcess, checker: Checker, moments: random.Random
+) -> None:
+    """Kill after a random number of acknowledgements, at a random point of what follows."""
+    for _ in acknowledged(writer, checker, moments.randint(1, 40)):
+        time.sleep(0.001)
+    time.sleep(moments.uniform(0, 0.03))
+    server.kill()
+
+
+def acknowledged(writer: WriterProcess, checker: Checker, count: int) -> Iterator[None]:
+    """Yield until so many more requests are acknowledged."""
+    checker.read()
+    goal = checker.record.acknowledgements + count
+    deadline = time.monotonic() + PROGRESS_SECONDS
+    while checker.record.acknowledgements < goal:
+        writer.check_alive()
+        assert time.monotonic() < deadline, "nothing is acknowledged any more"
+        yield
+        checker.read()
+
+
+def kill_while_it_starts(server: ServerProcess, moments: random.Random) -> None:
+    """Kill, start again, and kill before it may be done with starting."""
+    server.kill()
+    server.launch()
+    time.sleep(moments.uniform(0.2, 1.2))
+    server.kill()
+
+
+def unexpected(record: Record) -> list[str]:
+    """Return refusals that a killed server does not explain."""
+    return [refusal for refusal in record.refusals if not refusal.startswith("UNAVAILABLE")]
+
+
+def report(checker: Checker) -> None:
+    """Print what was counted; write it to a file if one is named."""
+    requests = [one for one in checker.record.all_requests() if one.durability]
+    counted = {
+        "kills": KILLS,
+        "checkpoints": sum(one.state is not None for one in requests),
+        "writes": sum(len(one.writes) for one in requests),
+        "certified": sum(one.durability == DURABILITY_CERTIFIED for one in requests),
+        "loads": checker.findings.loads,
+        "blob_loads": checker.findings.blob_loads,
+        "lost": len(checker.findings.lost),
+        "half_visible": len(checker.findings.half_visible),
+    }
+    print(json.dumps(counted))
+    if REPORT:
+        Path(REPORT).write_text(json.dumps({"seed": SEED, **counted}), encoding="utf-8")
+    assert counted["checkpoints"] > KILLS
+    assert counted["certified"] > 0
