@@ -90,11 +90,10 @@ def test_an_attempt_under_way_may_outlast_the_time_for_new_ones() -> None:
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_only_what_can_succeed_by_waiting_is_repeated(status: str) -> None:
-    assert worth_repeating(status, "", None, Repeat.SAFE) == (
-        status in ("UNAVAILABLE", "CANCELLED")
-    )
-    waits = status in ("UNAVAILABLE", "CANCELLED", "RESOURCE_EXHAUSTED")
-    assert worth_repeating(status, "", 1.0, Repeat.SAFE) == waits
+    waits = {"UNAVAILABLE", "CANCELLED"}
+    assert worth_repeating(status, "A_REASON", None, Repeat.SAFE) == (status in waits)
+    waits.add("RESOURCE_EXHAUSTED")
+    assert worth_repeating(status, "A_REASON", 1.0, Repeat.SAFE) == (status in waits)
 
 
 @pytest.mark.parametrize("reason", ["", "BLOB_UNAVAILABLE", "CERTIFICATION_FAILED"])

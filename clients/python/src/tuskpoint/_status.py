@@ -38,6 +38,10 @@ def from_rpc_error(error: grpc.RpcError, target: str) -> TuskPointError:
     status = error.code().name
     details = _details_of(error)
     said = error.details() or ""
+    if status == "INTERNAL" and not details.reason:
+        # The service gives a reason with every error. gRPC's core has none when a stream is ended
+        # under a client that still sends, as a server that drains does.
+        status = "UNAVAILABLE"
     message = said if details.reason else _explain(status, said, target)
     return _error(status, message, details)
 
