@@ -218,6 +218,18 @@ async def test_files_and_directories_are_synced_before_the_answer(
             assert os.stat(path).st_ino in synced
 
 
+async def test_what_was_there_already_is_synced_too(
+    blobs: DirectoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash may have come after the file got its name and before that was synced."""
+    [location] = await blobs.put([member(b"one")])
+    synced: set[int] = set()
+    monkeypatch.setattr(os, "fsync", lambda file: synced.add(os.fstat(file).st_ino))
+    await blobs.put([member(b"one")])
+    for path in (_file(tmp_path / "blobs", location).parent, tmp_path / "blobs"):
+        assert os.stat(path).st_ino in synced
+
+
 async def test_full_disk_leaves_nothing_behind(
     blobs: DirectoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

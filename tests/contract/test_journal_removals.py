@@ -125,12 +125,43 @@ async def test_what_belongs_to_a_deleted_incarnation_is_refused(journal: SqlJour
         journal.save_checkpoint(TENANT, draft("d", "c")),
         journal.save_checkpoint(TENANT, draft("d", ns="inner", metadata={"parents": {"": "c"}})),
         journal.save_writes(TENANT, key("c"), [write("x", b"1")]),
-        journal.save_writes(TENANT, key("z"), [write("x", b"1")]),
     ]
     for call in late:
         refusal = await refused(call, Reason.THREAD_DELETED)
         assert refusal.metadata == {"thread_id": "t", "incarnation": "1"}
     assert await journal.thread(TENANT, "t") is None
+
+
+async def test_writes_may_overtake_the_root_of_the_next_incarnation(journal: SqlJournal) -> None:
+    await save(journal, draft("b"), draft("c", "b"))
+    await journal.delete_thread(TENANT, "t")
+    early = await journal.save_writes(TENANT, key("e"), [write("x", b"1")])
+    assert early.revision == 0
+    assert await journal.thread(TENANT, "t") is None
+    assert await journal.list_threads(TENANT, ThreadQuery(), "", 9) == []
+    await refused(journal.save_checkpoint(TENANT, draft("e", "c")), Reason.THREAD_DELETED)
+    await save(journal, draft("d"), draft("e", "d"))
+    assert await incarnation(journal) == 2
+    assert written(await journal.load(TENANT, key("e"), View.FULL)) == [("", "task", 0, "x", b"1")]
+
+
+@pytest.mark.parametrize("how", ["deletion", "copy"])
+async def test_writes_for_a_next_incarnation_go_with_the_thread(
+    journal: SqlJournal, how: str
+) -> None:
+    await save(journal, draft("e", thread_id="source"))
+    await journal.save_writes(TENANT, key("e", "source"), [write("x", b"source")])
+    await save(journal, draft("b"))
+    await journal.delete_thread(TENANT, "t")
+    await journal.save_writes(TENANT, key("e"), [write("x", b"early")])
+    if how == "deletion":
+        assert await journal.delete_thread(TENANT, "t") == Removed()
+        await save(journal, draft("e"))
+        expected = []
+    else:
+        assert await journal.copy_thread(TENANT, "source", "t", "") == 1
+        expected = [("", "task", 0, "x", b"source")]
+    assert written(await journal.load(TENANT, key("e"), View.FULL)) == expected
 
 
 async def test_late_changes_do_not_join_the_next_incarnation(journal: SqlJournal) -> None:

@@ -357,7 +357,7 @@ async def test_a_save_can_ask_for_the_head(journal: SqlJournal) -> None:
     await journal.save_checkpoint(TENANT, draft("d", ns="inner", expected_head=""))
 
 
-async def test_a_retry_of_the_head_itself_is_no_conflict(journal: SqlJournal) -> None:
+async def test_a_retry_of_what_is_stored_is_no_conflict(journal: SqlJournal) -> None:
     await journal.save_checkpoint(TENANT, draft("b"))
     step = draft("c", "b", {"x": b"1"}, writes=(write("x", b"w"),), expected_head="b")
     first = await journal.save_checkpoint(TENANT, step)
@@ -366,7 +366,9 @@ async def test_a_retry_of_the_head_itself_is_no_conflict(journal: SqlJournal) ->
     other = draft("c", "b", {"x": b"2"}, expected_head="b")
     await refused(journal.save_checkpoint(TENANT, other), Reason.HEAD_MOVED)
     await journal.save_checkpoint(TENANT, draft("d", "c"))
-    await refused(journal.save_checkpoint(TENANT, step), Reason.HEAD_MOVED)
+    third = await journal.save_checkpoint(TENANT, step)
+    assert (third.revision, third.seq, third.stored_bytes) == (1, first.seq, 0)
+    await refused(journal.save_checkpoint(TENANT, other), Reason.HEAD_MOVED)
 
 
 # --- pending writes ------------------------------------------------------------------------

@@ -107,7 +107,29 @@ async def test_a_deleted_thread_is_not_resurrected(face: Face, thread_id: str) -
     assert (await face.get_tuple(again)).pending_writes == []
 
 
+async def test_writes_may_overtake_the_first_save_after_a_deletion(
+    face: Face, thread_id: str
+) -> None:
+    """LangGraph saves writes beside checkpoints with durability "async"."""
+    await face.put(at(thread_id), made({"x": 1}), metadata(), {"x": 1})
+    await face.delete_thread(thread_id)
+    root, step = made({"x": 2}), made({"x": 3})
+    await face.put_writes(at(thread_id, "", step["id"]), [("x", "early")], "task")
+    assert await face.list(at(thread_id)) == []
+    first = await face.put(at(thread_id), root, metadata(), {"x": 1})
+    second = await face.put(first, step, metadata(1), {"x": 1})
+    assert (await face.get_tuple(second)).pending_writes == [("task", "x", "early")]
+
+
 # --- values and versions --------------------------------------------------------------
+
+
+async def test_everything_is_sent_again_however_much_is_missing(face: Face, thread_id: str) -> None:
+    """A refusal's trailers are bounded and cannot name every channel."""
+    values = {f"branch:to:some_node_of_the_graph_{number}": number for number in range(200)}
+    unknown = at(thread_id, "", made()["id"])
+    config = await face.put(unknown, made(values), metadata(1), {})
+    assert (await face.get_tuple(config)).checkpoint["channel_values"] == values
 
 
 @pytest.mark.parametrize("version", [1, 2**53 + 1, "00000001.5", "1", 1.5, 2.0, 0, -3])

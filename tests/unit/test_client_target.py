@@ -53,6 +53,15 @@ def test_a_bad_target_is_refused_at_construction(client: type[Client] | type[Asy
         client("http://127.0.0.1:7390")
 
 
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
+def test_no_time_at_all_is_refused_at_construction(
+    client: type[Client] | type[AsyncClient], seconds: float
+) -> None:
+    with pytest.raises(InvalidRequest, match="timeout_s"):
+        client("127.0.0.1:7390", timeout_s=seconds)
+
+
 def test_the_target_comes_from_the_argument_then_the_environment_then_the_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -45,6 +45,11 @@ def test_flag_beats_variable_beats_file_beats_default(
     assert settings.max_call_seconds == Config.model_fields["max_call_seconds"].default
 
 
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUSKPOINT_DATA_DIR", "")
+    assert str(load().data_dir) == ".tuskpoint"
+
+
 def test_the_file_can_be_named_by_a_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

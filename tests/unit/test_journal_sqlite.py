@@ -344,3 +344,27 @@ async def test_work_per_save_does_not_grow_with_the_thread(journal: SqlJournal) 
     await ticks(50, 1000)
     late = await ticks(1000, 1050)
     assert late <= 1.2 * early
+
+
+async def test_log_stays_bounded_while_somebody_always_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "LONG_LOG_BYTES", 1 << 20)
+    # SQLite's own way of keeping it short needs a moment without readers.
+    monkeypatch.setattr(sqlite, "_PRAGMAS", (*sqlite._PRAGMAS, "PRAGMA wal_autocheckpoint = 0"))
+    journal = await SqlJournal.open(tmp_path / "journal.db")
+    done = asyncio.Event()
+
+    async def read() -> None:
+        while not done.is_set():
+            assert await journal.load(TENANT, key("0"), View.FULL) is not None
+
+    await journal.save_checkpoint(TENANT, draft("0", "", {"x": bytes(1 << 20)}))
+    readers = [asyncio.create_task(read()) for _ in range(8)]
+    for number in range(1, 65):
+        content = number.to_bytes(1, "big") * (1 << 18)
+        await journal.save_checkpoint(TENANT, draft(f"{number}", "", {"x": content}))
+    done.set()
+    await asyncio.gather(*readers)
+    assert sqlite.log_bytes(tmp_path / "journal.db") < 1 << 22
+    await journal.close()

@@ -197,11 +197,24 @@ async def test_only_missing_channels_are_sent_again(scripted: Scripted) -> None:
     assert serde.seen == ["new", "x"]
 
 
-async def test_a_second_refusal_is_the_callers(scripted: Scripted) -> None:
+async def test_after_a_second_refusal_everything_is_sent(scripted: Scripted) -> None:
+    refusals = [ValuesMissing("missing", channels=[name]) for name in ("x", "y")]
+    checkpoint = made({"x": "x", "y": "y", "z": "z"}, {"x": 1, "y": 1, "z": 1})
+    await scripted.saver(*refusals).put(at("1"), checkpoint, METADATA, {})
+    assert [contents(request) for request in scripted.requests] == [
+        {"x": "inherit", "y": "inherit", "z": "inherit"},
+        {"x": "value", "y": "inherit", "z": "inherit"},
+        {"x": "value", "y": "value", "z": "value"},
+    ]
+
+
+async def test_a_third_refusal_is_the_callers(scripted: Scripted) -> None:
     missing = ValuesMissing("missing", channels=["x"])
     with pytest.raises(ValuesMissing):
-        await scripted.saver(missing, missing).put(at("1"), made({}, {"x": 1}), METADATA, {})
-    assert len(scripted.requests) == 2
+        await scripted.saver(missing, missing, missing).put(
+            at("1"), made({}, {"x": 1}), METADATA, {}
+        )
+    assert len(scripted.requests) == 3
 
 
 async def test_a_fence_names_the_expected_head(scripted: Scripted) -> None:

@@ -118,7 +118,7 @@ def _checkpoint(
     groups = list(_bounded(checkpoint.writes))
     full = checkpoint.stored[0] if checkpoint.stored else None
     # Of a copy, only the manifest of the thread that it comes from knows the envelopes.
-    untold = checkpoint.packed_revision == 0
+    untold = checkpoint.certified_revision == 0
     if full is None:
         full = members.add(encode_envelope(_envelope(checkpoint, groups.pop(0) if groups else ())))
         new.append(PlannedEnvelope(full.sha256, checkpoint.revision))
@@ -221,9 +221,15 @@ def _manifests(
     members: _Members,
     predict: Predict,
 ) -> Iterator[tuple[PlannedManifest, ManifestHead | None]]:
-    """Yield the head that each touched thread moves to, of its newest incarnation only."""
+    """Yield the head that each touched thread moves to.
+
+    It is that of the newest incarnation of which there is something to tell: one whose
+    checkpoints were all removed before any was stored must not hide that the one before
+    it ended.
+    """
+    told = {key: found for key in records if (found := _tellable(collected, key, records[key]))}
     newest: dict[str, int] = {}
-    for thread_id, incarnation in (*records, *collected.tombstones, *collected.manifests):
+    for thread_id, incarnation in (*told, *collected.tombstones, *collected.manifests):
         newest[thread_id] = max(incarnation, newest.get(thread_id, 0))
     ended = set(collected.tombstones)
     for thread_id, incarnation in sorted(newest.items()):
@@ -233,11 +239,16 @@ def _manifests(
             if key in ended:
                 yield _ended(key, known)
             continue
-        told = records.get(key, [])
-        if known is None or known.location is None:
-            told = [record for record in told if record.type is not RecordType.RETRACT]
-        if told:
-            yield _appended(key, known, told, members, predict)
+        if key in told:
+            yield _appended(key, known, told[key], members, predict)
+
+
+def _tellable(collected: Collected, key: tuple[str, int], records: list[Record]) -> list[Record]:
+    """Return the records without retractions from a manifest that does not exist."""
+    known = collected.manifests.get(key)
+    if known is not None and known.location is not None:
+        return records
+    return [record for record in records if record.type is not RecordType.RETRACT]
 
 
 def _ended(

@@ -116,6 +116,13 @@ class Flush:
         if certified is None:
             return Flushed({}, 0, None, complete=False)
         catalog = _catalog_location(pack)
+        # Whoever has lost everything else finds the way back with this line.
+        _log.info(
+            "tenant %s: %d checkpoints certified, catalog %s",
+            self._tenant,
+            len(certified),
+            catalog.blob_id,
+        )
         problem = await self._point(catalog)
         failpoint("archive.after_pointer")
         await self._runner.discard_spooled(pack)

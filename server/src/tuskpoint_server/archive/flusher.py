@@ -145,6 +145,7 @@ class TenantFlusher:
         Raises:
             Refusal: `CHECKPOINT_MISSING` if it was deleted; `DRAINING`.
         """
+        self._refuse_when_stopping()
         waiter = _RevisionWaiter(key, revision, asyncio.get_running_loop().create_future())
         self._revisions.add(waiter)
         self.flush_soon()
@@ -159,6 +160,7 @@ class TenantFlusher:
         Raises:
             Refusal: Of the first flush that fails; `DRAINING`.
         """
+        self._refuse_when_stopping()
         waiter = _AllWaiter(asyncio.get_running_loop().create_future())
         self._alls.add(waiter)
         self._retry_at = 0.0
@@ -167,6 +169,11 @@ class TenantFlusher:
             return await waiter.answer
         finally:
             self._alls.discard(waiter)
+
+    def _refuse_when_stopping(self) -> None:
+        """Refuse a wait that nothing would end."""
+        if self._stopping:
+            raise Refusal(Reason.DRAINING)
 
     # --- the loop --------------------------------------------------------------------
 

@@ -70,6 +70,7 @@ class PackRunner:
         self._blobs = blobs
         self._spool = spool
         self._clock_us = clock_us
+        self._doubtful: set[str] = set()
 
     async def begin(self, tenant: str, built: BuiltPack) -> Pack:
         """Make the bytes of a new pack durable and record it.
@@ -85,15 +86,18 @@ class PackRunner:
             ) from error
         failpoint("archive.after_spool_file")
         now_us = self._clock_us()
+        doubtful = tuple(self._doubtful)
         try:
             pack_id = await self._journal.transact(
                 lambda connection: archive_packs.record_spooled(
-                    connection, tenant, name, built.plan, now_us
+                    connection, tenant, name, built.plan, now_us, doubtful
                 )
             )
-        except Exception:  # if it was recorded after all, a restart abandons it
+        except Exception:  # if it was recorded after all, the next pack or a restart voids it
+            self._doubtful.add(name)
             await asyncio.to_thread(self._spool.remove, name)
             raise
+        self._doubtful.difference_update(doubtful)
         failpoint("archive.after_spooled")
         return Pack(pack_id, tenant, PackState.SPOOLED, name, built.plan, built.members)
 

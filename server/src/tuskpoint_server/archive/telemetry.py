@@ -40,7 +40,10 @@ class Instruments:
             "tuskpoint.archive.flush.duration",
             unit="s",
             description="Time from collecting a pack to its certification.",
-        )
+            explicit_bucket_boundaries_advisory=[
+                0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300
+            ],
+        )  # fmt: skip
         self._certified = meter.create_counter(
             "tuskpoint.archive.certified",
             unit="{checkpoint}",

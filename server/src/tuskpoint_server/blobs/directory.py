@@ -61,6 +61,9 @@ class DirectoryStore:
         missing = await self._missing(list(wanted.values()))
         if missing:
             await self._write(missing)
+        # Also of what was there already: a crash may have come between its name and the sync.
+        await self._each(_sync, {self._path(sha256).parent for sha256 in wanted})
+        await self._each(_sync, [self._root])
         return [self.predict(member.sha256, len(member.data)) for member in members]
 
     async def get(self, location: BlobLocation) -> bytes:
@@ -83,7 +86,7 @@ class DirectoryStore:
             for number, member in enumerate(members)
         ]
         try:
-            folders = await self._each(_ensure_folder, {target.parent for _, target in names})
+            await self._each(_ensure_folder, {target.parent for _, target in names})
             await self._each(
                 lambda pair: _write_file(pair[0][0], pair[1].data),
                 list(zip(names, members, strict=True)),
@@ -91,9 +94,6 @@ class DirectoryStore:
             # The first sync carries most of what the others would wait for.
             await self._each(lambda pair: _sync(pair[0]), names)
             await self._each(lambda pair: pair[0].replace(pair[1]), names)
-            await self._each(_sync, {target.parent for _, target in names})
-            if any(folders):
-                await self._each(_sync, [self._root])
         except BaseException:
             await self._each(lambda pair: pair[0].unlink(missing_ok=True), names)
             raise
@@ -176,13 +176,8 @@ def _share(work: Callable[[_A], _T], items: Sequence[_A]) -> tuple[list[_T], lis
     return results, errors
 
 
-def _ensure_folder(folder: Path) -> bool:
-    """Create a folder; tell whether it was missing."""
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        return False
-    return True
+def _ensure_folder(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _write_file(path: Path, data: bytes) -> None:

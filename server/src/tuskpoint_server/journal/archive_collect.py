@@ -58,12 +58,14 @@ class DirtyCheckpoint:
         incarnation: Incarnation of its thread.
         parent_id: Parent, or empty.
         revision: Its revision.
-        packed_revision: Revision that manifests know; 0: none.
+        packed_revision: Revision in a pack that was spooled last; 0: none. Manifests know it
+            only if that pack was certified.
+        certified_revision: Revision that manifests know; 0: none.
         created_us: Time of its first save.
         dirty_bytes: Bytes that wait.
         metadata: The metadata's exact bytes.
         label: Name, or empty.
-        relabelled: The label changed since `packed_revision`.
+        relabelled: The label changed since `certified_revision`.
         summary: One sentence, or empty.
         lineage: Lineage beyond the parent.
         stored: Envelopes that hold its current state already, the full one first; empty
@@ -77,6 +79,7 @@ class DirtyCheckpoint:
     parent_id: str
     revision: int
     packed_revision: int
+    certified_revision: int
     created_us: int
     dirty_bytes: int
     metadata: bytes
@@ -123,7 +126,7 @@ class Collected:
     Attributes:
         tenant: The tenant.
         checkpoints: Dirty checkpoints, oldest change first.
-        retractions: Deletions, oldest first.
+        retractions: Deletions, oldest first for each checkpoint.
         tombstones: Ended incarnations: (thread, incarnation).
         manifests: Heads of all incarnations of the threads touched, by (thread,
             incarnation).
@@ -168,6 +171,7 @@ _ROW = (
     checkpoints.c.content_revision,
     checkpoints.c.label_revision,
     checkpoints.c.packed_revision,
+    checkpoints.c.certified_revision,
     checkpoints.c.created_us,
     checkpoints.c.dirty_bytes,
 )
@@ -194,7 +198,7 @@ _WRITES_ABOVE = Statement(
 def collect(connection: Connection, tenant: str, bounds: Bounds) -> Collected:
     """Read what the next pack of a tenant holds."""
     dirty, all_checkpoints = _dirty(connection, tenant, bounds)
-    retracted, all_retractions = _retractions(connection, tenant, bounds.max_checkpoints)
+    retracted, all_retractions = _retractions(connection, tenant, bounds.max_checkpoints, dirty)
     ended, all_tombstones = _tombstones(connection, tenant, bounds.max_checkpoints)
     touched = {(checkpoint.key.thread_id, checkpoint.incarnation) for checkpoint in dirty}
     touched |= {(retraction.key.thread_id, retraction.incarnation) for retraction in retracted}
@@ -299,11 +303,12 @@ def _checkpoint(
         parent_id=row.parent_id,
         revision=row.revision,
         packed_revision=row.packed_revision,
+        certified_revision=row.certified_revision,
         created_us=row.created_us,
         dirty_bytes=row.dirty_bytes,
         metadata=row.metadata,
         label=row.label,
-        relabelled=row.label_revision > row.packed_revision,
+        relabelled=row.label_revision > row.certified_revision,
         summary=row.summary,
         lineage=Lineage(row.forked_from, row.rolled_back_from, row.adopted_from),
         stored=found.stored,
@@ -325,8 +330,14 @@ def _values(connection: Connection, tenant: str, digests: Iterable[bytes]) -> di
     return found
 
 
-def _retractions(connection: Connection, tenant: str, limit: int) -> tuple[list[Retraction], bool]:
-    rows = connection.execute(
+def _retractions(
+    connection: Connection, tenant: str, limit: int, dirty: Sequence[DirtyCheckpoint]
+) -> tuple[list[Retraction], bool]:
+    """Return the oldest, and those of checkpoints that were saved anew and are told of now.
+
+    Told after the checkpoint's new `PUT`, a retraction would take that back.
+    """
+    statement = (
         select(
             retractions.c.number,
             retractions.c.thread_id,
@@ -336,13 +347,26 @@ def _retractions(connection: Connection, tenant: str, limit: int) -> tuple[list[
         )
         .where(retractions.c.tenant == tenant)
         .order_by(retractions.c.number)
-        .limit(limit + 1)
-    ).all()
-    found = [
-        Retraction(number, CheckpointKey(*key), incarnation)
-        for number, *key, incarnation in rows[:limit]
-    ]
-    return found, len(rows) <= limit
+    )
+    rows = connection.execute(statement.limit(limit + 1)).all()
+    found = [_retraction(row) for row in rows[:limit]]
+    if len(rows) <= limit:
+        return found, True
+    later = statement.where(retractions.c.number > found[-1].number)
+    saved_anew = {checkpoint.key for checkpoint in dirty}
+    for some in _chunks(sorted({key.thread_id for key in saved_anew}), _IN_LIST):
+        candidates = connection.execute(later.where(retractions.c.thread_id.in_(some)))
+        found.extend(
+            retraction
+            for retraction in map(_retraction, candidates)
+            if retraction.key in saved_anew
+        )
+    return found, False
+
+
+def _retraction(row: Sequence[Any]) -> Retraction:
+    number, *key, incarnation = row
+    return Retraction(number, CheckpointKey(*key), incarnation)
 
 
 def _tombstones(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import (
@@ -160,14 +160,29 @@ def unfinished(connection: Connection) -> list[StoredPack]:
 
 
 def record_spooled(
-    connection: Connection, tenant: str, spool: str, plan: PackPlan, now_us: int
+    connection: Connection,
+    tenant: str,
+    spool: str,
+    plan: PackPlan,
+    now_us: int,
+    void: Collection[str] = (),
 ) -> int:
     """Record a pack whose bytes are fsynced; return its number.
 
     From here on `packed_revision` says what the manifest will know. Checkpoints that were
     removed since they were collected are left alone: what removed them left a retraction
     or a tombstone, with which the next flush corrects the manifest that this one writes.
+
+    Args:
+        connection: In a write transaction.
+        tenant: The tenant.
+        spool: Name of its file.
+        plan: Its plan.
+        now_us: Time.
+        void: Spool files of packs that this one replaces, if they were recorded at all.
     """
+    if void:
+        connection.execute(delete(packs).where(packs.c.spool.in_(void)))
     _PACK.run_many(
         connection,
         [

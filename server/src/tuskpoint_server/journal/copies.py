@@ -113,7 +113,9 @@ def copy_thread(
     if goal is None:
         goal = threads.new_thread(tenant, target, now_us)
     else:
-        if not goal.deleted:
+        if goal.deleted:
+            removals.drop_early_writes(connection, goal)
+        else:
             removals.end_incarnation(connection, goal, now_us)
         goal.begin_next(now_us)
     of = {"of_tenant": tenant, "of_thread": source, "target": target}

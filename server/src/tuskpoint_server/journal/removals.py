@@ -28,6 +28,7 @@ _DROP_CHECKPOINT = tuple(
 _DROP_THREAD = tuple(
     Statement(delete(table).where(of_thread(table))) for table in (*_OF_CHECKPOINTS, retractions)
 )
+_DROP_WRITES = Statement(delete(writes).where(of_thread(writes)))
 _EXTENT = Statement(
     select(
         func.count().filter(checkpoints.c.hidden.is_(False)),
@@ -67,7 +68,10 @@ _BURY = Statement(
 def delete_thread(connection: Connection, tenant: str, thread_id: str, now_us: int) -> Removed:
     """Delete a thread and end its incarnation; see `api.Journal.delete_thread`."""
     thread = threads.lock(connection, tenant, thread_id)
-    if thread is None or thread.deleted:
+    if thread is None:
+        return Removed()
+    if thread.deleted:
+        drop_early_writes(connection, thread)
         return Removed()
     thread.seq += 1
     count = end_incarnation(connection, thread, now_us)
@@ -95,6 +99,11 @@ def end_incarnation(connection: Connection, thread: ThreadRow, now_us: int) -> i
     thread.deleted_through = max(thread.deleted_through, through)
     thread.head_id = ""
     return int(count)
+
+
+def drop_early_writes(connection: Connection, thread: ThreadRow) -> None:
+    """Remove the writes that wait for the next incarnation of a deleted thread."""
+    _DROP_WRITES.run(connection, of_tenant=thread.tenant, of_thread=thread.thread_id)
 
 
 def keep_latest(connection: Connection, tenant: str, thread_id: str, now_us: int) -> Removed:

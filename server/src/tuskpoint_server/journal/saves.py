@@ -164,7 +164,9 @@ def save_writes(
         tenant, key.thread_id, now_us
     )
     row, _ = _rows(connection, tenant, key, "")
-    if thread.deleted or (row is None and key.checkpoint_id <= thread.deleted_through):
+    # Writes may overtake the save that begins the next incarnation. If it never comes, they
+    # expire unseen.
+    if row is None and key.checkpoint_id <= thread.deleted_through:
         raise thread.refuse_deleted()
     revision = row.revision + 1 if row else 0
     written = pending.store(connection, tenant, key, sent, revision, now_us)
@@ -300,9 +302,15 @@ def _rows(
 def _check_head(
     connection: Connection, tenant: str, key: CheckpointKey, expected: str, *, changed: bool
 ) -> None:
-    """Compare the head before the save; an identical save of the head itself passes."""
+    """Compare the head before the save.
+
+    What is stored already passes, wherever the head is: it is the retry of a save whose
+    answer was lost, and a refusal would make the caller save it twice.
+    """
+    if not changed:
+        return
     head = threads.latest(connection, tenant, key.thread_id, key.checkpoint_ns)
-    if head == expected or (head == key.checkpoint_id and not changed):
+    if head == expected:
         return
     raise Refusal(
         Reason.HEAD_MOVED,

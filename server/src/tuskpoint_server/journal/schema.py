@@ -227,6 +227,7 @@ retractions = Table(
     Column("incarnation", BigInteger, nullable=False),
     Column("created_us", BigInteger, nullable=False),
     Index("retractions_by_tenant", "tenant", "number"),
+    sqlite_autoincrement=True,  # a pack on its way names them: a number is never used again
     comment="Deletions that manifests have yet to tell.",
 )
 
@@ -280,5 +281,6 @@ packs = Table(
     Column("plan", LargeBinary, nullable=False, comment="JSON: what certification records"),
     Column("created_us", BigInteger, nullable=False),
     Index("packs_by_tenant", "tenant", "pack_id"),
+    sqlite_autoincrement=True,
     comment="Packs on their way; a certified pack's row is removed.",
 )

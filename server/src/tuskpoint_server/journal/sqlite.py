@@ -15,6 +15,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 BUSY_TIMEOUT_S = 5.0
+LONG_LOG_BYTES = 64 * 1024 * 1024
+_RESTART_TIMEOUT_S = 1.0
 _FULL = 2  # value of `PRAGMA synchronous`
 _BEGIN = "tuskpoint_begin"
 _PRAGMAS = (
@@ -79,8 +81,37 @@ def size_bytes(connection: Connection, path: Path) -> int:
     """Return the bytes of the database and of its log."""
     pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
     page_size = connection.exec_driver_sql("PRAGMA page_size").scalar_one()
-    log = path.with_name(path.name + "-wal")
-    return int(pages) * int(page_size) + (log.stat().st_size if log.exists() else 0)
+    return int(pages) * int(page_size) + log_bytes(path)
+
+
+def log_bytes(path: Path) -> int:
+    """Return the bytes of a database's log."""
+    try:
+        return path.with_name(path.name + "-wal").stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def restart_log(connection: Connection) -> bool:
+    """Bring the log into the database, so that the next commit begins it anew.
+
+    SQLite does so by itself only at a moment at which nobody reads the log; under steady
+    reads that never comes, and the log grows without bound
+    (https://www.sqlite.org/wal.html#avoiding_excessively_large_wal_files). This waits for
+    the reads under way, a second at most; those that begin meanwhile do not count.
+
+    Returns:
+        Whether it was done.
+    """
+    cursor = connection.connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout = {int(_RESTART_TIMEOUT_S * 1000)}")
+    try:
+        cursor.execute("PRAGMA wal_checkpoint(RESTART)")
+        row = cursor.fetchone()
+    finally:
+        cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
+        cursor.close()
+    return row is not None and row[0] == 0
 
 
 def storage_problem(error: BaseException) -> str | None:

@@ -8,10 +8,12 @@ sees what earlier ones of its batch did. One that raises is undone alone.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -21,6 +23,8 @@ from ..domain.failpoints import failpoint
 from . import sqlite
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 MAX_BATCH_REQUESTS = 256
 MAX_BATCH_BYTES = 16 * 1024 * 1024
@@ -67,6 +71,8 @@ class Writer:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._path = Path(engine.url.database or "")
+        self._log_limit = sqlite.LONG_LOG_BYTES
         self._connection: Connection | None = None
         self._queue: deque[_Request] = deque()
         self._wake = asyncio.Event()
@@ -112,6 +118,7 @@ class Writer:
                     self._wake.clear()
                     await self._wake.wait()
                 await self._commit_batch(self._take_batch())
+                await self._bound_log()
         finally:
             self._closing = True
             for request in self._queue:
@@ -132,6 +139,16 @@ class Writer:
                 request.answer.set_result(outcome.value)
             else:
                 request.answer.set_exception(outcome.error)
+
+    async def _bound_log(self) -> None:
+        """Begin the database's log anew once it is long; if that fails, once it has doubled."""
+        size = sqlite.log_bytes(self._path)
+        if size <= self._log_limit:
+            return
+        restarted = await asyncio.get_running_loop().run_in_executor(
+            self._thread, self._restart_log
+        )
+        self._log_limit = sqlite.LONG_LOG_BYTES if restarted else 2 * size
 
     def _take_batch(self) -> list[_Request]:
         batch = [self._queue.popleft()]
@@ -174,6 +191,14 @@ class Writer:
             return _Failed(error) if problem is None else _failed(problem, error)
         cursor.execute("RELEASE request")
         return _Done(value)
+
+    def _restart_log(self) -> bool:
+        try:
+            return sqlite.restart_log(self._connect())
+        except Exception:  # noqa: BLE001 - the next commit tells what is wrong
+            _log.warning("the journal's log cannot be begun anew", exc_info=True)
+            self._disconnect()
+            return False
 
     def _connect(self) -> Connection:
         if self._connection is None:

@@ -132,14 +132,17 @@ def encode_checkpoint(
 
 def inline_channels(
     message: checkpoint_pb2.Checkpoint,
-    names: Collection[str],
+    names: Collection[str] | None,
     checkpoint: Checkpoint,
     serde: SerializerProtocol,
 ) -> None:
-    """Replace references to the parent by content, in place, for the named channels."""
+    """Replace references to the parent by content, in place, for the named channels.
+
+    `None` stands for all of them.
+    """
     values, _ = _with_pending_sends(checkpoint)
     for channel in message.state.channels:
-        if channel.name in names and channel.HasField("inherit"):
+        if channel.HasField("inherit") and (names is None or channel.name in names):
             _set_content(channel, values, serde)
 
 

@@ -68,7 +68,7 @@ class TuskPointSaver(BaseCheckpointSaver[str]):
         summarize: Makes the summary from checkpoint and metadata.
 
     Raises:
-        InvalidRequest: `target` cannot be one.
+        InvalidRequest: `target` cannot be one, or `timeout_s` is not above 0.
         ValueError: `durability` is neither of the two.
     """
 
@@ -184,7 +184,11 @@ class TuskPointSaver(BaseCheckpointSaver[str]):
             answer = self._calls.save_checkpoint(request)
         except ValuesMissing as missing:
             inline_channels(request.checkpoint, missing.channels, checkpoint, self.serde)
-            answer = self._calls.save_checkpoint(request)
+            try:
+                answer = self._calls.save_checkpoint(request)
+            except ValuesMissing:  # trailers are bounded: the refusal named what fitted
+                inline_channels(request.checkpoint, None, checkpoint, self.serde)
+                answer = self._calls.save_checkpoint(request)
         return decode_config(answer.ref)
 
     async def aput(
@@ -200,7 +204,11 @@ class TuskPointSaver(BaseCheckpointSaver[str]):
             answer = await self._async_calls.save_checkpoint(request)
         except ValuesMissing as missing:
             inline_channels(request.checkpoint, missing.channels, checkpoint, self.serde)
-            answer = await self._async_calls.save_checkpoint(request)
+            try:
+                answer = await self._async_calls.save_checkpoint(request)
+            except ValuesMissing:  # trailers are bounded: the refusal named what fitted
+                inline_channels(request.checkpoint, None, checkpoint, self.serde)
+                answer = await self._async_calls.save_checkpoint(request)
         return decode_config(answer.ref)
 
     def put_writes(

@@ -27,5 +27,5 @@ def upgrade(connection: Connection) -> None:
         command.upgrade(config, "head")
     except CommandError as error:
         raise RuntimeError(
-            f"the journal has a layout this server does not know: {error}"
+            f"it has a layout that this server does not know, only a newer one ({error})"
         ) from error

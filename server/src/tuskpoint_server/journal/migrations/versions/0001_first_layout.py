@@ -213,6 +213,7 @@ def _create_packs() -> None:
         ),
         sa.Column("created_us", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("pack_id"),
+        sqlite_autoincrement=True,
         comment="Packs on their way; a certified pack's row is removed.",
     )
     op.create_index("packs_by_tenant", "packs", ["tenant", "pack_id"])
@@ -259,6 +260,7 @@ def _create_retractions() -> None:
         sa.Column("incarnation", sa.BigInteger(), nullable=False),
         sa.Column("created_us", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("number"),
+        sqlite_autoincrement=True,
         comment="Deletions that manifests have yet to tell.",
     )
     op.create_index("retractions_by_tenant", "retractions", ["tenant", "number"])
