@@ -171,7 +171,9 @@ def _listen(config: Config, contract: Sequence[tuple[ServiceDescriptor, object]]
         )
     except OSError as error:
         raise StartError(
-            EXIT_ADDRESS, f"cannot listen on {config.listen}: {error.strerror or error}"
+            EXIT_ADDRESS,
+            f"cannot listen on {config.listen}: {error.strerror or error}; choose another --listen "
+            "(port 0 picks a free one)",
         ) from None
 
 
@@ -206,8 +208,12 @@ async def _open_journal(config: Config) -> SqlJournal:
     try:
         return await SqlJournal.open(path)
     except Exception as error:
-        reason = str(error.__cause__ or error).partition("\n")[0]
-        raise StartError(EXIT_JOURNAL, f"journal {path} cannot be opened: {reason}") from error
+        cause = error if isinstance(error, RuntimeError) else error.__cause__ or error
+        reason = str(cause).partition("\n")[0]
+        raise StartError(
+            EXIT_JOURNAL,
+            f"journal {path} cannot be opened: {reason}; restore it, or choose another --data-dir",
+        ) from error
 
 
 def _open_blobs(config: Config) -> BlobStore:
@@ -270,7 +276,11 @@ async def _sweep(journal: SqlJournal) -> None:
 
 
 def _unusable(what: str, path: object, error: OSError) -> StartError:
-    return StartError(EXIT_DIRECTORY, f"{what} {path}: {error.strerror or error}")
+    return StartError(
+        EXIT_DIRECTORY,
+        f"{what} {path} cannot be made or written: {error.strerror or error}; "
+        "choose another, or see to its permissions",
+    )
 
 
 if __name__ == "__main__":

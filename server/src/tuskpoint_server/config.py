@@ -2,7 +2,7 @@
 
 A setting is a flag (`--data-dir`), an environment variable (`TUSKPOINT_DATA_DIR`) and a
 key of the TOML file named by `--config` (`data_dir`); the flag wins over the variable,
-the variable over the file, the file over the default.
+the variable over the file, the file over the default. An empty variable counts as unset.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class ConfigError(Exception):
 class Config(BaseSettings):
     """Settings in force."""
 
-    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_ignore_empty=True, extra="forbid", frozen=True
+    )
 
     listen: str = Field(
         default="127.0.0.1:7390",
@@ -74,7 +76,8 @@ class Config(BaseSettings):
     max_call_seconds: float = Field(
         default=300.0,
         gt=0,
-        description="Longest time of a call, whatever deadline the client sets.",
+        description="Longest time of a call, whatever deadline the client sets; streams of "
+        "requests are exempt.",
     )
     drain_grace: float = Field(
         default=30.0, ge=0, description="Seconds that running calls get to finish at shutdown."

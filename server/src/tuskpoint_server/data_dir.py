@@ -17,7 +17,10 @@ class DataDirTakenError(Exception):
     def __init__(self, directory: Path, pid: str) -> None:
         self.pid = pid
         holder = f"process {pid}" if pid else "another process"
-        super().__init__(f"data directory {directory} is in use by {holder}")
+        super().__init__(
+            f"data directory {directory} is in use by {holder}: stop it, or choose another "
+            "--data-dir"
+        )
 
 
 class DataDirLock:

@@ -13,7 +13,9 @@ class Limits:
     """Limits in force. Sizes are in bytes, times in seconds.
 
     `max_message` is above `max_unary` and twice `max_chunk`, so that an answer at its
-    limit still fits a message with its envelope.
+    limit still fits a message with its envelope. What a read cannot cut into chunks, that
+    is metadata, the state without content (`max_state`) and the names of all writes
+    (`max_write_names`), fits a message together: whatever is saved can be loaded.
     """
 
     max_message: int = 8 * MIB
@@ -22,6 +24,8 @@ class Limits:
     max_value: int = 128 * MIB
     max_checkpoint: int = 256 * MIB
     max_metadata: int = 1 * MIB
+    max_state: int = 3 * MIB
+    max_write_names: int = 3 * MIB
     max_channels: int = 4096
     max_writes: int = 4096
     max_extras: int = 64

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, func, or_, select, update
 
+from ..domain.errors import Reason, Refusal
+from ..domain.limits import LIMITS
 from ..domain.model import CheckpointKey, Value, Write, write_order
 from .schema import writes
 from .statements import Insert as _Insert
@@ -50,6 +52,23 @@ _CLAIM = Statement(
     update(writes).where(of_checkpoint(writes)).values(revision=bindparam("claimed_at"))
 )
 _OF_CHECKPOINT = Statement(select(*COLUMNS).where(of_checkpoint(writes)))
+_NAME_COLUMNS = (writes.c.task_id, writes.c.task_path, writes.c.channel, writes.c.type)
+_CHARACTERS = (
+    func.length(writes.c.task_id)
+    + func.length(writes.c.task_path)
+    + func.length(writes.c.channel)
+    + func.length(writes.c.type)
+)
+_EXTENT = Statement(
+    select(func.count(), func.coalesce(func.sum(_CHARACTERS), 0)).where(of_checkpoint(writes))
+)
+_NAMES = Statement(select(*_NAME_COLUMNS).where(of_checkpoint(writes)))
+
+_BYTES_PER_WRITE = 128
+"""What a write takes in a message besides its names and content, at most."""
+
+_BYTES_PER_CHARACTER = 4
+"""UTF-8 takes no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +97,10 @@ def store(
         revision: What the checkpoint's revision becomes if anything changes; 0 if the
             checkpoint does not exist yet.
         now_us: Time of the change.
+
+    Raises:
+        Refusal: `LIMIT_EXCEEDED` if the checkpoint would have more writes than a read can
+            return.
     """
     count = size = 0
     for write in sent:
@@ -101,7 +124,26 @@ def store(
         if cursor.rowcount > 0:
             count += 1
             size += len(write.value.data)
+    if count:
+        _check_extent(connection, tenant, key)
     return Stored(count, size)
+
+
+def _check_extent(connection: Connection, tenant: str, key: CheckpointKey) -> None:
+    of = parameters_of(tenant, key)
+    count, characters = _EXTENT.run(connection, **of).fetchone() or (0, 0)
+    fixed = count * _BYTES_PER_WRITE
+    if fixed + characters * _BYTES_PER_CHARACTER <= LIMITS.max_write_names:
+        return
+    rows = _NAMES.run(connection, **of).fetchall()
+    size = fixed + sum(len(name.encode()) for row in rows for name in row)
+    if size > LIMITS.max_write_names:
+        raise Refusal(
+            Reason.LIMIT_EXCEEDED,
+            what=f"writes with {size} bytes of names on one checkpoint",
+            limit="max_write_names_bytes",
+            maximum=LIMITS.max_write_names,
+        )
 
 
 def claim_early(connection: Connection, tenant: str, key: CheckpointKey, revision: int) -> Stored:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, bindparam, func, or_, select, update
 
 from ..domain.checkpoint_ids import mint_checkpoint_id
 from ..domain.errors import Reason, Refusal
+from ..domain.limits import LIMITS
 from ..domain.model import (
     Channel,
     CheckpointDraft,
@@ -253,6 +254,13 @@ def _plan(
         connection, tenant, draft.channels, parent.state if parent is not None else None
     )
     state = encode_state(draft.frame, channels)
+    if len(state) > LIMITS.max_state:
+        raise Refusal(
+            Reason.LIMIT_EXCEEDED,
+            what=f"a state of {len(state)} bytes without its content",
+            limit="max_state_bytes",
+            maximum=LIMITS.max_state,
+        )
     delta_channels = _encode_names(draft.delta_channels)
     same = (
         stored is not None

@@ -87,6 +87,8 @@ def limits() -> pb.ServerLimits:
         max_metadata_bytes=LIMITS.max_metadata,
         max_channels=LIMITS.max_channels,
         max_writes=LIMITS.max_writes,
+        max_state_bytes=LIMITS.max_state,
+        max_write_names_bytes=LIMITS.max_write_names,
         max_thread_id_bytes=LIMITS.max_thread_id,
         max_checkpoint_ns_bytes=LIMITS.max_checkpoint_ns,
         max_checkpoint_id_bytes=LIMITS.max_checkpoint_id,
