@@ -34,6 +34,7 @@ class Demo:
         self.blobs = folder / "data" / "blobs"
         self.deadline = Deadline.within(seconds)
         self.log = ExecutionLog(folder / "execution.log")
+        self.hold = folder / "hold"
         self.agents: list[Agent] = []
         self.servers: list[Server] = []
 
@@ -56,6 +57,7 @@ class Demo:
             "log": self.log.path,
             "documents": self.documents,
             "pace": self.pace,
+            "hold": self.hold,
         }
         if answer is not None:
             options["answer"] = answer
@@ -76,11 +78,13 @@ class Demo:
 
     def kill_agent(self, settled: str, running: str) -> None:
         """Run the agent until one node's result is stored and another is at work; kill it there."""
+        self.hold.write_text(running, "utf-8")
         agent = self.start_agent()
         verb = "carries on" if read_history(self.log.read(), THREAD).settled else "starts"
         say("agent", f"{verb} thread {THREAD!r} (process {agent.pid})")
         agent.until(f"{settled} was stored and {running} began", self._at(settled, running))
         agent.kill()
+        self.hold.unlink()
         with TuskPointSaver(self.server.target) as saver:
             for checkpoint, task in held_results(saver, THREAD):
                 held = Record(event="held", thread=THREAD, checkpoint=checkpoint, task=task)
@@ -90,11 +94,13 @@ class Demo:
 
     def kill_server(self, settled: str, running: str) -> None:
         """Kill the server below a working agent, and start it again on the same data and port."""
+        self.hold.write_text(running, "utf-8")
         agent, port = self.start_agent(), self.server.port
         say("agent", f"carries on thread {THREAD!r} (process {agent.pid})")
         agent.until(f"{settled} was stored and {running} began", self._at(settled, running))
         down = time.monotonic()
         self.server.kill()
+        self.hold.unlink()
         self._mark("server")
         self._tell_kill("server", "SIGKILL while the agent is at work")
         self.start_server(port)
@@ -191,7 +197,7 @@ def tell(demo: Demo) -> bool:
     demo.kill_agent("statistics", "key_sentences")
 
     heading("A server that is killed")
-    demo.kill_server("write_section", "write_section")
+    demo.kill_server("group", "write_section")
 
     briefing = demo.answer()
     heading("The briefing begins")
@@ -205,7 +211,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--documents", type=Path, default=HERE / "documents")
     parser.add_argument("--pace", type=float, default=0.06, help="seconds each step takes longer")
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds for the whole demo")
+    parser.add_argument("--limit", type=float, default=240.0, help="seconds for the whole demo")
     parser.add_argument("--keep", action="store_true", help="keep the data directory")
     options = parser.parse_args()
 

@@ -26,6 +26,9 @@ from pathlib import Path
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 
+LONGEST_HOLD = 60.0
+"""Seconds after which a held node goes on although nobody let it go."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -78,13 +81,22 @@ class Settings:
     documents: Path
     log: ExecutionLog
     pace: float = 0.0
+    hold: Path | None = None
+    """A file that names a node which stays at work for as long as the file is there."""
+
+    def holds(self, node: str) -> bool:
+        """True while the node must not finish."""
+        try:
+            return self.hold is not None and self.hold.read_text("utf-8") == node
+        except FileNotFoundError:
+            return False
 
 
 @contextmanager
 def logged(
     runtime: Runtime[Settings], node: str, documents: Sequence[str], weight: int = 1
 ) -> Iterator[None]:
-    """Record the start and the end of a node, and stretch its work by the configured pace."""
+    """Record the start and the end of a node, and stretch its work by pace or hold."""
     info = runtime.execution_info
     if info is None:
         raise RuntimeError("the execution log needs a run with a checkpointer")
@@ -106,6 +118,9 @@ def logged(
     try:
         yield
         time.sleep(settings.pace * weight)  # stands for a slow model or tool
+        end = time.monotonic() + LONGEST_HOLD
+        while settings.holds(node) and time.monotonic() < end:
+            time.sleep(0.01)
     except GraphBubbleUp:
         note("interrupt")
         raise

@@ -114,8 +114,11 @@ def main() -> int:
     parser.add_argument("--documents", type=Path, default=here / "documents")
     parser.add_argument("--answer", help="what to answer when the agent asks")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds added to each step")
+    parser.add_argument(
+        "--hold", type=Path, help="a file: the node it names waits until it is gone"
+    )
     options = parser.parse_args()
-    settings = Settings(options.documents, ExecutionLog(options.log), options.pace)
+    settings = Settings(options.documents, ExecutionLog(options.log), options.pace, options.hold)
     if not options.documents.is_dir() or not documents_in(settings):
         parser.error(f"no .md or .txt documents in {options.documents}")
     result = run(options.target, options.thread, settings, options.answer)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field
 
 from ._retry import RetryPolicy
 from ._target import normalize_target
+from .errors import InvalidRequest
 
 TARGET_VARIABLE = "TUSKPOINT_TARGET"
 DEFAULT_TARGET = "127.0.0.1:7390"
@@ -42,7 +44,10 @@ class Options:
             timeout_s: See the class.
 
         Raises:
-            InvalidRequest: The target cannot be one; the message has an example.
+            InvalidRequest: The target cannot be one (the message has an example), or the
+                deadline is no time at all.
         """
+        if not 0 < timeout_s < math.inf:
+            raise InvalidRequest(f"timeout_s is a number of seconds above 0, not {timeout_s!r}")
         text = target if target is not None else os.environ.get(TARGET_VARIABLE) or DEFAULT_TARGET
         return cls(target=normalize_target(text), timeout_s=timeout_s)

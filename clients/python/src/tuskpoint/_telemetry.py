@@ -30,8 +30,13 @@ else:
     # Made before the SDK is configured, these pass to it whatever it is configured with later.
     _TRACER = trace.get_tracer("tuskpoint")
     _DURATION = metrics.get_meter("tuskpoint").create_histogram(
-        "rpc.client.call.duration", unit="s", description="Duration of outbound RPCs."
-    )
+        "rpc.client.call.duration",
+        unit="s",
+        description="Duration of outbound RPCs.",
+        explicit_bucket_boundaries_advisory=[
+            0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60
+        ],
+    )  # fmt: skip
 
 
 class Observation(Protocol):

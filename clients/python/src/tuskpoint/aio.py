@@ -42,7 +42,7 @@ class AsyncClient:
             wait for the blob store or read streams have longer ones.
 
     Raises:
-        InvalidRequest: The target cannot be one.
+        InvalidRequest: The target cannot be one, or `timeout_s` is not above 0.
     """
 
     def __init__(self, target: str | None = None, *, timeout_s: float = 30.0) -> None:
