@@ -60,7 +60,6 @@ EXIT_JOURNAL = 6
 EXIT_ARCHIVE = 7
 
 SWEEP_SECONDS = 300.0
-THREAD_SWITCH_SECONDS = 0.0002
 CONTENT_GRACE_SECONDS = 3600.0
 
 _log = logging.getLogger(__name__)
@@ -86,9 +85,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = configuration.load(arguments, version=version)
         logs.configure(config.log_level)
         stop_telemetry = _start_telemetry(config, version)
-        # The loop, the writer and the readers take turns within one call; at Python's default of
-        # 5 ms, waiting for a turn would take longer than the work.
-        sys.setswitchinterval(THREAD_SWITCH_SECONDS)
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(serve(config))
