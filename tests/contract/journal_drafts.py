@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+
+import pytest
 
 from tuskpoint_server.domain.digests import value_digest
+from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.metadata import parse_metadata
 from tuskpoint_server.domain.model import (
     ChannelDraft,
@@ -97,3 +100,11 @@ def written(checkpoint: Checkpoint | None) -> list[tuple[str, str, int, str, byt
     """Return the pending writes in short."""
     assert checkpoint is not None
     return [(w.task_path, w.task_id, w.idx, w.channel, w.value.data) for w in checkpoint.writes]
+
+
+async def refused(call: Awaitable[object], reason: Reason) -> Refusal:
+    """Await a call that must be refused for this reason."""
+    with pytest.raises(Refusal) as caught:
+        await call
+    assert caught.value.reason is reason
+    return caught.value

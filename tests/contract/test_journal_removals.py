@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 import pytest
 from sqlalchemy import select
 
 from tests.contract.conftest import Clock
-from tests.contract.journal_drafts import TENANT, channel, data_of, draft, key, write, written
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tests.contract.journal_drafts import (
+    TENANT,
+    channel,
+    data_of,
+    draft,
+    key,
+    refused,
+    write,
+    written,
+)
+from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import (
     CheckpointDraft,
     CheckpointQuery,
@@ -23,13 +30,6 @@ from tuskpoint_server.journal.journal import SqlJournal
 from tuskpoint_server.journal.schema import retractions, tombstones
 
 INHERIT = Reference.INHERIT
-
-
-async def refused(call: Awaitable[object], reason: Reason) -> Refusal:
-    with pytest.raises(Refusal) as caught:
-        await call
-    assert caught.value.reason is reason
-    return caught.value
 
 
 async def save(journal: SqlJournal, *drafts: CheckpointDraft) -> None:

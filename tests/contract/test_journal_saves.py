@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,12 @@ from tests.contract.journal_drafts import (
     data_of,
     draft,
     key,
+    refused,
     value,
     write,
     written,
 )
-from tuskpoint.v1.checkpoint_pb2 import CheckpointState
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.limits import LIMITS
+from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import (
     Checkpoint,
     CheckpointDraft,
@@ -37,13 +35,6 @@ from tuskpoint_server.domain.model import (
 from tuskpoint_server.journal.journal import SqlJournal
 
 INHERIT, EMPTY = Reference.INHERIT, Reference.EMPTY
-
-
-async def refused(call: Awaitable[object], reason: Reason) -> Refusal:
-    with pytest.raises(Refusal) as caught:
-        await call
-    assert caught.value.reason is reason
-    return caught.value
 
 
 async def load(journal: SqlJournal, of: CheckpointKey, view: View = View.FULL) -> Checkpoint:
@@ -543,25 +534,3 @@ async def test_unused_contents_are_swept_after_their_grace(
     gone = draft("b", "", (by_digest("x", b"old"), by_digest("y", b"kept")))
     refusal = await refused(journal.save_checkpoint(TENANT, gone), Reason.VALUES_MISSING)
     assert [violation.field for violation in refusal.violations] == ["x"]
-
-
-# --- what could not be read back is not stored ----------------------------------------
-
-
-async def test_more_writes_than_a_read_can_return_are_refused(journal: SqlJournal) -> None:
-    saved = await journal.save_checkpoint(TENANT, draft("c1"))
-    path = "p" * LIMITS.max_task_path
-    fitting = LIMITS.max_write_names // (LIMITS.max_task_path + 256)
-    few = [write("x", b"", task="few", idx=number, path=path) for number in range(fitting)]
-    many = [write("x", b"", task="many", idx=number, path=path) for number in range(fitting)]
-    await journal.save_writes(TENANT, saved.key, few)
-    await refused(journal.save_writes(TENANT, saved.key, many), Reason.LIMIT_EXCEEDED)
-    assert {each.task_id for each in (await load(journal, saved.key)).writes} == {"few"}
-    await journal.save_writes(TENANT, saved.key, many[:1])
-
-
-async def test_a_state_that_no_message_can_hold_is_refused(journal: SqlJournal) -> None:
-    frame = CheckpointState(ts="t" * LIMITS.max_state).SerializeToString()
-    saving = journal.save_checkpoint(TENANT, draft("c1", frame=frame))
-    await refused(saving, Reason.LIMIT_EXCEEDED)
-    assert await absent(journal, key("c1"))
