@@ -28,7 +28,7 @@ setup: env env-generate ## make the environments .venv and .venv-generate from t
 
 .PHONY: env
 env:
-	@tools/setup.sh $(VENV) requirements/dev.txt clients/python server
+	@tools/setup.sh $(VENV) requirements/dev.txt clients/python server emulators
 
 .PHONY: env-generate
 env-generate:
@@ -44,9 +44,17 @@ lock: env ## resolve requirements/*.in again (ARGS=--upgrade for newer releases)
 demo: env ## run the example: an agent and its server are killed, resume, and prove it
 	@$(PY) examples/document_agent/demo.py $(ARGS)
 
+.PHONY: demo-walrus
+demo-walrus: env ## the same with blobs on an emulated Walrus, then rebuild the server from blobs alone
+	@$(PY) examples/document_agent/demo_walrus.py $(ARGS)
+
 .PHONY: serve
 serve: env ## run the server (ARGS='--data-dir DIR --listen HOST:PORT')
 	@$(BIN)/tuskpoint-server $(ARGS)
+
+.PHONY: walrus
+walrus: env ## run an emulated Walrus (ARGS='--latency 5 --directory DIR')
+	@$(BIN)/tuskpoint-walrus $(ARGS)
 
 # --- checking -------------------------------------------------------------------------------------
 
@@ -60,6 +68,10 @@ pytest: setup
 .PHONY: test-crash
 test-crash: setup ## run only the tests that kill servers
 	$(PY) -m pytest -q -m crash $(ARGS)
+
+.PHONY: simulate
+simulate: setup ## run simulated schedules of faults and crashes (SEED=1 SCHEDULES=2000)
+	@$(PY) -m tests.simulation --seed $(or $(SEED),1) --schedules $(or $(SCHEDULES),2000)
 
 .PHONY: soak
 soak: setup ## run the crash and slow tests again and again (ROUNDS=20)
@@ -132,4 +144,4 @@ evidence: env ## measure and write the results down
 clean: ## remove environments, caches and whatever was built
 	rm -rf .venv .venv-generate .venv-newest .venv-lowest build dist tests/interop/go/gen
 	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find $(wildcard server clients bench examples tools tests) -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(wildcard server clients emulators bench examples tools tests) -name __pycache__ -type d -prune -exec rm -rf {} +

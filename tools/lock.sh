@@ -13,8 +13,9 @@ compile=(
 )
 "${compile[@]}" "$@" \
     --all-extras --no-emit-package tuskpoint --no-emit-package tuskpoint-server \
+    --no-emit-package tuskpoint-emulators \
     --output-file requirements/dev.txt \
-    requirements/dev.in clients/python/pyproject.toml server/pyproject.toml
+    requirements/dev.in clients/python/pyproject.toml server/pyproject.toml emulators/pyproject.toml
 "${compile[@]}" "$@" \
     --output-file requirements/generate.txt \
     requirements/generate.in

@@ -18,11 +18,14 @@ trap 'rm -f "$chosen"' EXIT
 "$uv" pip compile --quiet --resolution "$resolution" --python .venv/bin/python --upgrade \
     --all-extras --no-header --no-annotate \
     --no-emit-package tuskpoint --no-emit-package tuskpoint-server \
-    --output-file "$chosen" clients/python/pyproject.toml server/pyproject.toml
+    --no-emit-package tuskpoint-emulators \
+    --output-file "$chosen" \
+    clients/python/pyproject.toml server/pyproject.toml emulators/pyproject.toml
 "$uv" venv --quiet --clear --python .venv/bin/python "$venv"
 "$uv" pip install --quiet --python "$venv/bin/python" --upgrade \
     --requirement requirements/dev.in --constraint "$chosen" \
-    --editable 'clients/python[langgraph,otel]' --editable 'server[otlp]'
+    --editable 'clients/python[langgraph,otel]' --editable 'server[otlp]' \
+    --editable emulators
 "$uv" pip list --python "$venv/bin/python" |
     grep -iE '^(alembic|grpcio|isal|langgraph|langgraph-checkpoint|opentelemetry-sdk|protobuf|pydantic-settings|sqlalchemy|uvloop) '
 "$venv/bin/python" -m pytest -q "$@"

@@ -1,0 +1,88 @@
+"""The parts of a form (`multipart/form-data`, RFC 7578) that is whole in memory.
+
+Only what a publisher looks at: a part's name and its bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_BOUNDARY = re.compile(r'boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))', re.IGNORECASE)
+_NAME = re.compile(rb'(?:^|[\s;])name=(?:"((?:\\.|[^"\\])*)"|([^\s;]*))')
+_DISPOSITION = b"content-disposition:"
+
+
+class MalformedForm(ValueError):
+    """A body that is not a form of parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a form. Its name is empty if it gives none."""
+
+    name: str
+    content: bytes
+
+
+def boundary_of(content_type: str) -> bytes:
+    """Return what separates the parts.
+
+    Raises:
+        MalformedForm: The content type names no form or no boundary.
+    """
+    kind, _, parameters = content_type.partition(";")
+    if kind.strip().lower() != "multipart/form-data":
+        raise MalformedForm("the content type is not multipart/form-data")
+    found = _BOUNDARY.search(parameters)
+    if found is None:
+        raise MalformedForm("the content type has no boundary")
+    return (found[1] or found[2]).encode()
+
+
+def parts(body: bytes, boundary: bytes) -> list[Part]:
+    """Return the parts of a form, in order.
+
+    Raises:
+        MalformedForm: Its end is missing, or a part has no end to its headers.
+    """
+    opening = b"--" + boundary
+    delimiter = b"\r\n" + opening
+    found: list[Part] = []
+    # The first delimiter may stand at the very beginning, without its line break.
+    at = 0 if body.startswith(opening) else body.find(delimiter) + 2
+    if at == 1:
+        raise MalformedForm("there is no delimiter")
+    while True:
+        start = at + len(opening)
+        if body.startswith(b"--", start):
+            return found
+        line_end = body.find(b"\r\n", start)
+        if line_end < 0 or body[start:line_end].strip(b" \t"):
+            raise MalformedForm("a delimiter does not end its line")
+        end = body.find(delimiter, line_end)
+        if end < 0:
+            raise MalformedForm("the last delimiter is missing")
+        found.append(_part(body, line_end + 2, end))
+        at = end + 2
+
+
+def _part(body: bytes, start: int, end: int) -> Part:
+    headers_end = body.find(b"\r\n\r\n", start, end)
+    if headers_end < 0:
+        raise MalformedForm("the headers of a part have no end")
+    for header in body[start:headers_end].split(b"\r\n"):
+        if header[: len(_DISPOSITION)].lower() == _DISPOSITION:
+            return Part(_name(header[len(_DISPOSITION) :]), body[headers_end + 4 : end])
+    raise MalformedForm("a part has no content-disposition")
+
+
+def _name(disposition: bytes) -> str:
+    found = _NAME.search(disposition)
+    if found is None:
+        return ""
+    raw = re.sub(rb"\\(.)", rb"\1", found[1]) if found[1] is not None else found[2]
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise MalformedForm("the name of a part is not UTF-8") from None

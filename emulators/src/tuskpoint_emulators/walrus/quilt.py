@@ -1,0 +1,344 @@
+"""Quilts, version 1: many patches in one blob of 334 rows by 667 columns.
+
+The layout does not depend on the network's number of shards here: it is always that of
+1000 shards, so that ranges, limits and raw reads are the real ones.
+
+A quilt begins with its index, patches follow, sorted by identifier bytes; each takes whole
+columns, filled from top to bottom. The blob holds the matrix row by row.
+"""
+
+from __future__ import annotations
+
+import base64
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from . import bcs
+from .blob_id import ID_BYTES, decode_unpadded
+from .geometry import MAINNET, MAX_SYMBOL_BYTES
+
+ROWS = MAINNET.rows
+COLUMNS = MAINNET.columns
+
+MAX_FILES = COLUMNS - 1
+MAX_INDEX_COLUMNS = 10
+MAX_IDENTIFIER_BYTES = 65_535
+MAX_TAGS_BYTES = 65_535
+MAX_PATCH_BYTES = 2**32 - 1
+
+PATCH_ID_BYTES = 37
+PATCH_ID_CHARACTERS = 50
+
+_VERSION = 1
+_HAS_TAGS = 1
+_INDEX_PREFIX_BYTES = 5
+
+
+class QuiltRefused(ValueError):
+    """Files that make no quilt. The message says which rule they break."""
+
+
+class NoFiles(QuiltRefused):
+    """A quilt without a file."""
+
+
+class TooManyFiles(QuiltRefused):
+    """More files than columns beside the index."""
+
+
+class InvalidIdentifier(QuiltRefused):
+    """Empty, too long, with trailing whitespace, or with control characters."""
+
+
+class DuplicateIdentifier(QuiltRefused):
+    """Two files of one name."""
+
+
+class TagsTooLarge(QuiltRefused):
+    """Tags that serialize to more than 65,535 bytes."""
+
+
+class ContentTooLarge(QuiltRefused):
+    """One file, or all together, above what a quilt holds."""
+
+
+class NotAQuilt(ValueError):
+    """Bytes that are not a quilt, or a range of columns that is not a patch."""
+
+
+class PatchNotFound(LookupError):
+    """No patch of that identifier."""
+
+
+class MalformedPatchId(ValueError):
+    """A text that is not 50 characters of URL-safe base64."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuiltFile:
+    """What goes into a quilt under one identifier."""
+
+    identifier: str
+    content: bytes
+    tags: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PatchEntry:
+    """One line of a quilt's index: the columns `start` (inclusive) to `end` (exclusive)."""
+
+    identifier: str
+    start: int
+    end: int
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A patch as it was read."""
+
+    identifier: str
+    content: bytes
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Quilt:
+    """An encoded quilt.
+
+    Attributes:
+        data: The bytes of the blob.
+        symbol_bytes: Size of a symbol.
+        entries: The index, sorted by identifier bytes.
+    """
+
+    data: bytes
+    symbol_bytes: int
+    entries: tuple[PatchEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PatchId:
+    """A patch ID taken apart. Nothing says that such a patch exists.
+
+    Attributes:
+        quilt_id: The 32 bytes of the quilt's blob ID.
+        version: Quilt version; 1 is the only one.
+        start: First column.
+        end: Column after the last.
+    """
+
+    quilt_id: bytes
+    version: int
+    start: int
+    end: int
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def encode(files: Sequence[QuiltFile]) -> Quilt:
+    """Lay files out as a quilt. The same files, in any order, give the same bytes.
+
+    Raises:
+        QuiltRefused: One of its subclasses.
+    """
+    if not files:
+        raise NoFiles("a quilt holds at least one file")
+    for file in files:
+        check_identifier(file.identifier)
+    ordered = sorted(files, key=lambda file: file.identifier.encode())
+    for before, after in pairwise(ordered):
+        if before.identifier == after.identifier:
+            raise DuplicateIdentifier(f"two files are named {after.identifier!r}")
+    if len(ordered) > MAX_FILES:
+        raise TooManyFiles(f"{len(ordered)} files are more than {MAX_FILES}")
+
+    patches = [_patch(file) for file in ordered]
+    index_bytes = len(_index(ordered, [0] * len(ordered)))
+    symbol = _symbol_bytes(index_bytes, [len(patch) for patch in patches])
+    column = ROWS * symbol
+
+    entries_ = []
+    matrix = bytearray(COLUMNS * column)
+    start = -(-index_bytes // column)
+    for file, patch in zip(ordered, patches, strict=True):
+        end = start - (-len(patch) // column)
+        matrix[start * column : start * column + len(patch)] = patch
+        entries_.append(PatchEntry(file.identifier, start, end, dict(file.tags or {})))
+        start = end
+    matrix[:index_bytes] = _index(ordered, [entry.end for entry in entries_])
+    by_columns = np.frombuffer(matrix, dtype=np.uint8).reshape(COLUMNS, ROWS, symbol)
+    return Quilt(by_columns.swapaxes(0, 1).tobytes(), symbol, tuple(entries_))
+
+
+def check_identifier(identifier: str) -> None:
+    """Pass a name that a patch may have.
+
+    Raises:
+        InvalidIdentifier: It may not.
+    """
+    try:
+        size = len(identifier.encode())
+    except UnicodeEncodeError as broken:
+        raise InvalidIdentifier("an identifier is not Unicode text") from broken
+    if not size:
+        raise InvalidIdentifier("an identifier is empty")
+    # What is limited in the patch is the serialized form, which its length prefixes.
+    if size > MAX_IDENTIFIER_BYTES or len(bcs.string(identifier)) >= MAX_IDENTIFIER_BYTES:
+        raise InvalidIdentifier(f"an identifier is too long: {size} bytes")
+    if identifier.rstrip() != identifier:
+        raise InvalidIdentifier(f"an identifier has trailing whitespace: {identifier!r}")
+    if any(unicodedata.category(character) == "Cc" for character in identifier):
+        raise InvalidIdentifier(f"an identifier has control characters: {identifier!r}")
+
+
+def _patch(file: QuiltFile) -> bytes:
+    identifier = bcs.string(file.identifier)
+    body = len(identifier).to_bytes(2, "little") + identifier
+    if file.tags:
+        tags = bcs.string_map(file.tags)
+        if len(tags) > MAX_TAGS_BYTES:
+            raise TagsTooLarge(f"the tags of {file.identifier!r} take {len(tags)} bytes")
+        body += len(tags).to_bytes(2, "little") + tags
+    length = len(body) + len(file.content)
+    if length > MAX_PATCH_BYTES:
+        raise ContentTooLarge(f"{file.identifier!r} takes {length} bytes")
+    mask = _HAS_TAGS if file.tags else 0
+    header = bytes([_VERSION]) + length.to_bytes(4, "little") + bytes([mask])
+    return header + body + file.content
+
+
+def _index(files: Sequence[QuiltFile], ends: Sequence[int]) -> bytes:
+    body = bcs.count(len(files)) + b"".join(
+        end.to_bytes(2, "little") + bcs.string(file.identifier) + bcs.string_map(file.tags or {})
+        for file, end in zip(files, ends, strict=True)
+    )
+    return bytes([_VERSION]) + len(body).to_bytes(4, "little") + body
+
+
+def _symbol_bytes(index_bytes: int, patch_bytes: Sequence[int]) -> int:
+    """Return the smallest even symbol with which everything fits, by bisection."""
+    low, high = 1, MAX_SYMBOL_BYTES // 2 + 1
+    while low < high:
+        middle = (low + high) // 2
+        if _fits(2 * middle * ROWS, index_bytes, patch_bytes):
+            high = middle
+        else:
+            low = middle + 1
+    if 2 * low > MAX_SYMBOL_BYTES:
+        raise ContentTooLarge(f"{sum(patch_bytes)} bytes are more than a quilt holds")
+    return 2 * low
+
+
+def _fits(column: int, index_bytes: int, patch_bytes: Sequence[int]) -> bool:
+    index_columns = -(-index_bytes // column)
+    patch_columns = sum(-(-size // column) for size in patch_bytes)
+    return index_columns <= MAX_INDEX_COLUMNS and index_columns + patch_columns <= COLUMNS
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def entries(data: bytes) -> tuple[PatchEntry, ...]:
+    """Return the index of a quilt.
+
+    Raises:
+        NotAQuilt: The bytes hold no index.
+    """
+    return tuple(_opened(data).values())
+
+
+def read_by_identifier(data: bytes, identifier: str) -> Patch:
+    """Return the patch of this identifier.
+
+    Raises:
+        NotAQuilt: The bytes are no quilt.
+        PatchNotFound: It has no such patch.
+    """
+    entry = _opened(data).get(identifier)
+    if entry is None:
+        raise PatchNotFound(f"no patch {identifier!r}")
+    return read_by_range(data, entry.start, entry.end)
+
+
+def read_by_range(data: bytes, start: int, end: int) -> Patch:
+    """Return the patch that lies in these columns.
+
+    Raises:
+        NotAQuilt: The bytes are no quilt, or no patch begins there and ends in them.
+    """
+    if not 0 <= start < end <= COLUMNS:
+        raise NotAQuilt(f"columns {start} to {end} are none")
+    reader = bcs.Reader(_columns(data, start, end))
+    try:
+        if reader.number(1) != _VERSION:
+            raise NotAQuilt(f"no patch begins at column {start}")
+        length = reader.number(4)
+        mask = reader.number(1)
+        body = bcs.Reader(reader.take(length))
+        identifier = bcs.Reader(body.take(body.number(2))).string()
+        tags = {}
+        if mask & _HAS_TAGS:
+            tags = bcs.Reader(body.take(body.number(2))).string_map()
+        return Patch(identifier, body.rest(), tags)
+    except bcs.Malformed as broken:
+        raise NotAQuilt(f"columns {start} to {end} hold no patch: {broken}") from broken
+
+
+def _opened(data: bytes) -> dict[str, PatchEntry]:
+    """Return the index by identifier; the first of two equal ones counts."""
+    column = ROWS * MAINNET.symbol_bytes(len(data))
+    try:
+        prefix = bcs.Reader(_columns(data, 0, 1)[:_INDEX_PREFIX_BYTES])
+        if prefix.number(1) != _VERSION:
+            raise NotAQuilt("the bytes are no quilt of version 1")
+        size = _INDEX_PREFIX_BYTES + prefix.number(4)
+        columns = -(-size // column)
+        if columns > MAX_INDEX_COLUMNS:
+            raise NotAQuilt(f"an index of {size} bytes is none")
+        reader = bcs.Reader(_columns(data, 0, columns)[_INDEX_PREFIX_BYTES:size])
+        found: dict[str, PatchEntry] = {}
+        start = columns
+        for _ in range(reader.count()):
+            end = reader.number(2)
+            identifier = reader.string()
+            found.setdefault(identifier, PatchEntry(identifier, start, end, reader.string_map()))
+            start = end
+    except bcs.Malformed as broken:
+        raise NotAQuilt(f"the bytes hold no index: {broken}") from broken
+    return found
+
+
+def _columns(data: bytes, start: int, end: int) -> bytes:
+    """Return whole columns, top to bottom; a blob that does not fill the matrix is padded."""
+    symbol = MAINNET.symbol_bytes(len(data))
+    padded = data.ljust(ROWS * COLUMNS * symbol, b"\0")
+    matrix = np.frombuffer(padded, dtype=np.uint8).reshape(ROWS, COLUMNS, symbol)
+    return matrix[:, start:end].swapaxes(0, 1).tobytes()
+
+
+# --- patch IDs ------------------------------------------------------------------------------------
+
+
+def patch_id(quilt_id: bytes, start: int, end: int) -> str:
+    """Return the 50 characters that name columns of a quilt."""
+    place = bytes([_VERSION]) + start.to_bytes(2, "little") + end.to_bytes(2, "little")
+    return base64.urlsafe_b64encode(quilt_id + place).rstrip(b"=").decode()
+
+
+def parse_patch_id(text: str) -> PatchId:
+    """Take a patch ID apart.
+
+    Raises:
+        MalformedPatchId: Wrong length, padding, or other characters.
+    """
+    decoded = decode_unpadded(text) if len(text) == PATCH_ID_CHARACTERS else None
+    if decoded is None or len(decoded) != PATCH_ID_BYTES:
+        raise MalformedPatchId(f"not {PATCH_ID_CHARACTERS} characters of URL-safe base64: {text!r}")
+    place = bcs.Reader(decoded[ID_BYTES:])
+    return PatchId(decoded[:ID_BYTES], place.number(1), place.number(2), place.number(2))

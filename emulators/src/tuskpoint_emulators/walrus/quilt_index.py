@@ -1,0 +1,58 @@
+"""The indexes of the quilts read last, so that reading 600 patches parses one index."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from . import quilt
+from .state import StoredContent
+
+_REMEMBERED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    data: bytes
+    entries: tuple[quilt.PatchEntry, ...]
+    by_identifier: dict[str, quilt.PatchEntry]
+
+
+class PatchReader:
+    """Reads patches of stored quilts."""
+
+    def __init__(self) -> None:
+        self._indexes: OrderedDict[bytes, _Index] = OrderedDict()
+
+    def entries(self, stored: StoredContent) -> tuple[quilt.PatchEntry, ...]:
+        """Return the index of a quilt.
+
+        Raises:
+            NotAQuilt: It is none.
+        """
+        return self._index(stored).entries
+
+    def by_identifier(self, stored: StoredContent, identifier: str) -> quilt.Patch:
+        """Return the patch under an identifier.
+
+        Raises:
+            NotAQuilt: The blob is no quilt.
+            PatchNotFound: It has no such patch.
+        """
+        entry = self._index(stored).by_identifier.get(identifier)
+        if entry is None:
+            raise quilt.PatchNotFound(identifier)
+        return quilt.read_by_range(stored.data, entry.start, entry.end)
+
+    def _index(self, stored: StoredContent) -> _Index:
+        known = self._indexes.get(stored.blob_id)
+        # Tampering replaces the bytes under an ID.
+        if known is not None and known.data is stored.data:
+            self._indexes.move_to_end(stored.blob_id)
+            return known
+        entries = quilt.entries(stored.data)
+        index = _Index(stored.data, entries, {entry.identifier: entry for entry in entries})
+        self._indexes[stored.blob_id] = index
+        if len(self._indexes) > _REMEMBERED:
+            self._indexes.popitem(last=False)
+        return index

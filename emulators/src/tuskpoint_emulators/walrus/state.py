@@ -1,0 +1,443 @@
+"""The ledger: which blobs are stored, by which objects, until which epoch, at what price.
+
+Not safe for threads: one event loop owns it. No call waits for anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from .blob_id import to_text
+from .chain import Chain
+from .clock import EpochClock
+from .geometry import MAINNET, Prices
+from .records import (
+    MAX_EPOCHS_AHEAD,
+    AfterStore,
+    BlobForbidden,
+    BlobNotFound,
+    BlobRecord,
+    EpochsOutOfRange,
+    ObjectNotFound,
+    OutOfWal,
+    OwnedObject,
+    ShareNeedsPermanent,
+    StoredContent,
+    StoreFailed,
+    StoreOptions,
+)
+from .results import (
+    AlreadyCertified,
+    MarkedInvalid,
+    NewlyCreated,
+    RegisterFromScratch,
+    ResourceOperation,
+    ReuseAndExtend,
+    ReuseRegistration,
+    ReuseStorage,
+    StorageResource,
+    StoreError,
+    StoreResult,
+)
+from .statistics import Statistics
+
+__all__ = [
+    "MAX_EPOCHS_AHEAD",
+    "AfterStore",
+    "BlobForbidden",
+    "BlobNotFound",
+    "EpochsOutOfRange",
+    "Ledger",
+    "ObjectNotFound",
+    "OutOfWal",
+    "OwnedObject",
+    "ShareNeedsPermanent",
+    "Statistics",
+    "StoreFailed",
+    "StoreOptions",
+    "StoredContent",
+]
+
+BLOCKED_PHASE = "check_blob_is_blocked"
+"""The step that fails for a blob on the publisher's blocklist."""
+
+BLOB_TYPE = "_walrusBlobType"
+QUILT = "quilt"
+"""Attribute, and its value, of the object of a quilt."""
+
+
+class Ledger:
+    """Everything that is stored, and what it cost.
+
+    Attributes:
+        clock: Says the epoch.
+        prices: What a unit costs, in FROST.
+        balance: FROST in the wallet; `None`: as much as it takes.
+        after_store: What becomes of objects that nobody asked for.
+        statistics: Counters.
+        main_wallet: Address of the publisher's main wallet.
+        sub_wallet: Address of the wallet that signs.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: EpochClock | None = None,
+        prices: Prices | None = None,
+        balance: int | None = None,
+        after_store: AfterStore = AfterStore.MAIN_WALLET,
+    ) -> None:
+        """Begin empty; without a clock, with one that only `advance` moves."""
+        self.clock = clock or EpochClock()
+        self.prices = prices or Prices()
+        self.balance = balance
+        self.after_store = after_store
+        self.statistics = Statistics()
+        self._chain = Chain()
+        self.main_wallet = self._chain.new_id()
+        self.sub_wallet = self._chain.new_id()
+        self._blobs: dict[bytes, BlobRecord] = {}
+        self._objects: dict[str, OwnedObject] = {}
+        self._spare: list[StorageResource] = []
+        self._swept = self.clock.epoch
+
+    # --- storing ----------------------------------------------------------------------------------
+
+    def store(
+        self,
+        blob_id: bytes,
+        data: bytes,
+        options: StoreOptions,
+        *,
+        is_quilt: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        visible_after_s: float = 0.0,
+    ) -> StoreResult:
+        """Store a blob as a publisher does, and say what came of it.
+
+        Args:
+            blob_id: The 32 bytes, of whatever mode.
+            data: The content.
+            options: The query. `deletable` beside `permanent`, and `share` beside
+                `send_object_to`, are refused before they get here.
+            is_quilt: Whether it is a quilt, which its object's attributes say.
+            attributes: More attributes of the object.
+            visible_after_s: Seconds until reads see it, if nothing made it visible yet.
+
+        Raises:
+            StoreFailed: One of its subclasses; nothing was paid.
+        """
+        self.statistics.received_bytes += len(data)
+        if self._swept != self.clock.epoch:
+            self._drop_ended()
+        try:
+            result = self._finished(blob_id, options)
+            if result is None:
+                held, operation, cost = self._obtain(blob_id, len(data), options, is_quilt)
+                held.attributes.update(attributes or {})
+                result = self._certify(held, operation, cost, options, data, visible_after_s)
+        except StoreFailed:
+            self.statistics.failed_puts += 1
+            raise
+        self.statistics.count_put(next(iter(result.to_json())))
+        return result
+
+    def register(
+        self, blob_id: bytes, data: bytes, options: StoreOptions, *, is_quilt: bool = False
+    ) -> OwnedObject:
+        """Pay and register, and stop before certifying: a store that was cut short.
+
+        The object stays with the sub-wallet; nothing becomes readable.
+
+        Raises:
+            StoreFailed: One of its subclasses; nothing was paid.
+        """
+        self.statistics.received_bytes += len(data)
+        self.statistics.failed_puts += 1
+        held, _, _ = self._obtain(blob_id, len(data), options, is_quilt)
+        return held
+
+    def _finished(self, blob_id: bytes, options: StoreOptions) -> StoreResult | None:
+        """Return the answer to a store that needs no registration."""
+        blob = self._blob(blob_id)
+        text = to_text(blob_id)
+        if blob.blocked:
+            return StoreError(text, BLOCKED_PHASE, f"the blob ID {text} is blocked")
+        if options.force:
+            return None
+        if blob.invalid is not None:
+            return MarkedInvalid(text, blob.invalid)
+        now = self.clock.epoch
+        if options.permanent and blob.certified is not None:
+            end_epoch = blob.end_epoch(now, permanent=True)
+            if end_epoch and end_epoch >= now + options.epochs:
+                return AlreadyCertified(text, end_epoch, blob.certified)
+        return None
+
+    def _obtain(
+        self, blob_id: bytes, size: int, options: StoreOptions, is_quilt: bool
+    ) -> tuple[OwnedObject, ResourceOperation, int]:
+        """Register, or find something to reuse; pay; return what the answer will tell."""
+        if not 1 <= options.epochs <= MAX_EPOCHS_AHEAD:
+            raise EpochsOutOfRange(
+                f"{options.epochs} epochs ahead: between 1 and {MAX_EPOCHS_AHEAD} can be bought"
+            )
+        if options.share and not options.permanent:
+            raise ShareNeedsPermanent("only a permanent blob can be shared")
+        encoded = MAINNET.encoded_bytes(size)
+        if options.reuse_resources:
+            owned = self._reusable(blob_id, options)
+            if owned is not None:
+                return self._reuse(owned, self.clock.epoch + options.epochs)
+            spare = self._spare_storage(encoded, self.clock.epoch + options.epochs)
+            if spare is not None:
+                cost = self._pay(self.prices.of_write(encoded))
+                self._spare.remove(spare)
+                held = self._new_object(blob_id, size, options, spare, is_quilt)
+                return held, ReuseStorage(encoded), cost
+        now = self.clock.epoch
+        cost = self._pay(self.prices.of_store(encoded, options.epochs))
+        self.statistics.count_registration(encoded)
+        storage = StorageResource(self._chain.new_id(), now, now + options.epochs, encoded)
+        held = self._new_object(blob_id, size, options, storage, is_quilt)
+        return held, RegisterFromScratch(encoded, options.epochs), cost
+
+    def _reusable(self, blob_id: bytes, options: StoreOptions) -> OwnedObject | None:
+        """Return an object of the sub-wallet that fits; a forced store takes no certified one."""
+        for held in self.objects(blob_id):
+            if (
+                held.owner == self.sub_wallet
+                and held.deletable is not options.permanent
+                and not (options.force and held.certified_epoch is not None)
+            ):
+                return held
+        return None
+
+    def _reuse(self, held: OwnedObject, target: int) -> tuple[OwnedObject, ResourceOperation, int]:
+        encoded = held.storage.encoded_bytes
+        missing = target - held.end_epoch
+        if missing <= 0:
+            return held, ReuseRegistration(encoded), 0
+        cost = self._extend(held, missing)
+        return held, ReuseAndExtend(encoded, missing, held.certified_epoch is not None), cost
+
+    def _spare_storage(self, encoded: int, target: int) -> StorageResource | None:
+        fitting = [
+            spare
+            for spare in self._spare
+            if spare.encoded_bytes >= encoded and spare.end_epoch >= target
+        ]
+        return min(fitting, key=lambda spare: (spare.encoded_bytes, spare.end_epoch), default=None)
+
+    def _new_object(
+        self,
+        blob_id: bytes,
+        size: int,
+        options: StoreOptions,
+        storage: StorageResource,
+        is_quilt: bool,
+    ) -> OwnedObject:
+        held = OwnedObject(
+            id=self._chain.new_id(),
+            blob_id=blob_id,
+            size=size,
+            deletable=not options.permanent,
+            registered_epoch=self.clock.epoch,
+            certified_epoch=None,
+            storage=storage,
+            owner=self.sub_wallet,
+        )
+        if is_quilt:
+            held.attributes[BLOB_TYPE] = QUILT
+        self._blob(blob_id).objects.append(held)
+        self._objects[held.id] = held
+        return held
+
+    def _certify(
+        self,
+        held: OwnedObject,
+        operation: ResourceOperation,
+        cost: int,
+        options: StoreOptions,
+        data: bytes,
+        visible_after_s: float,
+    ) -> StoreResult:
+        """Make the content readable, hand the object over, and say so."""
+        if isinstance(operation, ReuseRegistration) and held.certified_epoch is not None:
+            return AlreadyCertified(to_text(held.blob_id), held.end_epoch, held.id)
+        # An answer shows a new object as it was registered: not yet certified.
+        shown = held.shown()
+        blob = self._blob(held.blob_id)
+        if not self._is_stored(blob):
+            blob.visible_at = self.clock.now() + visible_after_s
+        blob.data = data
+        blob.is_quilt = held.attributes.get(BLOB_TYPE) == QUILT
+        if held.certified_epoch is None:
+            held.certified_epoch = self.clock.epoch
+        if not held.deletable:
+            blob.certified = self._chain.new_event()
+        self._hand_over(held, options)
+        return NewlyCreated(shown, operation, cost, held.shared_id)
+
+    def _hand_over(self, held: OwnedObject, options: StoreOptions) -> None:
+        if options.share:
+            held.shared_id = self._chain.new_id()
+            held.owner = held.shared_id
+            self._objects[held.shared_id] = held
+        elif options.send_object_to is not None:
+            held.owner = options.send_object_to
+        elif self.after_store is AfterStore.MAIN_WALLET:
+            held.owner = self.main_wallet
+        elif self.after_store is AfterStore.BURN:
+            held.owner = ""
+            del self._objects[held.id]
+
+    def _pay(self, cost: int) -> int:
+        if self.balance is not None:
+            if cost > self.balance:
+                raise OutOfWal(f"{cost} FROST are more than the {self.balance} in the wallet")
+            self.balance -= cost
+        self.statistics.cost += cost
+        return cost
+
+    def _extend(self, held: OwnedObject, epochs: int) -> int:
+        """Pay for more epochs, add them to an object, and return the price."""
+        end_epoch = held.end_epoch + epochs
+        if epochs < 1 or end_epoch > self.clock.epoch + MAX_EPOCHS_AHEAD:
+            raise EpochsOutOfRange(f"an end in epoch {end_epoch} cannot be bought")
+        cost = self._pay(self.prices.of_storage(held.storage.encoded_bytes, epochs))
+        held.storage = replace(held.storage, end_epoch=end_epoch)
+        return cost
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def read(self, blob_id: bytes) -> StoredContent:
+        """Return a readable blob.
+
+        Raises:
+            BlobNotFound: Unknown, not certified, not yet visible, expired, or deleted.
+            BlobForbidden: Blocked.
+        """
+        blob = self._blobs.get(blob_id)
+        if blob is not None and blob.blocked:
+            raise BlobForbidden(to_text(blob_id))
+        if (
+            blob is None
+            or blob.data is None
+            or blob.invalid is not None
+            or not self._is_stored(blob)
+            or blob.visible_at > self.clock.now()
+        ):
+            raise BlobNotFound(to_text(blob_id))
+        return StoredContent(blob_id, blob.data, blob.end_epoch(self.clock.epoch), blob.is_quilt)
+
+    def read_object(self, object_id: str) -> tuple[OwnedObject, StoredContent]:
+        """Return an object and the content of its blob.
+
+        Raises:
+            ObjectNotFound: No such object.
+            BlobNotFound: As for `read`.
+            BlobForbidden: As for `read`.
+        """
+        held = self.object_by_id(object_id)
+        return held, self.read(held.blob_id)
+
+    def objects(self, blob_id: bytes) -> tuple[OwnedObject, ...]:
+        """Return the objects of a blob that have not ended, oldest first, burnt ones included."""
+        blob = self._blobs.get(blob_id)
+        now = self.clock.epoch
+        return tuple(held for held in blob.objects if held.end_epoch > now) if blob else ()
+
+    def object_by_id(self, object_id: str) -> OwnedObject:
+        """Return an object that has not ended; a shared object's ID finds what it wraps.
+
+        Raises:
+            ObjectNotFound: No such object.
+        """
+        held = self._objects.get(object_id)
+        if held is None or held.end_epoch <= self.clock.epoch:
+            raise ObjectNotFound(object_id)
+        return held
+
+    def blob_ids(self) -> tuple[bytes, ...]:
+        """Return the IDs of all blobs that are certified and have not ended, oldest first."""
+        return tuple(key for key, blob in self._blobs.items() if self._is_stored(blob))
+
+    def _is_stored(self, blob: BlobRecord) -> bool:
+        return blob.end_epoch(self.clock.epoch) > 0
+
+    # --- what happens to it -----------------------------------------------------------------------
+
+    def block(self, blob_id: bytes) -> None:
+        """Put a blob ID on the blocklist: stores answer an error, reads are forbidden."""
+        self._blob(blob_id).blocked = True
+
+    def unblock(self, blob_id: bytes) -> None:
+        """Take a blob ID off the blocklist."""
+        self._blob(blob_id).blocked = False
+
+    def mark_invalid(self, blob_id: bytes) -> None:
+        """Record that a blob ID is inconsistent: stores say so, reads find nothing."""
+        self._blob(blob_id).invalid = self._chain.new_event()
+
+    def tamper(self, blob_id: bytes, data: bytes) -> None:
+        """Replace what reads of a blob return, as a dishonest aggregator would.
+
+        Raises:
+            BlobNotFound: Nothing is stored.
+        """
+        self.read(blob_id)
+        self._blob(blob_id).data = data
+
+    def extend_object(self, object_id: str, epochs: int) -> OwnedObject:
+        """Extend a certified object as its owner does on the chain; costs storage only.
+
+        Raises:
+            ObjectNotFound: No such object, or a burnt one.
+            StoreFailed: Not certified, too far ahead, or no WAL.
+        """
+        held = self.object_by_id(object_id)
+        if held.certified_epoch is None:
+            raise StoreFailed(f"the object {object_id} is not certified")
+        self._extend(held, epochs)
+        return held
+
+    def delete_object(self, object_id: str) -> None:
+        """Delete a deletable object as its owner does on the chain.
+
+        Its storage goes back to the owner; the sub-wallet may then reuse it.
+
+        Raises:
+            ObjectNotFound: No such object, or a burnt one.
+            StoreFailed: It is permanent.
+        """
+        held = self.object_by_id(object_id)
+        if not held.deletable:
+            raise StoreFailed(f"the object {object_id} is permanent")
+        self._blob(held.blob_id).objects.remove(held)
+        del self._objects[held.id]
+        if held.owner == self.sub_wallet:
+            self._spare.append(held.storage)
+        self._drop_ended()
+
+    def advance(self, epochs: int = 1) -> int:
+        """Let epochs pass, drop what has ended, and return the new epoch."""
+        self.clock.advance(epochs)
+        self._drop_ended()
+        return self.clock.epoch
+
+    def _drop_ended(self) -> None:
+        """Free the content and the objects that no read can reach any more."""
+        self._swept = now = self.clock.epoch
+        for blob_id, blob in list(self._blobs.items()):
+            blob.objects = [held for held in blob.objects if held.end_epoch > now]
+            if not self._is_stored(blob):
+                blob.data = None
+            if not (blob.objects or blob.blocked or blob.invalid):
+                del self._blobs[blob_id]
+        self._objects = {key: held for key, held in self._objects.items() if held.end_epoch > now}
+        self._spare = [spare for spare in self._spare if spare.end_epoch > now]
+
+    def _blob(self, blob_id: bytes) -> BlobRecord:
+        return self._blobs.setdefault(blob_id, BlobRecord())
