@@ -79,6 +79,8 @@ from .v1.thread_service_pb2 import (
     ListThreadsResponse,
     PruneThreadsRequest,
     PruneThreadsResponse,
+    SetRetentionRequest,
+    SetRetentionResponse,
 )
 
 __all__ = ["AsyncCalls", "Options", "SyncCalls"]
@@ -166,6 +168,10 @@ class SyncCalls:
     def delete_thread(self, request: DeleteThreadRequest) -> DeleteThreadResponse:
         """Delete a thread and end its incarnation."""
         return self._unary(methods.DELETE_THREAD, request)
+
+    def set_retention(self, request: SetRetentionRequest) -> SetRetentionResponse:
+        """Set how long a thread is kept."""
+        return self._unary(methods.SET_RETENTION, request)
 
     def copy_thread(self, request: CopyThreadRequest) -> CopyThreadResponse:
         """Copy a thread; an empty `request_id` is filled in, so that retries are safe."""
@@ -362,6 +368,10 @@ class AsyncCalls:
     async def delete_thread(self, request: DeleteThreadRequest) -> DeleteThreadResponse:
         """Delete a thread and end its incarnation."""
         return await self._unary(methods.DELETE_THREAD, request)
+
+    async def set_retention(self, request: SetRetentionRequest) -> SetRetentionResponse:
+        """Set how long a thread is kept."""
+        return await self._unary(methods.SET_RETENTION, request)
 
     async def copy_thread(self, request: CopyThreadRequest) -> CopyThreadResponse:
         """Copy a thread; an empty `request_id` is filled in, so that retries are safe."""

@@ -95,6 +95,12 @@ DELETE_THREAD = Method(
     threads.DeleteThreadResponse,
     Patience.LONG,
 )
+SET_RETENTION = Method(
+    _THREADS + "SetRetention",
+    threads.SetRetentionRequest,
+    threads.SetRetentionResponse,
+    Patience.LONG,
+)
 COPY_THREAD = Method(
     _THREADS + "CopyThread", threads.CopyThreadRequest, threads.CopyThreadResponse, Patience.LONG
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from ._records import Lineage, Location, lineage_of, location_of, moment
@@ -35,7 +35,9 @@ class ThreadRecord:
         head_checkpoint_id: Latest checkpoint of the root namespace; empty if it has none.
         created: Time of the first change of this incarnation.
         updated: Time of the last change.
-        expires: Earliest time at which a blob it needs expires, if one does.
+        expires: Earliest time at which a blob it needs may expire unless it is renewed, if
+            one does. `None` in a listing.
+        retention: Time without a change after which it is deleted; `None` keeps it.
         heads: Namespace to its latest checkpoint. Empty in a listing.
         checkpoint_count: Number of its checkpoints; 0 in a listing.
         uncertified_count: Number of its checkpoints that are not certified; 0 in a listing.
@@ -49,6 +51,7 @@ class ThreadRecord:
     created: datetime
     updated: datetime
     expires: datetime | None
+    retention: timedelta | None
     heads: dict[str, str]
     checkpoint_count: int
     uncertified_count: int
@@ -99,7 +102,13 @@ class ArchiveStatus:
         spool_bytes: Packed and not yet certified.
         cache_bytes: Size of the local cache.
         certified_checkpoints: Number of certified checkpoints.
-        earliest_expiry: Time at which the first needed blob expires.
+        earliest_expiry: Earliest time at which a needed blob may expire unless it is renewed.
+        evicted_bytes: Values and writes that are in the blob store only.
+        stored_blobs: Number of blobs that were stored and have not expired.
+        billed_bytes: What the blob store billed for those, over all puts.
+        cost: Price of those puts in FROST (1 WAL is 1,000,000,000 FROST), without gas.
+        failing_renewals: Number of blobs that are due for renewal and whose last renewal
+            failed.
     """
 
     backlog_checkpoints: int
@@ -114,6 +123,11 @@ class ArchiveStatus:
     cache_bytes: int
     certified_checkpoints: int
     earliest_expiry: datetime | None
+    evicted_bytes: int
+    stored_blobs: int
+    billed_bytes: int
+    cost: int
+    failing_renewals: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +165,7 @@ def thread_record(message: thread_pb2.Thread) -> ThreadRecord:
         created=moment(message.create_time),
         updated=moment(message.update_time),
         expires=moment(message.expire_time) if message.HasField("expire_time") else None,
+        retention=message.retention.ToTimedelta() if message.HasField("retention") else None,
         heads={head.checkpoint_ns: head.checkpoint_id for head in message.heads},
         checkpoint_count=message.checkpoint_count,
         uncertified_count=message.uncertified_count,
@@ -192,6 +207,11 @@ def archive_status(message: GetArchiveStatusResponse) -> ArchiveStatus:
         cache_bytes=message.cache_bytes,
         certified_checkpoints=message.certified_checkpoints,
         earliest_expiry=when("earliest_expire_time"),
+        evicted_bytes=message.evicted_bytes,
+        stored_blobs=message.stored_blobs,
+        billed_bytes=message.billed_bytes,
+        cost=message.cost,
+        failing_renewals=message.failing_renewals,
     )
 
 

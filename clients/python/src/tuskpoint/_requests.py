@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Literal
 
 from ._records import DurabilityName, SourceName
@@ -123,6 +124,27 @@ def labelling(
 def deletion(thread_id: str, safe: DurabilityName) -> threads.DeleteThreadRequest:
     """Return the request that deletes a thread."""
     return threads.DeleteThreadRequest(thread_id=thread_id, durability=durability(safe))
+
+
+def retaining(
+    thread_id: str, retention: timedelta | None, safe: DurabilityName
+) -> threads.SetRetentionRequest:
+    """Return the request that sets how long a thread is kept.
+
+    Raises:
+        InvalidRequest: The time is not above zero, or not in whole seconds.
+    """
+    if retention is not None and (retention <= timedelta(0) or retention.microseconds):
+        raise InvalidRequest(
+            f"retention must be at least one second, in whole seconds, or None; not {retention}",
+            status="INVALID_ARGUMENT",
+            reason="INVALID_FIELD",
+            metadata={"field": "retention"},
+        )
+    request = threads.SetRetentionRequest(thread_id=thread_id, durability=durability(safe))
+    if retention is not None:
+        request.retention.FromTimedelta(retention)
+    return request
 
 
 def copying(thread_id: str, new_thread_id: str, safe: DurabilityName) -> threads.CopyThreadRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
@@ -189,6 +190,25 @@ class Client:
         deleted = self._calls.delete_thread(requests.deletion(thread_id, durability))
         self._memory.forget(thread_id)
         return deleted.deleted_checkpoints
+
+    def set_retention(
+        self,
+        thread_id: str,
+        retention: timedelta | None,
+        *,
+        durability: DurabilityName = "journaled",
+    ) -> None:
+        """Set how long a thread is kept after its last change; then it is deleted.
+
+        Args:
+            thread_id: The thread.
+            retention: The time, in whole seconds, at least one; `None` keeps the thread.
+            durability: "journaled", or "certified" to wait for the blob store.
+
+        Raises:
+            NotFound: There is no such thread.
+        """
+        self._calls.set_retention(requests.retaining(thread_id, retention, durability))
 
     def copy(
         self, thread_id: str, new_thread_id: str, *, durability: DurabilityName = "journaled"

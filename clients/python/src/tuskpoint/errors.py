@@ -175,6 +175,7 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "SNAPSHOT_NOT_FOUND": NotFound,
     "DEADLINE_EXCEEDED": DeadlineExceeded,
     "CERTIFICATION_FAILED": Unavailable,
+    "BLOB_REJECTED": PreconditionFailed,
 }
 """Class of each `ErrorReason`; `None` where the contract lets the status decide."""
 

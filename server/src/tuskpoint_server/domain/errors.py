@@ -69,6 +69,7 @@ class Reason(StrEnum):
     SNAPSHOT_NOT_FOUND = "SNAPSHOT_NOT_FOUND"
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     CERTIFICATION_FAILED = "CERTIFICATION_FAILED"
+    BLOB_REJECTED = "BLOB_REJECTED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,10 @@ CATALOG: dict[Reason, CatalogEntry] = {
         Status.UNAVAILABLE,
         "the change is journaled and could not be certified: {problem}; it will be tried again",
         5.0,
+    ),
+    Reason.BLOB_REJECTED: CatalogEntry(
+        Status.FAILED_PRECONDITION,
+        "the blob store ({backend}) refuses to store this: {problem}; what was journaled stays",
     ),
 }
 

@@ -73,8 +73,9 @@ class AdminServiceServicer(object):
     def Flush(self, request, context):
         """Certifies everything journaled before the call, and returns then.
 
-        Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store refuses;
-        nothing is lost and the flush is tried again in the background.
+        Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
+        answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
+        lost and the flush is tried again in the background.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,8 +40,9 @@ class AdminServiceStub:
     Flush: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.FlushRequest, _admin_service_pb2.FlushResponse]
     """Certifies everything journaled before the call, and returns then.
 
-    Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store refuses;
-    nothing is lost and the flush is tried again in the background.
+    Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
+    answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
+    lost and the flush is tried again in the background.
     """
 
 @_typing.type_check_only
@@ -56,8 +57,9 @@ class AdminServiceAsyncStub(AdminServiceStub):
     Flush: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.FlushRequest, _admin_service_pb2.FlushResponse]  # type: ignore[assignment]
     """Certifies everything journaled before the call, and returns then.
 
-    Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store refuses;
-    nothing is lost and the flush is tried again in the background.
+    Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
+    answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
+    lost and the flush is tried again in the background.
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -87,8 +89,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_service_pb2.FlushResponse, _abc.Awaitable[_admin_service_pb2.FlushResponse]]:
         """Certifies everything journaled before the call, and returns then.
 
-        Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store refuses;
-        nothing is lost and the flush is tried again in the background.
+        Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
+        answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
+        lost and the flush is tried again in the background.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

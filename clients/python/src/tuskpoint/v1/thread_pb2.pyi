@@ -1,5 +1,6 @@
 import datetime
 
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -30,7 +31,7 @@ class NamespaceHead(_message.Message):
     def __init__(self, checkpoint_ns: _Optional[str] = ..., checkpoint_id: _Optional[str] = ...) -> None: ...
 
 class Thread(_message.Message):
-    __slots__ = ("thread_id", "incarnation", "seq", "agent_id", "state", "checkpoint_count", "head_checkpoint_id", "heads", "uncertified_count", "create_time", "update_time", "expire_time")
+    __slots__ = ("thread_id", "incarnation", "seq", "agent_id", "state", "checkpoint_count", "head_checkpoint_id", "heads", "uncertified_count", "create_time", "update_time", "expire_time", "retention")
     THREAD_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +44,7 @@ class Thread(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
     UPDATE_TIME_FIELD_NUMBER: _ClassVar[int]
     EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
     thread_id: str
     incarnation: int
     seq: int
@@ -55,4 +57,5 @@ class Thread(_message.Message):
     create_time: _timestamp_pb2.Timestamp
     update_time: _timestamp_pb2.Timestamp
     expire_time: _timestamp_pb2.Timestamp
-    def __init__(self, thread_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., seq: _Optional[int] = ..., agent_id: _Optional[str] = ..., state: _Optional[_Union[ThreadState, str]] = ..., checkpoint_count: _Optional[int] = ..., head_checkpoint_id: _Optional[str] = ..., heads: _Optional[_Iterable[_Union[NamespaceHead, _Mapping]]] = ..., uncertified_count: _Optional[int] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    retention: _duration_pb2.Duration
+    def __init__(self, thread_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., seq: _Optional[int] = ..., agent_id: _Optional[str] = ..., state: _Optional[_Union[ThreadState, str]] = ..., checkpoint_count: _Optional[int] = ..., head_checkpoint_id: _Optional[str] = ..., heads: _Optional[_Iterable[_Union[NamespaceHead, _Mapping]]] = ..., uncertified_count: _Optional[int] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...

@@ -22,75 +22,80 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from tuskpoint.v1 import checkpoint_pb2 as tuskpoint_dot_v1_dot_checkpoint__pb2
 from tuskpoint.v1 import manifest_pb2 as tuskpoint_dot_v1_dot_manifest__pb2
 from tuskpoint.v1 import thread_pb2 as tuskpoint_dot_v1_dot_thread__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tuskpoint/v1/thread_service.proto\x12\x0ctuskpoint.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x1btuskpoint/v1/manifest.proto\x1a\x19tuskpoint/v1/thread.proto\"/\n\x10GetThreadRequest\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\"A\n\x11GetThreadResponse\x12,\n\x06thread\x18\x01 \x01(\x0b\x32\x14.tuskpoint.v1.ThreadR\x06thread\"\xb2\x01\n\x12ListThreadsRequest\x12\x19\n\x08\x61gent_id\x18\x01 \x01(\tR\x07\x61gentId\x12\x14\n\x05label\x18\x02 \x01(\tR\x05label\x12/\n\x05state\x18\x03 \x01(\x0e\x32\x19.tuskpoint.v1.ThreadStateR\x05state\x12\x1b\n\tpage_size\x18\x04 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x05 \x01(\tR\tpageToken\"m\n\x13ListThreadsResponse\x12.\n\x07threads\x18\x01 \x03(\x0b\x32\x14.tuskpoint.v1.ThreadR\x07threads\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"l\n\x13\x44\x65leteThreadRequest\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\x12\x38\n\ndurability\x18\x02 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\x81\x01\n\x14\x44\x65leteThreadResponse\x12/\n\x13\x64\x65leted_checkpoints\x18\x01 \x01(\x04R\x12\x64\x65letedCheckpoints\x12\x38\n\ndurability\x18\x02 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\xc0\x01\n\x11\x43opyThreadRequest\x12(\n\x10source_thread_id\x18\x01 \x01(\tR\x0esourceThreadId\x12(\n\x10target_thread_id\x18\x02 \x01(\tR\x0etargetThreadId\x12\x1d\n\nrequest_id\x18\x03 \x01(\tR\trequestId\x12\x38\n\ndurability\x18\x04 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"}\n\x12\x43opyThreadResponse\x12-\n\x12\x63opied_checkpoints\x18\x01 \x01(\x04R\x11\x63opiedCheckpoints\x12\x38\n\ndurability\x18\x02 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\xa7\x01\n\x13PruneThreadsRequest\x12\x1d\n\nthread_ids\x18\x01 \x03(\tR\tthreadIds\x12\x37\n\x08strategy\x18\x02 \x01(\x0e\x32\x1b.tuskpoint.v1.PruneStrategyR\x08strategy\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\xb0\x01\n\x14PruneThreadsResponse\x12/\n\x13\x64\x65leted_checkpoints\x18\x01 \x01(\x04R\x12\x64\x65letedCheckpoints\x12-\n\x12hidden_checkpoints\x18\x02 \x01(\x04R\x11hiddenCheckpoints\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"f\n\x11\x44\x65leteRunsRequest\x12\x17\n\x07run_ids\x18\x01 \x03(\tR\x06runIds\x12\x38\n\ndurability\x18\x02 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\xae\x01\n\x12\x44\x65leteRunsResponse\x12/\n\x13\x64\x65leted_checkpoints\x18\x01 \x01(\x04R\x12\x64\x65letedCheckpoints\x12-\n\x12hidden_checkpoints\x18\x02 \x01(\x04R\x11hiddenCheckpoints\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\xbf\x01\n\x11\x46orkThreadRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\"\n\rnew_thread_id\x18\x02 \x01(\tR\x0bnewThreadId\x12\x1d\n\nrequest_id\x18\x03 \x01(\tR\trequestId\x12\x38\n\ndurability\x18\x04 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\x9e\x01\n\x12\x46orkThreadResponse\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x1f\n\x0b\x66orked_from\x18\x02 \x01(\tR\nforkedFrom\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\xdb\x01\n\x15RollbackThreadRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x1d\n\nrequest_id\x18\x02 \x01(\tR\trequestId\x12(\n\rexpected_head\x18\x03 \x01(\tH\x00R\x0c\x65xpectedHead\x88\x01\x01\x12\x38\n\ndurability\x18\x04 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurabilityB\x10\n\x0e_expected_head\"\xab\x01\n\x16RollbackThreadResponse\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12(\n\x10rolled_back_from\x18\x02 \x01(\tR\x0erolledBackFrom\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\x97\x01\n\x16\x44iffCheckpointsRequest\x12/\n\x04\x66rom\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x04\x66rom\x12+\n\x02to\x18\x02 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x02to\x12\x1f\n\x0bmax_changes\x18\x03 \x01(\rR\nmaxChanges\"\xbe\x01\n\x06\x43hange\x12,\n\x04kind\x18\x01 \x01(\x0e\x32\x18.tuskpoint.v1.ChangeKindR\x04kind\x12\x18\n\x07\x63hannel\x18\x02 \x01(\tR\x07\x63hannel\x12\x12\n\x04path\x18\x03 \x01(\tR\x04path\x12 \n\tfrom_json\x18\x04 \x01(\tH\x00R\x08\x66romJson\x88\x01\x01\x12\x1c\n\x07to_json\x18\x05 \x01(\tH\x01R\x06toJson\x88\x01\x01\x42\x0c\n\n_from_jsonB\n\n\x08_to_json\"g\n\x17\x44iffCheckpointsResponse\x12.\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x14.tuskpoint.v1.ChangeR\x07\x63hanges\x12\x1c\n\ttruncated\x18\x02 \x01(\x08R\ttruncated\"2\n\x13VerifyThreadRequest\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\"\xe8\x01\n\x11\x43heckpointVerdict\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12/\n\x07verdict\x18\x02 \x01(\x0e\x32\x15.tuskpoint.v1.VerdictR\x07verdict\x12\x36\n\x08location\x18\x03 \x01(\x0b\x32\x1a.tuskpoint.v1.BlobLocationR\x08location\x12#\n\ractual_sha256\x18\x04 \x01(\x0cR\x0c\x61\x63tualSha256\x12\x16\n\x06\x64\x65tail\x18\x05 \x01(\tR\x06\x64\x65tail\"\xb4\x01\n\x11VerificationTotal\x12\x0e\n\x02ok\x18\x01 \x01(\x08R\x02ok\x12\x16\n\x06passed\x18\x02 \x01(\x04R\x06passed\x12\x16\n\x06\x66\x61iled\x18\x03 \x01(\x04R\x06\x66\x61iled\x12\x1e\n\nunverified\x18\x04 \x01(\x04R\nunverified\x12\x1c\n\tretracted\x18\x05 \x01(\x04R\tretracted\x12!\n\x0c\x63hain_detail\x18\x06 \x01(\tR\x0b\x63hainDetail\"\x95\x01\n\x14VerifyThreadResponse\x12;\n\x07verdict\x18\x01 \x01(\x0b\x32\x1f.tuskpoint.v1.CheckpointVerdictH\x00R\x07verdict\x12\x37\n\x05total\x18\x02 \x01(\x0b\x32\x1f.tuskpoint.v1.VerificationTotalH\x00R\x05totalB\x07\n\x05\x66rame\"m\n\x12GetManifestRequest\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"\x85\x02\n\x13GetManifestResponse\x12\x35\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1b.tuskpoint.v1.ManifestEntryR\x07\x65ntries\x12.\n\x04head\x18\x02 \x01(\x0b\x32\x1a.tuskpoint.v1.ManifestHeadR\x04head\x12 \n\x0bincarnation\x18\x03 \x01(\x04R\x0bincarnation\x12&\n\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\x12=\n\x0c\x63\x65rtify_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0b\x63\x65rtifyTime*n\n\rPruneStrategy\x12\x1e\n\x1aPRUNE_STRATEGY_UNSPECIFIED\x10\x00\x12\x1e\n\x1aPRUNE_STRATEGY_KEEP_LATEST\x10\x01\x12\x1d\n\x19PRUNE_STRATEGY_DELETE_ALL\x10\x02*r\n\nChangeKind\x12\x1b\n\x17\x43HANGE_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43HANGE_KIND_ADDED\x10\x01\x12\x17\n\x13\x43HANGE_KIND_REMOVED\x10\x02\x12\x17\n\x13\x43HANGE_KIND_CHANGED\x10\x03*u\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n\x0cVERDICT_PASS\x10\x01\x12\x10\n\x0cVERDICT_FAIL\x10\x02\x12\x16\n\x12VERDICT_UNVERIFIED\x10\x03\x12\x15\n\x11VERDICT_RETRACTED\x10\x04\x32\xbc\x07\n\rThreadService\x12L\n\tGetThread\x12\x1e.tuskpoint.v1.GetThreadRequest\x1a\x1f.tuskpoint.v1.GetThreadResponse\x12R\n\x0bListThreads\x12 .tuskpoint.v1.ListThreadsRequest\x1a!.tuskpoint.v1.ListThreadsResponse\x12U\n\x0c\x44\x65leteThread\x12!.tuskpoint.v1.DeleteThreadRequest\x1a\".tuskpoint.v1.DeleteThreadResponse\x12O\n\nCopyThread\x12\x1f.tuskpoint.v1.CopyThreadRequest\x1a .tuskpoint.v1.CopyThreadResponse\x12U\n\x0cPruneThreads\x12!.tuskpoint.v1.PruneThreadsRequest\x1a\".tuskpoint.v1.PruneThreadsResponse\x12O\n\nDeleteRuns\x12\x1f.tuskpoint.v1.DeleteRunsRequest\x1a .tuskpoint.v1.DeleteRunsResponse\x12O\n\nForkThread\x12\x1f.tuskpoint.v1.ForkThreadRequest\x1a .tuskpoint.v1.ForkThreadResponse\x12[\n\x0eRollbackThread\x12#.tuskpoint.v1.RollbackThreadRequest\x1a$.tuskpoint.v1.RollbackThreadResponse\x12^\n\x0f\x44iffCheckpoints\x12$.tuskpoint.v1.DiffCheckpointsRequest\x1a%.tuskpoint.v1.DiffCheckpointsResponse\x12W\n\x0cVerifyThread\x12!.tuskpoint.v1.VerifyThreadRequest\x1a\".tuskpoint.v1.VerifyThreadResponse0\x01\x12R\n\x0bGetManifest\x12 .tuskpoint.v1.GetManifestRequest\x1a!.tuskpoint.v1.GetManifestResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tuskpoint/v1/thread_service.proto\x12\x0ctuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x1btuskpoint/v1/manifest.proto\x1a\x19tuskpoint/v1/thread.proto\"/\n\x10GetThreadRequest\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\"A\n\x11GetThreadResponse\x12,\n\x06thread\x18\x01 \x01(\x0b\x32\x14.tuskpoint.v1.ThreadR\x06thread\"\xb2\x01\n\x12ListThreadsRequest\x12\x19\n\x08\x61gent_id\x18\x01 \x01(\tR\x07\x61gentId\x12\x14\n\x05label\x18\x02 \x01(\tR\x05label\x12/\n\x05state\x18\x03 \x01(\x0e\x32\x19.tuskpoint.v1.ThreadStateR\x05state\x12\x1b\n\tpage_size\x18\x04 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x05 \x01(\tR\tpageToken\"m\n\x13ListThreadsResponse\x12.\n\x07threads\x18\x01 \x03(\x0b\x32\x14.tuskpoint.v1.ThreadR\x07threads\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"l\n\x13\x44\x65leteThreadRequest\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\x12\x38\n\ndurability\x18\x02 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\x81\x01\n\x14\x44\x65leteThreadResponse\x12/\n\x13\x64\x65leted_checkpoints\x18\x01 \x01(\x04R\x12\x64\x65letedCheckpoints\x12\x38\n\ndurability\x18\x02 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\xa5\x01\n\x13SetRetentionRequest\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\x12\x37\n\tretention\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\tretention\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"P\n\x14SetRetentionResponse\x12\x38\n\ndurability\x18\x01 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\xc0\x01\n\x11\x43opyThreadRequest\x12(\n\x10source_thread_id\x18\x01 \x01(\tR\x0esourceThreadId\x12(\n\x10target_thread_id\x18\x02 \x01(\tR\x0etargetThreadId\x12\x1d\n\nrequest_id\x18\x03 \x01(\tR\trequestId\x12\x38\n\ndurability\x18\x04 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"}\n\x12\x43opyThreadResponse\x12-\n\x12\x63opied_checkpoints\x18\x01 \x01(\x04R\x11\x63opiedCheckpoints\x12\x38\n\ndurability\x18\x02 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\xa7\x01\n\x13PruneThreadsRequest\x12\x1d\n\nthread_ids\x18\x01 \x03(\tR\tthreadIds\x12\x37\n\x08strategy\x18\x02 \x01(\x0e\x32\x1b.tuskpoint.v1.PruneStrategyR\x08strategy\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\xb0\x01\n\x14PruneThreadsResponse\x12/\n\x13\x64\x65leted_checkpoints\x18\x01 \x01(\x04R\x12\x64\x65letedCheckpoints\x12-\n\x12hidden_checkpoints\x18\x02 \x01(\x04R\x11hiddenCheckpoints\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"f\n\x11\x44\x65leteRunsRequest\x12\x17\n\x07run_ids\x18\x01 \x03(\tR\x06runIds\x12\x38\n\ndurability\x18\x02 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\xae\x01\n\x12\x44\x65leteRunsResponse\x12/\n\x13\x64\x65leted_checkpoints\x18\x01 \x01(\x04R\x12\x64\x65letedCheckpoints\x12-\n\x12hidden_checkpoints\x18\x02 \x01(\x04R\x11hiddenCheckpoints\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\xbf\x01\n\x11\x46orkThreadRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\"\n\rnew_thread_id\x18\x02 \x01(\tR\x0bnewThreadId\x12\x1d\n\nrequest_id\x18\x03 \x01(\tR\trequestId\x12\x38\n\ndurability\x18\x04 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\x9e\x01\n\x12\x46orkThreadResponse\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x1f\n\x0b\x66orked_from\x18\x02 \x01(\tR\nforkedFrom\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\xdb\x01\n\x15RollbackThreadRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x1d\n\nrequest_id\x18\x02 \x01(\tR\trequestId\x12(\n\rexpected_head\x18\x03 \x01(\tH\x00R\x0c\x65xpectedHead\x88\x01\x01\x12\x38\n\ndurability\x18\x04 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurabilityB\x10\n\x0e_expected_head\"\xab\x01\n\x16RollbackThreadResponse\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12(\n\x10rolled_back_from\x18\x02 \x01(\tR\x0erolledBackFrom\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\x97\x01\n\x16\x44iffCheckpointsRequest\x12/\n\x04\x66rom\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x04\x66rom\x12+\n\x02to\x18\x02 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x02to\x12\x1f\n\x0bmax_changes\x18\x03 \x01(\rR\nmaxChanges\"\xbe\x01\n\x06\x43hange\x12,\n\x04kind\x18\x01 \x01(\x0e\x32\x18.tuskpoint.v1.ChangeKindR\x04kind\x12\x18\n\x07\x63hannel\x18\x02 \x01(\tR\x07\x63hannel\x12\x12\n\x04path\x18\x03 \x01(\tR\x04path\x12 \n\tfrom_json\x18\x04 \x01(\tH\x00R\x08\x66romJson\x88\x01\x01\x12\x1c\n\x07to_json\x18\x05 \x01(\tH\x01R\x06toJson\x88\x01\x01\x42\x0c\n\n_from_jsonB\n\n\x08_to_json\"g\n\x17\x44iffCheckpointsResponse\x12.\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x14.tuskpoint.v1.ChangeR\x07\x63hanges\x12\x1c\n\ttruncated\x18\x02 \x01(\x08R\ttruncated\"2\n\x13VerifyThreadRequest\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\"\xe8\x01\n\x11\x43heckpointVerdict\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12/\n\x07verdict\x18\x02 \x01(\x0e\x32\x15.tuskpoint.v1.VerdictR\x07verdict\x12\x36\n\x08location\x18\x03 \x01(\x0b\x32\x1a.tuskpoint.v1.BlobLocationR\x08location\x12#\n\ractual_sha256\x18\x04 \x01(\x0cR\x0c\x61\x63tualSha256\x12\x16\n\x06\x64\x65tail\x18\x05 \x01(\tR\x06\x64\x65tail\"\xb4\x01\n\x11VerificationTotal\x12\x0e\n\x02ok\x18\x01 \x01(\x08R\x02ok\x12\x16\n\x06passed\x18\x02 \x01(\x04R\x06passed\x12\x16\n\x06\x66\x61iled\x18\x03 \x01(\x04R\x06\x66\x61iled\x12\x1e\n\nunverified\x18\x04 \x01(\x04R\nunverified\x12\x1c\n\tretracted\x18\x05 \x01(\x04R\tretracted\x12!\n\x0c\x63hain_detail\x18\x06 \x01(\tR\x0b\x63hainDetail\"\x95\x01\n\x14VerifyThreadResponse\x12;\n\x07verdict\x18\x01 \x01(\x0b\x32\x1f.tuskpoint.v1.CheckpointVerdictH\x00R\x07verdict\x12\x37\n\x05total\x18\x02 \x01(\x0b\x32\x1f.tuskpoint.v1.VerificationTotalH\x00R\x05totalB\x07\n\x05\x66rame\"m\n\x12GetManifestRequest\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"\x85\x02\n\x13GetManifestResponse\x12\x35\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1b.tuskpoint.v1.ManifestEntryR\x07\x65ntries\x12.\n\x04head\x18\x02 \x01(\x0b\x32\x1a.tuskpoint.v1.ManifestHeadR\x04head\x12 \n\x0bincarnation\x18\x03 \x01(\x04R\x0bincarnation\x12&\n\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\x12=\n\x0c\x63\x65rtify_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0b\x63\x65rtifyTime*n\n\rPruneStrategy\x12\x1e\n\x1aPRUNE_STRATEGY_UNSPECIFIED\x10\x00\x12\x1e\n\x1aPRUNE_STRATEGY_KEEP_LATEST\x10\x01\x12\x1d\n\x19PRUNE_STRATEGY_DELETE_ALL\x10\x02*r\n\nChangeKind\x12\x1b\n\x17\x43HANGE_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43HANGE_KIND_ADDED\x10\x01\x12\x17\n\x13\x43HANGE_KIND_REMOVED\x10\x02\x12\x17\n\x13\x43HANGE_KIND_CHANGED\x10\x03*u\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n\x0cVERDICT_PASS\x10\x01\x12\x10\n\x0cVERDICT_FAIL\x10\x02\x12\x16\n\x12VERDICT_UNVERIFIED\x10\x03\x12\x15\n\x11VERDICT_RETRACTED\x10\x04\x32\x93\x08\n\rThreadService\x12L\n\tGetThread\x12\x1e.tuskpoint.v1.GetThreadRequest\x1a\x1f.tuskpoint.v1.GetThreadResponse\x12R\n\x0bListThreads\x12 .tuskpoint.v1.ListThreadsRequest\x1a!.tuskpoint.v1.ListThreadsResponse\x12U\n\x0c\x44\x65leteThread\x12!.tuskpoint.v1.DeleteThreadRequest\x1a\".tuskpoint.v1.DeleteThreadResponse\x12U\n\x0cSetRetention\x12!.tuskpoint.v1.SetRetentionRequest\x1a\".tuskpoint.v1.SetRetentionResponse\x12O\n\nCopyThread\x12\x1f.tuskpoint.v1.CopyThreadRequest\x1a .tuskpoint.v1.CopyThreadResponse\x12U\n\x0cPruneThreads\x12!.tuskpoint.v1.PruneThreadsRequest\x1a\".tuskpoint.v1.PruneThreadsResponse\x12O\n\nDeleteRuns\x12\x1f.tuskpoint.v1.DeleteRunsRequest\x1a .tuskpoint.v1.DeleteRunsResponse\x12O\n\nForkThread\x12\x1f.tuskpoint.v1.ForkThreadRequest\x1a .tuskpoint.v1.ForkThreadResponse\x12[\n\x0eRollbackThread\x12#.tuskpoint.v1.RollbackThreadRequest\x1a$.tuskpoint.v1.RollbackThreadResponse\x12^\n\x0f\x44iffCheckpoints\x12$.tuskpoint.v1.DiffCheckpointsRequest\x1a%.tuskpoint.v1.DiffCheckpointsResponse\x12W\n\x0cVerifyThread\x12!.tuskpoint.v1.VerifyThreadRequest\x1a\".tuskpoint.v1.VerifyThreadResponse0\x01\x12R\n\x0bGetManifest\x12 .tuskpoint.v1.GetManifestRequest\x1a!.tuskpoint.v1.GetManifestResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tuskpoint.v1.thread_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PRUNESTRATEGY']._serialized_start=3973
-  _globals['_PRUNESTRATEGY']._serialized_end=4083
-  _globals['_CHANGEKIND']._serialized_start=4085
-  _globals['_CHANGEKIND']._serialized_end=4199
-  _globals['_VERDICT']._serialized_start=4201
-  _globals['_VERDICT']._serialized_end=4318
-  _globals['_GETTHREADREQUEST']._serialized_start=171
-  _globals['_GETTHREADREQUEST']._serialized_end=218
-  _globals['_GETTHREADRESPONSE']._serialized_start=220
-  _globals['_GETTHREADRESPONSE']._serialized_end=285
-  _globals['_LISTTHREADSREQUEST']._serialized_start=288
-  _globals['_LISTTHREADSREQUEST']._serialized_end=466
-  _globals['_LISTTHREADSRESPONSE']._serialized_start=468
-  _globals['_LISTTHREADSRESPONSE']._serialized_end=577
-  _globals['_DELETETHREADREQUEST']._serialized_start=579
-  _globals['_DELETETHREADREQUEST']._serialized_end=687
-  _globals['_DELETETHREADRESPONSE']._serialized_start=690
-  _globals['_DELETETHREADRESPONSE']._serialized_end=819
-  _globals['_COPYTHREADREQUEST']._serialized_start=822
-  _globals['_COPYTHREADREQUEST']._serialized_end=1014
-  _globals['_COPYTHREADRESPONSE']._serialized_start=1016
-  _globals['_COPYTHREADRESPONSE']._serialized_end=1141
-  _globals['_PRUNETHREADSREQUEST']._serialized_start=1144
-  _globals['_PRUNETHREADSREQUEST']._serialized_end=1311
-  _globals['_PRUNETHREADSRESPONSE']._serialized_start=1314
-  _globals['_PRUNETHREADSRESPONSE']._serialized_end=1490
-  _globals['_DELETERUNSREQUEST']._serialized_start=1492
-  _globals['_DELETERUNSREQUEST']._serialized_end=1594
-  _globals['_DELETERUNSRESPONSE']._serialized_start=1597
-  _globals['_DELETERUNSRESPONSE']._serialized_end=1771
-  _globals['_FORKTHREADREQUEST']._serialized_start=1774
-  _globals['_FORKTHREADREQUEST']._serialized_end=1965
-  _globals['_FORKTHREADRESPONSE']._serialized_start=1968
-  _globals['_FORKTHREADRESPONSE']._serialized_end=2126
-  _globals['_ROLLBACKTHREADREQUEST']._serialized_start=2129
-  _globals['_ROLLBACKTHREADREQUEST']._serialized_end=2348
-  _globals['_ROLLBACKTHREADRESPONSE']._serialized_start=2351
-  _globals['_ROLLBACKTHREADRESPONSE']._serialized_end=2522
-  _globals['_DIFFCHECKPOINTSREQUEST']._serialized_start=2525
-  _globals['_DIFFCHECKPOINTSREQUEST']._serialized_end=2676
-  _globals['_CHANGE']._serialized_start=2679
-  _globals['_CHANGE']._serialized_end=2869
-  _globals['_DIFFCHECKPOINTSRESPONSE']._serialized_start=2871
-  _globals['_DIFFCHECKPOINTSRESPONSE']._serialized_end=2974
-  _globals['_VERIFYTHREADREQUEST']._serialized_start=2976
-  _globals['_VERIFYTHREADREQUEST']._serialized_end=3026
-  _globals['_CHECKPOINTVERDICT']._serialized_start=3029
-  _globals['_CHECKPOINTVERDICT']._serialized_end=3261
-  _globals['_VERIFICATIONTOTAL']._serialized_start=3264
-  _globals['_VERIFICATIONTOTAL']._serialized_end=3444
-  _globals['_VERIFYTHREADRESPONSE']._serialized_start=3447
-  _globals['_VERIFYTHREADRESPONSE']._serialized_end=3596
-  _globals['_GETMANIFESTREQUEST']._serialized_start=3598
-  _globals['_GETMANIFESTREQUEST']._serialized_end=3707
-  _globals['_GETMANIFESTRESPONSE']._serialized_start=3710
-  _globals['_GETMANIFESTRESPONSE']._serialized_end=3971
-  _globals['_THREADSERVICE']._serialized_start=4321
-  _globals['_THREADSERVICE']._serialized_end=5277
+  _globals['_PRUNESTRATEGY']._serialized_start=4255
+  _globals['_PRUNESTRATEGY']._serialized_end=4365
+  _globals['_CHANGEKIND']._serialized_start=4367
+  _globals['_CHANGEKIND']._serialized_end=4481
+  _globals['_VERDICT']._serialized_start=4483
+  _globals['_VERDICT']._serialized_end=4600
+  _globals['_GETTHREADREQUEST']._serialized_start=203
+  _globals['_GETTHREADREQUEST']._serialized_end=250
+  _globals['_GETTHREADRESPONSE']._serialized_start=252
+  _globals['_GETTHREADRESPONSE']._serialized_end=317
+  _globals['_LISTTHREADSREQUEST']._serialized_start=320
+  _globals['_LISTTHREADSREQUEST']._serialized_end=498
+  _globals['_LISTTHREADSRESPONSE']._serialized_start=500
+  _globals['_LISTTHREADSRESPONSE']._serialized_end=609
+  _globals['_DELETETHREADREQUEST']._serialized_start=611
+  _globals['_DELETETHREADREQUEST']._serialized_end=719
+  _globals['_DELETETHREADRESPONSE']._serialized_start=722
+  _globals['_DELETETHREADRESPONSE']._serialized_end=851
+  _globals['_SETRETENTIONREQUEST']._serialized_start=854
+  _globals['_SETRETENTIONREQUEST']._serialized_end=1019
+  _globals['_SETRETENTIONRESPONSE']._serialized_start=1021
+  _globals['_SETRETENTIONRESPONSE']._serialized_end=1101
+  _globals['_COPYTHREADREQUEST']._serialized_start=1104
+  _globals['_COPYTHREADREQUEST']._serialized_end=1296
+  _globals['_COPYTHREADRESPONSE']._serialized_start=1298
+  _globals['_COPYTHREADRESPONSE']._serialized_end=1423
+  _globals['_PRUNETHREADSREQUEST']._serialized_start=1426
+  _globals['_PRUNETHREADSREQUEST']._serialized_end=1593
+  _globals['_PRUNETHREADSRESPONSE']._serialized_start=1596
+  _globals['_PRUNETHREADSRESPONSE']._serialized_end=1772
+  _globals['_DELETERUNSREQUEST']._serialized_start=1774
+  _globals['_DELETERUNSREQUEST']._serialized_end=1876
+  _globals['_DELETERUNSRESPONSE']._serialized_start=1879
+  _globals['_DELETERUNSRESPONSE']._serialized_end=2053
+  _globals['_FORKTHREADREQUEST']._serialized_start=2056
+  _globals['_FORKTHREADREQUEST']._serialized_end=2247
+  _globals['_FORKTHREADRESPONSE']._serialized_start=2250
+  _globals['_FORKTHREADRESPONSE']._serialized_end=2408
+  _globals['_ROLLBACKTHREADREQUEST']._serialized_start=2411
+  _globals['_ROLLBACKTHREADREQUEST']._serialized_end=2630
+  _globals['_ROLLBACKTHREADRESPONSE']._serialized_start=2633
+  _globals['_ROLLBACKTHREADRESPONSE']._serialized_end=2804
+  _globals['_DIFFCHECKPOINTSREQUEST']._serialized_start=2807
+  _globals['_DIFFCHECKPOINTSREQUEST']._serialized_end=2958
+  _globals['_CHANGE']._serialized_start=2961
+  _globals['_CHANGE']._serialized_end=3151
+  _globals['_DIFFCHECKPOINTSRESPONSE']._serialized_start=3153
+  _globals['_DIFFCHECKPOINTSRESPONSE']._serialized_end=3256
+  _globals['_VERIFYTHREADREQUEST']._serialized_start=3258
+  _globals['_VERIFYTHREADREQUEST']._serialized_end=3308
+  _globals['_CHECKPOINTVERDICT']._serialized_start=3311
+  _globals['_CHECKPOINTVERDICT']._serialized_end=3543
+  _globals['_VERIFICATIONTOTAL']._serialized_start=3546
+  _globals['_VERIFICATIONTOTAL']._serialized_end=3726
+  _globals['_VERIFYTHREADRESPONSE']._serialized_start=3729
+  _globals['_VERIFYTHREADRESPONSE']._serialized_end=3878
+  _globals['_GETMANIFESTREQUEST']._serialized_start=3880
+  _globals['_GETMANIFESTREQUEST']._serialized_end=3989
+  _globals['_GETMANIFESTRESPONSE']._serialized_start=3992
+  _globals['_GETMANIFESTRESPONSE']._serialized_end=4253
+  _globals['_THREADSERVICE']._serialized_start=4603
+  _globals['_THREADSERVICE']._serialized_end=5646
 # @@protoc_insertion_point(module_scope)

@@ -1,5 +1,6 @@
 import datetime
 
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from tuskpoint.v1 import checkpoint_pb2 as _checkpoint_pb2
 from tuskpoint.v1 import manifest_pb2 as _manifest_pb2
@@ -95,6 +96,22 @@ class DeleteThreadResponse(_message.Message):
     deleted_checkpoints: int
     durability: _checkpoint_pb2.Durability
     def __init__(self, deleted_checkpoints: _Optional[int] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
+
+class SetRetentionRequest(_message.Message):
+    __slots__ = ("thread_id", "retention", "durability")
+    THREAD_ID_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    thread_id: str
+    retention: _duration_pb2.Duration
+    durability: _checkpoint_pb2.Durability
+    def __init__(self, thread_id: _Optional[str] = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
+
+class SetRetentionResponse(_message.Message):
+    __slots__ = ("durability",)
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    durability: _checkpoint_pb2.Durability
+    def __init__(self, durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
 
 class CopyThreadRequest(_message.Message):
     __slots__ = ("source_thread_id", "target_thread_id", "request_id", "durability")

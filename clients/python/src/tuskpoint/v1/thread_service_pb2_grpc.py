@@ -53,6 +53,11 @@ class ThreadServiceStub(object):
                 request_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.DeleteThreadRequest.SerializeToString,
                 response_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.DeleteThreadResponse.FromString,
                 _registered_method=True)
+        self.SetRetention = channel.unary_unary(
+                '/tuskpoint.v1.ThreadService/SetRetention',
+                request_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.SetRetentionRequest.SerializeToString,
+                response_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.SetRetentionResponse.FromString,
+                _registered_method=True)
         self.CopyThread = channel.unary_unary(
                 '/tuskpoint.v1.ThreadService/CopyThread',
                 request_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.CopyThreadRequest.SerializeToString,
@@ -122,6 +127,19 @@ class ThreadServiceServicer(object):
         """Deletes all checkpoints and writes of a thread and ends its incarnation.
         Saves and writes that belong to it are refused from then on. A thread that
         does not exist is no error: the count is 0.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetRetention(self, request, context):
+        """Sets how long a thread is kept after its last change.
+
+        A thread that has not changed for this long is deleted as by
+        `DeleteThread`, within minutes. What it stored is not renewed from then on.
+        The setting ends with the incarnation, and recovery brings it back. To set
+        it counts as a change of the thread. Errors: `NOT_FOUND` /
+        `THREAD_NOT_FOUND`, for a deleted thread too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -222,6 +240,11 @@ def add_ThreadServiceServicer_to_server(servicer, server):
                     servicer.DeleteThread,
                     request_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.DeleteThreadRequest.FromString,
                     response_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.DeleteThreadResponse.SerializeToString,
+            ),
+            'SetRetention': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetRetention,
+                    request_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.SetRetentionRequest.FromString,
+                    response_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.SetRetentionResponse.SerializeToString,
             ),
             'CopyThread': grpc.unary_unary_rpc_method_handler(
                     servicer.CopyThread,
@@ -349,6 +372,33 @@ class ThreadService(object):
             '/tuskpoint.v1.ThreadService/DeleteThread',
             tuskpoint_dot_v1_dot_thread__service__pb2.DeleteThreadRequest.SerializeToString,
             tuskpoint_dot_v1_dot_thread__service__pb2.DeleteThreadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetRetention(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuskpoint.v1.ThreadService/SetRetention',
+            tuskpoint_dot_v1_dot_thread__service__pb2.SetRetentionRequest.SerializeToString,
+            tuskpoint_dot_v1_dot_thread__service__pb2.SetRetentionResponse.FromString,
             options,
             channel_credentials,
             insecure,

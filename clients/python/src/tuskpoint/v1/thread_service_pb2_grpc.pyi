@@ -50,6 +50,15 @@ class ThreadServiceStub:
     Saves and writes that belong to it are refused from then on. A thread that
     does not exist is no error: the count is 0.
     """
+    SetRetention: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.SetRetentionRequest, _thread_service_pb2.SetRetentionResponse]
+    """Sets how long a thread is kept after its last change.
+
+    A thread that has not changed for this long is deleted as by
+    `DeleteThread`, within minutes. What it stored is not renewed from then on.
+    The setting ends with the incarnation, and recovery brings it back. To set
+    it counts as a change of the thread. Errors: `NOT_FOUND` /
+    `THREAD_NOT_FOUND`, for a deleted thread too.
+    """
     CopyThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.CopyThreadRequest, _thread_service_pb2.CopyThreadResponse]
     """Copies all checkpoints, with their IDs, parents and writes, into a thread
     that has none. The source is not touched.
@@ -118,6 +127,15 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     """Deletes all checkpoints and writes of a thread and ends its incarnation.
     Saves and writes that belong to it are refused from then on. A thread that
     does not exist is no error: the count is 0.
+    """
+    SetRetention: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.SetRetentionRequest, _thread_service_pb2.SetRetentionResponse]  # type: ignore[assignment]
+    """Sets how long a thread is kept after its last change.
+
+    A thread that has not changed for this long is deleted as by
+    `DeleteThread`, within minutes. What it stored is not renewed from then on.
+    The setting ends with the incarnation, and recovery brings it back. To set
+    it counts as a change of the thread. Errors: `NOT_FOUND` /
+    `THREAD_NOT_FOUND`, for a deleted thread too.
     """
     CopyThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.CopyThreadRequest, _thread_service_pb2.CopyThreadResponse]  # type: ignore[assignment]
     """Copies all checkpoints, with their IDs, parents and writes, into a thread
@@ -202,6 +220,21 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         """Deletes all checkpoints and writes of a thread and ends its incarnation.
         Saves and writes that belong to it are refused from then on. A thread that
         does not exist is no error: the count is 0.
+        """
+
+    @_abc_1.abstractmethod
+    def SetRetention(
+        self,
+        request: _thread_service_pb2.SetRetentionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_thread_service_pb2.SetRetentionResponse, _abc.Awaitable[_thread_service_pb2.SetRetentionResponse]]:
+        """Sets how long a thread is kept after its last change.
+
+        A thread that has not changed for this long is deleted as by
+        `DeleteThread`, within minutes. What it stored is not renewed from then on.
+        The setting ends with the incarnation, and recovery brings it back. To set
+        it counts as a change of the thread. Errors: `NOT_FOUND` /
+        `THREAD_NOT_FOUND`, for a deleted thread too.
         """
 
     @_abc_1.abstractmethod
