@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from tests.contract.conftest import Clock
 from tests.contract.journal_drafts import (
@@ -27,7 +27,7 @@ from tuskpoint_server.domain.model import (
 )
 from tuskpoint_server.journal.api import ThreadQuery
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.schema import retractions, tombstones
+from tuskpoint_server.journal.schema import checkpoints, retractions, tombstones
 
 INHERIT = Reference.INHERIT
 
@@ -332,11 +332,89 @@ async def test_a_hidden_parent_still_gives_values(journal: SqlJournal) -> None:
     )
 
 
+async def waiting(journal: SqlJournal) -> dict[str, tuple[bool, int, bool]]:
+    """Whether each checkpoint is hidden, its revision, and whether it waits for a flush."""
+    columns = checkpoints.c
+    rows = await journal.query(
+        lambda connection: connection.execute(
+            select(columns.checkpoint_id, columns.hidden, columns.revision, columns.dirty_us)
+        ).all()
+    )
+    return {row[0]: (row[1], row[2], row[3] is not None) for row in rows}
+
+
+async def certify_all(journal: SqlJournal) -> None:
+    """Pretend that a flush has certified everything."""
+    columns = checkpoints.c
+    await journal.transact(
+        lambda connection: connection.execute(
+            update(checkpoints).values(
+                certified_revision=columns.revision, dirty_us=None, dirty_bytes=0
+            )
+        )
+    )
+
+
+async def retracted(journal: SqlJournal) -> list[str]:
+    """IDs of the checkpoints whose removal is left to be told."""
+    found = await journal.query(
+        lambda connection: connection.execute(
+            select(retractions.c.checkpoint_id).order_by(retractions.c.number)
+        ).all()
+    )
+    return [row[0] for row in found]
+
+
+async def test_what_is_hidden_is_told_and_not_retracted(journal: SqlJournal) -> None:
+    await chain(journal, seed_at=2, length=6)
+    await certify_all(journal)
+    await journal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    assert await retracted(journal) == ["00", "01"]
+    assert await waiting(journal) == {
+        "02": (True, 2, True),
+        "03": (True, 2, True),
+        "04": (True, 2, True),
+        "05": (False, 1, False),
+    }
+
+
+async def test_a_hidden_checkpoint_that_was_never_stored_still_waits(journal: SqlJournal) -> None:
+    await chain(journal, seed_at=2, length=6)
+    await journal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    assert (await waiting(journal))["03"] == (True, 2, True)
+
+
+async def test_hidden_checkpoints_that_go_are_retracted(journal: SqlJournal) -> None:
+    await chain(journal, seed_at=2, length=6)
+    await journal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    await save(journal, draft("06", "05", {"log": b"whole"}, delta=("log",)))
+    await journal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    assert await retracted(journal) == ["00", "01", "02", "03", "04", "05"]
+    assert list(await waiting(journal)) == ["06"]
+
+
+async def test_late_writes_of_a_hidden_checkpoint_wait_for_a_flush(journal: SqlJournal) -> None:
+    await chain(journal, seed_at=2, length=6)
+    await journal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    await certify_all(journal)
+    await journal.save_writes(TENANT, key("03"), [write("log", b"late", task="u")])
+    assert (await waiting(journal))["03"] == (True, 3, True)
+
+
+async def test_a_copy_of_what_is_hidden_waits_for_a_flush(journal: SqlJournal) -> None:
+    await chain(journal, seed_at=2, length=6)
+    await journal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    await certify_all(journal)
+    await journal.copy_thread(TENANT, "t", "copy", "")
+    await journal.delete_thread(TENANT, "t")
+    assert await waiting(journal) == {f"{n:02}": (n < 5, 1, True) for n in range(2, 6)}
+
+
 async def test_a_hidden_checkpoint_can_be_saved_anew(journal: SqlJournal) -> None:
     await chain(journal, seed_at=2, length=6)
     await journal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
     again = await journal.save_checkpoint(TENANT, draft("03", "02", delta=("log",)))
-    assert again.revision == 2
+    assert again.revision == 3, "hiding it was a change"
     loaded = await journal.load(TENANT, key("03"), View.FULL)
     assert loaded is not None
     assert loaded.entry.label == ""

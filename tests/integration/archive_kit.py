@@ -11,7 +11,7 @@ from pathlib import Path
 from opentelemetry.metrics import MeterProvider
 
 from tuskpoint_server.archive import Archive, ArchiveSettings
-from tuskpoint_server.blobs.api import BlobStore, Member
+from tuskpoint_server.blobs.api import BlobStore, Listed, Member, Receipt, StoreLimits
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.domain.catalog import ThreadHead, read_heads
 from tuskpoint_server.domain.digests import value_digest
@@ -29,6 +29,7 @@ from tuskpoint_server.domain.model import (
     View,
     Write,
 )
+from tuskpoint_server.domain.stored_json import resolved
 from tuskpoint_server.journal.journal import SqlJournal
 
 TENANT = "default"
@@ -59,18 +60,35 @@ class WatchedStore:
     def backend(self) -> str:
         return self.inner.backend
 
+    @property
+    def limits(self) -> StoreLimits:
+        return self.inner.limits
+
+    @property
+    def epoch_s(self) -> float | None:
+        return self.inner.epoch_s
+
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
         return self.inner.predict(sha256, size)
 
-    async def put(self, members: Sequence[Member]) -> Sequence[BlobLocation]:
+    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
         self.puts.append(list(members))
         self.before_put()
-        locations = await self.inner.put(members)
+        receipt = await self.inner.put(members, apart=apart)
         self.after_put()
-        return locations
+        return receipt
 
     async def get(self, location: BlobLocation) -> bytes:
         return self.change_read(location, await self.inner.get(location))
+
+    async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
+        return [await self.get(location) for location in locations]
+
+    async def list_blob(self, blob_id: str) -> Sequence[Listed]:
+        return await self.inner.list_blob(blob_id)
+
+    async def renew(self, blob_id: str) -> Receipt:
+        return await self.inner.renew(blob_id)
 
     async def close(self) -> None:
         await self.inner.close()
@@ -97,6 +115,7 @@ class Kit:
         metadata: dict[str, object] | None = None,
         label: str = "",
         writes: tuple[Write, ...] = (),
+        agent_id: str = "",
         tenant: str = TENANT,
     ) -> Saved:
         value = Value("msgpack", content)
@@ -107,6 +126,7 @@ class Kit:
             (ChannelDraft("messages", checkpoint_id, value, value_digest(value)),),
             metadata=parse_metadata(json.dumps(metadata or {"step": 1}).encode(), "metadata"),
             label=label,
+            agent_id=agent_id,
             writes=writes,
         )
         saved = await self.journal.save_checkpoint(tenant, draft)
@@ -158,7 +178,7 @@ class Kit:
         while location is not None:
             segment = decode_segment(await self.blobs.get(location), location.blob_id)
             segments.insert(0, (segment, location.blob_id))
-            location = segment.previous
+            location = segment.previous and resolved(segment.previous, location.blob_id)
         assert sum(len(segment.records) for segment, _ in segments) == head.manifest.records
         return {entry.checkpoint_id: entry for entry in fold(segments).values()}
 
@@ -179,11 +199,13 @@ async def open_kit(
     hard_limit_bytes: int = 1 << 30,
     clock: Clock | None = None,
     meters: MeterProvider | None = None,
+    store: BlobStore | None = None,
+    apart: bool = False,
     start: bool = True,
 ) -> AsyncIterator[Kit]:
     clock = clock or Clock()
     journal = await SqlJournal.open(root / "journal.db", clock_us=clock)
-    blobs = WatchedStore(DirectoryStore(root / "blobs"))
+    blobs = WatchedStore(store or DirectoryStore(root / "blobs"))
     settings = ArchiveSettings(
         pointer=root / "catalog",
         flush_interval_s=interval_s,
@@ -193,6 +215,7 @@ async def open_kit(
         hard_limit_bytes=hard_limit_bytes,
         first_retry_s=0.001,
         longest_retry_s=0.01,
+        apart=apart,
     )
     archive = Archive(
         journal, blobs, root / "spool", settings=settings, clock_us=clock, meters=meters

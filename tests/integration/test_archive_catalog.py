@@ -14,8 +14,9 @@ from tuskpoint_server.domain import catalog as catalogs
 from tuskpoint_server.domain.catalog import FAN_OUT, decode_catalog, read_heads
 from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.model import BlobLocation
-from tuskpoint_server.journal import archive_collect, archive_merges, archive_packs
-from tuskpoint_server.journal.archive_collect import Bounds
+from tuskpoint_server.journal import archive_certify, archive_collect, archive_merges, archive_packs
+from tuskpoint_server.journal.archive_dirty import Bounds
+from tuskpoint_server.journal.archive_plan import PackKind
 from tuskpoint_server.journal.schema import metadata, tombstones
 
 TENANT = "default"
@@ -54,15 +55,18 @@ class Flushes:
             ],
         )
         collected = archive_collect.collect(self.connection, TENANT, Bounds(1000, 1 << 20))
-        built = build(collected, self.predict, 1)
-        pack = archive_packs.record_spooled(self.connection, TENANT, "spool", built.plan, 1)
+        built = build(collected, [], self.predict, 1)
+        pack = archive_packs.record_spooled(
+            self.connection, TENANT, PackKind.FINAL, "spool", built.plan, 1
+        )
         locations = [self.store(member.data) for member in built.members]
         archive_packs.record_stored(self.connection, TENANT, pack, locations)
         members = {
             member.sha256: (location, member.data)
             for member, location in zip(built.members, locations, strict=True)
         }
-        archive_packs.certify(self.connection, TENANT, pack, built.plan, members, 1)
+        archive_certify.certify(self.connection, TENANT, pack, built.plan, members, 1)
+        assert built.plan.catalog is not None
         self.newest = members[built.plan.catalog.sha256][0]
         self.count += 1
         return built
@@ -131,6 +135,7 @@ async def test_merges_go_on_over_many_flushes(
     most = 0
     for number in range(600):
         built = flushes.end(choice.sample(names, 4))
+        assert built.plan.catalog is not None
         most = max(most, len(built.plan.catalog.moved))
         if number % 20 == 0:
             assert await flushes.read() == flushes.model

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import Connection
 
 from tests.integration.archive_kit import TENANT, Clock, open_kit, write
-from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.api import Member, Receipt
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import BlobLocation, PruneStrategy
+from tuskpoint_server.domain.model import PruneStrategy
 from tuskpoint_server.journal import archive_packs
 
 
@@ -25,11 +25,11 @@ async def test_pack_on_its_way_does_not_forget_a_later_retraction(tmp_path: Path
         await kit.journal.prune_thread(TENANT, "a", PruneStrategy.KEEP_LATEST)
         put = kit.blobs.put
 
-        async def remove_first(members: Sequence[Member]) -> Sequence[BlobLocation]:
+        async def remove_first(members: Sequence[Member], *, apart: bool = False) -> Receipt:
             kit.blobs.put = put  # type: ignore[method-assign]
             await kit.journal.delete_thread(TENANT, "a")
             await kit.journal.prune_thread(TENANT, "b", PruneStrategy.KEEP_LATEST)
-            return await put(members)
+            return await put(members, apart=apart)
 
         kit.blobs.put = remove_first  # type: ignore[method-assign]
         await kit.archive.certify_all(TENANT)

@@ -10,6 +10,7 @@ from tuskpoint_server.domain.catalog import (
     FAN_OUT,
     Catalog,
     Merge,
+    RunPart,
     RunRef,
     Runs,
     ThreadHead,
@@ -23,6 +24,8 @@ from tuskpoint_server.domain.catalog import (
     finish_merge,
     place_runs,
     read_heads,
+    read_parts,
+    runs_of,
     with_run,
 )
 from tuskpoint_server.domain.digests import blob_digest
@@ -161,3 +164,64 @@ async def test_newest_word_wins() -> None:
     )
     found = {one.thread_id: one.incarnation async for one in read_heads(newest, blobs.fetch)}
     assert found == {"a": 4, "b": 3, "c": 2, "d": 1}
+
+
+async def parts(blobs: Blobs, newest: BlobLocation) -> list[RunPart]:
+    read = decode_catalog(blobs.stored[newest.sha256], newest)
+    return [part async for part in read_parts(read, newest, blobs.fetch)]
+
+
+async def test_every_piece_is_told_with_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that renewal has to keep, and for each head the run whose merge would move it."""
+    monkeypatch.setattr(catalogs, "INDEX_PAGES", 2)
+    blobs = Blobs()
+    runs = Runs()
+    for number in range(1, FAN_OUT + 1):
+        runs = with_run(runs, 0, RunRef(number, location(str(number))))
+    runs = begin_merges(replace(runs, next_run=100))
+    pages = [blobs.store(encode_page([head(name)])) for name in ("a", "b", "c")]
+    for page in pages:
+        runs = add_page(runs, 0, page, blobs.store)
+    runs = finish_merge(runs, 0, blobs.store)
+    older = blobs.store(encode_catalog(catalog(head("a", 2), head("d", 2))))
+    runs = with_run(runs, 0, RunRef(101, older))
+    newest = blobs.store(encode_catalog(catalog(head("d", 3), runs=runs.levels)))
+    found = await parts(blobs, newest)
+    told = [(part.run, [one.thread_id for one in part.heads]) for part in found]
+    assert [(run, names) for run, names in told if names] == [
+        (102, ["d"]),
+        (101, ["a"]),
+        (100, ["c"]),
+        (100, ["b"]),
+    ]
+    assert {part.location for part in found} >= {newest, older, *pages}
+    assert len(found) == 2 + len(pages) + 2, "two indexes"
+
+
+def test_runs_go_on_from_a_stored_catalog() -> None:
+    levels = ((RunRef(7, location("seven")), RunRef(9, location("nine"))), (RunRef(8, AT),))
+    runs = runs_of(catalog(runs=levels), AT)
+    assert runs == Runs(levels=((*levels[0], RunRef(10, AT)), levels[1]), merges={}, next_run=11)
+    assert runs_of(catalog(), AT) == Runs(((RunRef(1, AT),),), {}, 2)
+
+
+async def test_a_recovered_writer_merges_what_it_found() -> None:
+    """Fifteen runs before, one own: the next flush begins a merge of them all."""
+    blobs = Blobs()
+    refs = tuple(
+        RunRef(number, blobs.store(encode_catalog(catalog(head(str(number))))))
+        for number in range(1, FAN_OUT)
+    )
+    newest = blobs.store(encode_catalog(catalog(head("own"), runs=(refs,))))
+    runs = begin_merges(runs_of(catalog(head("own"), runs=(refs,)), newest))
+    assert runs.merges == {0: Merge(FAN_OUT + 1, tuple(range(1, FAN_OUT + 1)))}
+    assert {part.run for part in await parts(blobs, newest)} == set(runs.merges[0].inputs)
+
+
+def test_agent_and_retention_may_be_missing() -> None:
+    content = json.loads(encode_catalog(catalog(head("a"))))
+    del content["changes"][0]["agent_id"], content["changes"][0]["retention_s"]
+    read = decode_catalog(json.dumps(content).encode(), AT)
+    assert (read.changes[0].agent_id, read.changes[0].retention_s) == ("", 0)
+    told = replace(head("a"), agent_id="planner", retention_s=5)
+    assert decode_catalog(encode_catalog(catalog(told)), AT).changes == (told,)

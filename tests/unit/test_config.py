@@ -18,7 +18,7 @@ def load(*argv: str) -> Config:
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
-        if name.startswith(("TUSKPOINT_", "OTEL_")):
+        if name.startswith(("TUSKPOINT_", "OTEL_", "WALRUS_")):
             monkeypatch.delenv(name)
 
 
@@ -97,6 +97,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["--log-level", "loud"], "--log-level"),
         (["--otel", "jaeger"], "--otel"),
         (["--backlog-soft-limit", "2", "--backlog-hard-limit", "1"], "--backlog-soft-limit"),
+        (["--walrus-renew-margin", "3", "--walrus-epochs", "3"], "--walrus-renew-margin"),
         (["--config", "no/such/file.toml"], "no/such/file.toml"),
     ],
 )
@@ -151,3 +152,45 @@ def test_opentelemetry_variables_work_as_they_stand(
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "agents.example"])
 def test_addresses_split_and_join(host: str) -> None:
     assert config.split_address(config.join_address(host, 7390)) == (host, 7390)
+
+
+# --- Walrus --------------------------------------------------------------------------------
+
+URL, OTHER = "http://127.0.0.1:31415", "http://127.0.0.1:31416"
+
+
+def test_ecosystem_variables_are_read_and_own_ones_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WALRUS_PUBLISHER_URL", URL)
+    monkeypatch.setenv("WALRUS_AGGREGATOR_URL", f"{URL}, {OTHER}")
+    monkeypatch.setenv("WALRUS_EPOCHS", "7")
+    settings = load()
+    assert settings.walrus_publisher_url == (URL,)
+    assert settings.walrus_aggregator_url == (URL, OTHER)
+    assert settings.walrus_epochs == 7
+    monkeypatch.setenv("TUSKPOINT_WALRUS_PUBLISHER_URL", OTHER)
+    monkeypatch.setenv("WALRUS_EPOCHS", "")
+    settings = load("--walrus-aggregator-url", OTHER, "--walrus-aggregator-url", URL)
+    assert settings.walrus_publisher_url == (OTHER,)
+    assert settings.walrus_aggregator_url == (OTHER, URL)
+    assert settings.walrus_epochs == 5
+
+
+def test_flushes_are_rarer_where_each_is_billed() -> None:
+    walrus = ["--walrus-publisher-url", URL, "--walrus-aggregator-url", URL]
+    assert load().flush_seconds < load(*walrus).flush_seconds
+    assert load(*walrus, "--flush-interval", "1").flush_seconds == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--walrus-publisher-url", URL], "--walrus-aggregator-url is not"),
+        (["--walrus-aggregator-url", URL, "--blob-dir", "b"], "both --blob-dir"),
+        (["--walrus-epochs", "1"], "--walrus-epochs"),
+        (["--walrus-epochs", "54"], "--walrus-epochs"),
+        (["--packing", "box"], "--packing"),
+    ],
+)
+def test_walrus_settings_that_cannot_be_used(arguments: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        load(*arguments)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.manifest import (
     SEGMENT_RECORDS,
+    ManifestEntry,
     ManifestHead,
     Record,
     RecordType,
@@ -50,9 +53,10 @@ class Chain:
         self.at: BlobLocation | None = None
         self.records = 0
 
-    def add(self, *records: Record) -> None:
+    def add(self, *records: Record, generation: int = 0) -> None:
         kept = len(self.open.records) == SEGMENT_RECORDS or not self.stored
-        full, self.open = append(self.open, self.at, records, predict)
+        kept = kept or generation > self.open.generation
+        full, self.open = append(self.open, self.at, records, predict, generation)
         if not kept:
             self.stored.pop()
         self.stored += [encode_segment(segment) for segment in (*full, self.open)]
@@ -63,7 +67,7 @@ class Chain:
     @property
     def head(self) -> ManifestHead:
         assert self.at is not None
-        return ManifestHead(self.at, len(self.stored) - 1, 1, self.records)
+        return ManifestHead(self.at, len(self.stored) - 1, self.open.generation, self.records)
 
     def problem(self, stored: list[bytes]) -> str:
         return chain_problem(self.head, "t", 1, stored)
@@ -74,6 +78,40 @@ def chain(count: int) -> Chain:
     for number in range(0, count, 10):
         grown.add(*(put(f"{one:04}") for one in range(number, min(count, number + 10))))
     return grown
+
+
+def _told(
+    model: dict[tuple[str, str], ManifestEntry], kind: RecordType, number: int, seed: int
+) -> Record | None:
+    """Change the model as a record shall, and return the record; `None` if it makes no sense."""
+    key = ("ns", str(number))
+    envelope = location(str(seed))
+    before = model.pop(key, None)
+    if kind is RecordType.RETRACT:
+        return Record(kind, *key)
+    if kind is RecordType.PUT:
+        model[key] = ManifestEntry(*key, "", seed, envelope, held=(seed,), label=str(seed))
+        return Record(kind, *key, seed, envelope, label=str(seed))
+    if before is None:
+        return None
+    after = replace(before, revision=max(seed, before.revision))
+    if kind is RecordType.WRITES:
+        after = replace(after, addenda=(*after.addenda, envelope), held=(*after.held, seed))
+    elif kind is RecordType.LABEL:
+        after = replace(after, label=str(seed))
+    elif kind is RecordType.SUMMARY:
+        after = replace(after, summary=str(seed))
+    elif kind is RecordType.HIDE:
+        after = replace(after, hidden=True, label="")
+    model[key] = after
+    return Record(
+        kind,
+        *key,
+        seed,
+        envelope if kind is RecordType.WRITES else None,
+        label=str(seed) if kind is RecordType.LABEL else "",
+        summary=str(seed) if kind is RecordType.SUMMARY else "",
+    )
 
 
 @untimed
@@ -90,46 +128,15 @@ def chain(count: int) -> Chain:
 )
 def test_fold_equals_a_model(flushes: list[list[tuple[RecordType, int, int]]]) -> None:
     grown = Chain()
-    model: dict[tuple[str, str], list[object]] = {}
+    model: dict[tuple[str, str], ManifestEntry] = {}
     for flush in flushes:
-        records = []
-        for kind, number, seed in flush:
-            key = ("ns", str(number))
-            envelope = location(str(seed))
-            if kind is RecordType.RETRACT:
-                model.pop(key, None)
-                records.append(Record(kind, *key))
-                continue
-            if kind is RecordType.PUT:
-                model[key] = [envelope, [], str(seed), "", seed]
-            elif key not in model:
-                continue
-            elif kind is RecordType.WRITES:
-                model[key][1] = [*model[key][1], envelope]  # type: ignore[misc]
-            elif kind is RecordType.LABEL:
-                model[key][2] = str(seed)
-            elif kind is RecordType.SUMMARY:
-                model[key][3] = str(seed)
-            model[key][4] = max(seed, model[key][4])  # type: ignore[call-overload]
-            with_envelope = kind in (RecordType.PUT, RecordType.WRITES)
-            records.append(
-                Record(
-                    kind,
-                    *key,
-                    seed,
-                    envelope if with_envelope else None,
-                    label=str(seed) if kind in (RecordType.PUT, RecordType.LABEL) else "",
-                    summary=str(seed) if kind is RecordType.SUMMARY else "",
-                )
-            )
-        if records:
+        told = [_told(model, kind, number, seed) for kind, number, seed in flush]
+        if records := [record for record in told if record is not None]:
             grown.add(*records)
     segments = [(decode_segment(data, "s"), "s") for data in grown.stored]
     entries = fold(segments)
-    assert {
-        key: [entry.envelope, list(entry.addenda), entry.label, entry.summary, entry.revision]
-        for key, entry in entries.items()
-    } == model
+    assert entries == model
+    assert list(entries) == list(model), "in the order of their last records"
     assert all(len(segment.records) <= SEGMENT_RECORDS for segment, _ in segments)
     assert not grown.stored or grown.problem(grown.stored) == ""
 
@@ -156,6 +163,79 @@ def test_full_segment_is_not_stored_again() -> None:
     grown.add(put("next"))
     assert grown.stored[0] == before
     assert decode_segment(grown.stored[1], "").previous == predict(blob_digest(before), len(before))
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65])
+def test_a_new_generation_begins_with_a_segment_of_its_own(count: int) -> None:
+    grown = chain(count)
+    before = list(grown.stored)
+    grown.add(put("next"), generation=2)
+    grown.add(put("and next"), generation=2)
+    grown.add(put("and so on"))
+    assert grown.stored[:-1] == before, "nothing of the old generation is written again"
+    last = decode_segment(grown.stored[-1], "")
+    assert (last.generation, len(last.records)) == (2, 3)
+    grown.add(put("later"), generation=5)
+    assert decode_segment(grown.stored[-1], "").generation == 5
+    assert grown.problem(grown.stored) == ""
+    assert len(fold((decode_segment(data, ""), "") for data in grown.stored)) == count + 4
+
+
+@untimed
+@given(st.lists(st.tuples(st.integers(1, 130), st.integers(0, 2)), min_size=1, max_size=6))
+def test_chains_of_many_generations_hold(flushes: list[tuple[int, int]]) -> None:
+    grown = Chain()
+    generation = 1
+    for number, (count, more) in enumerate(flushes):
+        generation += more
+        records = [put(f"{number}-{one}") for one in range(count)]
+        grown.add(*records, generation=generation if number else 0)
+    assert grown.problem(grown.stored) == ""
+    for number in range(len(grown.stored)):
+        assert grown.problem([*grown.stored[:number], *grown.stored[number + 1 :]]) != ""
+
+
+def test_generations_may_not_fall() -> None:
+    segments = [
+        Segment("t", 1, 2, 0, None, (put("1"),)),
+        Segment("t", 1, 1, 1, None, (put("2"),)),
+    ]
+    head, stored = relinked(segments, generations=(2, 1))
+    assert "another generation" in chain_problem(head, "t", 1, stored)
+
+
+def test_the_head_must_be_of_the_generation_that_was_recorded() -> None:
+    grown = chain(3)
+    head = replace(grown.head, generation=2)
+    assert "another generation" in chain_problem(head, "t", 1, grown.stored)
+
+
+def test_a_segment_in_the_middle_of_a_generation_must_be_full() -> None:
+    segments = [Segment("t", 1, 1, n, None, (put(str(n)),)) for n in range(3)]
+    head, stored = relinked(segments, generations=(1, 2, 2))
+    assert "segment 1 has a successor" in chain_problem(head, "t", 1, stored)
+    head, stored = relinked(segments, generations=(1, 2, 3))
+    assert chain_problem(head, "t", 1, stored) == ""
+
+
+def test_a_head_of_unknown_length_is_checked_by_hashes_alone() -> None:
+    grown = chain(130)
+    unknown = replace(grown.head, records=0)
+    assert chain_problem(unknown, "t", 1, grown.stored) == ""
+    assert chain_problem(unknown, "t", 1, grown.stored[1:]) != ""
+
+
+def test_a_hidden_checkpoint_saved_anew_is_visible() -> None:
+    hide = Record(RecordType.HIDE, "", "1", 2)
+    segment = Segment("t", 1, 1, 0, None, (put("1", label="a"), hide))
+    [entry] = fold([(segment, "b")]).values()
+    assert (entry.hidden, entry.label, entry.revision) == (True, "", 2)
+    again = replace(segment, records=(*segment.records, put("1", label="b")))
+    [entry] = fold([(again, "b")]).values()
+    assert (entry.hidden, entry.label) == (False, "b")
+    content = json.loads(encode_segment(segment))["records"][1]
+    assert content == {"type": "HIDE", "checkpoint_ns": "", "checkpoint_id": "1", "revision": 2}
+    assert decode_segment(encode_segment(segment), "") == segment
 
 
 def test_stored_form_is_canonical() -> None:
@@ -235,19 +315,22 @@ def test_chain_of_another_thread_is_detected() -> None:
     assert "another thread" in chain_problem(grown.head, "t", 2, grown.stored)
 
 
-def relinked(segments: list[Segment]) -> tuple[ManifestHead, list[bytes]]:
+def relinked(
+    segments: list[Segment], generations: Sequence[int] = ()
+) -> tuple[ManifestHead, list[bytes]]:
     """Store segments with true hashes, as someone with the keys to the store could."""
+    generations = generations or (1,) * len(segments)
     stored: list[bytes] = []
     previous = None
     for number, segment in enumerate(segments):
         data = encode_segment(
-            Segment("t", 1, 1, segment.segment, previous if number else None, segment.records)
+            replace(segment, generation=generations[number], previous=previous if number else None)
         )
         stored.append(data)
         previous = predict(blob_digest(data), len(data))
     assert previous is not None
     records = sum(len(segment.records) for segment in segments)
-    return ManifestHead(previous, len(segments) - 1, 1, records), stored
+    return ManifestHead(previous, len(segments) - 1, generations[-1], records), stored
 
 
 def test_shortened_segment_inside_the_chain_is_detected() -> None:

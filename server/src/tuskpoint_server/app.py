@@ -8,15 +8,7 @@ End, at SIGTERM or SIGINT: health says NOT_SERVING, new calls are refused and lo
 told, running calls finish (for `--drain-grace` seconds), the sweeper and the archive stop
 at a safe point, the journal closes, the directory is free again.
 
-Exit codes:
-    0: drained, or `--help` or `--version`.
-    1: a defect.
-    2: a setting cannot be used.
-    3: another server holds the data directory.
-    4: the address cannot be listened on.
-    5: a directory cannot be made or written.
-    6: the journal cannot be used: not ours, or written by a newer server.
-    7: the archive cannot take up its work.
+Exit codes: see `exits`.
 """
 
 from __future__ import annotations
@@ -29,20 +21,35 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from google.protobuf.descriptor import ServiceDescriptor
 
 from . import config as configuration
-from . import logs, otel
-from .archive.archive import Archive
+from . import logs, otel, recover
+from .archive.archive import Archive, StoreChangedError
+from .archive.eviction import EvictionSettings, Evictor
 from .archive.settings import ArchiveSettings
 from .blobs.api import BlobStore
 from .blobs.cache import CachedStore
 from .blobs.directory import DirectoryStore
+from .blobs.walrus.settings import WalrusSettings
+from .blobs.walrus.store import WalrusStore
+from .blobs.walrus.token import secret_bytes
 from .config import Config, ConfigError
 from .data_dir import DataDirLock, DataDirTakenError
 from .domain.errors import Refusal
 from .domain.limits import LIMITS
+from .exits import (
+    EXIT_ADDRESS,
+    EXIT_ARCHIVE,
+    EXIT_CONFIG,
+    EXIT_DATA_DIR_TAKEN,
+    EXIT_DEFECT,
+    EXIT_DIRECTORY,
+    EXIT_JOURNAL,
+    StartError,
+)
 from .journal.journal import SqlJournal
 from .rpc import server as rpc
 from .rpc.errors import incident
@@ -51,30 +58,10 @@ from .service.checkpoints import Checkpoints
 from .service.commits import Commits
 from .service.threads import Threads
 
-EXIT_DEFECT = 1
-EXIT_CONFIG = 2
-EXIT_DATA_DIR_TAKEN = 3
-EXIT_ADDRESS = 4
-EXIT_DIRECTORY = 5
-EXIT_JOURNAL = 6
-EXIT_ARCHIVE = 7
-
 SWEEP_SECONDS = 300.0
 CONTENT_GRACE_SECONDS = 3600.0
 
 _log = logging.getLogger(__name__)
-
-
-class StartError(Exception):
-    """The server cannot start; its text is one line.
-
-    Attributes:
-        code: The exit code.
-    """
-
-    def __init__(self, code: int, problem: str) -> None:
-        self.code = code
-        super().__init__(problem)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,6 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     version = importlib.metadata.version("tuskpoint-server")
     arguments = sys.argv[1:] if argv is None else argv
     try:
+        if list(arguments[:1]) == ["recover"]:
+            return recover.main(arguments[1:], version, _open_blobs)
         config = configuration.load(arguments, version=version)
         logs.configure(config.log_level)
         stop_telemetry = _start_telemetry(config, version)
@@ -127,6 +116,12 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         StartError: It cannot start; what was started is stopped again.
     """
     async with AsyncExitStack() as stack:
+        if config.walrus_aggregator_url and not config.walrus_publisher_url:
+            raise StartError(
+                EXIT_CONFIG,
+                "--walrus-aggregator-url is set and --walrus-publisher-url is not; a server "
+                "that serves has to store",
+            )
         lock = _lock(config)
         stack.callback(lock.release)
         journal = await _open_journal(config)
@@ -135,13 +130,16 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         stack.push_async_callback(blobs.close)
         archive = await _start_archive(config, journal, blobs)
         stack.push_async_callback(archive.stop)
+        evictor = _start_evictor(config, journal)
+        stack.push_async_callback(evictor.stop)
         commits = Commits()
         stack.push_async_callback(commits.drain)
-        sweeper = asyncio.create_task(_sweep(journal))
+        threads = Threads(journal, archive, commits)
+        sweeper = asyncio.create_task(_sweep(journal, threads))
         stack.push_async_callback(_cancel, sweeper)
         contract = rpc.services(
             Checkpoints(journal, archive, commits),
-            Threads(journal, archive, commits),
+            threads,
             Admin(
                 journal,
                 archive,
@@ -213,10 +211,7 @@ async def _open_journal(config: Config) -> SqlJournal:
 
 
 def _open_blobs(config: Config) -> BlobStore:
-    try:
-        store: BlobStore = DirectoryStore(config.blobs)
-    except OSError as error:
-        raise _unusable("blob directory", config.blobs, error) from None
+    store = _walrus(config) if config.walrus_aggregator_url else _directory(config)
     if not config.cache_bytes:
         return store
     path = config.data_dir / "cache"
@@ -226,13 +221,59 @@ def _open_blobs(config: Config) -> BlobStore:
         raise _unusable("cache directory", path, error) from None
 
 
+def _directory(config: Config) -> BlobStore:
+    try:
+        return DirectoryStore(config.blobs)
+    except OSError as error:
+        raise _unusable("blob directory", config.blobs, error) from None
+
+
+def _walrus(config: Config) -> BlobStore:
+    try:
+        return WalrusStore(
+            WalrusSettings(
+                aggregators=config.walrus_aggregator_url,
+                publishers=config.walrus_publisher_url,
+                epochs=config.walrus_epochs,
+                epoch_s=config.walrus_epoch_seconds,
+                send_object_to=config.walrus_send_object_to,
+                jwt_secret=_jwt_secret(config.walrus_jwt_secret_file),
+                jwt_algorithm=config.walrus_jwt_algorithm,
+                jwt_lifetime_s=config.walrus_jwt_lifetime,
+                put_timeout_s=config.walrus_put_timeout,
+                puts_at_once=config.walrus_puts_at_once,
+                max_put_bytes=config.walrus_max_put_bytes,
+            )
+        )
+    except ValueError as error:
+        raise StartError(EXIT_CONFIG, f"Walrus settings cannot be used: {error}") from None
+
+
+def _jwt_secret(file: Path | None) -> bytes:
+    """Return the secret in a file."""
+    if file is None:
+        return b""
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ValueError(f"--walrus-jwt-secret-file {file} cannot be read: {problem}") from None
+    if not text:
+        raise ValueError(f"--walrus-jwt-secret-file {file} is empty")
+    return secret_bytes(text)
+
+
 async def _start_archive(config: Config, journal: SqlJournal, blobs: BlobStore) -> Archive:
     path = config.data_dir / "spool"
     settings = ArchiveSettings(
         pointer=config.pointer,
-        flush_interval_s=config.flush_interval,
+        flush_interval_s=config.flush_seconds,
         soft_limit_bytes=config.backlog_soft_limit,
         hard_limit_bytes=config.backlog_hard_limit,
+        apart=config.packing == "blob",
+        epochs=config.walrus_epochs,
+        renew_interval_s=config.walrus_renew_interval,
+        renew_margin_epochs=config.walrus_renew_margin,
     )
     try:
         config.pointer.parent.mkdir(parents=True, exist_ok=True)
@@ -247,7 +288,24 @@ async def _start_archive(config: Config, journal: SqlJournal, blobs: BlobStore) 
         raise _unusable("spool directory", path, error) from None
     except Refusal as refusal:
         raise StartError(EXIT_ARCHIVE, f"the archive cannot start: {refusal}") from None
+    except StoreChangedError as changed:
+        raise StartError(
+            EXIT_ARCHIVE,
+            f"journal {config.data_dir / 'journal.db'}: {changed}; use the settings of that "
+            "store, or an empty --data-dir",
+        ) from None
     return archive
+
+
+def _start_evictor(config: Config, journal: SqlJournal) -> Evictor:
+    settings = EvictionSettings(
+        journal_bytes=config.journal_bytes,
+        interval_s=config.eviction_interval,
+        grace_s=config.eviction_grace,
+    )
+    evictor = Evictor(journal, settings, clock_us=lambda: time.time_ns() // 1000)
+    evictor.start()
+    return evictor
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
@@ -255,11 +313,12 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def _sweep(journal: SqlJournal) -> None:
-    """Remove from time to time what nothing needs any more."""
+async def _sweep(journal: SqlJournal, threads: Threads) -> None:
+    """Remove from time to time what nothing needs any more, or what is past its retention."""
     while True:
         await asyncio.sleep(SWEEP_SECONDS)
         try:
+            deleted = await threads.delete_past_retention()
             swept = await journal.sweep(
                 content_grace_s=CONTENT_GRACE_SECONDS, early_write_ttl_s=LIMITS.early_write_ttl_s
             )
@@ -268,7 +327,7 @@ async def _sweep(journal: SqlJournal) -> None:
         except Exception as error:  # noqa: BLE001 - a defect must not end the sweeping for good
             incident(error, "the sweeper")
         else:
-            _log.debug("sweep: %s", swept)
+            _log.debug("sweep: %s, %d threads past their retention", swept, deleted)
 
 
 def _unusable(what: str, path: object, error: OSError) -> StartError:

@@ -13,19 +13,36 @@ import os
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
 
 ENV_PREFIX = "TUSKPOINT_"
+ECOSYSTEM_VARIABLES = {
+    "WALRUS_PUBLISHER_URL": "walrus_publisher_url",
+    "WALRUS_AGGREGATOR_URL": "walrus_aggregator_url",
+    "WALRUS_EPOCHS": "walrus_epochs",
+}
+"""Variables that other Walrus programs read too; the server's own win over them."""
+FLUSH_SECONDS = 2.0
+WALRUS_FLUSH_SECONDS = 30.0
 _MIB = 1024 * 1024
+
+
+def _words(value: object) -> object:
+    """Split the text of a variable: several URLs stand there with spaces or commas."""
+    return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
+
+
+Urls = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 
 
 class ConfigError(Exception):
@@ -52,13 +69,83 @@ class Config(BaseSettings):
         description="Directory of the blob store; may be shared by several servers. "
         "Default: DATA_DIR/blobs.",
     )
+    walrus_publisher_url: Urls = Field(
+        default=(),
+        description="Publisher of Walrus that blobs are sent to; may be given more than once, "
+        "the first that works is used.",
+    )
+    walrus_aggregator_url: Urls = Field(
+        default=(),
+        description="Aggregator of Walrus that blobs are read from; may be given more than once. "
+        "With a publisher, Walrus takes the place of the blob directory.",
+    )
+    walrus_epochs: int = Field(
+        default=5, ge=2, le=53, description="Epochs for which Walrus is asked to keep a blob."
+    )
+    walrus_epoch_seconds: float = Field(
+        default=14 * 24 * 3600.0,
+        gt=0,
+        description="Length of an epoch in seconds: 1209600 on Mainnet, 86400 on Testnet.",
+    )
+    walrus_renew_margin: int = Field(
+        default=1,
+        ge=1,
+        description="Epochs before its end at which a blob that is still needed is stored once "
+        "more; below --walrus-epochs.",
+    )
+    walrus_renew_interval: float = Field(
+        default=3600.0,
+        gt=0,
+        description="Longest time in seconds between two looks at what has to be renewed.",
+    )
+    walrus_puts_at_once: int = Field(
+        default=8, ge=1, le=256, description="Number of puts that a publisher takes at a time."
+    )
+    walrus_max_put_bytes: int = Field(
+        default=10 * _MIB,
+        ge=10 * _MIB,
+        le=60 * _MIB,
+        description="Largest quilt that is sent. Every publisher takes the default; a larger one "
+        "costs less for each byte, if the publisher takes it.",
+    )
+    walrus_put_timeout: float = Field(
+        default=120.0, gt=0, description="Seconds after which a put counts as lost and is repeated."
+    )
+    walrus_jwt_secret_file: Path | None = Field(
+        default=None,
+        description="File with the secret that a publisher checks tokens with; its text, or hex "
+        "digits after 0x.",
+    )
+    walrus_jwt_algorithm: Literal["HS256", "HS384", "HS512"] = Field(
+        default="HS256", description="Algorithm that tokens are signed with."
+    )
+    walrus_jwt_lifetime: int = Field(
+        default=60,
+        ge=1,
+        le=3600,
+        description="Seconds for which a token is valid; a publisher may ask for a certain number.",
+    )
+    walrus_send_object_to: str = Field(
+        default="",
+        description="Sui address that becomes the owner of the blobs; only an owner can extend "
+        "them on chain.",
+    )
+    packing: Literal["quilt", "blob"] = Field(
+        default="quilt",
+        description="How checkpoints are stored on Walrus: many in a quilt, or each in a blob of "
+        "its own, which costs about as much for one as for a whole quilt.",
+    )
     catalog_pointer: Path | None = Field(
         default=None,
         description="File that always names the newest catalog; best kept on another disk. "
         "Default: DATA_DIR/catalog.",
     )
-    flush_interval: float = Field(
-        default=2.0, gt=0, le=3600, description="Seconds between two flushes to the blob store."
+    flush_interval: float | None = Field(
+        default=None,
+        gt=0,
+        le=3600,
+        description="Seconds after which a change is carried to the blob store, if nobody waits "
+        "for it. Default: 2; with Walrus 30, as every flush is billed like a large one.",
     )
     backlog_soft_limit: int = Field(
         default=256 * _MIB,
@@ -72,6 +159,21 @@ class Config(BaseSettings):
     )
     cache_bytes: int = Field(
         default=256 * _MIB, ge=0, description="Size of the local cache of blobs; 0 turns it off."
+    )
+    journal_bytes: int = Field(
+        default=1024 * _MIB,
+        ge=0,
+        description="Bytes that the journal may use before certified values leave it for the "
+        "blob store alone; 0 lets them leave as soon as they may.",
+    )
+    eviction_interval: float = Field(
+        default=30.0,
+        gt=0,
+        le=3600,
+        description="Seconds between two looks at whether the journal has grown too large.",
+    )
+    eviction_grace: float = Field(
+        default=60.0, ge=0, description="Seconds for which a checkpoint keeps its values at least."
     )
     max_call_seconds: float = Field(
         default=300.0,
@@ -107,6 +209,21 @@ class Config(BaseSettings):
                 f"--listen {self.listen} would serve other machines in plaintext; "
                 "add --insecure-plaintext if that network is trusted"
             )
+        if self.walrus_publisher_url and not self.walrus_aggregator_url:
+            raise ValueError(
+                "--walrus-publisher-url is set and --walrus-aggregator-url is not; nothing is "
+                "certified that cannot be read back"
+            )
+        if self.blob_dir is not None and self.walrus_aggregator_url:
+            raise ValueError(
+                "both --blob-dir and --walrus-aggregator-url are set; blobs have one home "
+                "(unset WALRUS_PUBLISHER_URL and WALRUS_AGGREGATOR_URL to use the directory)"
+            )
+        if self.walrus_renew_margin >= self.walrus_epochs:
+            raise ValueError(
+                f"--walrus-renew-margin {self.walrus_renew_margin} must be below --walrus-epochs "
+                f"{self.walrus_epochs}: nothing lasts longer than it is stored for"
+            )
         if self.backlog_soft_limit > self.backlog_hard_limit:
             raise ValueError("--backlog-soft-limit must not be above --backlog-hard-limit")
         return self
@@ -115,6 +232,13 @@ class Config(BaseSettings):
     def blobs(self) -> Path:
         """Directory of the blob store."""
         return self.blob_dir or self.data_dir / "blobs"
+
+    @property
+    def flush_seconds(self) -> float:
+        """Age at which a change is carried to the blob store."""
+        if self.flush_interval is not None:
+            return self.flush_interval
+        return WALRUS_FLUSH_SECONDS if self.walrus_aggregator_url else FLUSH_SECONDS
 
     @property
     def pointer(self) -> Path:
@@ -146,7 +270,24 @@ class Config(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return where settings come from, the strongest first: flags, variables."""
-        return init_settings, env_settings
+        return init_settings, env_settings, _EcosystemVariables(settings_cls)
+
+
+class _EcosystemVariables(PydanticBaseSettingsSource):
+    """Reads `ECOSYSTEM_VARIABLES`; an empty one counts as unset."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        for variable, name in ECOSYSTEM_VARIABLES.items():
+            if name == field_name:
+                return os.environ.get(variable) or None, field_name, False
+        return None, field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        found = {
+            name: self.get_field_value(field, name)[0]
+            for name, field in self.settings_cls.model_fields.items()
+        }
+        return {name: value for name, value in found.items() if value is not None}
 
 
 def load(argv: Sequence[str], *, version: str) -> Config:
@@ -160,7 +301,18 @@ def load(argv: Sequence[str], *, version: str) -> Config:
         ConfigError: A flag, variable or key is unknown or has a bad value.
         SystemExit: After `--help` or `--version`.
     """
-    flags = vars(_parser(version).parse_args(argv))
+    return from_flags(vars(_parser(version).parse_args(argv)))
+
+
+def from_flags(flags: dict[str, Any]) -> Config:
+    """Return the settings in force where flags name some of them.
+
+    Args:
+        flags: What a parser of this module found, less what is no setting.
+
+    Raises:
+        ConfigError: As `load`.
+    """
     file = flags.pop("config", None) or os.environ.get(f"{ENV_PREFIX}CONFIG")
 
     class Sources(Config):
@@ -221,11 +373,31 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(version: str) -> argparse.ArgumentParser:
-    parser = _Parser(
+    return _with_settings(
+        version,
         prog="tuskpoint-server",
         description="gRPC checkpoint service for AI agents.",
         epilog="Every setting may also be given by its variable or, in the file that --config "
-        "names, by its key. SIGTERM drains: running calls finish, then the server ends.",
+        "names, by its key. SIGTERM drains: running calls finish, then the server ends. "
+        "`tuskpoint-server recover --help` tells how to rebuild an empty server from blobs.",
+    )
+
+
+def command_parser(version: str, *, command: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser of all settings for a command beside serving, to be added to."""
+    return _with_settings(
+        version,
+        prog=f"tuskpoint-server {command}",
+        description=description,
+        epilog="All settings of the server are taken; most of them matter only to serving.",
+    )
+
+
+def _with_settings(version: str, **texts: str) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=texts["prog"],
+        description=texts["description"],
+        epilog=texts["epilog"],
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
@@ -240,14 +412,16 @@ def _parser(version: str) -> argparse.ArgumentParser:
             parser.add_argument(
                 flag, help=description, dest=name, action=argparse.BooleanOptionalAction
             )
+        elif field.annotation == tuple[str, ...]:
+            parser.add_argument(flag, help=description, dest=name, metavar="URL", action="append")
         else:
-            parser.add_argument(flag, help=description, dest=name, metavar=_metavar(field))
+            parser.add_argument(flag, help=description, dest=name, metavar=_metavar(name, field))
     return parser
 
 
 def _description(field: FieldInfo) -> str:
     text = (field.description or "").replace("%", "%%")
-    shown = "" if field.default is None else f" Default: {_shown(field.default)}."
+    shown = "" if field.default in (None, (), "") else f" Default: {_shown(field.default)}."
     return text + shown
 
 
@@ -255,11 +429,25 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _metavar(field: FieldInfo) -> str:
-    names = {str: "HOST:PORT", Path: "PATH", int: "BYTES", float: "SECONDS"}
+_METAVARS = {
+    "listen": "HOST:PORT",
+    "walrus_epochs": "EPOCHS",
+    "walrus_jwt_lifetime": "SECONDS",
+    "walrus_puts_at_once": "NUMBER",
+    "walrus_renew_margin": "EPOCHS",
+    "walrus_send_object_to": "ADDRESS",
+}
+
+
+def _metavar(name: str, field: FieldInfo) -> str:
+    if name in _METAVARS:
+        return _METAVARS[name]
+    names = {Path: "PATH", int: "BYTES", float: "SECONDS"}
     kind = field.annotation
     if kind == Path | None:
         return "PATH"
+    if kind == float | None:
+        return "SECONDS"
     return names.get(kind, "NAME") if isinstance(kind, type) else "NAME"
 
 

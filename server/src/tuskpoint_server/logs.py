@@ -27,5 +27,5 @@ def configure(level: str) -> None:
     handler.setFormatter(OneLineFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if level != "debug":
-        for noisy in ("alembic", "sqlalchemy", "grpc._cython", "asyncio"):
+        for noisy in ("alembic", "sqlalchemy", "grpc._cython", "asyncio", "httpx", "httpcore"):
             logging.getLogger(noisy).setLevel(logging.WARNING)

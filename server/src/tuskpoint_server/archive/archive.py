@@ -14,13 +14,15 @@ from ..blobs.cache import CachedStore, origin
 from ..domain.errors import Reason, Refusal
 from ..domain.manifest import ManifestHead
 from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry
-from ..journal import archive_packs, archive_status
+from ..journal import archive_blobs, archive_home, archive_packs, archive_status, evicting
 from .flush import Flush
-from .flusher import FlushOutcome, TenantFlusher, checkpoint_missing
+from .flusher import FlushOutcome, TenantFlusher, Trouble, checkpoint_missing
+from .lifetime import EpochClock
 from .packs import PackRunner
 from .pointer import Pointer
 from .ports import ArchiveJournal
 from .reading import chain_problem, read_checkpoint
+from .renewal import Renewer
 from .settings import ArchiveSettings
 from .spool import Spool
 from .telemetry import BacklogReading, Instruments
@@ -42,7 +44,12 @@ class ArchiveStatus:
         spool_bytes: Bytes packed and not yet certified.
         cache_bytes: Bytes in the local cache.
         certified_checkpoints: Checkpoints that have a certified revision.
-        earliest_expire_us: Earliest time at which a blob that is needed expires.
+        earliest_expire_us: Earliest time at which a blob that is needed may expire.
+        evicted_bytes: Bytes of values and writes that are in the blob store only.
+        stored_blobs: Blobs that were stored and have not lapsed.
+        billed_bytes: Bytes that the store billed for them, over all puts.
+        cost: Price of those puts in the store's smallest coin.
+        failing_renewals: Blobs that are due for renewal and whose last renewal failed.
     """
 
     backlog_checkpoints: int
@@ -57,6 +64,18 @@ class ArchiveStatus:
     cache_bytes: int
     certified_checkpoints: int
     earliest_expire_us: int | None
+    evicted_bytes: int = 0
+    stored_blobs: int = 0
+    billed_bytes: int = 0
+    cost: int = 0
+    failing_renewals: int = 0
+
+
+class StoreChangedError(Exception):
+    """The journal's blobs are in another kind of store than the one in use."""
+
+    def __init__(self, home: str, backend: str) -> None:
+        super().__init__(f"its blobs are in the {home} store, and the settings name {backend}")
 
 
 class Archive:
@@ -88,13 +107,34 @@ class Archive:
         self._settings = settings
         self._clock_us = clock_us
         self._pointer = Pointer(settings.pointer)
-        self._runner = PackRunner(journal, self._origin, self._spool, clock_us)
+        self._epochs = EpochClock(self._origin.epoch_s, settings.epochs)
+        self._runner = PackRunner(
+            journal,
+            self._origin,
+            self._spool,
+            clock_us,
+            lambda blob: self._epochs.stored(blob, clock_us()),
+            apart=settings.apart,
+        )
+        self.renewer = Renewer(
+            journal, blobs, self._epochs, settings, clock_us, self._flush_soon, meters
+        )
         self._instruments = Instruments(self._backlogs, meters)
         self._flushers: dict[str, TenantFlusher] = {}
         self._started = False
 
     async def start(self) -> None:
-        """Take up what an earlier run left on its way, and begin to flush."""
+        """Take up what an earlier run left on its way, and begin to flush.
+
+        Raises:
+            StoreChangedError: The journal's blobs are in another kind of store.
+        """
+        backend = self._origin.backend
+        home = await self._journal.transact(
+            lambda connection: archive_home.claim(connection, backend)
+        )
+        if home != backend:
+            raise StoreChangedError(home, backend)
         packs = await self._journal.query(archive_packs.unfinished)
         await asyncio.to_thread(self._spool.keep_only, {pack.spool for pack in packs})
         await self._write_pointers()
@@ -109,9 +149,11 @@ class Archive:
         for flusher in self._flushers.values():
             flusher.start()
             flusher.flush_soon()
+        await self.renewer.start()
 
     async def stop(self) -> None:
         """Stop flushing; a pack on its way is finished or resumes at the next start."""
+        await self.renewer.stop()
         self._started = False
         await asyncio.gather(*(flusher.stop() for flusher in self._flushers.values()))
 
@@ -222,15 +264,17 @@ class Archive:
 
     async def status(self, tenant: str) -> ArchiveStatus:
         """Return how the archive of a tenant fares."""
-        backlog, catalog, certified = await self._journal.query(
+        backlog, catalog, certified, evicted, totals, expire_us = await self._journal.query(
             lambda connection: (
                 archive_status.backlog(connection, tenant),
                 archive_status.catalog(connection, tenant),
                 archive_status.certified_count(connection, tenant),
+                evicting.evicted_bytes(connection, tenant),
+                archive_blobs.totals(connection, tenant),
+                archive_blobs.earliest_expiry(connection, tenant),
             )
         )
-        flusher = self._flushers.get(tenant)
-        trouble = flusher.trouble if flusher else None
+        trouble = self._trouble(tenant)
         return ArchiveStatus(
             backlog_checkpoints=backlog.checkpoints,
             backlog_bytes=backlog.size_bytes,
@@ -243,10 +287,24 @@ class Archive:
             spool_bytes=await asyncio.to_thread(self._spool.size_bytes),
             cache_bytes=self._blobs.size_bytes if isinstance(self._blobs, CachedStore) else 0,
             certified_checkpoints=certified,
-            earliest_expire_us=None,
+            earliest_expire_us=expire_us,
+            evicted_bytes=evicted,
+            stored_blobs=totals.blobs,
+            billed_bytes=totals.billed_bytes,
+            cost=totals.cost,
+            failing_renewals=self.renewer.failing(tenant),
         )
 
     # --- inside -----------------------------------------------------------------------
+
+    def _trouble(self, tenant: str) -> Trouble | None:
+        """Return the newest of what certification and renewal have to complain of."""
+        flusher = self._flushers.get(tenant)
+        troubles = [flusher.trouble if flusher else None, self.renewer.trouble(tenant)]
+        return max(filter(None, troubles), key=lambda trouble: trouble.at_us, default=None)
+
+    def _flush_soon(self, tenant: str) -> None:
+        self._flusher(tenant).flush_soon()
 
     def _flusher(self, tenant: str) -> TenantFlusher:
         flusher = self._flushers.get(tenant)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..domain.errors import Reason, Refusal
 from ..domain.model import BlobLocation, CheckpointKey
 from ..journal import archive_status
+from ..journal.archive_dirty import Aside
 from .backlog import Backlog
 from .flush import Flush, Flushed
 from .ports import ArchiveJournal
@@ -48,9 +48,10 @@ class _RevisionWaiter:
 
 @dataclass(slots=True, eq=False)
 class _AllWaiter:
-    """Waits until everything that was journaled when it came is certified."""
+    """Waits until everything that was journaled when it came, at `at_us`, is certified."""
 
     answer: asyncio.Future[FlushOutcome]
+    at_us: int
     collected: bool = False
     certified: int = 0
 
@@ -84,12 +85,14 @@ class TenantFlusher:
         self._settings = settings
         self._instruments = instruments
         self._clock_us = clock_us
+        self._loop = asyncio.get_running_loop()
         self._revisions: set[_RevisionWaiter] = set()
         self._alls: set[_AllWaiter] = set()
         self._wake = asyncio.Event()
         self._urgent = False
         self._failures = 0
         self._retry_at = 0.0
+        self._point_at: float | None = None
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
 
@@ -113,12 +116,12 @@ class TenantFlusher:
 
     def backlog_age_s(self) -> float:
         """Seconds since the oldest change that waits for a flush; from any thread."""
-        return self.backlog.age_s(time.monotonic())
+        return self.backlog.age_s(self.now)
 
     @property
     def now(self) -> float:
         """Time of the clock that flushes are due by."""
-        return time.monotonic()
+        return self._loop.time()
 
     async def count_backlog(self) -> None:
         """Let the journal say what waits."""
@@ -161,7 +164,7 @@ class TenantFlusher:
             Refusal: Of the first flush that fails; `DRAINING`.
         """
         self._refuse_when_stopping()
-        waiter = _AllWaiter(asyncio.get_running_loop().create_future())
+        waiter = _AllWaiter(asyncio.get_running_loop().create_future(), self._clock_us())
         self._alls.add(waiter)
         self._retry_at = 0.0
         self.flush_soon()
@@ -180,8 +183,11 @@ class TenantFlusher:
     async def _run(self) -> None:
         while await self._due():
             self._urgent = False
+            self._point_at = None
             waiting = list(self._alls)
             try:
+                if self.backlog.warning():  # what was deleted waits no longer
+                    await self.count_backlog()
                 await self._settle(await self.flush.once(self._collecting))
             except (Refusal, OSError) as error:
                 self._failed(error, waiting)
@@ -196,8 +202,10 @@ class TenantFlusher:
             due_at = 0.0 if self._urgent else self.backlog.due_at()
             if due_at is not None:
                 due_at = max(due_at, self._retry_at)
-                if due_at <= self.now:
-                    return True
+            if self._point_at is not None:
+                due_at = self._point_at if due_at is None else min(due_at, self._point_at)
+            if due_at is not None and due_at <= self.now:
+                return True
             try:
                 async with asyncio.timeout(None if due_at is None else due_at - self.now):
                     await self._wake.wait()
@@ -207,6 +215,8 @@ class TenantFlusher:
 
     def _collecting(self) -> None:
         self.backlog.collecting()
+        if any(not waiter.collected for waiter in self._alls):
+            self.flush.retry_aside()
         for waiter in self._alls:
             waiter.collected = True
 
@@ -233,9 +243,10 @@ class TenantFlusher:
         """Answer those whose wish is fulfilled, and count anew what waits."""
         self._failures = 0
         self._retry_at = 0.0
-        self.trouble = (
-            Trouble(flushed.pointer_problem, self._clock_us()) if flushed.pointer_problem else None
-        )
+        problem = flushed.pointer_problem or _aside_text(flushed.aside)
+        self.trouble = Trouble(problem, self._clock_us()) if problem else None
+        if flushed.pointer_problem:
+            self._point_at = self.now + self._settings.longest_retry_s
         if not flushed.complete:
             self._urgent = True
         # Whoever came while the journal is asked waits for the next flush.
@@ -245,9 +256,23 @@ class TenantFlusher:
         else:  # counting takes the longer, the more is left
             self.backlog.certified(flushed.certified_bytes)
         await self._answer_revisions(flushed)
-        for waiter in alls:
+        await self._answer_alls(alls, flushed)
+
+    async def _answer_alls(self, waiters: list[_AllWaiter], flushed: Flushed) -> None:
+        """Answer those before whose time nothing is left; more may come all the while."""
+        oldest_us = None
+        if waiters and not flushed.complete:
+            oldest_us = await self._journal.query(
+                lambda connection: archive_status.oldest_waiting_us(connection, self.tenant)
+            )
+        for waiter in waiters:
             waiter.certified += len(flushed.certified)
-            if flushed.complete and not waiter.answer.done():
+            if flushed.aside and not waiter.answer.done():
+                waiter.answer.set_exception(_set_aside(_aside_text(flushed.aside)))
+            done = flushed.complete or (
+                flushed.catalog is not None and (oldest_us is None or oldest_us > waiter.at_us)
+            )
+            if done and not waiter.answer.done():
                 waiter.answer.set_result(FlushOutcome(waiter.certified, flushed.catalog))
 
     async def _answer_revisions(self, flushed: Flushed) -> None:
@@ -265,14 +290,15 @@ class TenantFlusher:
         standing = await self._journal.query(
             lambda connection: archive_status.standing(connection, self.tenant, keys)
         )
-        self._answer_by_standing(left, standing, flushed.catalog)
+        self._answer_by_standing(left, standing, flushed)
 
     def _answer_by_standing(
         self,
         waiters: list[_RevisionWaiter],
         standing: Mapping[CheckpointKey, archive_status.Standing],
-        catalog: BlobLocation | None,
+        flushed: Flushed,
     ) -> None:
+        catalog = flushed.catalog
         for waiter in waiters:
             if waiter.answer.done():
                 continue
@@ -281,8 +307,25 @@ class TenantFlusher:
                 waiter.answer.set_exception(checkpoint_missing(waiter.key))
             elif found.certified_revision >= waiter.revision and catalog:
                 waiter.answer.set_result(catalog)
+            elif waiter.key in flushed.aside:
+                waiter.answer.set_exception(_set_aside(flushed.aside[waiter.key].problem))
             else:
                 self._urgent = True
+
+
+def _aside_text(aside: Aside) -> str:
+    """Say what was set aside, for people; empty if nothing was."""
+    for one in aside.values():
+        others = f"; so are {len(aside) - 1} more" if len(aside) > 1 else ""
+        return (
+            f"checkpoint '{one.key.checkpoint_id}' in namespace '{one.key.checkpoint_ns}' of "
+            f"thread '{one.key.thread_id}' is set aside: {one.problem}{others}"
+        )
+    return ""
+
+
+def _set_aside(problem: str) -> Refusal:
+    return Refusal(Reason.CERTIFICATION_FAILED, problem=problem)
 
 
 def checkpoint_missing(key: CheckpointKey) -> Refusal:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..blobs.api import BlobStore
-from ..domain.envelope import Envelope, decode_envelope, merge
+from ..domain.digests import blob_digest
+from ..domain.envelope import MAX_ENVELOPE_BYTES, Envelope, decode_envelope, merge
 from ..domain.errors import Reason, Refusal
 from ..domain.manifest import ChainCheck, ManifestHead
 from ..domain.model import BlobLocation, Checkpoint, Entry
+from ..domain.parts import decode_parts, is_part_list, join
 
 _THREAD_ABOVE_BYTES = 64 * 1024
 
@@ -33,7 +35,7 @@ async def read_checkpoint(blobs: BlobStore, entry: Entry) -> Checkpoint:
             checkpoint_id=entry.key.checkpoint_id,
             certified_revision=entry.certified_revision,
         )
-    stored = await asyncio.gather(*(blobs.get(location) for location in entry.envelopes))
+    stored = await read_envelopes(blobs, entry.envelopes)
     if sum(map(len, stored)) > _THREAD_ABOVE_BYTES:
         envelope = await asyncio.to_thread(_merged, stored, entry.envelopes)
     else:
@@ -51,12 +53,36 @@ async def read_checkpoint(blobs: BlobStore, entry: Entry) -> Checkpoint:
     )
 
 
+async def read_envelopes(blobs: BlobStore, locations: Sequence[BlobLocation]) -> list[bytes]:
+    """Return the bytes of envelopes, those stored in parts joined.
+
+    Raises:
+        Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`,
+            `BLOB_MALFORMED`.
+    """
+    if len(locations) == 1:
+        stored = [await blobs.get(locations[0])]
+    else:
+        stored = await blobs.get_many(locations)
+    return [
+        await _joined(blobs, data, location) if is_part_list(data) else data
+        for data, location in zip(stored, locations, strict=True)
+    ]
+
+
+async def _joined(blobs: BlobStore, data: bytes, location: BlobLocation) -> bytes:
+    listed = decode_parts(data, location, MAX_ENVELOPE_BYTES)
+    parts = await blobs.get_many(listed.parts)
+    return await asyncio.to_thread(join, listed, parts, location.blob_id)
+
+
 def _merged(stored: Sequence[bytes], locations: Sequence[BlobLocation]) -> Envelope:
     full, *addenda = (
         decode_envelope(data, location.blob_id)
         for data, location in zip(stored, locations, strict=True)
     )
-    return merge(full, addenda, locations[0].sha256, locations[0].blob_id)
+    own, name = blob_digest(stored[0]), locations[0].blob_id
+    return merge(full, addenda, own, name, listed_as=locations[0].sha256)
 
 
 async def chain_problem(

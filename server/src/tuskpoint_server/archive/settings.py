@@ -24,6 +24,11 @@ class ArchiveSettings:
         first_retry_s: Pause after the first failed flush; doubles with every further one.
         longest_retry_s: Bound on that pause.
         stop_grace_s: Time that a running flush gets when the server stops.
+        apart: Store each envelope as a blob of its own, not packed with others.
+        epochs: Epochs for which the store is asked to keep a blob.
+        renew_interval_s: Longest time between two looks at what has to be renewed.
+        renew_margin_epochs: Epochs before its end at which a blob is renewed; below
+            `epochs`.
     """
 
     pointer: Path
@@ -35,3 +40,7 @@ class ArchiveSettings:
     first_retry_s: float = 0.25
     longest_retry_s: float = 30.0
     stop_grace_s: float = 5.0
+    apart: bool = False
+    epochs: int = 1
+    renew_interval_s: float = 3600.0
+    renew_margin_epochs: int = 1

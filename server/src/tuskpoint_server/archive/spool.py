@@ -1,7 +1,7 @@
 """Exact bytes of packs on their way, one fsynced file per pack.
 
-A file is `MAGIC`, the length of the header (8 bytes, big endian), the header (JSON: hash
-and size of every member, in order), then the members one after another.
+A file is `MAGIC`, the length of the header (8 bytes, big endian), the header (JSON: hash,
+size and kind of every member, in order), then the members one after another.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Spool:
         name = f"{uuid.uuid4().hex}.pack"
         path = self._path / name
         header = json.dumps(
-            [[member.sha256.hex(), len(member.data)] for member in members], separators=(",", ":")
+            [[member.sha256.hex(), len(member.data), member.kind] for member in members],
+            separators=(",", ":"),
         ).encode()
         try:
             with path.open("xb") as file:
@@ -75,18 +76,18 @@ class Spool:
             if not content.startswith(MAGIC):
                 raise ValueError
             header = [
-                (bytes.fromhex(digest), int(size))
-                for digest, size in json.loads(content[start : start + length])
+                (bytes.fromhex(digest), int(size), kind[0] if kind else "")
+                for digest, size, *kind in json.loads(content[start : start + length])
             ]
         except (TypeError, ValueError):
             raise SpoolDamaged(f"spool file {name} has no readable header") from None
         members = []
         position = start + length
-        for sha256, size in header:
+        for sha256, size, kind in header:
             data = content[position : position + size]
             if blob_digest(data) != sha256:
                 raise SpoolDamaged(f"spool file {name} does not hold member {sha256.hex()}")
-            members.append(Member(sha256, data))
+            members.append(Member(sha256, data, kind))
             position += size
         return members
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..domain.model import BlobLocation
-from .api import BlobStore, Member
+from .api import BlobStore, Listed, Member, Receipt, StoreLimits
 from .verified import is_intact
 
 _log = logging.getLogger(__name__)
@@ -56,13 +56,23 @@ class CachedStore:
         with self._lock:
             return self._total
 
+    @property
+    def limits(self) -> StoreLimits:
+        """Limits of the inner store."""
+        return self._inner.limits
+
+    @property
+    def epoch_s(self) -> float | None:
+        """Length of an epoch of the inner store."""
+        return self._inner.epoch_s
+
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
         """Return the location that these bytes will have."""
         return self._inner.predict(sha256, size)
 
-    async def put(self, members: Sequence[Member]) -> Sequence[BlobLocation]:
+    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
         """Store a pack in the inner store; nothing is cached before it was read back."""
-        return await self._inner.put(members)
+        return await self._inner.put(members, apart=apart)
 
     async def get(self, location: BlobLocation) -> bytes:
         """Return the bytes from the cache, else from the inner store."""
@@ -72,6 +82,30 @@ class CachedStore:
         data = await self._inner.get(location)
         await asyncio.to_thread(self._keep, location.sha256, data)
         return data
+
+    async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
+        """Return the bytes from the cache, and all others from the inner store at once."""
+        found: dict[bytes, bytes] = {}
+        lacking: dict[bytes, BlobLocation] = {}
+        for location in locations:
+            cached = await asyncio.to_thread(self._read, location.sha256)
+            if cached is None:
+                lacking[location.sha256] = location
+            else:
+                found[location.sha256] = cached
+        fetched = await self._inner.get_many(list(lacking.values()))
+        for sha256, data in zip(lacking, fetched, strict=True):
+            await asyncio.to_thread(self._keep, sha256, data)
+            found[sha256] = data
+        return [found[location.sha256] for location in locations]
+
+    async def list_blob(self, blob_id: str) -> Sequence[Listed]:
+        """Return what a blob of the inner store holds."""
+        return await self._inner.list_blob(blob_id)
+
+    async def renew(self, blob_id: str) -> Receipt:
+        """Renew a blob of the inner store."""
+        return await self._inner.renew(blob_id)
 
     async def close(self) -> None:
         """Close the inner store."""

@@ -21,7 +21,7 @@ from typing import TypeVar
 from ..domain.digests import DIGEST_BYTES
 from ..domain.errors import Reason, Refusal
 from ..domain.model import BlobLocation
-from .api import Member
+from .api import Listed, Member, Receipt, StoreLimits
 from .verified import is_intact, verified
 
 _A = TypeVar("_A")
@@ -51,12 +51,22 @@ class DirectoryStore:
         """Kind of store."""
         return "directory"
 
+    @property
+    def limits(self) -> StoreLimits:
+        """There are none."""
+        return StoreLimits()
+
+    @property
+    def epoch_s(self) -> None:
+        """Files do not expire."""
+        return None
+
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
         """Return the location that these bytes will have."""
         return BlobLocation(sha256, size, blob_name(sha256))
 
-    async def put(self, members: Sequence[Member]) -> Sequence[BlobLocation]:
-        """Store a pack; every file and directory is synced on return."""
+    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+        """Store a pack, each member in a file; all is synced on return."""
         wanted = {member.sha256: member for member in members}
         missing = await self._missing(list(wanted.values()))
         if missing:
@@ -64,12 +74,27 @@ class DirectoryStore:
         # Also of what was there already: a crash may have come between its name and the sync.
         await self._each(_sync, {self._path(sha256).parent for sha256 in wanted})
         await self._each(_sync, [self._root])
-        return [self.predict(member.sha256, len(member.data)) for member in members]
+        return Receipt(tuple(self.predict(one.sha256, len(one.data)) for one in members))
 
     async def get(self, location: BlobLocation) -> bytes:
         """Return the bytes at a location, after checking their SHA-256."""
         [data] = await self._each(self._read, [location])
         return data
+
+    async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
+        """Return the bytes at many locations, each after checking its SHA-256."""
+        return await self._each(self._read, locations)
+
+    async def list_blob(self, blob_id: str) -> Sequence[Listed]:
+        """Return the one member that a file is."""
+        [listed] = await self._each(self._list, [blob_id])
+        return [listed]
+
+    async def renew(self, blob_id: str) -> Receipt:
+        """Check that a file is there; it stays for good."""
+        [listed] = await self.list_blob(blob_id)
+        await self.get(listed.location)
+        return Receipt((listed.location,))
 
     async def close(self) -> None:
         """Wait for running work and end the threads."""
@@ -138,6 +163,15 @@ class DirectoryStore:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=name) from None
         return verified(data, location)
 
+    def _list(self, blob_id: str) -> Listed:
+        if not is_blob_name(blob_id):
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id)
+        try:
+            size = (self._root / blob_id[:2] / blob_id).stat().st_size
+        except FileNotFoundError:
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id) from None
+        return Listed(BlobLocation(_digest_of(blob_id), size, blob_id), "")
+
     def _path(self, sha256: bytes) -> Path:
         name = blob_name(sha256)
         return self._root / name[:2] / name
@@ -151,10 +185,14 @@ def blob_name(sha256: bytes) -> str:
 def is_blob_name(name: str) -> bool:
     """Tell whether a blob ID can be one of this store; nothing else becomes a path."""
     try:
-        digest = base64.b64decode(name + "=", altchars=b"-_", validate=True)
+        digest = _digest_of(name)
     except (ValueError, binascii.Error):
         return False
     return len(digest) == DIGEST_BYTES and blob_name(digest) == name
+
+
+def _digest_of(name: str) -> bytes:
+    return base64.b64decode(name + "=", altchars=b"-_", validate=True)
 
 
 def unavailable(backend: str, error: OSError) -> Refusal:

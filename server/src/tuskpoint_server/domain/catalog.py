@@ -35,6 +35,8 @@ class ThreadHead:
         ended: That incarnation was deleted.
         deleted_through: Greatest checkpoint ID of any ended incarnation, or empty.
         manifest: Head of the incarnation's manifest; `None` if nothing of it was stored.
+        agent_id: Agent that drives the thread, or empty.
+        retention_s: Seconds without a change after which the thread is deleted; 0: never.
     """
 
     thread_id: str
@@ -42,6 +44,8 @@ class ThreadHead:
     ended: bool
     deleted_through: str
     manifest: ManifestHead | None
+    agent_id: str = ""
+    retention_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,21 @@ class Runs:
     levels: tuple[tuple[RunRef, ...], ...] = ()
     merges: Mapping[int, Merge] = field(default_factory=dict)
     next_run: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunPart:
+    """A stored piece of a run: a catalog, a page, or an index of pages.
+
+    Attributes:
+        run: Number of the run.
+        location: Where the piece lies.
+        heads: What it says of threads of which nothing newer was read before.
+    """
+
+    run: int
+    location: BlobLocation
+    heads: tuple[ThreadHead, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,39 +307,76 @@ async def read_heads(location: BlobLocation, fetch: Fetch) -> AsyncIterator[Thre
         Refusal: `BLOB_MALFORMED`, and whatever `fetch` raises.
     """
     catalog = decode_catalog(await fetch(location), location)
+    async for part in read_parts(catalog, location, fetch):
+        for head in part.heads:
+            yield head
+
+
+def runs_of(catalog: Catalog, location: BlobLocation) -> Runs:
+    """Return what the writer of the next catalog needs: all runs, this one's changes too.
+
+    A merge that was under way begins anew. A catalog does not say which number its own
+    changes have as a run; they get one that is above all others.
+
+    Args:
+        catalog: The newest catalog.
+        location: Where it lies.
+    """
+    own = 1 + max((ref.run for level in catalog.runs for ref in level), default=0)
+    return with_run(Runs(catalog.runs, {}, own + 1), 0, RunRef(own, location))
+
+
+async def read_parts(
+    catalog: Catalog, location: BlobLocation, fetch: Fetch
+) -> AsyncIterator[RunPart]:
+    """Yield all pieces of a catalog's runs, the newest first, beginning with itself.
+
+    Every thread is told of in exactly one of them. Numbers of runs are those of
+    `runs_of`.
+
+    Args:
+        catalog: The catalog.
+        location: Where it lies.
+        fetch: Returns bytes, hash checked.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`, and whatever `fetch` raises.
+    """
+    levels = runs_of(catalog, location).levels
     seen: set[str] = set()
-    for head in _unseen(catalog.changes, seen):
-        yield head
-    for level in catalog.runs:
-        for ref in reversed(level):
-            async for heads in _read_run(ref.location, fetch):
-                for head in _unseen(heads, seen):
-                    yield head
+    yield RunPart(levels[0][-1].run, location, _unseen(catalog.changes, seen))
+    for ref in (ref for level in catalog.runs for ref in reversed(level)):
+        async for at, heads in _read_run(ref.location, fetch):
+            yield RunPart(ref.run, at, _unseen(heads, seen))
 
 
-def _unseen(heads: Iterable[ThreadHead], seen: set[str]) -> list[ThreadHead]:
-    fresh = [head for head in heads if head.thread_id not in seen]
+def _unseen(heads: Iterable[ThreadHead], seen: set[str]) -> tuple[ThreadHead, ...]:
+    fresh = tuple(head for head in heads if head.thread_id not in seen)
     seen.update(head.thread_id for head in fresh)
     return fresh
 
 
-async def _read_run(location: BlobLocation, fetch: Fetch) -> AsyncIterator[tuple[ThreadHead, ...]]:
+async def _read_run(
+    location: BlobLocation, fetch: Fetch
+) -> AsyncIterator[tuple[BlobLocation, tuple[ThreadHead, ...]]]:
     following: BlobLocation | None = location
     while following is not None:
         data = await fetch(following)
         reader = Reader.parse(data, following.blob_id, FORMAT_VERSION)
         kind = reader.text("kind")
         if kind == "catalog":
-            yield decode_catalog(data, following).changes
+            yield following, decode_catalog(data, following).changes
             return
         if kind == "page":
-            yield _page_heads(reader, following.blob_id)
+            yield following, _page_heads(reader, following.blob_id)
             return
         if kind != "index":
             raise reader.fail(f"a run cannot be a {kind}")
+        yield following, ()
         for listed in reader.children("pages"):
             page = resolved(listed.as_location(), following.blob_id)
-            yield _page_heads(_of_kind(await fetch(page), page, "page"), page.blob_id)
+            page_reader = _of_kind(await fetch(page), page, "page")
+            yield page, _page_heads(page_reader, page.blob_id)
         following = _optional(reader, "previous", following.blob_id)
 
 
@@ -343,6 +399,8 @@ def _head_json(head: ThreadHead) -> JsonObject:
         "incarnation": head.incarnation,
         "ended": head.ended,
         "deleted_through": head.deleted_through,
+        "agent_id": head.agent_id,
+        "retention_s": head.retention_s,
         "manifest": None
         if manifest is None
         else {
@@ -361,6 +419,8 @@ def _head(reader: Reader, holder: str) -> ThreadHead:
         ended=reader.flag("ended"),
         deleted_through=reader.text("deleted_through"),
         manifest=_manifest(reader.child("manifest"), holder) if reader.has("manifest") else None,
+        agent_id=reader.text("agent_id", ""),
+        retention_s=reader.number("retention_s", 0),
     )
 
 

@@ -122,7 +122,14 @@ def decode_envelope(data: bytes, name: str, *, max_bytes: int = MAX_ENVELOPE_BYT
     )
 
 
-def merge(full: Envelope, addenda: Sequence[Envelope], full_sha256: bytes, name: str) -> Envelope:
+def merge(
+    full: Envelope,
+    addenda: Sequence[Envelope],
+    full_sha256: bytes,
+    name: str,
+    *,
+    listed_as: bytes = b"",
+) -> Envelope:
     """Return a full envelope with its addenda folded into it.
 
     The writes of an addendum replace those of the same task and `idx`; its metadata,
@@ -133,6 +140,8 @@ def merge(full: Envelope, addenda: Sequence[Envelope], full_sha256: bytes, name:
         addenda: Its addenda, oldest first.
         full_sha256: Hash of the stored full envelope.
         name: Blob ID of the full envelope, for the refusal.
+        listed_as: Hash of the list of its parts, if it is stored in parts; addenda may
+            name it by that.
 
     Raises:
         Refusal: `BLOB_MALFORMED` if they do not belong together.
@@ -142,7 +151,7 @@ def merge(full: Envelope, addenda: Sequence[Envelope], full_sha256: bytes, name:
     writes = {(write.task_id, write.idx): write for write in full.writes}
     last = full
     for addendum in addenda:
-        if addendum.full_sha256 != full_sha256:
+        if addendum.full_sha256 not in (full_sha256, listed_as):
             raise malformed(name, "an addendum belongs to another envelope")
         writes.update({(write.task_id, write.idx): write for write in addendum.writes})
         last = addendum

@@ -48,6 +48,7 @@ class Limits:
     default_page: int = 100
     early_write_ttl_s: int = 24 * 3600
     request_id_ttl_s: int = 24 * 3600
+    max_retention_s: int = 100 * 365 * 24 * 3600
 
 
 LIMITS = Limits()

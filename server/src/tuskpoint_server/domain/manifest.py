@@ -3,7 +3,8 @@
 A manifest is a chain of segments. Each is a JSON object of at most `SEGMENT_RECORDS`
 records and names its predecessor by the SHA-256 of the stored bytes. Only the last one
 (the open segment) is ever written again, so a flush rewrites a bounded amount however
-long the thread is. Records are folded by "the latest wins".
+long the thread is. Records are folded by "the latest wins". A recovered server goes on
+in a new generation, which begins with a segment of its own.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class RecordType(StrEnum):
     """It has another label."""
     SUMMARY = "SUMMARY"
     """It has another summary."""
+    HIDE = "HIDE"
+    """It was deleted for readers; delta channels of a descendant are still rebuilt from it."""
     RETRACT = "RETRACT"
     """It was deleted."""
 
@@ -68,7 +71,22 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """The fold of all records about one checkpoint."""
+    """The fold of all records about one checkpoint.
+
+    Attributes:
+        checkpoint_ns: Namespace of the checkpoint.
+        checkpoint_id: The checkpoint.
+        parent_id: Parent, or empty.
+        revision: Certified revision.
+        envelope: The full envelope.
+        addenda: Later writes, oldest first.
+        held: Revisions that the full envelope and each addendum hold.
+        label: Name, or empty.
+        summary: One sentence, or empty.
+        lineage: Lineage beyond the parent.
+        created_us: Time of the first save.
+        hidden: It was deleted for readers.
+    """
 
     checkpoint_ns: str
     checkpoint_id: str
@@ -76,10 +94,17 @@ class ManifestEntry:
     revision: int
     envelope: BlobLocation
     addenda: tuple[BlobLocation, ...] = ()
+    held: tuple[int, ...] = ()
     label: str = ""
     summary: str = ""
     lineage: Lineage = NO_LINEAGE
     created_us: int = 0
+    hidden: bool = False
+
+    @property
+    def envelopes(self) -> tuple[BlobLocation, ...]:
+        """The full envelope, then the addenda."""
+        return (self.envelope, *self.addenda)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +184,7 @@ def append(
     stored: BlobLocation | None,
     records: Sequence[Record],
     predict: Callable[[bytes, int], BlobLocation],
+    generation: int = 0,
 ) -> tuple[list[Segment], Segment]:
     """Add records to a manifest.
 
@@ -167,6 +193,8 @@ def append(
         stored: Where it is stored as it stands, or `None` if it never was.
         records: What to add, oldest first.
         predict: Hash and size to the location that these bytes will have.
+        generation: Generation of what is added, if it is above that of the open segment;
+            the next segment begins then, whether or not this one is full.
 
     Returns:
         Segments that became full, and the new open segment; all of them are to be
@@ -175,16 +203,17 @@ def append(
     full: list[Segment] = []
     if stored is not None:
         segment = _settled(segment, stored.blob_id)
+    generation = max(generation, segment.generation)
     pending = list(records)
     while pending:
         room = SEGMENT_RECORDS - len(segment.records)
-        if room == 0:
+        if room == 0 or segment.generation != generation:
             if stored is None:
                 full.append(segment)
             segment = Segment(
                 thread_id=segment.thread_id,
                 incarnation=segment.incarnation,
-                generation=segment.generation,
+                generation=generation,
                 segment=segment.segment + 1,
                 previous=stored or _predicted(segment, predict),
             )
@@ -198,6 +227,8 @@ def append(
 
 def fold(segments: Iterable[tuple[Segment, str]]) -> dict[tuple[str, str], ManifestEntry]:
     """Return the entries of a manifest by (namespace, checkpoint ID).
+
+    They come in the order of their last records.
 
     Args:
         segments: Each segment with the blob ID that it was read from, oldest first.
@@ -219,14 +250,15 @@ class ChainCheck:
     thread. While `wanted` is not `None`, the bytes at that location come next.
 
     Args:
-        head: The recorded head.
+        head: The recorded head; 0 records: it is not known how many there are.
         thread_id: The thread it belongs to.
         incarnation: The thread's incarnation.
     """
 
     def __init__(self, head: ManifestHead, thread_id: str, incarnation: int) -> None:
         self._head = head
-        self._thread = (thread_id, incarnation, head.generation)
+        self._thread = (thread_id, incarnation)
+        self._generation = head.generation
         self._number = head.segment
         self._records = 0
         self.wanted: BlobLocation | None = head.location
@@ -251,17 +283,25 @@ class ChainCheck:
                 f"{wanted.sha256.hex()} was recorded"
             )
         segment = decode_segment(data, wanted.blob_id or f"segment {number}")
-        if (segment.thread_id, segment.incarnation, segment.generation) != self._thread:
-            return f"segment {number} belongs to another thread, incarnation or generation"
+        if (segment.thread_id, segment.incarnation) != self._thread:
+            return f"segment {number} belongs to another thread or incarnation"
         if segment.segment != number:
             return f"segment {segment.segment} stands where segment {number} belongs"
-        if number < self._head.segment and len(segment.records) != SEGMENT_RECORDS:
+        is_head = number == self._head.segment
+        if segment.generation > self._generation or (
+            is_head and segment.generation != self._generation
+        ):
+            return f"segment {number} belongs to another generation"
+        is_open = is_head or segment.generation < self._generation
+        if not is_open and len(segment.records) != SEGMENT_RECORDS:
             return f"segment {number} has a successor and only {len(segment.records)} records"
+        self._generation = segment.generation
         self._number -= 1
         self._records += len(segment.records)
         self.wanted = segment.previous and resolved(segment.previous, wanted.blob_id)
-        if self.wanted is None and self._records != self._head.records:
-            return f"the chain has {self._records} records where {self._head.records} were recorded"
+        recorded = self._head.records
+        if self.wanted is None and recorded and self._records != recorded:
+            return f"the chain has {self._records} records where {recorded} were recorded"
         return ""
 
 
@@ -299,8 +339,8 @@ def _settled(segment: Segment, blob_id: str) -> Segment:
 def _apply(entries: dict[tuple[str, str], ManifestEntry], record: Record, blob_id: str) -> None:
     key = (record.checkpoint_ns, record.checkpoint_id)
     envelope = record.envelope and resolved(record.envelope, blob_id)
+    entry = entries.pop(key, None)
     if record.type is RecordType.RETRACT:
-        entries.pop(key, None)
         return
     if record.type is RecordType.PUT and envelope is not None:
         entries[key] = ManifestEntry(
@@ -309,21 +349,25 @@ def _apply(entries: dict[tuple[str, str], ManifestEntry], record: Record, blob_i
             parent_id=record.parent_id,
             revision=record.revision,
             envelope=envelope,
+            held=(record.revision,),
             label=record.label,
             summary=record.summary,
             lineage=record.lineage,
             created_us=record.created_us,
         )
         return
-    entry = entries.get(key)
     if entry is None:
         raise malformed(blob_id, f"{record.type} of checkpoint {key[1]} comes before its PUT")
     if record.type is RecordType.LABEL:
         entry = replace(entry, label=record.label)
     elif record.type is RecordType.SUMMARY:
         entry = replace(entry, summary=record.summary)
+    elif record.type is RecordType.HIDE:
+        entry = replace(entry, hidden=True, label="")
     elif envelope is not None:
-        entry = replace(entry, addenda=(*entry.addenda, envelope))
+        entry = replace(
+            entry, addenda=(*entry.addenda, envelope), held=(*entry.held, record.revision)
+        )
     entries[key] = replace(entry, revision=max(entry.revision, record.revision))
 
 

@@ -60,6 +60,36 @@ class Value:
     data: bytes
 
 
+class _Evicted(Value):
+    """The value of which there is nothing here."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        """Leave the fields of `Value` unset."""
+
+    def __getattribute__(self, name: str) -> object:
+        if name in ("type", "data"):
+            raise LookupError("the value was evicted: it is only in its checkpoint's envelopes")
+        return object.__getattribute__(self, name)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return "EVICTED"
+
+
+EVICTED: Value = _Evicted()
+"""Stands where the journal gave a value up; whoever looks into it gets a `LookupError`.
+
+`domain.evicted` tells where it stands and puts the values back.
+"""
+
+
 class Reference(Enum):
     """Content of a channel that a save does not carry."""
 
@@ -208,6 +238,29 @@ class BlobLocation:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """A blob in the store, as a put found it: how long it lasts and what was paid.
+
+    Attributes:
+        blob_id: The blob (or quilt).
+        object_id: Identity of what its owner renews or deletes; empty if there is none.
+        size_bytes: Bytes of content sent.
+        billed_bytes: Bytes that the put was billed for; 0 if it was free.
+        cost: Price of the put in the store's smallest coin.
+        epoch: The store's epoch at the put; `None` if the answer does not tell.
+        end_epoch: Epoch at whose start the blob is gone; `None` if it never is.
+    """
+
+    blob_id: str
+    object_id: str = ""
+    size_bytes: int = 0
+    billed_bytes: int = 0
+    cost: int = 0
+    epoch: int | None = None
+    end_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """What is known of a checkpoint without its state.
 
@@ -292,7 +345,10 @@ class PruneStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A thread; `head_id` is the latest checkpoint of the root namespace."""
+    """A thread; `head_id` is the latest checkpoint of the root namespace.
+
+    `retention_s`: seconds without a change after which it is deleted; 0: never.
+    """
 
     thread_id: str
     incarnation: int
@@ -302,16 +358,22 @@ class Thread:
     head_id: str
     created_us: int
     updated_us: int
+    retention_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadDetail:
-    """A thread with what takes counting. `heads` maps namespace to its latest ID."""
+    """A thread with what takes counting. `heads` maps namespace to its latest ID.
+
+    `expire_us`: earliest time at which a blob that it needs may expire; `None` if none
+    does.
+    """
 
     thread: Thread
     checkpoint_count: int
     uncertified_count: int
     heads: dict[str, str]
+    expire_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,8 +399,16 @@ class CheckpointQuery:
 
 @dataclass(frozen=True, slots=True)
 class DeltaHistory:
-    """What rebuilds one delta channel: a stored value, if any, and the writes since."""
+    """What rebuilds one delta channel: a stored value, if any, and the writes since.
+
+    Attributes:
+        channel: Name of the channel.
+        seed: The stored value.
+        writes: The writes since, oldest first.
+        sources: Checkpoints whose envelopes hold what was evicted of them.
+    """
 
     channel: str
     seed: Channel | None
     writes: tuple[Write, ...]
+    sources: tuple[Entry, ...] = ()

@@ -52,6 +52,11 @@ def decode_channels(stored: bytes) -> tuple[Channel, ...]:
     return tuple(_channel(channel, {}) for channel in message.channels)
 
 
+def delta_channels(frame: bytes) -> tuple[str, ...]:
+    """Return the names of the channels that are rebuilt from writes."""
+    return tuple(checkpoint_pb2.CheckpointState.FromString(frame).delta_channels)
+
+
 def decode_state(stored: bytes, values: Mapping[bytes, Value]) -> State:
     """Return the state, with the content of every channel found in `values`.
 

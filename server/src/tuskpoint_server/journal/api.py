@@ -65,6 +65,18 @@ class Swept:
     requests: int = 0
 
 
+class WritesEvicted(Exception):
+    """A checkpoint cannot be replaced before its evicted writes are here again.
+
+    Attributes:
+        entry: The checkpoint, with the envelopes that hold them.
+    """
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        super().__init__(f"writes of checkpoint {entry.key} were evicted")
+
+
 class Journal(Protocol):
     """Durable record of what was acknowledged."""
 
@@ -84,12 +96,21 @@ class Journal(Protocol):
 
     # --- mutations -----------------------------------------------------------------
 
-    async def save_checkpoint(self, tenant: str, draft: CheckpointDraft) -> Saved:
+    async def save_checkpoint(
+        self, tenant: str, draft: CheckpointDraft, restored: Sequence[Write] = ()
+    ) -> Saved:
         """Insert or replace a checkpoint.
+
+        Args:
+            tenant: The tenant.
+            draft: The checkpoint.
+            restored: Its evicted writes, after `WritesEvicted`.
 
         Raises:
             Refusal: `VALUES_MISSING`, `HEAD_MOVED`, `THREAD_DELETED`,
                 `VERSION_TYPE_CHANGED`, `INVALID_FIELD` (no ID can be minted).
+            WritesEvicted: It replaces one whose writes the next envelope needs and that are
+                not here; nothing is stored.
         """
 
     async def save_writes(self, tenant: str, key: CheckpointKey, writes: Sequence[Write]) -> Saved:
@@ -122,13 +143,32 @@ class Journal(Protocol):
     async def delete_runs(self, tenant: str, run_ids: Sequence[str]) -> Removed:
         """Delete the checkpoints of runs, over all threads."""
 
+    async def set_retention(self, tenant: str, thread_id: str, retention_s: int) -> None:
+        """Set the seconds without a change after which a thread is deleted; 0: never.
+
+        It counts as a change of the thread.
+
+        Raises:
+            Refusal: `THREAD_NOT_FOUND`.
+        """
+
+    async def past_retention(self, limit: int) -> list[tuple[str, str]]:
+        """Return tenant and name of threads that are past their retention."""
+
+    async def delete_if_past(self, tenant: str, thread_id: str) -> Removed | None:
+        """Delete a thread that is past its retention; `None` if it is not (any more)."""
+
     async def sweep(self, *, content_grace_s: float, early_write_ttl_s: float) -> Swept:
         """Remove contents that no checkpoint refers to, and what has expired."""
 
     # --- reads ---------------------------------------------------------------------
 
     async def load(self, tenant: str, key: CheckpointKey, view: View) -> Checkpoint | None:
-        """Return a checkpoint, or `None`; an empty `checkpoint_id` means the latest."""
+        """Return a checkpoint, or `None`; an empty `checkpoint_id` means the latest.
+
+        Where a value was evicted stands `EVICTED`; the entry then has the envelopes that
+        hold it. So it is with all reads.
+        """
 
     async def list_page(
         self,

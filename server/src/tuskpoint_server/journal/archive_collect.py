@@ -2,107 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, select
 
 from ..domain.catalog import Runs, begin_merges
-from ..domain.model import BlobLocation, CheckpointKey, Lineage, State, Value, Write, write_order
-from ..domain.state import decode_channels, decode_state
+from ..domain.model import BlobLocation, CheckpointKey
 from . import archive_status
+from .archive_dirty import NOTHING, Aside, Bounds, DirtyCheckpoint, Unbuildable, fill, gather
 from .archive_merges import MergeStep, merge_steps
 from .archive_status import KnownCatalog
-from .pending import COLUMNS, write_from
-from .schema import (
-    checkpoints,
-    contents,
-    envelopes,
-    manifests,
-    placements,
-    retractions,
-    threads,
-    tombstones,
-    writes,
-)
-from .statements import Statement, of_checkpoint
+from .schema import manifests, placements, retractions, threads, tombstones
+from .statements import in_lists
 
-_T = TypeVar("_T")
+_MAX_TOLD = 1500
+"""Ended incarnations that one flush tells, and as many threads with untold facts."""
 
-_DirtyRow = Any  # a row of `_ROW`
+_CATALOG_BYTES = 8 << 20
+"""Bytes of a catalog and its pages: what every store takes in one put."""
 
-_IN_LIST = 500
+_HEAD_BYTES = 860
+"""Bytes of the word on a thread besides its name."""
 
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What one pack may hold; the first checkpoint always fits.
-
-    Attributes:
-        max_checkpoints: Number of checkpoints; also bounds retractions and tombstones.
-        max_bytes: Bytes of values and writes.
-    """
-
-    max_checkpoints: int
-    max_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class DirtyCheckpoint:
-    """A checkpoint with a revision that is not certified.
-
-    Attributes:
-        key: The checkpoint.
-        incarnation: Incarnation of its thread.
-        parent_id: Parent, or empty.
-        revision: Its revision.
-        packed_revision: Revision in a pack that was spooled last; 0: none. Manifests know it
-            only if that pack was certified.
-        certified_revision: Revision that manifests know; 0: none.
-        created_us: Time of its first save.
-        dirty_bytes: Bytes that wait.
-        metadata: The metadata's exact bytes.
-        label: Name, or empty.
-        relabelled: The label changed since `certified_revision`.
-        summary: One sentence, or empty.
-        lineage: Lineage beyond the parent.
-        stored: Envelopes that hold its current state already, the full one first; empty
-            if the state has to be stored.
-        state: The state; without channels if it is stored already.
-        writes: Writes that the stored envelopes lack, in order.
-    """
-
-    key: CheckpointKey
-    incarnation: int
-    parent_id: str
-    revision: int
-    packed_revision: int
-    certified_revision: int
-    created_us: int
-    dirty_bytes: int
-    metadata: bytes
-    label: str
-    relabelled: bool
-    summary: str
-    lineage: Lineage
-    stored: tuple[BlobLocation, ...]
-    stored_revisions: tuple[int, ...]
-    state: State
-    writes: tuple[Write, ...]
+_PAGES_BYTES = 256 << 10
+"""Bytes of pages that there always is room for."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownManifest:
     """The certified head of a thread's manifest.
 
-    `location` is `None` if nothing of the incarnation was ever stored.
+    `location` is `None` if nothing of the incarnation was ever stored. `next_generation`
+    is above `generation` if the next segment begins a new one.
     """
 
     thread_id: str
     incarnation: int
     generation: int
+    next_generation: int
     segment: int
     records: int
     open_segment: bytes
@@ -120,8 +59,19 @@ class Retraction:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadFacts:
+    """What the catalog tells of a thread besides its manifest; `untold`: not yet."""
+
+    incarnation: int
+    deleted_through: str
+    agent_id: str
+    retention_s: int
+    untold: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Collected:
-    """All that goes into one pack.
+    """All that one flush certifies.
 
     Attributes:
         tenant: The tenant.
@@ -130,11 +80,15 @@ class Collected:
         tombstones: Ended incarnations: (thread, incarnation).
         manifests: Heads of all incarnations of the threads touched, by (thread,
             incarnation).
-        deleted_through: Of threads touched that were ever deleted.
+        facts: Facts of the threads touched, and of those with untold facts.
         catalog: The newest certified catalog, or `None`.
         runs: Its runs, with merges begun.
         merges: What goes into merged runs.
-        complete: Nothing was left for another pack.
+        complete: Nothing was left for another flush.
+        crowded: Something was left because more envelopes wait than one pack can take
+            with their manifests.
+        aside: Checkpoints that were set aside and stand as they stood.
+        unbuildable: Checkpoints whose content is not there.
     """
 
     tenant: str
@@ -142,196 +96,75 @@ class Collected:
     retractions: tuple[Retraction, ...]
     tombstones: tuple[tuple[str, int], ...]
     manifests: Mapping[tuple[str, int], KnownManifest]
-    deleted_through: Mapping[str, str]
+    facts: Mapping[str, ThreadFacts]
     catalog: KnownCatalog | None
     runs: Runs
     merges: tuple[MergeStep, ...]
     complete: bool
+    crowded: bool = False
+    aside: Aside = field(default_factory=dict)
+    unbuildable: tuple[Unbuildable, ...] = ()
 
     @property
     def empty(self) -> bool:
         """Tell whether there is nothing to store."""
-        return not (self.checkpoints or self.retractions or self.tombstones)
+        changed = self.checkpoints or self.retractions or self.tombstones
+        return not changed and not any(facts.untold for facts in self.facts.values())
 
 
-_ROW = (
-    checkpoints.c.thread_id,
-    checkpoints.c.checkpoint_ns,
-    checkpoints.c.checkpoint_id,
-    checkpoints.c.incarnation,
-    checkpoints.c.parent_id,
-    checkpoints.c.state,
-    checkpoints.c.metadata,
-    checkpoints.c.label,
-    checkpoints.c.summary,
-    checkpoints.c.forked_from,
-    checkpoints.c.rolled_back_from,
-    checkpoints.c.adopted_from,
-    checkpoints.c.revision,
-    checkpoints.c.content_revision,
-    checkpoints.c.label_revision,
-    checkpoints.c.packed_revision,
-    checkpoints.c.certified_revision,
-    checkpoints.c.created_us,
-    checkpoints.c.dirty_bytes,
-)
-_ENVELOPES = Statement(
-    select(
-        envelopes.c.revision,
-        placements.c.sha256,
-        placements.c.size,
-        placements.c.blob_id,
-        placements.c.identifier,
+def collect(
+    connection: Connection, tenant: str, bounds: Bounds, aside: Aside = NOTHING
+) -> Collected:
+    """Read what the next flush of a tenant certifies."""
+    gathered = gather(connection, tenant, bounds, aside)
+    filled = fill(connection, tenant, gathered.found)
+    dirty = filled.checkpoints
+    retracted, all_retractions = _retractions(
+        connection, tenant, bounds, {checkpoint.key for checkpoint in dirty}
     )
-    .join(
-        placements,
-        (placements.c.tenant == envelopes.c.tenant) & (placements.c.sha256 == envelopes.c.sha256),
-    )
-    .where(of_checkpoint(envelopes))
-    .order_by(envelopes.c.ordinal)
-)
-_WRITES_ABOVE = Statement(
-    select(*COLUMNS).where(of_checkpoint(writes), writes.c.revision > bindparam("above"))
-)
-
-
-def collect(connection: Connection, tenant: str, bounds: Bounds) -> Collected:
-    """Read what the next pack of a tenant holds."""
-    dirty, all_checkpoints = _dirty(connection, tenant, bounds)
-    retracted, all_retractions = _retractions(connection, tenant, bounds.max_checkpoints, dirty)
-    ended, all_tombstones = _tombstones(connection, tenant, bounds.max_checkpoints)
+    most = min(bounds.max_checkpoints, _MAX_TOLD)
+    ended, all_tombstones = _tombstones(connection, tenant, most)
     touched = {(checkpoint.key.thread_id, checkpoint.incarnation) for checkpoint in dirty}
     touched |= {(retraction.key.thread_id, retraction.incarnation) for retraction in retracted}
     touched |= set(ended)
-    names = sorted({thread_id for thread_id, _ in touched})
+    untold, all_facts = _untold(connection, tenant, most)
+    names = sorted({thread_id for thread_id, _ in touched}.union(untold))
     catalog = archive_status.catalog(connection, tenant)
     runs = begin_merges(catalog.runs if catalog else Runs())
     return Collected(
         tenant=tenant,
-        checkpoints=tuple(dirty),
+        checkpoints=dirty,
         retractions=tuple(retracted),
         tombstones=tuple(ended),
         manifests=_manifests(connection, tenant, names),
-        deleted_through=_deleted_through(connection, tenant, names),
+        facts=_facts(connection, tenant, names),
         catalog=catalog,
         runs=runs,
-        merges=tuple(merge_steps(connection, tenant, runs, len(touched))) if touched else (),
-        complete=all_checkpoints and all_retractions and all_tombstones,
+        merges=tuple(merge_steps(connection, tenant, runs, len(names), _room(names)))
+        if names
+        else (),
+        complete=gathered.complete and all_retractions and all_tombstones and all_facts,
+        crowded=gathered.crowded,
+        aside=gathered.aside,
+        unbuildable=filled.unbuildable,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A dirty row with what decides how it is stored."""
-
-    row: _DirtyRow
-    stored: tuple[BlobLocation, ...]
-    revisions: tuple[int, ...]
+def _room(names: Sequence[str]) -> int:
+    """Return how many bytes of pages fit beside what the catalog says of threads."""
+    said = sum(_HEAD_BYTES + len(name.encode()) for name in names)
+    return max(_PAGES_BYTES, _CATALOG_BYTES - said)
 
 
-def _dirty(
-    connection: Connection, tenant: str, bounds: Bounds
-) -> tuple[list[DirtyCheckpoint], bool]:
-    rows = connection.execute(
-        select(*_ROW)
-        .where(
-            checkpoints.c.tenant == tenant,
-            checkpoints.c.dirty_us.is_not(None),
-            checkpoints.c.hidden.is_(False),
-        )
-        .order_by(checkpoints.c.dirty_us, checkpoints.c.seq)
-        .limit(bounds.max_checkpoints + 1)
-        .execution_options(yield_per=100)
-    )
-    found: list[_Found] = []
-    needed: dict[bytes, None] = {}
-    size = 0
-    complete = True
-    for row in rows:
-        stored, revisions = _stored(connection, tenant, row)
-        channels = () if stored else decode_channels(row.state)
-        size += max(row.dirty_bytes, sum(channel.size for channel in channels))
-        if found and (size > bounds.max_bytes or len(found) == bounds.max_checkpoints):
-            complete = False
-            break
-        needed.update((channel.digest, None) for channel in channels if channel.digest)
-        found.append(_Found(row, stored, revisions))
-    rows.close()
-    values = _values(connection, tenant, needed)
-    return [_checkpoint(connection, tenant, item, values) for item in found], complete
-
-
-def _stored(
-    connection: Connection, tenant: str, row: _DirtyRow
-) -> tuple[tuple[BlobLocation, ...], tuple[int, ...]]:
-    """Return the envelopes of a row if the full one holds its current state."""
-    known = _ENVELOPES.run(
-        connection,
-        of_tenant=tenant,
-        of_thread=row.thread_id,
-        of_ns=row.checkpoint_ns,
-        of_id=row.checkpoint_id,
-    ).fetchall()
-    if not known or known[0][0] < row.content_revision:
-        return (), ()
-    locations = tuple(BlobLocation(bytes(item[1]), *item[2:]) for item in known)
-    return locations, tuple(item[0] for item in known)
-
-
-def _checkpoint(
-    connection: Connection, tenant: str, found: _Found, values: Mapping[bytes, Value]
-) -> DirtyCheckpoint:
-    row = found.row
-    key = CheckpointKey(row.thread_id, row.checkpoint_ns, row.checkpoint_id)
-    lacking = _WRITES_ABOVE.run(
-        connection,
-        of_tenant=tenant,
-        of_thread=row.thread_id,
-        of_ns=row.checkpoint_ns,
-        of_id=row.checkpoint_id,
-        above=max(found.revisions, default=0),
-    ).fetchall()
-    state = decode_state(row.state, values)
-    if found.stored:
-        state = State(state.frame, ())
-    missing = [channel.name for channel in state.channels if channel.digest and not channel.value]
-    if missing:
-        raise LookupError(f"the journal lacks the content of {missing} of checkpoint {key}")
-    return DirtyCheckpoint(
-        key=key,
-        incarnation=row.incarnation,
-        parent_id=row.parent_id,
-        revision=row.revision,
-        packed_revision=row.packed_revision,
-        certified_revision=row.certified_revision,
-        created_us=row.created_us,
-        dirty_bytes=row.dirty_bytes,
-        metadata=row.metadata,
-        label=row.label,
-        relabelled=row.label_revision > row.certified_revision,
-        summary=row.summary,
-        lineage=Lineage(row.forked_from, row.rolled_back_from, row.adopted_from),
-        stored=found.stored,
-        stored_revisions=found.revisions,
-        state=state,
-        writes=tuple(sorted(map(write_from, lacking), key=write_order)),
-    )
-
-
-def _values(connection: Connection, tenant: str, digests: Iterable[bytes]) -> dict[bytes, Value]:
-    found: dict[bytes, Value] = {}
-    for some in _chunks(digests, _IN_LIST):
-        rows = connection.execute(
-            select(contents.c.digest, contents.c.type, contents.c.data).where(
-                contents.c.tenant == tenant, contents.c.digest.in_(some)
-            )
-        )
-        found.update((bytes(digest), Value(kind, data)) for digest, kind, data in rows)
-    return found
+def _most_threads(bounds: Bounds) -> int:
+    """Return of how many threads a flush tells deletions: each takes a segment at least."""
+    if bounds.max_members is None:
+        return bounds.max_checkpoints
+    return max(1, bounds.max_members // 4)
 
 
 def _retractions(
-    connection: Connection, tenant: str, limit: int, dirty: Sequence[DirtyCheckpoint]
+    connection: Connection, tenant: str, bounds: Bounds, saved_anew: Set[CheckpointKey]
 ) -> tuple[list[Retraction], bool]:
     """Return the oldest, and those of checkpoints that were saved anew and are told of now.
 
@@ -348,13 +181,21 @@ def _retractions(
         .where(retractions.c.tenant == tenant)
         .order_by(retractions.c.number)
     )
-    rows = connection.execute(statement.limit(limit + 1)).all()
-    found = [_retraction(row) for row in rows[:limit]]
-    if len(rows) <= limit:
+    found: list[Retraction] = []
+    told: set[tuple[str, int]] = set()
+    most = _most_threads(bounds)
+    complete = True
+    for row in connection.execute(statement.limit(bounds.max_checkpoints + 1)).all():
+        retraction = _retraction(row)
+        told.add((retraction.key.thread_id, retraction.incarnation))
+        if len(found) == bounds.max_checkpoints or len(told) > most:
+            complete = False
+            break
+        found.append(retraction)
+    if complete:
         return found, True
     later = statement.where(retractions.c.number > found[-1].number)
-    saved_anew = {checkpoint.key for checkpoint in dirty}
-    for some in _chunks(sorted({key.thread_id for key in saved_anew}), _IN_LIST):
+    for some in in_lists(sorted({key.thread_id for key in saved_anew})):
         candidates = connection.execute(later.where(retractions.c.thread_id.in_(some)))
         found.extend(
             retraction
@@ -385,7 +226,7 @@ def _manifests(
     connection: Connection, tenant: str, names: Sequence[str]
 ) -> dict[tuple[str, int], KnownManifest]:
     found: dict[tuple[str, int], KnownManifest] = {}
-    for some in _chunks(names, _IN_LIST):
+    for some in in_lists(names):
         rows = connection.execute(
             select(manifests, placements.c.size, placements.c.blob_id, placements.c.identifier)
             .join(
@@ -401,6 +242,7 @@ def _manifests(
                 thread_id=row.thread_id,
                 incarnation=row.incarnation,
                 generation=row.generation,
+                next_generation=row.next_generation,
                 segment=row.segment,
                 records=row.records,
                 open_segment=row.open_segment,
@@ -412,19 +254,34 @@ def _manifests(
     return found
 
 
-def _deleted_through(connection: Connection, tenant: str, names: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for some in _chunks(names, _IN_LIST):
-        rows = connection.execute(
-            select(threads.c.thread_id, threads.c.deleted_through).where(
-                threads.c.tenant == tenant, threads.c.thread_id.in_(some)
-            )
+def _untold(connection: Connection, tenant: str, limit: int) -> tuple[list[str], bool]:
+    """Return threads that changed without a checkpoint and that manifests know."""
+    rows = connection.execute(
+        select(threads.c.thread_id)
+        .join(
+            manifests,
+            (manifests.c.tenant == threads.c.tenant)
+            & (manifests.c.thread_id == threads.c.thread_id)
+            & (manifests.c.incarnation == threads.c.incarnation),
         )
-        found.update((row.thread_id, row.deleted_through) for row in rows)
+        .where(
+            threads.c.tenant == tenant,
+            threads.c.untold,
+            threads.c.deleted.is_(False),
+            manifests.c.ended.is_(False),
+        )
+        .order_by(threads.c.thread_id)
+        .limit(limit + 1)
+    ).scalars()
+    found = list(rows)
+    return found[:limit], len(found) <= limit
+
+
+def _facts(connection: Connection, tenant: str, names: Sequence[str]) -> dict[str, ThreadFacts]:
+    found: dict[str, ThreadFacts] = {}
+    columns = (threads.c[name] for name in ("thread_id", *ThreadFacts.__slots__))
+    statement = select(*columns).where(threads.c.tenant == tenant)
+    for some in in_lists(names):
+        rows = connection.execute(statement.where(threads.c.thread_id.in_(some)))
+        found.update((row[0], ThreadFacts(*row[1:])) for row in rows)
     return found
-
-
-def _chunks(items: Iterable[_T], size: int) -> Iterator[tuple[_T, ...]]:
-    iterator = iter(items)
-    while some := tuple(islice(iterator, size)):
-        yield some

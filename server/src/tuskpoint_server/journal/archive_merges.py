@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection, select
 
-from ..domain.catalog import Runs, ThreadHead
+from ..domain.catalog import Runs, ThreadHead, encode_page
 from ..domain.manifest import ManifestHead
 from ..domain.model import BlobLocation
 from .schema import manifests, placements, threads
@@ -26,9 +27,11 @@ class MergeStep:
 
 
 def merge_steps(
-    connection: Connection, tenant: str, runs: Runs, changes: int
+    connection: Connection, tenant: str, runs: Runs, changes: int, max_bytes: int
 ) -> Iterator[MergeStep]:
     """Take a bounded number of heads for unfinished merges, the lowest level first.
+
+    Their pages take at most `max_bytes`, and one head at least.
 
     Every change is merged once per level, so a multiple of what changed keeps up however
     many threads there are. Heads that were taken list the merged run from then on, so
@@ -39,7 +42,15 @@ def merge_steps(
         if left <= 0:
             return
         heads = _heads_of_runs(connection, tenant, merge.inputs, left + 1)
-        yield MergeStep(level, tuple(heads[:left]), done=len(heads) <= left)
+        taken: list[ThreadHead] = []
+        for head in heads[:left]:
+            max_bytes -= len(encode_page([head]))
+            if taken and max_bytes < 0:
+                break
+            taken.append(head)
+        yield MergeStep(level, tuple(taken), done=len(heads) == len(taken))
+        if max_bytes <= 0:
+            return
         left -= len(heads)
 
 
@@ -53,6 +64,9 @@ def _heads_of_runs(
             placements.c.blob_id,
             placements.c.identifier,
             threads.c.deleted_through,
+            threads.c.incarnation.label("current"),
+            threads.c.agent_id,
+            threads.c.retention_s,
         )
         .join(
             placements,
@@ -83,6 +97,13 @@ def _heads_of_runs(
             )
             if row.sha256
             else None,
+            agent_id=row.agent_id if _is_current(row) else "",
+            retention_s=row.retention_s if _is_current(row) else 0,
         )
         for row in rows
     ]
+
+
+def _is_current(row: Any) -> bool:
+    """Tell whether the facts of a thread are those of this incarnation."""
+    return bool(row.current == row.incarnation and not row.ended)

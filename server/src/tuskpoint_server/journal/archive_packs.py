@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import (
     Connection,
     and_,
     bindparam,
-    case,
     delete,
     func,
     insert,
@@ -17,31 +16,23 @@ from sqlalchemy import (
     update,
 )
 
-from ..domain.catalog import RunRef, encode_runs, place_runs, with_run
 from ..domain.model import BlobLocation
 from .archive_plan import (
+    PackKind,
     PackPlan,
     PackState,
     PlannedCheckpoint,
-    PlannedManifest,
     decode_plan,
     encode_plan,
 )
 from .schema import (
-    catalogs,
     checkpoints,
+    envelope_parts,
     envelopes,
-    manifests,
     packs,
     placements,
-    retractions,
-    tombstones,
 )
 from .statements import Insert, InsertInto, Statement, all_columns, of_checkpoint
-
-
-class Fenced(Exception):
-    """Another catalog stands where the pack's was to follow; the pack is void."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +41,7 @@ class StoredPack:
 
     pack_id: int
     tenant: str
+    kind: PackKind
     state: PackState
     spool: str
     plan: PackPlan
@@ -64,97 +56,42 @@ def _upsert_placement(insert_into: InsertInto) -> Insert:
     )
 
 
-def _upsert_manifest(insert_into: InsertInto) -> Insert:
-    statement = insert_into(manifests).values(all_columns(manifests))
-    new = statement.excluded
-    return statement.on_conflict_do_update(
-        index_elements=["tenant", "thread_id", "incarnation"],
-        set_={
-            column.name: new[column.name] for column in manifests.columns if not column.primary_key
-        },
-    )
-
-
-_SAME = and_(
+SAME = and_(
     of_checkpoint(checkpoints),
     checkpoints.c.incarnation == bindparam("of_incarnation"),
     checkpoints.c.created_us == bindparam("of_created_us"),
     checkpoints.c.packed_revision == bindparam("of_packed"),
-    checkpoints.c.hidden.is_(False),
 )
-_PACK = Statement(update(checkpoints).where(_SAME).values(packed_revision=bindparam("new_packed")))
+_PACK = Statement(update(checkpoints).where(SAME).values(packed_revision=bindparam("new_packed")))
+_SAME_REVISION = Statement(select(checkpoints.c.revision).where(SAME))
 _UNPACK = Statement(
-    update(checkpoints).where(_SAME).values(packed_revision=checkpoints.c.certified_revision)
-)
-_CERTIFY = Statement(
-    update(checkpoints)
-    .where(_SAME)
-    .values(
-        certified_revision=bindparam("new_certified"),
-        dirty_us=case(
-            (
-                checkpoints.c.revision > bindparam("new_certified"),
-                case(
-                    (checkpoints.c.dirty_us > bindparam("collected_us"), checkpoints.c.dirty_us),
-                    else_=bindparam("collected_us"),
-                ),
-            ),
-            else_=None,
-        ),
-        dirty_bytes=case(
-            (
-                checkpoints.c.revision > bindparam("new_certified"),
-                checkpoints.c.dirty_bytes - bindparam("packed_bytes"),
-            ),
-            else_=0,
-        ),
-    )
+    update(checkpoints).where(SAME).values(packed_revision=checkpoints.c.certified_revision)
 )
 _DROP_ENVELOPES = Statement(delete(envelopes).where(of_checkpoint(envelopes)))
 _LAST_ORDINAL = Statement(
     select(func.coalesce(func.max(envelopes.c.ordinal), -1)).where(of_checkpoint(envelopes))
 )
 _ADD_ENVELOPE = Statement(lambda insert_into: insert_into(envelopes).values(all_columns(envelopes)))
+_ADD_PART = Statement(
+    lambda insert_into: (
+        insert_into(envelope_parts).values(all_columns(envelope_parts)).on_conflict_do_nothing()
+    )
+)
 _PLACE = Statement(_upsert_placement)
-_MOVE_HEAD = Statement(_upsert_manifest)
-_DROP_EARLIER = Statement(
-    delete(manifests).where(
-        manifests.c.tenant == bindparam("of_tenant"),
-        manifests.c.thread_id == bindparam("of_thread"),
-        manifests.c.incarnation < bindparam("of_incarnation"),
-    )
-)
-_MOVE_RUN = Statement(
-    update(manifests)
-    .where(
-        manifests.c.tenant == bindparam("of_tenant"),
-        manifests.c.thread_id == bindparam("of_thread"),
-        manifests.c.incarnation == bindparam("of_incarnation"),
-    )
-    .values(run=bindparam("new_run"))
-)
-_DISPLACE = Statement(
-    delete(placements).where(
-        placements.c.tenant == bindparam("of_tenant"), placements.c.sha256 == bindparam("of_sha256")
-    )
-)
-_TOLD_RETRACTION = Statement(
-    delete(retractions).where(retractions.c.number == bindparam("of_number"))
-)
-_TOLD_TOMBSTONE = Statement(
-    delete(tombstones).where(
-        tombstones.c.tenant == bindparam("of_tenant"),
-        tombstones.c.thread_id == bindparam("of_thread"),
-        tombstones.c.incarnation == bindparam("of_incarnation"),
-    )
-)
 
 
 def unfinished(connection: Connection) -> list[StoredPack]:
     """Return the packs on their way, oldest first."""
     rows = connection.execute(select(packs).order_by(packs.c.pack_id))
     return [
-        StoredPack(row.pack_id, row.tenant, PackState(row.state), row.spool, decode_plan(row.plan))
+        StoredPack(
+            pack_id=row.pack_id,
+            tenant=row.tenant,
+            kind=PackKind(row.kind),
+            state=PackState(row.state),
+            spool=row.spool,
+            plan=decode_plan(row.plan),
+        )
         for row in rows
     ]
 
@@ -162,6 +99,7 @@ def unfinished(connection: Connection) -> list[StoredPack]:
 def record_spooled(
     connection: Connection,
     tenant: str,
+    kind: PackKind,
     spool: str,
     plan: PackPlan,
     now_us: int,
@@ -176,6 +114,7 @@ def record_spooled(
     Args:
         connection: In a write transaction.
         tenant: The tenant.
+        kind: What it holds.
         spool: Name of its file.
         plan: Its plan.
         now_us: Time.
@@ -186,7 +125,7 @@ def record_spooled(
     _PACK.run_many(
         connection,
         [
-            {**_same(tenant, planned, planned.packed_revision), "new_packed": planned.revision}
+            {**same(tenant, planned, planned.packed_revision), "new_packed": planned.revision}
             for planned in plan.checkpoints
         ],
     )
@@ -194,6 +133,7 @@ def record_spooled(
         insert(packs)
         .values(
             tenant=tenant,
+            kind=kind.value,
             state=PackState.SPOOLED.value,
             spool=spool,
             plan=encode_plan(plan),
@@ -205,7 +145,10 @@ def record_spooled(
 
 
 def record_stored(
-    connection: Connection, tenant: str, pack_id: int, locations: Sequence[BlobLocation]
+    connection: Connection,
+    tenant: str,
+    pack_id: int,
+    locations: Sequence[BlobLocation],
 ) -> None:
     """Record where the blob store put the members of a pack."""
     _PLACE.run_many(
@@ -244,68 +187,41 @@ def members_at(
     return found
 
 
-def certify(
-    connection: Connection,
-    tenant: str,
-    pack_id: int,
-    plan: PackPlan,
-    members: Mapping[bytes, tuple[BlobLocation, bytes]],
-    now_us: int,
+def record_uploaded(
+    connection: Connection, tenant: str, pack_id: int, plan: PackPlan
 ) -> tuple[PlannedCheckpoint, ...]:
-    """Record that a pack is certified; return its checkpoints that still exist.
+    """Record the envelopes of a pack that was read back; a later pack tells of them.
 
-    Args:
-        connection: In a write transaction.
-        tenant: The tenant.
-        pack_id: The pack.
-        plan: Its plan.
-        members: Location and bytes of its members, by hash.
-        now_us: Time of certification.
-
-    Raises:
-        Fenced: Another catalog was certified since the pack was made.
+    Returns:
+        The checkpoints that still are what was packed; none if it was recorded before.
     """
-    _move_catalog(connection, tenant, plan, members, now_us)
-    certified = tuple(
+    if not drop(connection, pack_id):
+        return ()
+    uploaded = tuple(
         planned
         for planned in plan.checkpoints
-        if _certify_checkpoint(connection, tenant, plan, planned)
+        if _SAME_REVISION.run(connection, **same(tenant, planned, planned.revision)).fetchone()
     )
-    _MOVE_RUN.run_many(
-        connection,
-        [
-            {
-                "of_tenant": tenant,
-                "of_thread": thread_id,
-                "of_incarnation": incarnation,
-                "new_run": run,
-            }
-            for run, thread_id, incarnation in plan.catalog.moved
-        ],
-    )
-    for manifest in plan.manifests:
-        _move_head(connection, tenant, plan.catalog.run, manifest, members, now_us)
-    _TOLD_RETRACTION.run_many(connection, [{"of_number": number} for number in plan.retractions])
-    _TOLD_TOMBSTONE.run_many(
-        connection,
-        [
-            {"of_tenant": tenant, "of_thread": thread_id, "of_incarnation": incarnation}
-            for thread_id, incarnation in plan.tombstones
-        ],
-    )
-    connection.execute(delete(packs).where(packs.c.pack_id == pack_id))
-    return certified
+    for planned in uploaded:
+        add_envelopes(connection, tenant, planned)
+    return uploaded
+
+
+def drop(connection: Connection, pack_id: int) -> bool:
+    """Forget a pack that is done, or that nothing waits for; tell whether it was known."""
+    return connection.execute(delete(packs).where(packs.c.pack_id == pack_id)).rowcount > 0
 
 
 def abandon(connection: Connection, tenant: str, pack_id: int, plan: PackPlan) -> None:
     """Forget a pack that was not certified; its checkpoints are packed anew."""
     _UNPACK.run_many(
-        connection, [_same(tenant, planned, planned.revision) for planned in plan.checkpoints]
+        connection, [same(tenant, planned, planned.revision) for planned in plan.checkpoints]
     )
-    connection.execute(delete(packs).where(packs.c.pack_id == pack_id))
+    drop(connection, pack_id)
 
 
 def _named(tenant: str, planned: PlannedCheckpoint) -> dict[str, object]:
+    """Return the parameters that name a checkpoint."""
     return {
         "of_tenant": tenant,
         "of_thread": planned.key.thread_id,
@@ -314,8 +230,8 @@ def _named(tenant: str, planned: PlannedCheckpoint) -> dict[str, object]:
     }
 
 
-def _same(tenant: str, planned: PlannedCheckpoint, packed_revision: int) -> dict[str, object]:
-    """Parameters of `_SAME`: the checkpoint, unless it was deleted or saved anew."""
+def same(tenant: str, planned: PlannedCheckpoint, packed_revision: int) -> dict[str, object]:
+    """Parameters of `SAME`: the checkpoint, unless it was deleted or saved anew."""
     return {
         **_named(tenant, planned),
         "of_incarnation": planned.incarnation,
@@ -324,61 +240,8 @@ def _same(tenant: str, planned: PlannedCheckpoint, packed_revision: int) -> dict
     }
 
 
-def _move_catalog(
-    connection: Connection,
-    tenant: str,
-    plan: PackPlan,
-    members: Mapping[bytes, tuple[BlobLocation, bytes]],
-    now_us: int,
-) -> None:
-    planned = plan.catalog
-
-    def place(location: BlobLocation) -> BlobLocation:
-        member = members.get(location.sha256)
-        return member[0] if member else location
-
-    location, _ = members[planned.sha256]
-    runs = with_run(place_runs(planned.runs, place), 0, RunRef(planned.run, location))
-    values = {
-        "generation": planned.generation,
-        "seq": planned.previous_seq + 1,
-        "sha256": planned.sha256,
-        "runs": encode_runs(runs),
-        "certified_us": now_us,
-    }
-    if planned.previous_seq == 0:
-        exists = connection.execute(
-            select(catalogs.c.seq).where(catalogs.c.tenant == tenant)
-        ).one_or_none()
-        if exists is not None:
-            raise Fenced
-        connection.execute(insert(catalogs).values(tenant=tenant, **values))
-        return
-    moved = connection.execute(
-        update(catalogs)
-        .where(
-            catalogs.c.tenant == tenant,
-            catalogs.c.generation == planned.generation,
-            catalogs.c.seq == planned.previous_seq,
-        )
-        .values(**values)
-    )
-    if moved.rowcount < 1:
-        raise Fenced
-
-
-def _certify_checkpoint(
-    connection: Connection, tenant: str, plan: PackPlan, planned: PlannedCheckpoint
-) -> bool:
-    found = _CERTIFY.run(
-        connection,
-        **_same(tenant, planned, planned.revision),
-        new_certified=planned.revision,
-        collected_us=plan.collected_us,
-        packed_bytes=planned.dirty_bytes,
-    ).rowcount
-    if found < 1:
-        return False
+def add_envelopes(connection: Connection, tenant: str, planned: PlannedCheckpoint) -> None:
+    """Record the new envelopes of a checkpoint."""
     named = _named(tenant, planned)
     if planned.replaces:
         _DROP_ENVELOPES.run(connection, **named)
@@ -395,48 +258,10 @@ def _certify_checkpoint(
                 sha256=envelope.sha256,
                 revision=envelope.revision,
             )
-    return True
-
-
-def _move_head(
-    connection: Connection,
-    tenant: str,
-    run: int,
-    planned: PlannedManifest,
-    members: Mapping[bytes, tuple[BlobLocation, bytes]],
-    now_us: int,
-) -> None:
-    named = {
-        "of_tenant": tenant,
-        "of_thread": planned.thread_id,
-        "of_incarnation": planned.incarnation,
-    }
-    _DROP_EARLIER.run(connection, **named)
-    if planned.rewritten or not planned.sha256:
-        _, open_segment = members[planned.sha256] if planned.sha256 else (None, b"")
-        _MOVE_HEAD.run(
-            connection,
-            tenant=tenant,
-            thread_id=planned.thread_id,
-            incarnation=planned.incarnation,
-            generation=planned.generation,
-            segment=planned.segment,
-            records=planned.records,
-            open_segment=open_segment,
-            sha256=planned.sha256,
-            run=run,
-            ended=planned.ended,
-            certified_us=now_us,
-        )
-    else:
-        connection.execute(
-            update(manifests)
-            .where(
-                manifests.c.tenant == tenant,
-                manifests.c.thread_id == planned.thread_id,
-                manifests.c.incarnation == planned.incarnation,
+            _ADD_PART.run_many(
+                connection,
+                [
+                    {"tenant": tenant, "envelope": envelope.sha256, "sha256": part}
+                    for part in envelope.parts
+                ],
             )
-            .values(run=run, ended=planned.ended, certified_us=now_us)
-        )
-    if planned.superseded:
-        _DISPLACE.run(connection, of_tenant=tenant, of_sha256=planned.superseded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, func, select, union
+from sqlalchemy import Connection, and_, exists, func, select, union
 
 from ..domain.catalog import Runs, decode_runs
 from ..domain.manifest import ManifestHead
@@ -31,7 +31,7 @@ class Backlog:
         checkpoints: Number of checkpoints whose current revision is not certified.
         size_bytes: Bytes of values and writes that wait.
         oldest_us: Time of the oldest change, or `None`.
-        others: Number of retractions and tombstones.
+        others: Number of retractions, tombstones and threads with untold facts.
     """
 
     checkpoints: int = 0
@@ -66,6 +66,19 @@ _STANDING = Statement(
 )
 
 
+_UNTOLD = and_(
+    threads.c.untold,
+    threads.c.deleted.is_(False),
+    exists().where(
+        manifests.c.tenant == threads.c.tenant,
+        manifests.c.thread_id == threads.c.thread_id,
+        manifests.c.incarnation == threads.c.incarnation,
+        manifests.c.ended.is_(False),
+    ),
+)
+"""Facts of a thread wait to be told; those of one without manifest wait for its first."""
+
+
 def backlog(connection: Connection, tenant: str) -> Backlog:
     """Return what waits; takes time in proportion to that."""
     row = connection.execute(
@@ -73,19 +86,41 @@ def backlog(connection: Connection, tenant: str) -> Backlog:
             func.count(),
             func.coalesce(func.sum(checkpoints.c.dirty_bytes), 0),
             func.min(checkpoints.c.dirty_us),
-        ).where(
-            checkpoints.c.tenant == tenant,
-            checkpoints.c.dirty_us.is_not(None),
-            checkpoints.c.hidden.is_(False),
-        )
+        ).where(checkpoints.c.tenant == tenant, checkpoints.c.dirty_us.is_not(None))
     ).one()
     others = sum(
         connection.execute(
-            select(func.count()).select_from(table).where(table.c.tenant == tenant)
+            select(func.count()).select_from(table).where(table.c.tenant == tenant, *untold)
         ).scalar_one()
-        for table in (retractions, tombstones)
+        for table, *untold in (
+            (retractions,),
+            (tombstones,),
+            (threads, _UNTOLD),
+        )
     )
     return Backlog(row[0], int(row[1]), row[2], others)
+
+
+def oldest_waiting_us(connection: Connection, tenant: str) -> int | None:
+    """Return the time of the oldest change that is not certified, deletions included."""
+    oldest = [
+        connection.execute(select(func.min(time)).where(*of)).scalar_one()
+        for time, *of in (
+            (
+                checkpoints.c.dirty_us,
+                checkpoints.c.tenant == tenant,
+                checkpoints.c.dirty_us.is_not(None),
+            ),
+            (retractions.c.created_us, retractions.c.tenant == tenant),
+            (tombstones.c.created_us, tombstones.c.tenant == tenant),
+            (
+                threads.c.updated_us,
+                threads.c.tenant == tenant,
+                _UNTOLD,
+            ),
+        )
+    ]
+    return min((time for time in oldest if time is not None), default=None)
 
 
 def waiting_tenants(connection: Connection) -> list[str]:
@@ -95,6 +130,7 @@ def waiting_tenants(connection: Connection) -> list[str]:
             select(checkpoints.c.tenant).where(checkpoints.c.dirty_us.is_not(None)),
             select(retractions.c.tenant),
             select(tombstones.c.tenant),
+            select(threads.c.tenant).where(_UNTOLD),
             select(packs.c.tenant),
         )
     )

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    FromClause,
     Table,
     and_,
     bindparam,
@@ -15,12 +16,11 @@ from sqlalchemy import (
     func,
     insert,
     literal,
-    null,
     select,
 )
 
 from ..domain.errors import Reason, Refusal
-from . import answers, removals, threads
+from . import answers, evicting, removals, threads
 from .schema import checkpoints, envelopes, references, writes
 from .statements import Statement, of_thread
 
@@ -36,16 +36,44 @@ def _copy(table: Table, changed: dict[str, Any], *where: ColumnElement[bool]) ->
 
 
 _NOW = bindparam("now_us", type_=checkpoints.c.created_us.type)
-_WAITS = checkpoints.c.hidden.is_(False)
+_full = envelopes.alias("full_envelopes")
+_held = envelopes.alias("held_envelopes")
+
+
+def _same(table: FromClause, other: FromClause) -> ColumnElement[bool]:
+    """Match the rows of two tables that belong to the same checkpoint."""
+    names = ("tenant", "thread_id", "checkpoint_ns", "checkpoint_id")
+    return and_(*(table.c[name] == other.c[name] for name in names))
+
+
+_STATE_IS_HELD = exists().where(
+    _same(_full, checkpoints),
+    _full.c.ordinal == 0,
+    _full.c.revision >= checkpoints.c.content_revision,
+)
+"""The envelopes of a checkpoint hold its state, if perhaps not all its writes."""
+
+_HELD_THROUGH = (
+    select(func.max(_held.c.revision)).where(_same(_held, writes)).correlate(writes)
+).scalar_subquery()
+_LATE = and_(
+    writes.c.revision > _HELD_THROUGH,
+    exists().where(_same(checkpoints, writes), _STATE_IS_HELD).correlate(writes),
+)
+"""Writes that the envelopes which are copied lack."""
+
 _CHECKPOINTS = _copy(
     checkpoints,
     {
         "incarnation": bindparam("incarnation", type_=checkpoints.c.incarnation.type),
-        "revision": literal(1),
+        "revision": case((exists().where(_same(writes, checkpoints), _LATE), 2), else_=1),
         "content_revision": literal(1),
         "label_revision": literal(1),
         "packed_revision": literal(0),
         "certified_revision": literal(0),
+        "evicted_revision": case(
+            (checkpoints.c.evicted_revision != 0, evicting.TAKEN_BACK), else_=0
+        ),
         "seq": bindparam("base", type_=checkpoints.c.seq.type)
         + func.row_number().over(
             order_by=(
@@ -54,31 +82,16 @@ _CHECKPOINTS = _copy(
                 checkpoints.c.checkpoint_id,
             )
         ),
-        "dirty_us": case((_WAITS, _NOW), else_=null()),
-        "dirty_bytes": case(
-            (
-                _WAITS,
-                func.length(checkpoints.c.state) + func.length(checkpoints.c.metadata),
-            ),
-            else_=0,
-        ),
+        "dirty_us": _NOW,
+        "dirty_bytes": func.length(checkpoints.c.state) + func.length(checkpoints.c.metadata),
     },
 )
 _REFERENCES = _copy(references, {})
-_WRITES = _copy(writes, {"revision": case((writes.c.revision == 0, 0), else_=1)})
+_WRITES = _copy(writes, {"revision": case((writes.c.revision == 0, 0), (_LATE, 2), else_=1)})
 _ENVELOPES = _copy(
     envelopes,
     {"revision": literal(1)},
-    exists().where(
-        and_(
-            checkpoints.c.tenant == envelopes.c.tenant,
-            checkpoints.c.thread_id == envelopes.c.thread_id,
-            checkpoints.c.checkpoint_ns == envelopes.c.checkpoint_ns,
-            checkpoints.c.checkpoint_id == envelopes.c.checkpoint_id,
-            checkpoints.c.hidden.is_(False),
-            checkpoints.c.certified_revision == checkpoints.c.revision,
-        )
-    ),
+    exists().where(_same(checkpoints, envelopes), _STATE_IS_HELD),
 )
 _COUNT = Statement(
     select(func.count(), func.count().filter(checkpoints.c.hidden.is_(False))).where(

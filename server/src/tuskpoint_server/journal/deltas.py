@@ -7,14 +7,23 @@ those of LangGraph's `get_delta_channel_history` (langgraph/checkpoint/base).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection, bindparam, select
 
-from ..domain.model import Channel, CheckpointKey, DeltaHistory, Value, Write, write_order
+from ..domain.model import (
+    EVICTED,
+    Channel,
+    CheckpointKey,
+    DeltaHistory,
+    Entry,
+    Value,
+    Write,
+    write_order,
+)
 from ..domain.state import decode_channels
-from . import pending, threads
+from . import pending, reads, threads
 from .schema import checkpoints, contents, writes
 from .statements import Statement, of_checkpoint, of_namespace, parameters_of
 
@@ -54,10 +63,19 @@ class Ancestor:
 
 @dataclass(slots=True)
 class _Walk:
-    """What is known of one channel so far: its seed, and its writes, newest first."""
+    """What is known of one channel so far.
+
+    Attributes:
+        seed: The stored value.
+        writes: The writes, newest first.
+        seed_of: Checkpoint that stores the seed.
+        evicted_of: Checkpoints of which something was evicted.
+    """
 
     seed: Channel | None = None
     writes: list[Write] = field(default_factory=list)
+    seed_of: str = ""
+    evicted_of: set[str] = field(default_factory=set)
 
 
 def ancestors(
@@ -110,13 +128,26 @@ def delta_history(
     walks = {channel: _Walk() for channel in channels}
     if row is not None and walks:
         _collect(connection, tenant, target, row[0], walks)
-    histories = {
-        channel: DeltaHistory(
-            channel, _with_value(connection, tenant, walk.seed), tuple(reversed(walk.writes))
+    for walk in walks.values():
+        _fill_seed(connection, tenant, walk)
+    evicted_of = sorted(set().union(*(walk.evicted_of for walk in walks.values())))
+    sources = {
+        name: reads.source(
+            connection, tenant, CheckpointKey(target.thread_id, target.checkpoint_ns, name)
         )
-        for channel, walk in walks.items()
+        for name in evicted_of
     }
+    histories = {channel: _history(channel, walk, sources) for channel, walk in walks.items()}
     return tuple(histories[channel] for channel in channels)
+
+
+def _history(channel: str, walk: _Walk, sources: Mapping[str, Entry]) -> DeltaHistory:
+    return DeltaHistory(
+        channel,
+        walk.seed,
+        tuple(reversed(walk.writes)),
+        tuple(sources[name] for name in sorted(walk.evicted_of)),
+    )
 
 
 def _collect(
@@ -133,6 +164,7 @@ def _collect(
         path.append((ancestor.checkpoint_id, frozenset(active)))
         for name in active & ancestor.stored.keys():
             walks[name].seed = ancestor.stored[name]
+            walks[name].seed_of = ancestor.checkpoint_id
             active.discard(name)
         if len(path) == BLOCK or not active:
             _add_writes(connection, tenant, target, path, walks)
@@ -170,12 +202,21 @@ def _add_writes(
         found = by_checkpoint.get(checkpoint_id, [])
         for write in sorted(found, key=write_order, reverse=True):
             if write.channel in active:
-                walks[write.channel].writes.append(write)
+                walk = walks[write.channel]
+                walk.writes.append(write)
+                if write.value is EVICTED:
+                    walk.evicted_of.add(checkpoint_id)
 
 
-def _with_value(connection: Connection, tenant: str, seed: Channel | None) -> Channel | None:
-    if seed is None:
-        return None
-    row = _CONTENT.run(connection, of_tenant=tenant, of_digest=seed.digest).fetchone()
-    value = Value(row[0], row[1]) if row is not None else None
-    return Channel(seed.name, seed.version, seed.digest, seed.size, value)
+def _fill_seed(connection: Connection, tenant: str, walk: _Walk) -> None:
+    """Give the seed its value."""
+    if walk.seed is None:
+        return
+    row = _CONTENT.run(connection, of_tenant=tenant, of_digest=walk.seed.digest).fetchone()
+    if row is None:
+        return
+    if row[1] is None:
+        walk.evicted_of.add(walk.seed_of)
+        walk.seed = replace(walk.seed, value=EVICTED)
+    else:
+        walk.seed = replace(walk.seed, value=Value(row[0], row[1]))

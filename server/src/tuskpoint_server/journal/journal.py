@@ -32,7 +32,7 @@ from ..domain.model import (
     View,
     Write,
 )
-from . import copies, deltas, reads, removals, saves, sqlite, sweeping, thread_reads
+from . import copies, deltas, reads, removals, retention, saves, sqlite, sweeping, thread_reads
 from .api import ListPosition, Page, Swept, ThreadQuery
 from .migrations.upgrade import upgrade
 from .schema import journal_info
@@ -174,14 +174,18 @@ class SqlJournal:
 
     # --- mutations -------------------------------------------------------------------
 
-    async def save_checkpoint(self, tenant: str, draft: CheckpointDraft) -> Saved:
+    async def save_checkpoint(
+        self, tenant: str, draft: CheckpointDraft, restored: Sequence[Write] = ()
+    ) -> Saved:
         """Insert or replace a checkpoint; see `api.Journal.save_checkpoint`."""
         now_us = self._clock_us()
         # Only a minted ID needs randomness; asking the system for it takes as long as the SQL.
         entropy = 0 if draft.key.checkpoint_id else self._entropy()
         return await self.transact(
-            lambda connection: saves.save_checkpoint(connection, tenant, draft, now_us, entropy),
-            size_bytes=_draft_size(draft),
+            lambda connection: saves.save_checkpoint(
+                connection, tenant, draft, now_us, entropy, restored
+            ),
+            size_bytes=_draft_size(draft) + _writes_size(restored),
         )
 
     async def save_writes(self, tenant: str, key: CheckpointKey, writes: Sequence[Write]) -> Saved:
@@ -228,6 +232,27 @@ class SqlJournal:
         now_us = self._clock_us()
         return await self.transact(
             lambda connection: removals.delete_runs(connection, tenant, run_ids, now_us)
+        )
+
+    async def set_retention(self, tenant: str, thread_id: str, retention_s: int) -> None:
+        """Set how long a thread is kept; see `api.Journal.set_retention`."""
+        now_us = self._clock_us()
+        await self.transact(
+            lambda connection: retention.set_retention(
+                connection, tenant, thread_id, retention_s, now_us
+            )
+        )
+
+    async def past_retention(self, limit: int) -> list[tuple[str, str]]:
+        """Return threads past their retention; see `api.Journal.past_retention`."""
+        now_us = self._clock_us()
+        return await self.query(lambda connection: retention.past(connection, now_us, limit))
+
+    async def delete_if_past(self, tenant: str, thread_id: str) -> Removed | None:
+        """Delete a thread past its retention; see `api.Journal.delete_if_past`."""
+        now_us = self._clock_us()
+        return await self.transact(
+            lambda connection: retention.delete_if_past(connection, tenant, thread_id, now_us)
         )
 
     async def sweep(self, *, content_grace_s: float, early_write_ttl_s: float) -> Swept:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, bindparam, func, or_, select, update
 
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
-from ..domain.model import CheckpointKey, Value, Write, write_order
+from ..domain.model import EVICTED, CheckpointKey, Value, Write, write_order
 from .schema import writes
 from .statements import Insert as _Insert
 from .statements import InsertInto, Statement, all_columns, of_checkpoint, parameters_of
@@ -47,11 +47,14 @@ def _last_wins(insert_into: InsertInto) -> _Insert:
 
 _FIRST_WINS = Statement(_first_wins)
 _LAST_WINS = Statement(_last_wins)
-_EARLY = Statement(select(func.length(writes.c.data)).where(of_checkpoint(writes)))
+_EARLY = Statement(select(writes.c.size).where(of_checkpoint(writes)))
 _CLAIM = Statement(
     update(writes).where(of_checkpoint(writes)).values(revision=bindparam("claimed_at"))
 )
 _OF_CHECKPOINT = Statement(select(*COLUMNS).where(of_checkpoint(writes)))
+_EVICTED = Statement(
+    select(writes.c.idx).where(of_checkpoint(writes), writes.c.data.is_(None)).limit(1)
+)
 _NAME_COLUMNS = (writes.c.task_id, writes.c.task_path, writes.c.channel, writes.c.type)
 _CHARACTERS = (
     func.length(writes.c.task_id)
@@ -120,6 +123,7 @@ def store(
             digest=write.digest,
             revision=revision,
             created_us=now_us,
+            size=len(write.value.data),
         )
         if cursor.rowcount > 0:
             count += 1
@@ -162,6 +166,12 @@ def read(connection: Connection, tenant: str, key: CheckpointKey) -> tuple[Write
 
 
 def write_from(row: Sequence[object]) -> Write:
-    """Make a write of a row of `COLUMNS`."""
+    """Make a write of a row of `COLUMNS`; its value is `EVICTED` if it is not here."""
     task_id, task_path, idx, channel, kind, data, digest = row
-    return Write(task_id, task_path, idx, channel, Value(kind, data), digest)  # type: ignore[arg-type]
+    value = EVICTED if data is None else Value(kind, data)  # type: ignore[arg-type]
+    return Write(task_id, task_path, idx, channel, value, digest)  # type: ignore[arg-type]
+
+
+def any_evicted(connection: Connection, tenant: str, key: CheckpointKey) -> bool:
+    """Tell whether a write of a checkpoint was evicted."""
+    return _EVICTED.run(connection, **parameters_of(tenant, key)).fetchone() is not None

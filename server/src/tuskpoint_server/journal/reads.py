@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, bindparam, or_, select
 
+from ..domain.evicted import lacks_values
 from ..domain.metadata import matches
 from ..domain.model import (
+    EVICTED,
     BlobLocation,
     Checkpoint,
     CheckpointKey,
@@ -51,6 +54,7 @@ _ENTRY = tuple(
 _CHECKPOINT = (*_ENTRY, checkpoints.c.state)
 _VISIBLE = checkpoints.c.hidden.is_(False)
 _BY_KEY = Statement(select(*_CHECKPOINT).where(of_checkpoint(checkpoints), _VISIBLE))
+_ANY_BY_KEY = Statement(select(*_ENTRY).where(of_checkpoint(checkpoints)))
 _LATEST = Statement(
     select(*_CHECKPOINT)
     .where(of_namespace(checkpoints), _VISIBLE)
@@ -146,18 +150,19 @@ def list_certified(
 
 
 def content_size(checkpoint: Checkpoint) -> int:
-    """Return about how many bytes a checkpoint takes in memory and in an answer."""
-    size = len(checkpoint.entry.metadata) + sum(len(w.value.data) for w in checkpoint.writes)
+    """Return about how many bytes a checkpoint takes in memory; what was evicted takes none."""
+    values = [write.value for write in checkpoint.writes]
+    size = len(checkpoint.entry.metadata)
     if checkpoint.state is not None:
         size += len(checkpoint.state.frame)
-        size += sum(len(c.value.data) for c in checkpoint.state.channels if c.value)
-    return size
+        values.extend(c.value for c in checkpoint.state.channels if c.value)
+    return size + sum(len(value.data) for value in values if value is not EVICTED)
 
 
 def read_state(connection: Connection, tenant: str, key: CheckpointKey, stored: bytes) -> State:
-    """Return the state of a checkpoint with its contents."""
+    """Return the state of a checkpoint with its contents, `EVICTED` where they are not here."""
     values = {
-        digest: Value(kind, data)
+        digest: EVICTED if data is None else Value(kind, data)
         for digest, kind, data in _CONTENTS.run(connection, **parameters_of(tenant, key)).fetchall()
     }
     return decode_state(stored, values)
@@ -168,7 +173,21 @@ def _checkpoint(connection: Connection, tenant: str, row: Sequence[Any], view: V
     if view is View.ENTRY:
         return Checkpoint(entry)
     state = read_state(connection, tenant, entry.key, row[len(_ENTRY)])
-    return Checkpoint(entry, state, pending.read(connection, tenant, entry.key))
+    found = Checkpoint(entry, state, pending.read(connection, tenant, entry.key))
+    if lacks_values(found) and not entry.envelopes:
+        return replace(found, entry=source(connection, tenant, entry.key))
+    return found
+
+
+def source(connection: Connection, tenant: str, key: CheckpointKey) -> Entry:
+    """Return a checkpoint, hidden or not, with whatever envelopes it has.
+
+    Those hold what was evicted of it, even if it is a copy that is not certified itself.
+    """
+    [row] = _ANY_BY_KEY.run(connection, **parameters_of(tenant, key)).fetchall()
+    return replace(
+        _entry(connection, tenant, row), envelopes=tuple(_locations(connection, tenant, key))
+    )
 
 
 def _entry(connection: Connection, tenant: str, row: Sequence[Any]) -> Entry:

@@ -1,7 +1,8 @@
 """Removing checkpoints: whole threads, old ones, those of a run.
 
-What a manifest may have told of is retracted there: each removed checkpoint leaves a row
-in `retractions`, an ended incarnation one in `tombstones`.
+What a manifest may have told of is corrected there: a removed checkpoint leaves a row in
+`retractions`, an ended incarnation one in `tombstones`. One that is only hidden stays and
+has changed: the archive stores it, if it has to, and tells that it is hidden.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, null, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from ..domain.model import Removed
 from . import threads
@@ -41,7 +42,13 @@ _NODES = Statement(
 _HIDE = Statement(
     update(checkpoints)
     .where(of_checkpoint(checkpoints))
-    .values(hidden=True, label="", dirty_us=null(), dirty_bytes=0)
+    .values(
+        hidden=True,
+        label="",
+        revision=checkpoints.c.revision + 1,
+        seq=bindparam("new_seq"),
+        dirty_us=func.coalesce(checkpoints.c.dirty_us, bindparam("now_us")),
+    )
 )
 _RETRACT = Statement(
     insert(retractions).values(
@@ -181,9 +188,13 @@ def _remove(
     hidden_before = {key for key, node in nodes.items() if node.hidden}
     gone = doomed | hidden_before
     needed = Ancestry(connection, thread.tenant, thread.thread_id, nodes, gone).needed()
+    thread.seq += 1
     for statement in _DROP_CHECKPOINT:
         statement.run_many(connection, list(_keys(thread, gone - needed)))
-    _HIDE.run_many(connection, list(_keys(thread, doomed & needed)))
+    _HIDE.run_many(
+        connection,
+        [{**of, "new_seq": thread.seq, "now_us": now_us} for of in _keys(thread, doomed & needed)],
+    )
     _RETRACT.run_many(
         connection,
         [
@@ -195,10 +206,9 @@ def _remove(
                 "incarnation": thread.incarnation,
                 "created_us": now_us,
             }
-            for namespace, checkpoint_id in sorted(doomed)
+            for namespace, checkpoint_id in sorted(gone - needed)
         ],
     )
-    thread.seq += 1
     threads.review_head(connection, thread)
     threads.store(connection, thread, now_us)
     return Removed(len(doomed - needed), len(doomed & needed))

@@ -21,7 +21,8 @@ from ..domain.model import (
     Write,
 )
 from ..domain.state import encode_state
-from . import pending, threads, values
+from . import evicting, pending, reads, threads, values
+from .api import WritesEvicted
 from .schema import checkpoints
 from .statements import (
     Insert,
@@ -49,6 +50,7 @@ class _Row:
     hidden: bool
     revision: int
     label_revision: int
+    evicted_revision: int
     seq: int
 
 
@@ -92,11 +94,6 @@ _RAISE_REVISION = Statement(
         dirty_bytes=checkpoints.c.dirty_bytes + bindparam("more_bytes"),
     )
 )
-_RAISE_HIDDEN = Statement(
-    update(checkpoints)
-    .where(of_checkpoint(checkpoints))
-    .values(revision=bindparam("new_revision"), seq=bindparam("new_seq"))
-)
 _SET_LABEL = Statement(
     update(checkpoints)
     .where(of_checkpoint(checkpoints))
@@ -105,7 +102,12 @@ _SET_LABEL = Statement(
 
 
 def save_checkpoint(
-    connection: Connection, tenant: str, draft: CheckpointDraft, now_us: int, entropy: int
+    connection: Connection,
+    tenant: str,
+    draft: CheckpointDraft,
+    now_us: int,
+    entropy: int,
+    restored: Sequence[Write] = (),
 ) -> Saved:
     """Insert or replace a checkpoint; see `api.Journal.save_checkpoint`."""
     thread = threads.lock(connection, tenant, draft.key.thread_id) or threads.new_thread(
@@ -118,6 +120,8 @@ def save_checkpoint(
     ):
         thread.begin_next(now_us)
     plan = _plan(connection, tenant, draft, stored, parent)
+    if stored is not None and plan.replaces:
+        _take_writes_back(connection, tenant, key, restored)
     early = (
         pending.claim_early(connection, tenant, key, plan.revision)
         if stored is None
@@ -176,12 +180,8 @@ def save_writes(
         found = row.revision if row and visible else 0
         return Saved(key, found, row.seq if row else thread.seq, thread.incarnation)
     thread.seq += 1
-    if visible:
+    if row is not None:
         _raise_revision(connection, tenant, key, revision, thread.seq, now_us, written.size_bytes)
-    elif row:
-        _RAISE_HIDDEN.run(
-            connection, **parameters_of(tenant, key), new_revision=revision, new_seq=thread.seq
-        )
     if visible and key.checkpoint_ns == "" and key.checkpoint_id == thread.head_id:
         thread.state = threads.judge(connection, tenant, key.thread_id, key.checkpoint_id)
     threads.store(connection, thread, now_us)
@@ -231,6 +231,7 @@ class _Plan:
         replaces: The content changes.
         label: New label; `None` leaves it.
         channels: Channels with their digests.
+        all_here: None of them may have been evicted.
         state: Stored form of the state.
         delta_channels: Stored form of their names.
     """
@@ -239,6 +240,7 @@ class _Plan:
     replaces: bool
     label: str | None
     channels: tuple[Channel, ...]
+    all_here: bool
     state: bytes
     delta_channels: bytes
 
@@ -261,7 +263,7 @@ def _plan(
             limit="max_state_bytes",
             maximum=LIMITS.max_state,
         )
-    delta_channels = _encode_names(draft.delta_channels)
+    delta_channels = encode_names(draft.delta_channels)
     same = (
         stored is not None
         and not stored.hidden
@@ -277,12 +279,24 @@ def _plan(
         replaces=not same,
         label=draft.label if draft.label not in ("", old_label) else None,
         channels=channels,
+        all_here=(parent is None or not parent.evicted_revision)
+        and not any(isinstance(channel.content, bytes) for channel in draft.channels),
         state=state,
         delta_channels=delta_channels,
     )
 
 
-def _encode_names(names: Sequence[str]) -> bytes:
+def _take_writes_back(
+    connection: Connection, tenant: str, key: CheckpointKey, restored: Sequence[Write]
+) -> None:
+    """See to it that all writes are here: the next full envelope holds them again."""
+    evicting.restore_writes(connection, tenant, key, restored)
+    if pending.any_evicted(connection, tenant, key):
+        raise WritesEvicted(reads.source(connection, tenant, key))
+
+
+def encode_names(names: Sequence[str]) -> bytes:
+    """Return the stored form of names of delta channels."""
     if not names:
         return b"[]"
     return json.dumps(list(names), ensure_ascii=False, separators=(",", ":")).encode()
@@ -332,6 +346,7 @@ def _check_head(
 def _name_agent(connection: Connection, thread: ThreadRow, agent_id: str, now_us: int) -> None:
     if agent_id and agent_id != thread.agent_id:
         thread.agent_id = agent_id
+        thread.untold = True
         threads.store(connection, thread, now_us)
 
 
@@ -349,7 +364,14 @@ def _replace(
     tenant = thread.tenant
     size = values.store_contents(connection, tenant, draft.channels, plan.channels, now_us)
     size += len(plan.state) + len(draft.metadata.raw)
-    values.replace_references(connection, tenant, key, plan.channels, before=stored is not None)
+    values.replace_references(
+        connection,
+        tenant,
+        key,
+        plan.channels,
+        before=stored is not None,
+        all_here=plan.all_here,
+    )
     visible = stored if stored is not None and not stored.hidden else None
     label, label_revision = plan.label, plan.revision
     if label is None:
@@ -379,6 +401,7 @@ def _replace(
         label_revision=label_revision,
         packed_revision=0,
         certified_revision=0,
+        evicted_revision=0,
         seq=thread.seq,
         created_us=now_us,
         dirty_us=now_us,

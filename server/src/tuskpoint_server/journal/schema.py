@@ -18,6 +18,10 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    and_,
+    false,
+    literal_column,
+    text,
 )
 
 metadata = MetaData()
@@ -68,8 +72,34 @@ threads = Table(
     Column("head_id", Name, nullable=False, comment="latest of the root namespace"),
     Column("created_us", BigInteger, nullable=False),
     Column("updated_us", BigInteger, nullable=False),
+    Column(
+        "retention_s",
+        BigInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="seconds without a change after which it is deleted; 0: never",
+    ),
+    Column(
+        "untold",
+        Boolean,
+        nullable=False,
+        server_default=false(),
+        comment="agent or retention changed since the catalog was told",
+    ),
     Index("threads_by_agent", "tenant", "agent_id", "thread_id"),
     Index("threads_by_state", "tenant", "state", "thread_id"),
+)
+Index(
+    "threads_untold",
+    threads.c.tenant,
+    sqlite_where=threads.c.untold,
+    postgresql_where=threads.c.untold,
+)
+Index(
+    "threads_with_retention",
+    threads.c.updated_us,
+    sqlite_where=threads.c.retention_s > literal_column("0"),
+    postgresql_where=threads.c.retention_s > literal_column("0"),
 )
 
 checkpoints = Table(
@@ -108,6 +138,13 @@ checkpoints = Table(
         comment="time of the oldest change that is not certified; null: none",
     ),
     Column("dirty_bytes", BigInteger, nullable=False, comment="content that waits"),
+    Column(
+        "evicted_revision",
+        BigInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="at which it last gave its values up; 0: it has them all",
+    ),
     Index("checkpoints_by_id", "tenant", "checkpoint_id"),
     Index("checkpoints_by_thread", "tenant", "thread_id", "checkpoint_id"),
 )
@@ -132,6 +169,16 @@ Index(
     sqlite_where=checkpoints.c.dirty_us.is_not(None),
     postgresql_where=checkpoints.c.dirty_us.is_not(None),
 )
+_GIVES_UP = (
+    checkpoints.c.certified_revision == checkpoints.c.revision,
+    checkpoints.c.evicted_revision < checkpoints.c.revision,
+)
+Index(
+    "checkpoints_evictable",
+    checkpoints.c.created_us,
+    sqlite_where=and_(*_GIVES_UP),
+    postgresql_where=and_(*_GIVES_UP),
+)
 
 contents = Table(
     "contents",
@@ -139,9 +186,17 @@ contents = Table(
     Column("tenant", Name, primary_key=True),
     Column("digest", LargeBinary, primary_key=True, comment="domain.digests.value_digest"),
     Column("type", Text, nullable=False),
-    Column("data", LargeBinary, nullable=False),
+    Column("data", LargeBinary, nullable=True, comment="null: evicted, only in envelopes"),
     Column("created_us", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False, server_default=text("0"), comment="of the data"),
     comment="Values of channels, once per tenant however many checkpoints have them.",
+)
+Index(
+    "contents_evicted",
+    contents.c.tenant,
+    contents.c.size,
+    sqlite_where=contents.c.data.is_(None),
+    postgresql_where=contents.c.data.is_(None),
 )
 
 references = Table(
@@ -166,7 +221,7 @@ writes = Table(
     Column("task_path", Name, nullable=False),
     Column("channel", Name, nullable=False),
     Column("type", Text, nullable=False),
-    Column("data", LargeBinary, nullable=False),
+    Column("data", LargeBinary, nullable=True, comment="null: evicted, only in envelopes"),
     Column("digest", LargeBinary, nullable=False),
     Column(
         "revision",
@@ -175,6 +230,14 @@ writes = Table(
         comment="of the checkpoint when this was last written; 0: no checkpoint yet",
     ),
     Column("created_us", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False, server_default=text("0"), comment="of the data"),
+)
+Index(
+    "writes_evicted",
+    writes.c.tenant,
+    writes.c.size,
+    sqlite_where=writes.c.data.is_(None),
+    postgresql_where=writes.c.data.is_(None),
 )
 Index(
     "writes_early",
@@ -205,6 +268,7 @@ envelopes = Table(
     Column("ordinal", Integer, primary_key=True, comment="0: full; above: addenda"),
     Column("sha256", LargeBinary, nullable=False),
     Column("revision", BigInteger, nullable=False, comment="held by it and those before"),
+    Index("envelopes_by_sha256", "tenant", "sha256"),
     comment="Certified envelopes of each checkpoint.",
 )
 
@@ -216,7 +280,47 @@ placements = Table(
     Column("size", BigInteger, nullable=False),
     Column("blob_id", Text, nullable=False),
     Column("identifier", Text, nullable=False),
+    Index("placements_by_blob", "tenant", "blob_id"),
     comment="Where stored bytes lie.",
+)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("tenant", Name, primary_key=True),
+    Column("blob_id", Text, primary_key=True),
+    Column("object_id", Text, nullable=False, comment="what its owner renews; empty: none"),
+    Column("size_bytes", BigInteger, nullable=False, comment="content sent"),
+    Column("billed_bytes", BigInteger, nullable=False, comment="over all puts"),
+    Column("cost", BigInteger, nullable=False, comment="over all puts, in the smallest coin"),
+    Column("epoch", BigInteger, nullable=True, comment="of the store at the last put"),
+    Column("end_epoch", BigInteger, nullable=True, comment="gone when it starts; null: never"),
+    Column("stored_us", BigInteger, nullable=False, comment="time of the last put"),
+    Column("expire_us", BigInteger, nullable=True, comment="not gone before; null: never"),
+    Index("blobs_by_expiry", "tenant", "expire_us"),
+    comment="Blobs that puts made: how long they last and what they cost.",
+)
+
+envelope_parts = Table(
+    "envelope_parts",
+    metadata,
+    Column("tenant", Name, primary_key=True),
+    Column("envelope", LargeBinary, primary_key=True, comment="SHA-256 of the list of parts"),
+    Column("sha256", LargeBinary, primary_key=True),
+    Index("envelope_parts_by_part", "tenant", "sha256", "envelope"),
+    comment="Parts of envelopes that are larger than one member may be.",
+)
+
+metadata_members = Table(
+    "metadata_members",
+    metadata,
+    Column("tenant", Name, primary_key=True),
+    Column("sha256", LargeBinary, primary_key=True),
+    Column("thread_id", Name, primary_key=True, comment="of a segment; empty: of the catalog"),
+    Column("incarnation", BigInteger, primary_key=True, comment="of a segment; else 0"),
+    Column("run", BigInteger, primary_key=True, comment="of a catalog's member; else 0"),
+    Index("metadata_members_by_thread", "tenant", "thread_id", "incarnation", "run", "sha256"),
+    comment="Stored segments and members of the catalog that are still needed.",
 )
 
 retractions = Table(
@@ -245,6 +349,13 @@ manifests = Table(
     Column("run", BigInteger, nullable=False, comment="catalog run that lists this head"),
     Column("ended", Boolean, nullable=False, comment="the incarnation was deleted"),
     Column("certified_us", BigInteger, nullable=False),
+    Column(
+        "next_generation",
+        BigInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="of the next segment if it begins a new one, above `generation`; else 0",
+    ),
     Index("manifests_by_run", "tenant", "run"),
     comment="Certified head of each thread's manifest.",
 )
@@ -280,6 +391,13 @@ packs = Table(
     Column("spool", Text, nullable=False, comment="name of the file with its exact bytes"),
     Column("plan", LargeBinary, nullable=False, comment="JSON: what certification records"),
     Column("created_us", BigInteger, nullable=False),
+    Column(
+        "kind",
+        Text,
+        nullable=False,
+        server_default=text("'FINAL'"),
+        comment="journal.archive_plan.PackKind",
+    ),
     Index("packs_by_tenant", "tenant", "pack_id"),
     sqlite_autoincrement=True,
     comment="Packs on their way; a certified pack's row is removed.",

@@ -84,6 +84,14 @@ def size_bytes(connection: Connection, path: Path) -> int:
     return int(pages) * int(page_size) + log_bytes(path)
 
 
+def used_bytes(connection: Connection) -> int:
+    """Return the bytes of the pages that are in use; the free ones are used again."""
+    pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+    free = connection.exec_driver_sql("PRAGMA freelist_count").scalar_one()
+    page_size = connection.exec_driver_sql("PRAGMA page_size").scalar_one()
+    return (int(pages) - int(free)) * int(page_size)
+
+
 def log_bytes(path: Path) -> int:
     """Return the bytes of a database's log."""
     try:

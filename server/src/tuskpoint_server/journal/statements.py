@@ -7,9 +7,10 @@ Results are the driver's tuples; truth values come back as 0 and 1 on SQLite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     Connection,
@@ -24,6 +25,8 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.sql.elements import ClauseElement, ColumnElement
 
 from ..domain.model import CheckpointKey
+
+_T = TypeVar("_T")
 
 Insert = sqlite.Insert | postgresql.Insert
 InsertInto = Callable[[Table], Insert]
@@ -73,14 +76,16 @@ class Statement:
         cursor.execute(compiled.text, compiled.parameters(values))
         return cursor
 
-    def run_many(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:
-        """Execute it once for each row of parameters."""
+    def run_many(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> int:
+        """Execute it once for each row of parameters; return how many rows it changed."""
         if not rows:
-            return
+            return 0
         compiled = self._compiled.get(connection.dialect.name) or self._compile(connection.dialect)
         cursor = connection.connection.cursor()
         cursor.executemany(compiled.text, [compiled.parameters(row) for row in rows])
+        changed = cursor.rowcount
         cursor.close()
+        return int(changed)
 
     def _compile(self, dialect: Dialect) -> _Compiled:
         expression = self._expression
@@ -131,3 +136,14 @@ def parameters_of(tenant: str, key: CheckpointKey) -> dict[str, object]:
         "of_ns": key.checkpoint_ns,
         "of_id": key.checkpoint_id,
     }
+
+
+IN_LIST = 500
+"""Values that one `IN (...)` names; databases bound their number."""
+
+
+def in_lists(items: Iterable[_T]) -> Iterator[tuple[_T, ...]]:
+    """Yield items in runs short enough for an `IN (...)`."""
+    iterator = iter(items)
+    while some := tuple(islice(iterator, IN_LIST)):
+        yield some

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, case, func, select
 
 from ..domain.model import Thread, ThreadDetail, ThreadState
+from . import archive_blobs
 from .api import ThreadQuery
 from .schema import checkpoints, threads
 from .statements import EMPTY, Statement, of_thread
@@ -25,6 +26,7 @@ _THREAD = tuple(
         "head_id",
         "created_us",
         "updated_us",
+        "retention_s",
     )
 )
 _LIVE = threads.c.deleted.is_(False)
@@ -56,7 +58,8 @@ def thread(connection: Connection, tenant: str, thread_id: str) -> ThreadDetail 
         return None
     counts = _COUNTS.run(connection, **of).fetchone() or (0, 0)
     heads = dict(_HEADS.run(connection, **of).fetchall())
-    return ThreadDetail(_thread(row), counts[0], counts[1], heads)
+    expire_us = archive_blobs.earliest_expiry_of_thread(connection, tenant, thread_id)
+    return ThreadDetail(_thread(row), counts[0], counts[1], heads, expire_us)
 
 
 def list_threads(
@@ -68,10 +71,8 @@ def list_threads(
 
 
 def _thread(row: Any) -> Thread:
-    thread_id, incarnation, seq, agent_id, state, head_id, created_us, updated_us = row
-    return Thread(
-        thread_id, incarnation, seq, agent_id, ThreadState(state), head_id, created_us, updated_us
-    )
+    thread_id, incarnation, seq, agent_id, state, *rest = row
+    return Thread(thread_id, incarnation, seq, agent_id, ThreadState(state), *rest)
 
 
 def _listing(tenant: str, query: ThreadQuery, after: str, limit: int) -> Select[Any]:

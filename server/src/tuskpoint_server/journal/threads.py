@@ -37,6 +37,8 @@ class ThreadRow:
     head_id: str
     created_us: int
     updated_us: int
+    retention_s: int = 0
+    untold: bool = False
 
     def refuse_deleted(self) -> Refusal:
         """Return the refusal of a change that belongs to an ended incarnation."""
@@ -51,6 +53,8 @@ class ThreadRow:
         self.state = ThreadState.IDLE
         self.head_id = ""
         self.created_us = now_us
+        self.retention_s = 0
+        self.untold = False
 
 
 _READ = Statement(select(*threads.columns).where(of_thread(threads)).with_for_update())
@@ -101,6 +105,8 @@ def lock(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | Non
 def store(connection: Connection, thread: ThreadRow, now_us: int) -> None:
     """Write the row."""
     thread.updated_us = now_us
+    # Of an ended incarnation the tombstone tells.
+    thread.untold = thread.untold and not thread.deleted
     _STORE.run(connection, **{name: getattr(thread, name) for name in ThreadRow.__slots__})
 
 

@@ -1,10 +1,14 @@
-"""Contents of channels: found, stored once per tenant, and referred to by checkpoints."""
+"""Contents of channels: found, stored once per tenant, and referred to by checkpoints.
+
+A content that was evicted keeps its row without the data. Nothing new may refer to it
+until it is sent again: what refers to it has it in an envelope of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, bindparam, delete, func, select
+from sqlalchemy import Connection, and_, bindparam, delete, exists, select
 
 from ..domain.digests import value_digest
 from ..domain.errors import Reason, Refusal, values_missing
@@ -18,21 +22,53 @@ from ..domain.model import (
 )
 from ..domain.state import decode_channels
 from .schema import contents, references
-from .statements import Statement, all_columns, of_checkpoint, parameters_of
+from .statements import (
+    Insert,
+    InsertInto,
+    Statement,
+    all_columns,
+    of_checkpoint,
+    parameters_of,
+)
 
-_CONTENT_SIZE = Statement(
-    select(func.length(contents.c.data)).where(
-        contents.c.tenant == bindparam("of_tenant"), contents.c.digest == bindparam("of_digest")
+_OF_DIGEST = and_(
+    contents.c.tenant == bindparam("of_tenant"), contents.c.digest == bindparam("of_digest")
+)
+_CONTENT_SIZE = Statement(select(contents.c.size).where(_OF_DIGEST))
+_HERE = Statement(select(contents.c.size).where(_OF_DIGEST, contents.c.data.is_not(None)))
+
+
+def _store_content(insert_into: InsertInto) -> Insert:
+    insert = insert_into(contents).values(all_columns(contents))
+    new = insert.excluded
+    return insert.on_conflict_do_update(
+        index_elements=["tenant", "digest"],
+        set_={"data": new.data, "created_us": new.created_us},
+        where=contents.c.data.is_(None),
     )
-)
-_STORE_CONTENT = Statement(
-    lambda insert_into: insert_into(contents).values(all_columns(contents)).on_conflict_do_nothing()
-)
+
+
+def _store_checked(insert_into: InsertInto) -> Insert:
+    """Refer to a content if its data is here."""
+    columns = [bindparam(column.name, type_=column.type) for column in references.columns]
+    here = exists().where(
+        contents.c.tenant == bindparam("tenant"),
+        contents.c.digest == bindparam("digest"),
+        contents.c.data.is_not(None),
+    )
+    insert = insert_into(references).from_select(
+        [column.name for column in references.columns], select(*columns).where(here)
+    )
+    return insert.on_conflict_do_nothing()
+
+
+_STORE_CONTENT = Statement(_store_content)
 _STORE_REFERENCE = Statement(
     lambda insert_into: (
         insert_into(references).values(all_columns(references)).on_conflict_do_nothing()
     )
 )
+_STORE_CHECKED = Statement(_store_checked)
 _DROP_REFERENCES = Statement(delete(references).where(of_checkpoint(references)))
 
 
@@ -42,7 +78,7 @@ def resolve(
     drafts: Sequence[ChannelDraft],
     parent_state: bytes | None,
 ) -> tuple[Channel, ...]:
-    """Return the channels by digest.
+    """Return the channels by digest; whether their contents are here, `replace_references` asks.
 
     Raises:
         Refusal: `VALUES_MISSING`, `VERSION_TYPE_CHANGED`.
@@ -87,7 +123,7 @@ def store_contents(
     channels: Sequence[Channel],
     now_us: int,
 ) -> int:
-    """Insert the contents that are not stored yet; return their bytes."""
+    """Store the contents that are not here, evicted ones again; return their bytes."""
     size = 0
     for draft, channel in zip(drafts, channels, strict=True):
         if not isinstance(draft.content, Value):
@@ -99,6 +135,7 @@ def store_contents(
             type=draft.content.type,
             data=draft.content.data,
             created_us=now_us,
+            size=len(draft.content.data),
         )
         if cursor.rowcount > 0:
             size += len(draft.content.data)
@@ -112,6 +149,7 @@ def replace_references(
     channels: Sequence[Channel],
     *,
     before: bool,
+    all_here: bool = False,
 ) -> None:
     """Make a checkpoint refer to the contents of its channels and to no others.
 
@@ -121,11 +159,16 @@ def replace_references(
         key: The checkpoint.
         channels: Its channels.
         before: It was stored before and may have references.
+        all_here: None of the contents can have been evicted; else it is looked up.
+
+    Raises:
+        Refusal: `VALUES_MISSING` if contents were evicted.
     """
     if before:
         _DROP_REFERENCES.run(connection, **parameters_of(tenant, key))
     digests = {channel.digest for channel in channels if channel.digest is not None}
-    _STORE_REFERENCE.run_many(
+    statement = _STORE_REFERENCE if all_here else _STORE_CHECKED
+    stored = statement.run_many(
         connection,
         [
             {
@@ -138,6 +181,19 @@ def replace_references(
             for digest in digests
         ],
     )
+    if not all_here and stored < len(digests):
+        _refuse_evicted(connection, tenant, channels)
+
+
+def _refuse_evicted(connection: Connection, tenant: str, channels: Sequence[Channel]) -> None:
+    missing = [
+        channel.name
+        for channel in channels
+        if channel.digest is not None
+        and _HERE.run(connection, of_tenant=tenant, of_digest=channel.digest).fetchone() is None
+    ]
+    if missing:
+        raise values_missing(missing)
 
 
 def _check_version_type(draft: ChannelDraft, before: Version | None) -> None:

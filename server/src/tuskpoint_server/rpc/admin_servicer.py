@@ -54,6 +54,11 @@ class AdminServicer:
             spool_bytes=status.spool_bytes,
             cache_bytes=status.cache_bytes,
             certified_checkpoints=status.certified_checkpoints,
+            evicted_bytes=status.evicted_bytes,
+            stored_blobs=status.stored_blobs,
+            billed_bytes=status.billed_bytes,
+            cost=status.cost,
+            failing_renewals=status.failing_renewals,
         )
         for field, microseconds in (
             ("oldest_uncertified_time", status.oldest_uncertified_us),

@@ -324,7 +324,7 @@ def manifest_entry(stored: Entry) -> manifest_pb2.ManifestEntry:
 
 def thread(stored: Thread) -> thread_pb2.Thread:
     """Return the message for a thread."""
-    return thread_pb2.Thread(
+    message = thread_pb2.Thread(
         thread_id=stored.thread_id,
         incarnation=stored.incarnation,
         seq=stored.seq,
@@ -334,6 +334,9 @@ def thread(stored: Thread) -> thread_pb2.Thread:
         create_time=timestamp(stored.created_us),
         update_time=timestamp(stored.updated_us),
     )
+    if stored.retention_s:
+        message.retention.seconds = stored.retention_s
+    return message
 
 
 def thread_detail(detail: ThreadDetail) -> thread_pb2.Thread:
@@ -341,6 +344,8 @@ def thread_detail(detail: ThreadDetail) -> thread_pb2.Thread:
     message = thread(detail.thread)
     message.checkpoint_count = detail.checkpoint_count
     message.uncertified_count = detail.uncertified_count
+    if detail.expire_us is not None:
+        message.expire_time.CopyFrom(timestamp(detail.expire_us))
     for checkpoint_ns, checkpoint_id in sorted(detail.heads.items())[:MAX_HEADS]:
         message.heads.add(checkpoint_ns=checkpoint_ns, checkpoint_id=checkpoint_id)
     return message

@@ -58,6 +58,17 @@ class ThreadServicer:
             deleted_checkpoints=removed.deleted, durability=convert.DURABILITIES[wanted]
         )
 
+    async def SetRetention(
+        self, request: pb.SetRetentionRequest, call: Call
+    ) -> pb.SetRetentionResponse:
+        """Set how long a thread is kept."""
+        validation.check_set_retention(request)
+        wanted = convert.durability(request.durability)
+        await self._threads.set_retention(
+            call.tenant, request.thread_id, request.retention.seconds, wanted
+        )
+        return pb.SetRetentionResponse(durability=convert.DURABILITIES[wanted])
+
     async def CopyThread(self, request: pb.CopyThreadRequest, call: Call) -> pb.CopyThreadResponse:
         """Copy a thread."""
         validation.check_copy_thread(request)

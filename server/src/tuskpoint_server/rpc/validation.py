@@ -245,6 +245,23 @@ def check_delete_thread(request: thread_service_pb2.DeleteThreadRequest) -> None
     checks.finish()
 
 
+def check_set_retention(request: thread_service_pb2.SetRetentionRequest) -> None:
+    """Check a retention.
+
+    Raises:
+        Refusal: `INVALID_FIELD`.
+    """
+    checks = Checks()
+    checks.text("thread_id", request.thread_id, LIMITS.max_thread_id, required=True)
+    retention = request.retention
+    if retention.nanos:
+        checks.fail("retention", "must be whole seconds")
+    elif not 0 <= retention.seconds <= LIMITS.max_retention_s:
+        checks.fail("retention", f"must be 1 to {LIMITS.max_retention_s} seconds, or 0 to keep it")
+    checks.member("durability", request.durability, _DURABILITIES)
+    checks.finish()
+
+
 def check_list_threads(request: thread_service_pb2.ListThreadsRequest) -> None:
     """Check a listing of threads.
 

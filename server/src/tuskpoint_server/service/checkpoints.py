@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from ..domain.errors import Reason, Refusal
@@ -20,9 +21,10 @@ from ..domain.model import (
     View,
     Write,
 )
-from ..journal.api import Journal, ListPosition
+from ..journal.api import Journal, ListPosition, WritesEvicted
 from .archiving import Archive
 from .commits import Commits
+from .completing import Completer
 
 PAGE_COUNT = 64
 """Most checkpoints that a listing takes from the journal at once."""
@@ -59,6 +61,7 @@ class Checkpoints:
         self._journal = journal
         self._archive = archive
         self._commits = commits
+        self._completer = Completer(archive)
 
     # --- changes -----------------------------------------------------------------------
 
@@ -68,7 +71,8 @@ class Checkpoints:
         Drafts are journaled in the order of the calls, whether or not the caller waits.
 
         Raises:
-            Refusal: `BACKLOG_FULL`, and those of `Journal.save_checkpoint`.
+            Refusal: `BACKLOG_FULL`, and those of `Journal.save_checkpoint`; of
+                `Archive.read` if it replaces a checkpoint whose writes were evicted.
         """
         self._archive.admit(tenant)
         saved = await self._commits.run(self._save(tenant, draft))
@@ -116,7 +120,11 @@ class Checkpoints:
         return replace(outcome, durability=Durability.CERTIFIED, catalog_blob_id=catalog.blob_id)
 
     async def _save(self, tenant: str, draft: CheckpointDraft) -> Saved:
-        saved = await self._journal.save_checkpoint(tenant, draft)
+        try:
+            saved = await self._journal.save_checkpoint(tenant, draft)
+        except WritesEvicted as lack:
+            stored = await self._archive.read(tenant, lack.entry, bypass_cache=False)
+            saved = await self._journal.save_checkpoint(tenant, draft, stored.writes)
         self._archive.changed(tenant, saved.stored_bytes)
         return saved
 
@@ -177,8 +185,13 @@ class Checkpoints:
                 max_count=PAGE_COUNT if left is None else min(left, PAGE_COUNT),
                 max_bytes=PAGE_BYTES,
             )
-            for loaded in page.checkpoints:
-                yield await self._from_source(tenant, loaded, view, source)
+            if source is Source.ANY:
+                async with aclosing(self._completer.checkpoints(tenant, page.checkpoints)) as whole:
+                    async for loaded in whole:
+                        yield loaded
+            else:
+                for loaded in page.checkpoints:
+                    yield await self._from_source(tenant, loaded, view, source)
             if page.next is None:
                 return
             after = page.next
@@ -188,14 +201,19 @@ class Checkpoints:
     async def delta_history(
         self, tenant: str, key: CheckpointKey, channels: Sequence[str]
     ) -> tuple[DeltaHistory, ...]:
-        """Return what rebuilds each of these channels, in the order asked."""
-        return await self._journal.delta_history(tenant, key, channels)
+        """Return what rebuilds each of these channels, in the order asked.
+
+        Raises:
+            Refusal: What `Archive.read` raises, if values were evicted.
+        """
+        found = await self._journal.delta_history(tenant, key, channels)
+        return await self._completer.histories(tenant, found)
 
     async def _from_source(
         self, tenant: str, loaded: Checkpoint, view: View, source: Source
     ) -> Checkpoint:
         if source is Source.ANY:
-            return loaded
+            return await self._completer.checkpoint(tenant, loaded)
         entry = loaded.entry
         if entry.durability is not Durability.CERTIFIED:
             raise _not_certified(entry)

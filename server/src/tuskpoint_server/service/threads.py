@@ -14,6 +14,9 @@ from .archiving import Archive
 from .commits import Commits
 from .page_tokens import PageTokens
 
+_SWEPT_AT_ONCE = 100
+"""Threads past their retention that are looked up together."""
+
 
 @dataclass(frozen=True, slots=True)
 class ThreadPage:
@@ -108,6 +111,36 @@ class Threads:
         await self._reach(tenant, wanted)
         return removed
 
+    async def set_retention(
+        self, tenant: str, thread_id: str, retention_s: int, wanted: Durability
+    ) -> None:
+        """Set the seconds without a change after which a thread is deleted; 0: never.
+
+        Raises:
+            Refusal: `THREAD_NOT_FOUND`; what `Archive.certify_all` raises, and then the
+                setting stays journaled.
+        """
+        await self._commits.run(self._set_retention(tenant, thread_id, retention_s))
+        await self._reach(tenant, wanted)
+
+    async def delete_past_retention(self) -> int:
+        """Delete the threads of all tenants that are past their retention; return how many.
+
+        Each goes in a transaction of its own, which looks again whether it is past.
+
+        Raises:
+            Refusal: `JOURNAL_UNAVAILABLE`; the rest is left for the next call.
+        """
+        count = 0
+        while found := await self._journal.past_retention(_SWEPT_AT_ONCE):
+            deleted = 0
+            for tenant, thread_id in found:
+                deleted += await self._commits.run(self._delete_if_past(tenant, thread_id))
+            count += deleted
+            if not deleted:
+                break
+        return count
+
     async def copy(
         self, tenant: str, source: str, target: str, request_id: str, wanted: Durability
     ) -> int:
@@ -156,6 +189,17 @@ class Threads:
         removed = await self._journal.delete_thread(tenant, thread_id)
         self._archive.changed(tenant, 0)
         return removed
+
+    async def _set_retention(self, tenant: str, thread_id: str, retention_s: int) -> None:
+        await self._journal.set_retention(tenant, thread_id, retention_s)
+        self._archive.changed(tenant, 0)
+
+    async def _delete_if_past(self, tenant: str, thread_id: str) -> bool:
+        removed = await self._journal.delete_if_past(tenant, thread_id)
+        if removed is None:
+            return False
+        self._archive.changed(tenant, 0)
+        return True
 
     async def _copy(self, tenant: str, source: str, target: str, request_id: str) -> int:
         copied = await self._journal.copy_thread(tenant, source, target, request_id)

@@ -1,0 +1,283 @@
+"""Quilts, version 1: many patches in one blob, by the layout of the Walrus core crate.
+
+A quilt is a matrix of 334 rows and 667 columns of symbols, stored row by row. Patches
+fill whole columns, each column from top to bottom. The first columns hold the index:
+
+    0x01, length (u32), list of (end column (u16), identifier, tags)
+
+and a patch begins where the one before it ends:
+
+    0x01, length of what follows the header (u32), flags (bit 0: tags),
+    length of the identifier (u16), identifier, [length of the tags (u16), tags,] data
+
+Numbers are little-endian; list, identifiers and tags are in BCS (a length in ULEB128
+before the elements). Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from .pricing import COLUMNS, MAX_SYMBOL_BYTES, ROWS, SYMBOLS
+
+MAX_PATCHES = COLUMNS - 1
+MAX_INDEX_COLUMNS = 10
+MAX_IDENTIFIER_BYTES = 65_535
+
+_VERSION = 1
+_HEADER_BYTES = 6
+_HAS_TAGS = 1
+_STRIDES_BELOW = 24
+"""Symbols shorter than this are gathered byte by byte of the symbol, longer ones row by row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """One patch of a quilt.
+
+    Attributes:
+        identifier: Its name, unique in the quilt.
+        tags: What was said beside it.
+        data: Its bytes.
+    """
+
+    identifier: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+    data: bytes = b""
+
+
+def identifier_problem(identifier: str) -> str:
+    """Return what keeps a name from being an identifier; empty: nothing."""
+    if not identifier:
+        return "it is empty"
+    if len(identifier.encode("utf-8", "surrogatepass")) > MAX_IDENTIFIER_BYTES:
+        return f"it is longer than {MAX_IDENTIFIER_BYTES} bytes"
+    if not identifier[0].isalnum():
+        return "it does not begin with a letter or digit"
+    if identifier != identifier.rstrip():
+        return "it ends with white space"
+    if any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in identifier):
+        return "it holds control characters"
+    return ""
+
+
+# --- size ------------------------------------------------------------------------------
+
+
+def quilt_bytes(patches: Iterable[tuple[str, Mapping[str, str], int]]) -> int:
+    """Return the size of the blob that patches make.
+
+    One large patch beside many small ones makes a larger quilt than their sum: all its
+    columns have the same height and no patch shares one.
+
+    Args:
+        patches: Identifier, tags and size of the data of each.
+
+    Raises:
+        ValueError: They do not fit a quilt.
+    """
+    index = 1 + 4
+    sizes = []
+    for identifier, tags, size in patches:
+        name = _text_bytes(identifier)
+        tagged = _tags_bytes(tags)
+        index += 2 + name + (tagged or 1)
+        sizes.append(_HEADER_BYTES + 2 + name + (2 + tagged if tagged else 0) + size)
+    if not 1 <= len(sizes) <= MAX_PATCHES:
+        raise ValueError(f"a quilt holds 1 to {MAX_PATCHES} patches, not {len(sizes)}")
+    index += len(_uleb(len(sizes)))
+    low, high = 1, MAX_SYMBOL_BYTES // 2
+    if not _fits(index, sizes, 2 * high):
+        raise ValueError("the patches are larger than any quilt")
+    while low < high:
+        middle = (low + high) // 2
+        if _fits(index, sizes, 2 * middle):
+            high = middle
+        else:
+            low = middle + 1
+    return SYMBOLS * 2 * low
+
+
+def _fits(index: int, sizes: Iterable[int], symbol: int) -> bool:
+    height = ROWS * symbol
+    columns = -(-index // height)
+    return (
+        columns <= MAX_INDEX_COLUMNS
+        and columns + sum(-(-size // height) for size in sizes) <= COLUMNS
+    )
+
+
+def _text_bytes(text: str) -> int:
+    size = len(text.encode())
+    return len(_uleb(size)) + size
+
+
+def _tags_bytes(tags: Mapping[str, str]) -> int:
+    if not tags:
+        return 0
+    return len(_uleb(len(tags))) + sum(
+        _text_bytes(key) + _text_bytes(value) for key, value in tags.items()
+    )
+
+
+def _uleb(number: int) -> bytes:
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+# --- reading ---------------------------------------------------------------------------
+
+
+def parse_quilt(raw: bytes) -> list[Patch]:
+    """Return the patches of a raw quilt, in its own order.
+
+    Nothing in it is trusted: every length is checked before it is used.
+
+    Args:
+        raw: The whole blob.
+
+    Raises:
+        ValueError: Says where it is not a quilt of version 1.
+    """
+    if not raw or len(raw) % (2 * SYMBOLS):
+        raise ValueError(f"{len(raw)} bytes are no whole number of columns")
+    columns = _Columns(raw)
+    start, entries = _read_index(columns)
+    patches = []
+    names: set[str] = set()
+    for end, identifier, tags in entries:
+        if not start < end <= COLUMNS:
+            raise ValueError(f"patch '{_shown(identifier)}' has no columns of its own")
+        if identifier in names:
+            raise ValueError(f"two patches are named '{_shown(identifier)}'")
+        names.add(identifier)
+        patches.append(_read_patch(columns.between(start, end), identifier, tags))
+        start = end
+    return patches
+
+
+class _Columns:
+    """Columns of a quilt, out of its rows."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._symbol = len(raw) // SYMBOLS
+        self._row = COLUMNS * self._symbol
+        self.height = ROWS * self._symbol
+
+    def between(self, start: int, end: int) -> bytes:
+        """Return the bytes of the columns from `start` to before `end`."""
+        return b"".join(self._one(column) for column in range(start, end))
+
+    def _one(self, column: int) -> bytes:
+        raw, symbol, row = self._raw, self._symbol, self._row
+        first = column * symbol
+        if symbol >= _STRIDES_BELOW:
+            return b"".join([raw[at : at + symbol] for at in range(first, len(raw), row)])
+        gathered = bytearray(self.height)
+        for byte in range(symbol):
+            gathered[byte::symbol] = raw[first + byte :: row]
+        return bytes(gathered)
+
+
+def _read_index(columns: _Columns) -> tuple[int, list[tuple[int, str, dict[str, str]]]]:
+    """Return the number of columns that the index takes, and its entries."""
+    head = _Bytes(columns.between(0, 1))
+    version = head.number(1)
+    if version != _VERSION:
+        raise ValueError(f"it is not a quilt of version {_VERSION}: it begins with {version}")
+    size = 1 + 4 + head.number(4)
+    taken = -(-size // columns.height)
+    if taken > MAX_INDEX_COLUMNS:
+        raise ValueError(f"its index of {size} bytes is longer than {MAX_INDEX_COLUMNS} columns")
+    index = _Bytes(columns.between(0, taken)[1 + 4 : size])
+    count = index.length()
+    if not 1 <= count <= MAX_PATCHES:
+        raise ValueError(f"its index lists {count} patches")
+    entries = [(index.number(2), index.text(), index.tags()) for _ in range(count)]
+    index.expect_end("the index")
+    return taken, entries
+
+
+def _read_patch(content: bytes, identifier: str, tags: dict[str, str]) -> Patch:
+    header = _Bytes(content)
+    if header.number(1) != _VERSION:
+        raise ValueError(f"patch '{_shown(identifier)}' is not of version {_VERSION}")
+    size = header.number(4)
+    flags = header.number(1)
+    body = _Bytes(content[_HEADER_BYTES : _HEADER_BYTES + size])
+    if len(body) != size:
+        raise ValueError(f"patch '{_shown(identifier)}' is longer than its columns")
+    name = _Bytes(body.take(body.number(2)))
+    found = name.text()
+    name.expect_end("the identifier")
+    if found != identifier:
+        raise ValueError(f"patch '{_shown(identifier)}' calls itself '{_shown(found)}'")
+    if flags & _HAS_TAGS:
+        tagged = _Bytes(body.take(body.number(2)))
+        if tagged.tags() != tags:
+            raise ValueError(f"patch '{_shown(identifier)}' has other tags than in the index")
+        tagged.expect_end("the tags")
+    return Patch(identifier, tags, body.rest())
+
+
+class _Bytes:
+    """A reader that never goes past the end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes."""
+        end = self._at + size
+        if end > len(self._data):
+            raise ValueError(f"{size} bytes at {self._at} lie past the end at {len(self._data)}")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
+
+    def rest(self) -> bytes:
+        """Return all that is left."""
+        return self.take(len(self._data) - self._at)
+
+    def number(self, size: int) -> int:
+        """Return the next number."""
+        return int.from_bytes(self.take(size), "little")
+
+    def length(self) -> int:
+        """Return the next ULEB128 number of at most 32 bits."""
+        number = 0
+        for shift in range(0, 35, 7):
+            byte = self.number(1)
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if number >= 1 << 32 or (shift and not byte):
+                    break
+                return number
+        raise ValueError(f"no canonical length before {self._at}")
+
+    def text(self) -> str:
+        """Return the next string; UTF-8 that is not raises a `ValueError` too."""
+        return self.take(self.length()).decode()
+
+    def tags(self) -> dict[str, str]:
+        """Return the next map of strings."""
+        return {self.text(): self.text() for _ in range(self.length())}
+
+    def expect_end(self, what: str) -> None:
+        """Refuse bytes that nothing accounts for."""
+        if self._at != len(self._data):
+            raise ValueError(f"{what} goes on after its end")
+
+
+def _shown(identifier: str) -> str:
+    return identifier if len(identifier) <= 80 else identifier[:77] + "..."

@@ -1,0 +1,300 @@
+"""The Walrus store against the emulator: the rules of Walrus, its money and its epochs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from tuskpoint_emulators.walrus.auth import AuthSettings
+from tuskpoint_emulators.walrus.blob_id import from_text
+from tuskpoint_emulators.walrus.cdn import CdnSettings
+from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation, Stage
+from tuskpoint_emulators.walrus.server import WalrusEmulator
+from tuskpoint_emulators.walrus.settings import EmulatorSettings
+from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.walrus.pricing import encoded_bytes
+from tuskpoint_server.blobs.walrus.settings import WalrusSettings
+from tuskpoint_server.blobs.walrus.store import (
+    MAX_MEMBER_BYTES,
+    MAX_MEMBERS,
+    WalrusStore,
+)
+from tuskpoint_server.domain.errors import Reason, Refusal
+
+SECRET = b"a secret that is as long as the hash of the algorithm"
+
+
+class Kit:
+    """Emulators of one network, and stores on them."""
+
+    def __init__(self) -> None:
+        self.emulators: list[WalrusEmulator] = []
+        self.pauses: list[float] = []
+        self._stores: list[WalrusStore] = []
+
+    async def emulator(self, **settings: object) -> WalrusEmulator:
+        world = self.emulators[0].world if self.emulators else None
+        emulator = WalrusEmulator(EmulatorSettings(**settings), world=world)  # type: ignore[arg-type]
+        await emulator.start()
+        self.emulators.append(emulator)
+        return emulator
+
+    def store(self, *emulators: WalrusEmulator, **settings: object) -> WalrusStore:
+        urls = tuple(emulator.url for emulator in emulators)
+        store = WalrusStore(
+            WalrusSettings(**{"publishers": urls, "aggregators": urls, **settings}),  # type: ignore[arg-type]
+            sleep=self._sleep,
+            random=random.Random(1).random,
+        )
+        self._stores.append(store)
+        return store
+
+    async def _sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    async def end(self) -> None:
+        for store in self._stores:
+            await store.close()
+        for emulator in self.emulators:
+            await emulator.stop()
+
+
+@pytest.fixture
+async def kit() -> AsyncIterator[Kit]:
+    kit = Kit()
+    yield kit
+    await kit.end()
+
+
+def member(data: bytes, kind: str = "") -> Member:
+    return Member(hashlib.sha256(data).digest(), data, kind)
+
+
+def many(count: int, kind: str = "") -> list[Member]:
+    return [member(b"member %d" % number, kind) for number in range(count)]
+
+
+async def refused(call: object, reason: Reason) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        await call  # type: ignore[misc]
+    assert caught.value.reason is reason
+    return caught.value
+
+
+async def test_whole_way_of_a_pack(kit: Kit) -> None:
+    emulator = await kit.emulator()
+    store = kit.store(emulator)
+    members = [*many(30, "envelope"), member(b"", "catalog"), member(b"plain")]
+    receipt = await store.put(members)
+    [blob] = receipt.blobs
+    assert blob.billed_bytes == emulator.ledger.statistics.billed_bytes == encoded_bytes(1)
+    assert blob.cost == emulator.ledger.statistics.cost > 0
+    assert blob.end_epoch == emulator.ledger.clock.epoch + 5
+    assert blob.object_id
+    assert await store.get_many(receipt.locations) == [each.data for each in members]
+    assert [await store.get(place) for place in receipt.locations] == [
+        each.data for each in members
+    ]
+    listed = await store.list_blob(blob.blob_id)
+    assert {item.location.sha256: item.kind for item in listed} == {
+        each.sha256: each.kind for each in members
+    }
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        many(MAX_MEMBERS, "envelope"),
+        [member(bytes(MAX_MEMBER_BYTES)), *many(20)],
+    ],
+    ids=["members", "bytes"],
+)
+async def test_limits_are_those_of_walrus(kit: Kit, members: list[Member]) -> None:
+    emulator = await kit.emulator()
+    store = kit.store(emulator)
+    receipt = await store.put(members)
+    assert await store.get_many(receipt.locations) == [each.data for each in members]
+    [blob] = receipt.blobs
+    assert blob.billed_bytes == emulator.ledger.statistics.billed_bytes
+
+
+async def test_largest_member_fits_a_blob_of_its_own(kit: Kit) -> None:
+    emulator = await kit.emulator()
+    store = kit.store(emulator)
+    one = member(bytes(MAX_MEMBER_BYTES))
+    [location] = (await store.put([one, member(b"")], apart=True)).locations[:1]
+    assert location.identifier == ""
+    assert await store.get(location) == one.data
+    [listed] = await store.list_blob(location.blob_id)
+    assert listed.location.sha256 == one.sha256
+
+
+STORE_FAULTS = {
+    "dropped": Fault(kind=FaultKind.DROP),
+    "dropped when paid": Fault(kind=FaultKind.DROP, stage=Stage.REGISTERED),
+    "dropped when stored": Fault(kind=FaultKind.DROP, stage=Stage.CERTIFIED),
+    "cut when stored": Fault(kind=FaultKind.CUT, stage=Stage.CERTIFIED),
+    "unconfirmed": Fault(kind=FaultKind.REFUSE, status=504, stage=Stage.REGISTERED),
+    "unconfirmed, yet stored": Fault(kind=FaultKind.REFUSE, status=504, stage=Stage.CERTIFIED),
+    "internal, yet stored": Fault(kind=FaultKind.REFUSE, status=500, stage=Stage.CERTIFIED),
+    "busy": Fault(kind=FaultKind.REFUSE, status=429),
+    "gateway, yet stored": Fault(kind=FaultKind.GATEWAY, status=502, stage=Stage.CERTIFIED),
+    "error in a 200": Fault(kind=FaultKind.ERROR_RESULT, stage=Stage.REGISTERED),
+    "out of WAL": Fault(kind=FaultKind.OUT_OF_WAL),
+    "hidden": Fault(kind=FaultKind.HIDE, hidden_reads=5),
+}
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["quilt", "apart"])
+@pytest.mark.parametrize("fault", STORE_FAULTS.values(), ids=STORE_FAULTS)
+async def test_store_survives_a_fault(kit: Kit, fault: Fault, apart: bool) -> None:
+    emulator = await kit.emulator()
+    store = kit.store(emulator)
+    emulator.faults.add(Operation.PUT_BLOB if apart else Operation.PUT_QUILT, fault)
+    [location] = (await store.put([member(b"content")], apart=apart)).locations
+    assert await store.get(location) == b"content"
+    certified = fault.stage is Stage.CERTIFIED or fault.kind is FaultKind.HIDE
+    if certified:  # the second put found what the first had stored
+        assert emulator.ledger.statistics.billed_bytes == encoded_bytes(1)
+
+
+READ_FAULTS = {
+    "dropped": Fault(kind=FaultKind.DROP),
+    "cut": Fault(kind=FaultKind.CUT),
+    "short": Fault(kind=FaultKind.SHORT),
+    "corrupt": Fault(kind=FaultKind.CORRUPT),
+    "unavailable": Fault(kind=FaultKind.REFUSE, status=503),
+    "busy": Fault(kind=FaultKind.REFUSE, status=429),
+    "gateway": Fault(kind=FaultKind.GATEWAY, status=502),
+}
+
+
+@pytest.mark.parametrize("fault", READ_FAULTS.values(), ids=READ_FAULTS)
+async def test_reads_survive_a_fault(kit: Kit, fault: Fault) -> None:
+    emulator = await kit.emulator()
+    store = kit.store(emulator)
+    receipt = await store.put(many(12))
+    for operation in (Operation.GET_PATCH, Operation.GET_BLOB, Operation.LIST):
+        if operation is Operation.LIST and fault.kind in (FaultKind.SHORT, FaultKind.CORRUPT):
+            continue  # a list is not hashed: what it misses is missed
+        emulator.faults.add(operation, fault)
+    assert await store.get(receipt.locations[3]) == b"member 3"
+    assert await store.get_many(receipt.locations) == [each.data for each in many(12)]
+    assert len(await store.list_blob(receipt.blobs[0].blob_id)) == 12
+
+
+async def test_many_faults_at_once(kit: Kit) -> None:
+    first, second = await kit.emulator(seed=7), await kit.emulator()
+    faults = first.faults
+    for fault in STORE_FAULTS.values():
+        if fault.kind is not FaultKind.OUT_OF_WAL:
+            faults.add_chance(Operation.PUT_QUILT, fault, 0.03)
+    for fault in READ_FAULTS.values():
+        faults.add_chance(Operation.GET_PATCH, fault, 0.03)
+        faults.add_chance(Operation.GET_BLOB, fault, 0.03)
+    store = kit.store(first, second, put_budget_s=1e6, get_budget_s=1e6)
+
+    async def one(number: int) -> None:
+        members = [member(b"%d of %d" % (each, number)) for each in range(10)]
+        receipt = await store.put(members)
+        assert await store.get_many(receipt.locations) == [each.data for each in members]
+        assert await store.get(receipt.locations[4]) == members[4].data
+
+    await asyncio.gather(*(one(number) for number in range(25)))
+    assert sum(faults.injected.values()) > 10
+
+
+async def test_wrong_bytes_are_never_believed(kit: Kit) -> None:
+    emulator = await kit.emulator()
+    store = kit.store(emulator)
+    [location] = (await store.put([member(b"content")], apart=True)).locations
+    emulator.ledger.tamper(from_text(location.blob_id), b"Content")
+    refusal = await refused(store.get(location), Reason.BLOB_HASH_MISMATCH)
+    assert refusal.metadata["actual"] == hashlib.sha256(b"Content").hexdigest()
+    await refused(store.renew(location.blob_id), Reason.BLOB_MALFORMED)
+
+
+async def test_renewal_outlives_the_first_end(kit: Kit) -> None:
+    emulator = await kit.emulator()
+    store = kit.store(emulator, epochs=3)
+    quilt = await store.put(many(5, "envelope"))
+    alone = await store.put([member(b"alone")], apart=True)
+    emulator.ledger.advance(2)
+    for receipt in (quilt, alone):
+        renewed = await store.renew(receipt.blobs[0].blob_id)
+        assert renewed.blobs[0].blob_id == receipt.blobs[0].blob_id
+        assert renewed.blobs[0].end_epoch == emulator.ledger.clock.epoch + 3
+        assert renewed.blobs[0].billed_bytes > 0
+        assert set(renewed.locations) == set(receipt.locations)
+    emulator.ledger.advance(2)
+    assert await store.get(quilt.locations[4]) == b"member 4"
+    assert await store.get(alone.locations[0]) == b"alone"
+    [kind] = {listed.kind for listed in await store.list_blob(quilt.blobs[0].blob_id)}
+    assert kind == "envelope"
+    emulator.ledger.advance(1)
+    later = kit.store(emulator)
+    await refused(later.get(quilt.locations[4]), Reason.BLOB_NOT_FOUND)
+    await refused(later.list_blob(alone.blobs[0].blob_id), Reason.BLOB_NOT_FOUND)
+
+
+async def test_empty_wallet_says_so(kit: Kit) -> None:
+    emulator = await kit.emulator(balance=0)
+    refusal = await refused(kit.store(emulator).put(many(1)), Reason.BLOB_UNAVAILABLE)
+    assert "WAL" in refusal.message
+
+
+async def test_publisher_that_asks_for_tokens(kit: Kit) -> None:
+    emulator = await kit.emulator(
+        auth=AuthSettings(secret=SECRET, expiring_s=60, verify_upload=True)
+    )
+    store = kit.store(emulator, jwt_secret=SECRET, send_object_to="0x" + "AB" * 32)
+    emulator.faults.add(
+        Operation.PUT_QUILT,
+        Fault(kind=FaultKind.DROP, stage=Stage.CERTIFIED),
+        Fault(kind=FaultKind.REFUSE, status=504),
+    )
+    for members in (many(3), [member(bytes(3 << 20))], many(MAX_MEMBERS)):
+        receipt = await store.put(members)
+        await store.put(members[:1], apart=True)
+        assert await store.get(receipt.locations[0]) == members[0].data
+    for settings, problem in (
+        ({}, "whether it wants tokens"),
+        ({"jwt_secret": SECRET[::-1]}, "JWT secret"),
+        ({"jwt_secret": SECRET, "jwt_lifetime_s": 61}, "JWT secret, algorithm and lifetime"),
+    ):
+        refusal = await refused(
+            kit.store(emulator, **settings).put(many(4)), Reason.BLOB_UNAVAILABLE
+        )
+        assert problem in refusal.message
+
+
+async def test_cache_that_holds_an_earlier_absence(kit: Kit) -> None:
+    emulator = await kit.emulator(cdn=CdnSettings())
+    store = kit.store(emulator)
+    one = member(b"content")
+    for apart in (False, True):
+        # The ID is known before the upload only to who has seen it stored elsewhere.
+        elsewhere = WalrusEmulator()
+        async with elsewhere:
+            [location] = (await kit.store(elsewhere).put([one], apart=apart)).locations
+        await refused(store.get(location), Reason.BLOB_NOT_FOUND)
+        assert (await store.put([one], apart=apart)).locations == (location,)
+        assert await store.get(location) == b"content"
+        await refused(kit.store(emulator).get(location), Reason.BLOB_NOT_FOUND)
+
+
+async def test_second_endpoint_takes_over(kit: Kit) -> None:
+    first, second = await kit.emulator(), await kit.emulator()
+    store = kit.store(first, second)
+    receipt = await store.put(many(3))
+    await first.stop()
+    assert await store.get(receipt.locations[0]) == b"member 0"
+    again = await store.put(many(3))
+    assert replace(again.blobs[0], end_epoch=0).billed_bytes == 0
+    assert kit.pauses == []

@@ -1,0 +1,108 @@
+"""A blob store in memory whose blobs expire, get lost, or cannot be renewed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tuskpoint_server.blobs.api import Listed, Member, Receipt, StoredBlob, StoreLimits
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.model import BlobLocation
+
+UNIT_BYTES = 1000
+UNIT_COST = 7
+
+
+@dataclass
+class Quilt:
+    """Members by hash, and the epoch at whose start they are gone."""
+
+    members: dict[bytes, Member]
+    end_epoch: int
+
+
+class EpochStore:
+    """Each put is one quilt; equal members in equal order are the same quilt.
+
+    Args:
+        clock_us: Microseconds since the epoch.
+        epoch_s: Length of an epoch.
+        epochs: Epochs that a put lasts, the current one included.
+    """
+
+    backend = "epochs"
+    limits = StoreLimits(max_members=600, puts_at_once=4)
+
+    def __init__(self, clock_us: Callable[[], int], epoch_s: float, epochs: int) -> None:
+        self._clock_us = clock_us
+        self.epoch_s: float | None = epoch_s
+        self.epochs = epochs
+        self.quilts: dict[str, Quilt] = {}
+        self.puts: list[str] = []
+        self.renewals: list[str] = []
+        self.refuse: Callable[[str], bool] = lambda _: False
+        """Asked with the blob ID (empty: any put) whether to refuse to store it."""
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch."""
+        assert self.epoch_s is not None
+        return int(self._clock_us() / 1e6 / self.epoch_s)
+
+    def live(self) -> set[str]:
+        """Blobs that have not expired."""
+        return {name for name, quilt in self.quilts.items() if quilt.end_epoch > self.epoch}
+
+    def lose(self, blob_id: str) -> None:
+        """Lose a blob."""
+        del self.quilts[blob_id]
+
+    def predict(self, sha256: bytes, size: int) -> BlobLocation:
+        return BlobLocation(sha256, size, "", sha256.hex())
+
+    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+        assert not apart
+        name = hashlib.sha256(b"".join(member.sha256 for member in members)).hexdigest()[:43]
+        if self.refuse(name):
+            raise Refusal(Reason.BLOB_UNAVAILABLE, backend="test", problem="on purpose")
+        self.puts.append(name)
+        size = sum(len(member.data) for member in members)
+        locations = tuple(
+            BlobLocation(one.sha256, len(one.data), name, one.sha256.hex()) for one in members
+        )
+        epoch, known = self.epoch, self.quilts.get(name)
+        if known is not None and known.end_epoch >= epoch + self.epochs:
+            stored = StoredBlob(name, size_bytes=size, end_epoch=known.end_epoch)
+            return Receipt(locations, (stored,))
+        end = epoch + self.epochs
+        self.quilts[name] = Quilt({member.sha256: member for member in members}, end)
+        stored = StoredBlob(name, f"o{len(self.puts)}", size, UNIT_BYTES, UNIT_COST, epoch, end)
+        return Receipt(locations, (stored,))
+
+    async def get(self, location: BlobLocation) -> bytes:
+        return self._quilt(location.blob_id).members[location.sha256].data
+
+    async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
+        return [await self.get(location) for location in locations]
+
+    async def list_blob(self, blob_id: str) -> Sequence[Listed]:
+        return [
+            Listed(BlobLocation(sha256, 0, blob_id, sha256.hex()), member.kind)
+            for sha256, member in self._quilt(blob_id).members.items()
+        ]
+
+    async def renew(self, blob_id: str) -> Receipt:
+        members = list(self._quilt(blob_id).members.values())
+        receipt = await self.put(members)
+        self.renewals.append(blob_id)
+        return receipt
+
+    async def close(self) -> None:
+        pass
+
+    def _quilt(self, blob_id: str) -> Quilt:
+        quilt = self.quilts.get(blob_id)
+        if quilt is None or quilt.end_epoch <= self.epoch:
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id)
+        return quilt

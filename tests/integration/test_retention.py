@@ -1,0 +1,157 @@
+"""Retention over a real server: set, told, certified, and carried out."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from tests.integration.archive_kit import TENANT, Clock, open_kit
+from tuskpoint import AsyncClient, Client
+from tuskpoint.errors import InvalidRequest, NotFound
+from tuskpoint.v1 import thread_service_pb2 as pb
+from tuskpoint_server import app
+from tuskpoint_server.config import Config
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.rpc.server import Server
+
+if TYPE_CHECKING:
+    from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
+
+
+async def test_thread_tells_its_retention(server: Server) -> None:
+    async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+        await client.save("t", {"n": 1})
+        assert (await client.thread("t")).retention is None
+        await client.set_retention("t", timedelta(days=30))
+        assert (await client.thread("t")).retention == timedelta(days=30)
+        assert [one.retention async for one in client.threads()] == [timedelta(days=30)]
+        await client.set_retention("t", None)
+        assert (await client.thread("t")).retention is None
+
+
+async def test_retention_ends_with_the_incarnation(server: Server) -> None:
+    async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+        await client.save("t", {"n": 1})
+        await client.set_retention("t", timedelta(days=30))
+        await client.delete("t")
+        with pytest.raises(NotFound):
+            await client.set_retention("t", timedelta(days=30))
+        await client.save("t", {"n": 1})
+        assert (await client.thread("t")).retention is None
+
+
+def test_blocking_client_sets_it_too(config: Config) -> None:
+    async def run() -> None:
+        async with app.running(config) as server:
+            address = f"127.0.0.1:{server.port}"
+            await asyncio.to_thread(use, address)
+
+    def use(address: str) -> None:
+        with Client(address) as client:
+            client.save("t", {"n": 1})
+            client.set_retention("t", timedelta(seconds=90), durability="certified")
+            assert client.thread("t").retention == timedelta(seconds=90)
+            with pytest.raises(NotFound):
+                client.set_retention("missing", timedelta(seconds=90))
+            for bad in (timedelta(0), timedelta(seconds=-1), timedelta(milliseconds=1500)):
+                with pytest.raises(InvalidRequest):
+                    client.set_retention("t", bad)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (pb.SetRetentionRequest(), "thread_id"),
+        (pb.SetRetentionRequest(thread_id="t", retention=Duration(nanos=1)), "retention"),
+        (pb.SetRetentionRequest(thread_id="t", retention=Duration(seconds=-1)), "retention"),
+        (pb.SetRetentionRequest(thread_id="t", retention=Duration(seconds=2**40)), "retention"),
+        (pb.SetRetentionRequest(thread_id="t", durability=9), "durability"),  # type: ignore[arg-type]
+    ],
+)
+async def test_bad_retentions_are_refused(
+    threads: ThreadServiceAsyncStub, request_: pb.SetRetentionRequest, field: str
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await threads.SetRetention(request_)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert field in (refused.value.details() or "")
+
+
+async def test_certified_means_that_the_catalog_tells_it(server: Server, tmp_path: Path) -> None:
+    async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+        await client.save("t", {"n": 1}, durability="certified")
+        before = (await client.status()).catalog
+        await client.set_retention("t", timedelta(seconds=90), durability="certified")
+        assert (await client.status()).catalog != before
+    async with open_kit(tmp_path) as kit:
+        await kit.save("1")
+        await kit.archive.certify_all(TENANT)
+        await kit.journal.set_retention(TENANT, "t", 90)
+        await kit.archive.certify_all(TENANT)
+        assert (await kit.heads())["t"].retention_s == 90
+        puts = len(kit.blobs.puts)
+        await kit.archive.certify_all(TENANT)
+        assert len(kit.blobs.puts) == puts
+
+
+async def test_new_agent_of_a_thread_is_told_to_the_catalog(tmp_path: Path) -> None:
+    async with open_kit(tmp_path) as kit:
+        saved = await kit.save("1")
+        await kit.archive.certify_all(TENANT)
+        await kit.save("1", agent_id="planner")
+        await kit.archive.certify_all(TENANT)
+        assert (await kit.heads())["t"].agent_id == "planner"
+        assert (await kit.entry("1")).revision == saved.revision
+
+
+async def test_threads_past_their_retention_are_deleted(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "SWEEP_SECONDS", 0.02)
+    async with (
+        app.running(config) as server,
+        AsyncClient(f"127.0.0.1:{server.port}") as client,
+    ):
+        for thread_id in ("kept", "short", "long"):
+            await client.save(thread_id, {"n": 1})
+        await client.set_retention("short", timedelta(seconds=1))
+        await client.set_retention("long", timedelta(days=1))
+        left = {"kept", "short", "long"}
+        while "short" in left:
+            left = {one.thread_id async for one in client.threads()}
+        assert left == {"kept", "long"}
+        with pytest.raises(NotFound):
+            await client.thread("short")
+
+
+async def test_deletion_looks_again_whether_the_thread_is_past(tmp_path: Path) -> None:
+    clock = Clock()
+    async with open_kit(tmp_path, clock=clock) as kit:
+        await kit.save("1")
+        await kit.journal.set_retention(TENANT, "t", 60)
+        assert await kit.journal.past_retention(10) == []
+        clock.now_us += 61_000_000
+        assert await kit.journal.past_retention(10) == [(TENANT, "t")]
+        await kit.save("2", "1")
+        assert await kit.journal.delete_if_past(TENANT, "t") is None
+        clock.now_us += 61_000_000
+        removed = await kit.journal.delete_if_past(TENANT, "t")
+        assert removed is not None
+        assert removed.deleted == 2
+        assert await kit.journal.delete_if_past(TENANT, "t") is None
+        await kit.archive.certify_all(TENANT)
+
+
+async def test_unknown_thread_has_no_retention(tmp_path: Path) -> None:
+    async with open_kit(tmp_path) as kit:
+        with pytest.raises(Refusal) as refused:
+            await kit.journal.set_retention(TENANT, "t", 60)
+        assert refused.value.reason is Reason.THREAD_NOT_FOUND

@@ -1,0 +1,414 @@
+"""What is retried, how often and where, and what never is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuskpoint_server.blobs.walrus.endpoints import Endpoint, Endpoints
+from tuskpoint_server.blobs.walrus.failures import RULES, Failed, Where, rule_for
+from tuskpoint_server.blobs.walrus.retrying import Attempt, Retrying
+from tuskpoint_server.blobs.walrus.symptoms import (
+    READS,
+    Form,
+    Operation,
+    Outcome,
+    Symptom,
+    Trouble,
+    told,
+)
+
+PUT = Operation.PUT_QUILT
+GET = Operation.GET_PATCH
+
+
+def answer(
+    status: int, reason: str = "", form: Form = Form.JSON, *, recent: bool = False
+) -> Symptom:
+    return Symptom(status=status, reason=reason, form=form, recent=recent)
+
+
+HERE, ELSEWHERE, ONLY, NOWHERE = Where
+TABLE = [
+    # operation, symptom, rule, where, retries, ambiguous
+    (PUT, Symptom(Trouble.UNREACHED), "unreached", ELSEWHERE, 5, False),
+    (PUT, Symptom(Trouble.TIMEOUT), "timeout", ELSEWHERE, 5, True),
+    (PUT, Symptom(Trouble.LOST), "lost", ELSEWHERE, 5, True),
+    (PUT, Symptom(Trouble.UNREADABLE), "unreadable", ELSEWHERE, 2, True),
+    (GET, Symptom(Trouble.MISMATCH), "mismatch", ELSEWHERE, 2, False),
+    (GET, Symptom(Trouble.TOO_LONG), "too_long", ONLY, 0, False),
+    (PUT, answer(502, form=Form.HTML), "gateway", ELSEWHERE, 5, True),
+    (PUT, answer(502, form=Form.TEXT), "gateway", ELSEWHERE, 5, True),
+    (GET, answer(504, form=Form.HTML), "gateway", ELSEWHERE, 5, True),
+    (GET, answer(520, form=Form.HTML), "gateway", ELSEWHERE, 5, True),
+    (GET, answer(503, "BLOB_UNAVAILABLE"), "unavailable", ELSEWHERE, 5, True),
+    (PUT, answer(504, "INSUFFICIENT_CONFIRMATIONS"), "unconfirmed", ELSEWHERE, 4, True),
+    (PUT, answer(504, "EXPIRED_SIGNATURE"), "token_expired", HERE, 2, False),
+    (PUT, answer(429, "TOKEN_ALREADY_USED"), "token_used", HERE, 2, True),
+    (PUT, answer(429, form=Form.TEXT), "busy", ELSEWHERE, 5, False),
+    (GET, answer(429, form=Form.TEXT), "busy", ELSEWHERE, 5, False),
+    (PUT, answer(500, "INTERNAL_ERROR"), "publisher_failed", ELSEWHERE, 2, True),
+    (PUT, answer(500, form=Form.HTML), "publisher_failed", ELSEWHERE, 2, True),
+    (GET, answer(500, "SLIVER_RETRIEVAL_FAILED"), "aggregator_failed", ELSEWHERE, 2, False),
+    (Operation.LIST_QUILT, answer(500, "INTERNAL_ERROR"), "no_quilt", ONLY, 0, False),
+    (GET, answer(404, "BLOB_NOT_FOUND", recent=True), "not_visible_yet", ELSEWHERE, 6, False),
+    (GET, answer(404, "BLOB_NOT_FOUND"), "not_found", ONLY, 0, False),
+    (GET, answer(404, "QUILT_PATCH_NOT_FOUND"), "not_found", ONLY, 0, False),
+    (GET, answer(404, form=Form.TEXT), "wrong_place", ONLY, 0, False),
+    (GET, answer(404, "SOMETHING_ELSE"), "wrong_place", ONLY, 0, False),
+    (GET, answer(404, form=Form.HTML, recent=True), "not_served_yet", ELSEWHERE, 6, False),
+    (Operation.LIST_QUILT, answer(404, form=Form.TEXT), "no_quilt", ONLY, 0, False),
+    (PUT, answer(404, form=Form.TEXT), "wrong_place", ONLY, 0, False),
+    (PUT, answer(307, form=Form.TEXT), "wrong_place", ONLY, 0, False),
+    (PUT, answer(400, "MALFORMED_REQUEST"), "bad_request", ONLY, 0, False),
+    (PUT, answer(400, form=Form.TEXT), "bad_request", ONLY, 0, False),
+    (PUT, answer(400, "INVALID_SIZE"), "token_refused", ONLY, 0, False),
+    (PUT, answer(401, "INVALID_SIGNATURE"), "token_refused", ONLY, 0, False),
+    (PUT, answer(401, form=Form.TEXT), "unauthorized", ONLY, 0, False),
+    (GET, answer(403, "BLOB_TOO_LARGE"), "too_large", ONLY, 0, False),
+    (PUT, answer(413, form=Form.TEXT), "too_large", ONLY, 0, False),
+    (GET, answer(416, "INVALID_BYTE_RANGE"), "bad_request", ONLY, 0, False),
+    (GET, answer(451, "FORBIDDEN_BLOB"), "forbidden_content", NOWHERE, 0, False),
+    (PUT, answer(200, Outcome.BLOCKED), "refused_content", NOWHERE, 0, False),
+    (PUT, answer(200, Outcome.NOT_ENCODED), "refused_content", NOWHERE, 0, False),
+    (PUT, answer(200, Outcome.MARKED_INVALID), "refused_content", NOWHERE, 0, False),
+    (PUT, answer(200, Outcome.NOT_REGISTERED), "not_stored", ELSEWHERE, 2, True),
+    (PUT, answer(200, Outcome.NOT_CERTIFIED), "not_stored", ELSEWHERE, 2, True),
+    (PUT, answer(200, Outcome.UNKNOWN), "not_stored", ELSEWHERE, 2, True),
+]
+
+
+@pytest.mark.parametrize(
+    ("operation", "symptom", "name", "where", "retries", "ambiguous"),
+    TABLE,
+    ids=[
+        f"{row[0]}-{row[1].trouble or row[1].status}-{row[1].reason or row[1].form}-{row[1].recent}"
+        for row in TABLE
+    ],
+)
+def test_table(
+    operation: Operation, symptom: Symptom, name: str, where: Where, retries: int, ambiguous: bool
+) -> None:
+    rule = rule_for(operation, symptom)
+    assert (rule.name, rule.where, rule.pace.retries, rule.ambiguous) == (
+        name, where, retries, ambiguous
+    )  # fmt: skip
+
+
+def test_every_row_is_reached() -> None:
+    """No row hides behind an earlier one."""
+    statuses = sorted({status for rule in RULES for status in rule.statuses} | {200, 307, 404})
+    reasons = {"", "ANY"}.union(*(rule.reasons for rule in RULES))
+    symptoms = [Symptom(trouble) for trouble in Trouble] + [
+        Symptom(status=status, form=form, reason=reason, recent=recent)
+        for status in statuses
+        for form in Form
+        for reason in reasons
+        for recent in (False, True)
+    ]
+    reached = {rule_for(operation, symptom).name for operation in Operation for symptom in symptoms}
+    assert reached == {rule.name for rule in RULES}
+    assert len(reached) == len(RULES)
+
+
+@given(
+    st.sampled_from(Operation),
+    st.builds(
+        Symptom,
+        trouble=st.none() | st.sampled_from(Trouble),
+        status=st.integers(100, 999),
+        form=st.sampled_from(Form),
+        reason=st.text(max_size=5),
+        recent=st.booleans(),
+    ),
+)
+def test_there_is_a_rule_for_everything(operation: Operation, symptom: Symptom) -> None:
+    problem = Failed(operation, "http://host", symptom).problem
+    assert problem.startswith("http://host ")
+    assert "; " in problem
+
+
+def test_only_reads_can_be_stale() -> None:
+    for rule in RULES:
+        if rule.stale and not rule.troubles:
+            assert rule.operations <= READS
+
+
+def test_doubt_is_told_of_puts_alone() -> None:
+    lost = Symptom(Trouble.LOST)
+    assert "may have stored it" in Failed(PUT, "http://host", lost).problem
+    assert "may have stored it" not in Failed(GET, "http://host", lost).problem
+    assert "may have stored it" not in Failed(PUT, "http://host", DOWN).problem
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (" two\nlines\t\x00 ", "two lines"),
+        ("Bearer abc.def.ghi", "(credential)"),
+        ("token eyJhbGciOi.eyJqdGkiOi.c2lnbmF0dXJl is bad", "token (credential) is bad"),
+        ("http://me:secret@host/x", "http://host/x"),
+        ("x" * 500, "x" * 157 + "..."),
+        ("", ""),
+    ],
+)
+def test_what_strangers_say_is_one_short_line_without_secrets(text: str, line: str) -> None:
+    assert told(text) == line
+
+
+# --- the policy ------------------------------------------------------------------------
+
+
+class Time:
+    """A clock that only pauses move."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pauses: list[float] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+class Run:
+    """One run of the policy over endpoints that fail as they are told."""
+
+    def __init__(self, count: int = 1, random: Callable[[], float] = lambda: 1.0) -> None:
+        self.time = Time()
+        self.urls = [f"http://{name}" for name in "abcdef"[:count]]
+        self.endpoints = Endpoints(self.urls, self.time.clock)
+        self.asked: list[tuple[str, int]] = []
+        self.retries: list[str] = []
+        self.policy = Retrying(
+            self.time.clock,
+            self.time.sleep,
+            random,
+            lambda failed: self.retries.append(failed.rule.name),
+        )
+
+    def __call__(
+        self,
+        symptoms: Mapping[str, list[Symptom] | Symptom],
+        *,
+        operation: Operation = GET,
+        budget_s: float = 1e9,
+        patient: bool = True,
+        cost_s: float = 0.0,
+    ) -> str:
+        """Return who answered. A list of symptoms ends; a single one never does."""
+
+        async def attempt(attempt: Attempt) -> str:
+            name = attempt.endpoint.base.removeprefix("http://")
+            self.asked.append((name, attempt.stale))
+            self.time.now += cost_s
+            left = symptoms.get(name, [])
+            if not left:
+                return name
+            symptom = left.pop(0) if isinstance(left, list) else left
+            raise Failed(operation, attempt.endpoint.base, symptom)
+
+        return asyncio.run(
+            self.policy.run(self.endpoints, attempt, budget_s=budget_s, patient=patient)
+        )
+
+    @property
+    def names(self) -> str:
+        return "".join(name for name, _ in self.asked)
+
+
+BUSY = answer(429, form=Form.TEXT)
+DOWN = Symptom(Trouble.UNREACHED)
+MISSING = answer(404, "BLOB_NOT_FOUND")
+HIDDEN = answer(404, "BLOB_NOT_FOUND", recent=True)
+WRONG = Symptom(Trouble.MISMATCH)
+BAD = answer(400, "MALFORMED_REQUEST")
+LEGAL = answer(451, "FORBIDDEN_BLOB")
+INTERNAL = answer(500, "INTERNAL_ERROR")
+EXPIRED = answer(504, "EXPIRED_SIGNATURE")
+
+
+def test_pauses_double_up_to_a_bound() -> None:
+    run = Run()
+    with pytest.raises(Failed):
+        run({"a": BUSY})
+    assert run.time.pauses == [0.5, 1.0, 2.0, 4.0, 8.0]
+    assert run.retries == ["busy"] * 5
+
+
+@given(st.lists(st.floats(0, 1), min_size=5, max_size=5))
+def test_jitter_is_full(draws: list[float]) -> None:
+    left = iter(draws)
+    run = Run(random=lambda: next(left))
+    with pytest.raises(Failed):
+        run({"a": BUSY})
+    # A pause of no time is none.
+    expected = [bound * draw for bound, draw in zip([0.5, 1, 2, 4, 8], draws, strict=True)]
+    assert run.time.pauses == [pause for pause in expected if pause]
+
+
+def test_visibility_is_waited_for_without_jitter() -> None:
+    run = Run(random=lambda: 0.0)
+    assert run({"a": [HIDDEN] * 6}) == "a"
+    assert run.time.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
+    assert run.asked == [("a", stale) for stale in range(7)]
+
+
+def test_round_goes_through_all_before_a_pause() -> None:
+    run = Run(3)
+    assert run({name: [BUSY, BUSY] for name in "abc"}) == "a"
+    assert run.names == "abcabca"
+    assert run.time.pauses == [0.5, 1.0]
+
+
+def test_final_refusal_is_each_endpoint_s_own() -> None:
+    run = Run(3)
+    assert run({"a": BAD, "b": [BUSY]}) == "c"
+    assert run.names == "abc"
+    assert run.time.pauses == []
+
+
+def test_everyone_refuses() -> None:
+    run = Run(3)
+    with pytest.raises(Failed) as failed:
+        run(dict.fromkeys("abc", MISSING))
+    assert failed.value.rule.name == "not_found"
+    assert (run.names, run.time.pauses) == ("abc", [])
+
+
+@pytest.mark.parametrize(("missing", "busy"), [("a", "b"), ("b", "a")])
+def test_refusal_does_not_end_what_may_pass_elsewhere(missing: str, busy: str) -> None:
+    run = Run(2)
+    assert run({missing: MISSING, busy: [BUSY, BUSY]}) == busy
+    assert run.names.count(missing) == 1
+    assert run.time.pauses == [0.5, 1.0]
+
+
+def test_nowhere_is_nowhere() -> None:
+    run = Run(3)
+    with pytest.raises(Failed):
+        run({"a": LEGAL})
+    assert run.names == "a"
+
+
+def test_token_matters_stay_here() -> None:
+    run = Run(2)
+    assert run({"a": [EXPIRED]}, operation=PUT) == "a"
+    assert run.names == "aa"
+
+
+def test_few_is_few() -> None:
+    run = Run()
+    with pytest.raises(Failed):
+        run({"a": INTERNAL}, operation=PUT)
+    assert run.time.pauses == [1.0, 2.0]
+
+
+def test_each_rule_counts_for_itself() -> None:
+    run = Run()
+    assert run({"a": [INTERNAL, BUSY, INTERNAL, BUSY, WRONG, WRONG, BUSY]}) == "a"
+    assert run.names == "a" * 8
+
+
+def test_only_what_seemed_old_is_asked_for_in_another_way() -> None:
+    run = Run(2)
+    assert run({"a": [BUSY, WRONG, BUSY], "b": [WRONG, BUSY]}) == "b"
+    assert run.asked == [("a", 0), ("b", 0), ("a", 0), ("b", 1), ("a", 1), ("b", 1)]
+
+
+def test_no_attempt_begins_after_the_budget() -> None:
+    run = Run()
+    with pytest.raises(Failed):
+        run({"a": BUSY}, budget_s=3.0)
+    assert run.time.pauses == [0.5, 1.0]
+    slow = Run(2)
+    with pytest.raises(Failed):
+        slow({"a": BUSY, "b": BUSY}, budget_s=3.0, cost_s=2.0)
+    assert slow.names == "ab"
+
+
+def test_impatience_is_one_round() -> None:
+    run = Run(2)
+    with pytest.raises(Failed):
+        run({"a": BUSY, "b": BUSY}, patient=False)
+    assert (run.names, run.time.pauses) == ("ab", [])
+
+
+def test_what_is_down_is_not_asked_by_the_next_run() -> None:
+    run = Run(2)
+    assert run({"a": DOWN}) == "b"
+    assert run({"a": DOWN}) == "b"
+    assert run.names == "abb"
+    run.time.now += 1.0
+    assert run({"a": []}) == "a"
+
+
+# --- health ----------------------------------------------------------------------------
+
+
+def test_endpoint_that_keeps_failing_is_put_aside_for_longer() -> None:
+    time = Time()
+    endpoints = Endpoints(["http://a", "http://b"], time.clock)
+    first = endpoints.choose()
+    assert first is not None
+    pauses = []
+    for _ in range(8):
+        endpoints.failed(first)
+        endpoints.failed(first)  # another request, of the same cause
+        began = time.now
+        while endpoints.choose() != first:
+            time.now += 0.5
+        pauses.append(time.now - began)
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+    endpoints.answered(first)
+    endpoints.failed(first)
+    time.now += 1.0
+    assert endpoints.choose() == first
+
+
+def test_all_aside_is_the_one_back_soonest() -> None:
+    time = Time()
+    endpoints = Endpoints(["http://a", "http://b", "http://a"], time.clock)
+    a, b = (Endpoint(url) for url in ("http://a", "http://b"))
+    endpoints.failed(b)
+    time.now = 0.5
+    endpoints.failed(a)
+    assert endpoints.choose() == b
+    assert endpoints.choose(tried=[b]) == a
+    assert endpoints.choose(refused=[b]) == a
+    assert endpoints.choose(refused=[a, b]) is None
+
+
+def test_busy_first_is_better_than_second_aside() -> None:
+    time = Time()
+    endpoints = Endpoints(["http://a", "http://b"], time.clock)
+    a, b = (Endpoint(url) for url in ("http://a", "http://b"))
+    endpoints.failed(b)
+    assert endpoints.choose(tried=[a]) == a
+
+
+@pytest.mark.parametrize(
+    ("url", "base", "authorization"),
+    [
+        ("https://walrus.example", "https://walrus.example", ""),
+        ("https://walrus.example:8443/a/b/", "https://walrus.example:8443/a/b", ""),
+        ("http://[::1]:31415/v1", "http://[::1]:31415", ""),
+        ("https://walrus.example/pre/v1/blobs/", "https://walrus.example/pre", ""),
+        ("https://u:p%3Aq@walrus.example", "https://walrus.example", "Basic dTpwOnE="),
+        ("https://u@walrus.example", "https://walrus.example", "Basic dTo="),
+    ],
+)
+def test_endpoint_of_a_url(url: str, base: str, authorization: str) -> None:
+    assert Endpoint.parse(url) == Endpoint(base, authorization)
+
+
+def test_segments_are_encoded_whole() -> None:
+    endpoint = Endpoint("http://a/b")
+    assert endpoint.url("blobs", "x/y ?#é%") == "http://a/b/v1/blobs/x%2Fy%20%3F%23%C3%A9%25"
