@@ -19,14 +19,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import httpx
+
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
 LISTENING = "tuskpoint-server listening on "
+WALRUS_LISTENING = "tuskpoint-walrus listening on "
 SQLITE_HEADER = b"SQLite format 3\0"
 
-# So short that the archive is at work whenever a kill comes.
-FLUSH_OFTEN = {"TUSKPOINT_FLUSH_INTERVAL": "0.2"}
+# So short that the archive is at work whenever a kill comes; what it certified leaves the
+# journal soon after.
+FLUSH_OFTEN = {
+    "TUSKPOINT_FLUSH_INTERVAL": "0.2",
+    "TUSKPOINT_JOURNAL_BYTES": "0",
+    "TUSKPOINT_EVICTION_INTERVAL": "0.1",
+    "TUSKPOINT_EVICTION_GRACE": "0",
+}
 
 
 class ServerEndedError(Exception):
@@ -80,10 +89,7 @@ class ServerProcess:
     def launch(self, failpoint: str = "") -> None:
         """Start the process and return at once."""
         assert self._process is None
-        environment = {
-            name: text for name, text in os.environ.items() if not name.startswith("TUSKPOINT_")
-        }
-        environment |= self._settings
+        environment = {**own_environment(), **self._settings}
         if failpoint:
             environment["TUSKPOINT_FAILPOINT"] = failpoint
         command = [sys.executable, "-m", "tuskpoint_server", "--listen", self.target]
@@ -102,17 +108,8 @@ class ServerProcess:
             ServerEndedError: It ended instead.
         """
         self.launch(failpoint)
-        output = self.process.stdout
-        assert output is not None
-        deadline = time.monotonic() + START_SECONDS
-        printed = b""
-        while LISTENING.encode() not in printed or not printed.endswith(b"\n"):
-            left = max(deadline - time.monotonic(), 0)
-            ready, _, _ = select.select([output], [], [], left)
-            piece = os.read(output.fileno(), 4096) if ready else b""
-            if not piece:
-                raise ServerEndedError(self.last_words())
-            printed += piece
+        if await_line(self.process, LISTENING) is None:
+            raise ServerEndedError(self.last_words())
 
     def kill(self) -> None:
         """SIGKILL, unless it has ended already."""
@@ -136,6 +133,59 @@ class ServerProcess:
     def last_words(self) -> str:
         """Return the end of its log."""
         return self.log.read_text(encoding="utf-8", errors="replace")[-3000:]
+
+
+class WalrusProcess:
+    """The emulator of a Walrus publisher and aggregator, which nothing kills."""
+
+    def __init__(self, *options: str) -> None:
+        command = [sys.executable, "-m", "tuskpoint_emulators.walrus.program"]
+        self._process = subprocess.Popen(
+            [*command, "--listen", "127.0.0.1:0", *options], stdout=subprocess.PIPE
+        )
+        address = await_line(self._process, WALRUS_LISTENING)
+        assert address is not None, "the emulator did not start"
+        self.url = f"http://{address}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Variables with which a server stores there."""
+        return {"WALRUS_PUBLISHER_URL": self.url, "WALRUS_AGGREGATOR_URL": self.url}
+
+    def strike(self, operation: str, probability: float, **fault: object) -> None:
+        """Let requests of an operation meet a fault by chance."""
+        answer = httpx.post(
+            f"{self.url}/emulator/faults",
+            json={"operation": operation, "probability": probability, "fault": fault},
+            trust_env=False,
+        )
+        assert answer.is_success, answer.text
+
+    def advance(self, epochs: int) -> None:
+        """Let epochs pass."""
+        answer = httpx.post(
+            f"{self.url}/emulator/epochs", json={"advance": epochs}, trust_env=False
+        )
+        assert answer.is_success, answer.text
+
+    def calm(self) -> None:
+        """Let nothing go wrong any more."""
+        answer = httpx.delete(f"{self.url}/emulator/faults", trust_env=False)
+        assert answer.is_success, answer.text
 
 
 class WriterProcess:
@@ -176,6 +226,31 @@ class WriterProcess:
     def last_words(self) -> str:
         """Return the end of its log."""
         return self._log.read_text(encoding="utf-8", errors="replace")[-3000:]
+
+
+def own_environment() -> dict[str, str]:
+    """Return the environment without settings of a server."""
+    return {
+        name: text
+        for name, text in os.environ.items()
+        if not name.startswith(("TUSKPOINT_", "WALRUS_"))
+    }
+
+
+def await_line(process: subprocess.Popen[bytes], beginning: str) -> str | None:
+    """Return what follows this beginning of a line of output; `None` if it never comes."""
+    output = process.stdout
+    assert output is not None
+    deadline = time.monotonic() + START_SECONDS
+    printed = b""
+    while beginning.encode() not in printed or not printed.endswith(b"\n"):
+        left = max(deadline - time.monotonic(), 0)
+        ready, _, _ = select.select([output], [], [], left)
+        piece = os.read(output.fileno(), 4096) if ready else b""
+        if not piece:
+            return None
+        printed += piece
+    return printed.decode().partition(beginning)[2].split()[0]
 
 
 def broken_databases(data_dir: Path) -> list[str]:

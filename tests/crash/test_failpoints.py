@@ -28,6 +28,15 @@ FAILPOINTS = {
     "archive.after_read_back": (1, 2),
     "archive.after_certified": (1, 2),
     "archive.after_pointer": (1, 2),
+    "archive.before_evict": (1, 2),
+    "archive.after_evict": (1, 2),
+}
+# Places that only a store with limits leads to; `test_walrus.py` dies there.
+WALRUS_FAILPOINTS = {"archive.after_settled": (1, 2)}
+TRIED_ELSEWHERE = {
+    "archive.after_renewal": "tests/crash/test_walrus.py",
+    "journal.before_publish": "tests/integration/test_recover_command.py",
+    "journal.after_publish": "tests/integration/test_recover_command.py",
 }
 DEATH_SECONDS = 30.0
 
@@ -42,7 +51,7 @@ def test_every_failpoint_is_tried() -> None:
         for source in sources
         for name in re.findall(r'\bfailpoint\("([^"]+)"\)', source.read_text(encoding="utf-8"))
     }
-    assert named == set(FAILPOINTS)
+    assert named == FAILPOINTS.keys() | WALRUS_FAILPOINTS.keys() | TRIED_ELSEWHERE.keys()
 
 
 @pytest.mark.parametrize("place", FAILPOINTS)

@@ -1,0 +1,142 @@
+"""The server dies on the way to Walrus, among faults of Walrus, and nothing is lost.
+
+What was certified is also found by a server that has an empty disk and a catalog's blob ID.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.crash.checker import Checker
+from tests.crash.ledger import Record
+from tests.crash.processes import (
+    FLUSH_OFTEN,
+    ServerEndedError,
+    ServerProcess,
+    WalrusProcess,
+    WriterProcess,
+    broken_databases,
+    own_environment,
+)
+from tests.crash.test_failpoints import DEATH_SECONDS, FAILPOINTS, WALRUS_FAILPOINTS, die_at
+from tests.crash.test_kill_loop import acknowledged, kill_under_load
+
+KILLS = 8
+SEED = "walrus"
+RECOVER_SECONDS = 60.0
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
+
+ON_THE_WAY = {
+    name: visits
+    for name, visits in (FAILPOINTS | WALRUS_FAILPOINTS).items()
+    if name.startswith("archive.after_") and not name.endswith(("_evict", "_renewal"))
+}
+
+
+@pytest.mark.parametrize("place", ON_THE_WAY)
+def test_death_on_the_way_to_walrus_loses_nothing(tmp_path: Path, place: str) -> None:
+    """With a blob for each checkpoint, every flush has packs of envelopes and a final one."""
+    with (
+        WalrusProcess() as walrus,
+        ServerProcess(
+            tmp_path, {**FLUSH_OFTEN, **walrus.settings, "TUSKPOINT_PACKING": "blob"}
+        ) as server,
+        WriterProcess(tmp_path, server.target, place, "--gives-up") as writer,
+    ):
+        for visit in ON_THE_WAY[place]:
+            die_at(server, f"{place}:{visit}")
+            writer.check_alive()
+            assert broken_databases(server.data_dir) == []
+        server.start()
+        writer.stop()
+        check_all(writer, server)
+        assert server.stop() == 0
+
+
+def test_death_after_a_renewal_loses_nothing(tmp_path: Path) -> None:
+    with (
+        WalrusProcess() as walrus,
+        ServerProcess(tmp_path, {**FLUSH_OFTEN, **walrus.settings, "WALRUS_EPOCHS": "5"}) as server,
+        WriterProcess(tmp_path, server.target, "renewal", "--gives-up") as writer,
+    ):
+        checker = Checker(Record(writer.ledger), server.target)
+        server.start("archive.after_renewal")
+        for _ in acknowledged(writer, checker, 50):
+            time.sleep(0.001)
+        walrus.advance(4)
+        assert server.ended(DEATH_SECONDS) == -signal.SIGKILL, server.last_words()
+        assert broken_databases(server.data_dir) == []
+        server.start()
+        writer.stop()
+        check_all(writer, server)
+        assert server.stop() == 0
+
+
+def test_kills_among_faults_then_an_empty_disk(tmp_path: Path) -> None:
+    moments = random.Random(SEED)
+    with (
+        WalrusProcess("--seed", "5") as walrus,
+        ServerProcess(tmp_path, {**FLUSH_OFTEN, **walrus.settings}) as server,
+        WriterProcess(tmp_path, server.target, SEED, "--gives-up") as writer,
+    ):
+        walrus.strike("put_quilt", 0.1, kind="refuse", status=503)
+        walrus.strike("put_quilt", 0.1, kind="gateway", status=502, stage="certified")
+        walrus.strike("put_quilt", 0.1, kind="drop", stage="certified")
+        walrus.strike("put_quilt", 0.1, kind="error_result")
+        walrus.strike("put_quilt", 0.1, kind="hide", hidden_reads=2)
+        walrus.strike("get_blob", 0.1, kind="corrupt")
+        walrus.strike("get_blob", 0.1, kind="cut")
+        walrus.strike("get_patch", 0.1, kind="short")
+        checker = Checker(Record(writer.ledger), server.target)
+        server.start()
+        for _ in range(KILLS):
+            kill_under_load(server, writer, checker, moments)
+            assert broken_databases(server.data_dir) == []
+            server.start()
+        writer.stop()
+        walrus.calm()
+        catalog = check_all(writer, server)
+        assert server.stop() == 0
+        check_recovered(tmp_path / "recovered", walrus, catalog, writer)
+
+
+def check_all(writer: WriterProcess, server: ServerProcess) -> str:
+    """Check everything the writer did, from the blobs too; return the newest catalog."""
+    checker = Checker(Record(writer.ledger), server.target)
+    checker.check_everything()
+    assert checker.findings.lost == []
+    assert checker.findings.half_visible == []
+    assert checker.findings.blob_loads > 0
+    return (server.data_dir / "catalog").read_text(encoding="utf-8").strip()
+
+
+def check_recovered(
+    folder: Path, walrus: WalrusProcess, catalog: str, writer: WriterProcess
+) -> None:
+    """Rebuild a server from Walrus alone; it shows the same."""
+    with ServerProcess(folder, {**FLUSH_OFTEN, **walrus.settings}) as server:
+        folder.mkdir()
+        command = [sys.executable, "-m", "tuskpoint_server", "recover", "--catalog", catalog]
+        ended = subprocess.run(
+            [*command, "--data-dir", str(server.data_dir)],
+            env={**own_environment(), **walrus.settings},
+            capture_output=True,
+            text=True,
+            timeout=RECOVER_SECONDS,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        try:
+            server.start()
+        except ServerEndedError as error:
+            pytest.fail(str(error))
+        assert check_all(writer, server)
+        assert server.stop() == 0
