@@ -13,22 +13,33 @@ import sqlite3
 import sys
 import tempfile
 import textwrap
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
 from bench.conformance import conformance_table
-from bench.registry import MEASURES
+from bench.registry import MEASURES, Measure
 from bench.report import Table
-from bench.setting import prepared
-from bench.suites import TestsFailedError, kill_loop_table, test_count_table
+from bench.setting import Setting, prepared
+from bench.suites import (
+    TestsFailedError,
+    kill_loop_table,
+    kill_points_table,
+    simulation_table,
+    test_count_table,
+)
 
 _ROOT = Path(__file__).resolve().parent.parent
 _TARGET = _ROOT / "docs" / "evidence.md"
+_BEGAN = time.monotonic()
 _KILLS = 20
+_SCHEDULES = 300
 _DISTRIBUTIONS = (
     "tuskpoint-server",
     "tuskpoint",
+    "tuskpoint-emulators",
     "grpcio",
     "protobuf",
     "SQLAlchemy",
@@ -50,12 +61,11 @@ def main() -> int:
     failures: list[str] = []
     parts = [_preface(quick=options.quick), _versions().as_markdown()]
     parts.append("## Correctness")
-    parts += _correctness(failures)
-    parts.append("## Speed")
+    parts += _correctness(failures, quick=options.quick)
+    parts.append("## Speed and cost")
     with prepared(quick=options.quick, postgres=options.postgres, wants_postgres=True) as setting:
         for name, measure in MEASURES.items():
-            _say(f"measuring {name}")
-            parts.append(asyncio.run(measure.run(setting)).as_markdown())
+            parts.append(_measured(name, measure, setting, failures))
     options.output.parent.mkdir(exist_ok=True)
     options.output.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     _say(f"wrote {options.output.name}")
@@ -89,27 +99,44 @@ def _versions() -> Table:
     return Table("Versions", ("part", "version"), rows)
 
 
-def _correctness(failures: list[str]) -> list[str]:
+def _correctness(failures: list[str], *, quick: bool) -> list[str]:
     """Return the sections on what holds; add what does not to `failures`."""
-    parts = []
     _say("running the conformance suite of langgraph-checkpoint")
     with tempfile.TemporaryDirectory(prefix="tuskpoint-evidence-") as folder:
         table, failed = asyncio.run(conformance_table(Path(folder)))
-    parts.append(table.as_markdown())
+    parts = [table.as_markdown()]
     failures += failed
     _say("counting the tests")
     parts.append(test_count_table(_ROOT).as_markdown())
-    _say(f"killing the server {_KILLS} times")
-    try:
-        parts.append(kill_loop_table(_ROOT, _KILLS).as_markdown())
-    except TestsFailedError as failed_run:
-        failures.append(str(failed_run))
-        parts.append(f"### Kills survived\n\nThe kill loop **failed** in this run: {failed_run}")
+    kills, schedules = (4, 40) if quick else (_KILLS, _SCHEDULES)
+    suites: dict[str, Callable[[], Table]] = {
+        f"killing the server {kills} times": lambda: kill_loop_table(_ROOT, kills),
+        "killing it at every named place": lambda: kill_points_table(_ROOT),
+        f"simulating {schedules} schedules": lambda: simulation_table(_ROOT, schedules),
+    }
+    for about, run in suites.items():
+        _say(about)
+        try:
+            parts.append(run().as_markdown())
+        except TestsFailedError as failed_run:
+            failures.append(f"{about}: {failed_run}")
+            parts.append(f"### Not proven\n\nThis **failed** in this run: {about}. {failed_run}")
     return parts
 
 
+def _measured(name: str, measure: Measure, setting: Setting, failures: list[str]) -> str:
+    """Return the section of a measure; what keeps it from being measured goes to `failures`."""
+    _say(f"measuring {name}")
+    try:
+        return asyncio.run(measure.run(setting)).as_markdown()
+    except Exception as error:  # noqa: BLE001 - one measure that fails must not cost the others
+        told = f"measuring {name}: {type(error).__name__}: {error}"
+        failures.append(told)
+        return f"### {measure.about}\n\nThis was **not measured** in this run; {told}"
+
+
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(f"{time.monotonic() - _BEGAN:5.0f} s  {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,17 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from bench.measures import flush, growth, journal_bytes, latency, server_cost, steps
+from bench.measures import (
+    flush,
+    growth,
+    journal_bytes,
+    latency,
+    server_cost,
+    steps,
+    walrus_certified,
+    walrus_cost,
+    walrus_reads,
+)
 from bench.report import Table
 from bench.setting import Setting
 
@@ -33,4 +43,7 @@ MEASURES: dict[str, Measure] = {
     "journal-bytes": Measure(journal_bytes.TITLE, journal_bytes.measure),
     "flush": Measure(flush.TITLE, flush.measure),
     "server-cost": Measure(server_cost.TITLE, server_cost.measure),
+    "walrus-cost": Measure(walrus_cost.TITLE, walrus_cost.measure),
+    "walrus-certified": Measure(walrus_certified.TITLE, walrus_certified.measure),
+    "walrus-reads": Measure(walrus_reads.TITLE, walrus_reads.measure),
 }

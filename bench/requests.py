@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Iterator
 
 from langgraph.checkpoint.base.id import uuid6
 
@@ -17,11 +19,17 @@ STEADY = ("documents", "plan", "question", "settings")
 def chain(
     thread_id: str, length: int, value_bytes: int = 1024, *, inherits: bool = True
 ) -> list[SaveCheckpointRequest]:
-    """Return the saves of one thread: six channels, of which two change with each.
+    """Return the first saves of one thread; the arguments are those of `saves`."""
+    return list(itertools.islice(saves(thread_id, value_bytes, inherits=inherits), length))
+
+
+def saves(
+    thread_id: str, value_bytes: int = 1024, *, inherits: bool = True
+) -> Iterator[SaveCheckpointRequest]:
+    """Yield the saves of one thread, without end: six channels, of which two change with each.
 
     Args:
         thread_id: The thread.
-        length: Number of saves.
         value_bytes: Bytes of each value; of random letters, so that they compress a little.
         inherits: Whether channels that do not change are left to be inherited; else every
             save carries all of them.
@@ -32,9 +40,8 @@ def chain(
         Channel(name=name, version=channel.version, inherit=Inherit())
         for name, channel in steady.items()
     ]
-    saves = []
     parent = ""
-    for step in range(length):
+    for step in itertools.count():
         checkpoint_id = str(uuid6(clock_seq=step))
         channels = [_inline(source, name, step, value_bytes) for name in CHANGING]
         channels += inherited if step and inherits else steady.values()
@@ -46,9 +53,8 @@ def chain(
             ),
             metadata_json=b'{"source": "loop", "step": %d, "parents": {}}' % step,
         )
-        saves.append(SaveCheckpointRequest(checkpoint=checkpoint))
+        yield SaveCheckpointRequest(checkpoint=checkpoint)
         parent = checkpoint_id
-    return saves
 
 
 def _inline(source: random.Random, name: str, step: int, size: int) -> Channel:

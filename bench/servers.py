@@ -1,4 +1,4 @@
-"""The processes whose work is measured: TuskPoint's server and a bare echo."""
+"""The processes whose work is measured: TuskPoint's server, a bare echo, and a Walrus."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.walrus import Walrus
+
 _LISTENING = " listening on "
 _START_SECONDS = 30.0
 _STOP_SECONDS = 30.0
+# Variables that would make a process another one than the measure asks for.
+_FOREIGN = ("TUSKPOINT_", "WALRUS_", "OTEL_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,23 @@ def running_tuskpoint(folder: Path, settings: Mapping[str, str] | None = None) -
 
 
 @contextmanager
+def running_walrus(folder: Path, put_seconds: float = 0.0) -> Iterator[Walrus]:
+    """Run the Walrus emulator with a publisher that takes 8 PUTs at a time, as the real one does.
+
+    Args:
+        folder: Where its log goes.
+        put_seconds: What every PUT takes longer.
+    """
+    command = ["-m", "tuskpoint_emulators.walrus.program", "--listen", "127.0.0.1:0"]
+    command += ["--latency", str(put_seconds)]
+    with (
+        _running(command, folder / "walrus.log", folder, {}) as process,
+        Walrus.reached(f"http://{process.target}") as walrus,
+    ):
+        yield walrus
+
+
+@contextmanager
 def running_echo(folder: Path) -> Iterator[Server]:
     """Run the bare echo of `bench.echo_server`."""
     with _running(["-m", "bench.echo_server"], folder / "echo.log", folder, {}) as server:
@@ -72,7 +93,7 @@ def running_echo(folder: Path) -> Iterator[Server]:
 def _running(
     command: list[str], log: Path, data_dir: Path, settings: Mapping[str, str]
 ) -> Iterator[Server]:
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("TUSKPOINT_")}
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(_FOREIGN)}
     with (
         log.open("wb") as errors,
         subprocess.Popen(

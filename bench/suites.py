@@ -9,6 +9,9 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from bench.report import Table, number
@@ -16,7 +19,18 @@ from bench.report import Table, number
 _KILL_LOOP = "tests/crash/test_kill_loop.py"
 _COLLECT_SECONDS = 120
 _KILL_SECONDS = 900
+_SIMULATION_SECONDS = 900
+_FIRST_SEED = 1
+# Tests that die at named places, and the blob store that the server has there.
+_KILLED_AT = {
+    "tests/crash/test_failpoints.py": "directory",
+    "tests/crash/test_walrus.py": "Walrus",
+}
 _NODE = re.compile(r"^tests/(\w+)/.*::")
+
+_DEATH = re.compile(r"::test_death_\w+\[([\w.]+)\] PASSED")
+_SCHEDULES = re.compile(r"(\d+) schedules from seed (\d+): (\d+) lives, (\d+) catalogs")
+_CRASHES = re.compile(r"^schedules with a crash at: (.*)$", re.MULTILINE)
 
 _LABELS = {
     "kills": "times the server was killed with SIGKILL under load",
@@ -60,20 +74,111 @@ def kill_loop_table(root: Path, kills: int) -> Table:
     with tempfile.TemporaryDirectory(prefix="tuskpoint-evidence-") as folder:
         report = Path(folder) / "kills.json"
         settings = {"TUSKPOINT_KILLS": str(kills), "TUSKPOINT_KILL_REPORT": str(report)}
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "--timeout", str(_KILL_SECONDS), _KILL_LOOP],
-            cwd=root,
-            env={**os.environ, **settings},
-            capture_output=True,
-            text=True,
-            timeout=_KILL_SECONDS,
-            check=False,
-        )
+        command = ["pytest", "-q", "--timeout", str(_KILL_SECONDS), _KILL_LOOP]
+        done = _run(root, command, _KILL_SECONDS, settings)
         if done.returncode or not report.exists():
-            lines = done.stdout.strip().splitlines()
-            raise TestsFailedError(lines[-1] if lines else "it printed nothing")
+            raise TestsFailedError(_last_line(done.stdout))
         counted: dict[str, int] = json.loads(report.read_text(encoding="utf-8"))
     rows = [[label, number(counted[name])] for name, label in _LABELS.items()]
     seed = counted["seed"]
     notes = [f"From `{_KILL_LOOP}`; `TUSKPOINT_KILL_SEED={seed}` chooses the same moments."]
     return Table("Kills survived", ("what", "count"), rows, notes)
+
+
+def kill_points_table(root: Path) -> Table:
+    """Kill servers at every named place on the way of a checkpoint; return where and how often.
+
+    Raises:
+        TestsFailedError: A test did not pass, or none ran.
+    """
+    with ThreadPoolExecutor() as pool:
+        runs = pool.map(partial(_places_died_at, root), _KILLED_AT)
+        places = dict(zip(_KILLED_AT.values(), runs, strict=True))
+    rows = [[store, str(len(named))] for store, named in places.items()]
+    every = sorted({name for named in places.values() for name in named})
+    rows.append(["different places", str(len(every))])
+    notes = [
+        "At each place one server was killed twice, on an empty journal and on what the first "
+        "death had left, and lost nothing that it had acknowledged. The places: "
+        f"{', '.join(f'`{name}`' for name in every)}. "
+        f"From {' and '.join(f'`{path}`' for path in _KILLED_AT)}; the first also fails if the "
+        "code names a place that no test dies at."
+    ]
+    return Table("Kill points covered", ("blob store", "places"), rows, notes)
+
+
+def _places_died_at(root: Path, path: str) -> list[str]:
+    """Run the tests of a file that die at named places; return the places.
+
+    Raises:
+        TestsFailedError: A test did not pass, or none ran.
+    """
+    command = [
+        "pytest",
+        "-v",
+        "-k",
+        "test_death or test_every",
+        "--timeout",
+        str(_KILL_SECONDS),
+        path,
+    ]
+    done = _run(root, command, _KILL_SECONDS)
+    died = _DEATH.findall(done.stdout)
+    if done.returncode or not died:
+        raise TestsFailedError(_last_line(done.stdout))
+    return died
+
+
+def simulation_table(root: Path, schedules: int) -> Table:
+    """Run seeded schedules of faults and crashes, and return what they did.
+
+    Raises:
+        TestsFailedError: A promise was broken, or nothing ran; the message names the seed.
+    """
+    command = ["tests.simulation", "--seed", str(_FIRST_SEED), "--schedules", str(schedules)]
+    done = _run(root, command, _SIMULATION_SECONDS)
+    counted = _SCHEDULES.search(done.stdout)
+    if done.returncode or counted is None:
+        raise TestsFailedError(_last_line(done.stdout or done.stderr))
+    ran, first, lives, catalogs = map(int, counted.groups())
+    crashes = _CRASHES.search(done.stdout)
+    rows = [
+        ["seeds, each a schedule of faults and crashes", f"{ran:,}"],
+        ["lives of the server in them", f"{lives:,}"],
+        ["catalogs from which everything was found again", f"{catalogs:,}"],
+        ["promises broken", "0"],
+    ]
+    notes = [
+        f"Seeds {first} to {first + ran - 1} of `make simulate`: journal, archive and a faulty "
+        "blob store on a virtual clock, in one process; a seed replays its schedule."
+    ]
+    if crashes is not None:
+        notes.append(f"Schedules with a crash at: {crashes[1]}.")
+    return Table("Simulation", ("what", "count"), rows, notes)
+
+
+def _run(
+    root: Path, module: list[str], seconds: float, settings: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a module of Python in the repository.
+
+    Raises:
+        TestsFailedError: It took too long.
+    """
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", *module],
+            cwd=root,
+            env={**os.environ, **(settings or {})},
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise TestsFailedError(f"{module[0]} took more than {seconds:.0f} s") from None
+
+
+def _last_line(printed: str) -> str:
+    lines = printed.strip().splitlines()
+    return lines[-1] if lines else "it printed nothing"

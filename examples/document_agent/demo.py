@@ -11,14 +11,23 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from agent import documents_in
 from console import heading, plural, say, show, verdict
 from execution_log import ExecutionLog, Record, Settings
 from processes import HERE, Agent, Deadline, DemoError, Server
-from proof import checks, describe, held_results, read_history, tree
+from proof import (
+    BlobDirectory,
+    Check,
+    StoredBlobs,
+    checks,
+    describe,
+    held_results,
+    read_history,
+    tree,
+)
 from run_agent import FINISHED, INTERRUPTED
 from tuskpoint import TuskPointError, TuskPointSaver
 
@@ -29,9 +38,13 @@ ANSWER = "shorten"
 class Demo:
     """The story, chapter by chapter."""
 
+    seconds = 240.0
+    """How long it may take where nothing else is asked for."""
+
     def __init__(self, folder: Path, documents: Path, pace: float, seconds: float) -> None:
         self.folder, self.documents, self.pace = folder, documents, pace
-        self.blobs = folder / "data" / "blobs"
+        self.blobs: StoredBlobs = BlobDirectory(folder / "data" / "blobs")
+        self.server_options: Sequence[str] = ()
         self.deadline = Deadline.within(seconds)
         self.log = ExecutionLog(folder / "execution.log")
         self.hold = folder / "hold"
@@ -43,10 +56,34 @@ class Demo:
         """The server that runs now."""
         return self.servers[-1]
 
-    def start_server(self, port: int = 0) -> None:
-        """Start a server on the demo's data directory."""
-        name = f"server-{len(self.servers) + 1}"
-        self.servers.append(Server(name, self.folder / "data", port, self.folder, self.deadline))
+    def tell(self) -> bool:
+        """The whole story; true if every check held."""
+        heading("A checkpoint server, on an empty directory")
+        self.start_server()
+        self.undisturbed()
+
+        heading("An agent that is killed twice")
+        self.kill_agent("reader/split", "reader/count")
+        self.kill_agent("statistics", "key_sentences")
+
+        heading("A server that is killed")
+        self.kill_server("group", "write_section")
+
+        self.answer()
+        return self.prove()
+
+    def start_server(self, port: int = 0, data: str = "data") -> None:
+        """Start a server on one of the demo's data directories."""
+        self.servers.append(
+            Server(
+                f"server-{len(self.servers) + 1}",
+                self.folder / data,
+                port,
+                self.folder,
+                self.deadline,
+                self.server_options,
+            )
+        )
         say("server", f"listens on {self.server.target} (process {self.server.pid})")
 
     def start_agent(self, thread: str = THREAD, answer: str | None = None) -> Agent:
@@ -122,14 +159,16 @@ class Demo:
         for title in question["sections"]:
             show(f"{'':20}- {title}")
 
-    def answer(self) -> str:
-        """Answer in a new process; return the briefing."""
+    def answer(self) -> None:
+        """Answer in a new process, and show how the briefing begins."""
         say("person", f"answers {ANSWER!r}")
         agent = self.start_agent(answer=ANSWER)
         if agent.wait() != FINISHED:
             raise DemoError(f"the agent did not finish{agent.last_words()}")
         say("agent", f"finished (process {agent.pid})")
-        return str(agent.report()["briefing"])
+        heading("The briefing begins")
+        for line in str(agent.report()["briefing"]).splitlines()[:7]:
+            show(textwrap.shorten(f"  {line}", 100, placeholder=" ...") if line else "", "dim")
 
     def prove(self) -> bool:
         """Show the thread, what was resumed, and the table of checks."""
@@ -148,11 +187,7 @@ class Demo:
             _facts("of these ran again", describe(again) or "nothing")
 
         heading("Checks")
-        held = True
-        for check in checks(self.server.target, THREAD, REFERENCE, records, self.blobs):
-            verdict(check.held, check.name, check.detail)
-            held = held and check.held
-        return held
+        return all_held(checks(self.server.target, THREAD, REFERENCE, records, self.blobs))
 
     def close(self) -> None:
         """End whatever still runs; only processes of this demo."""
@@ -186,40 +221,32 @@ def _facts(name: str, text: str) -> None:
     show("\n".join(lines))
 
 
-def tell(demo: Demo) -> bool:
-    """The whole story; true if every check held."""
-    heading("A checkpoint server, on an empty directory")
-    demo.start_server()
-    demo.undisturbed()
-
-    heading("An agent that is killed twice")
-    demo.kill_agent("reader/split", "reader/count")
-    demo.kill_agent("statistics", "key_sentences")
-
-    heading("A server that is killed")
-    demo.kill_server("group", "write_section")
-
-    briefing = demo.answer()
-    heading("The briefing begins")
-    for line in briefing.splitlines()[:7]:
-        show(textwrap.shorten(f"  {line}", 100, placeholder=" ...") if line else "", "dim")
-    return demo.prove()
+def all_held(found: Iterable[Check]) -> bool:
+    """Show checks one after the other; true if every one held."""
+    held = True
+    for check in found:
+        verdict(check.held, check.name, check.detail)
+        held = held and check.held
+    return held
 
 
-def main() -> int:
-    """Read the command line, tell the story, clean up."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+def main(kind: type[Demo] = Demo) -> int:
+    """Read the command line, tell a story, clean up."""
+    about = sys.modules["__main__"].__doc__ or ""
+    parser = argparse.ArgumentParser(description=about.split("\n", 1)[0])
     parser.add_argument("--documents", type=Path, default=HERE / "documents")
     parser.add_argument("--pace", type=float, default=0.06, help="seconds each step takes longer")
-    parser.add_argument("--limit", type=float, default=240.0, help="seconds for the whole demo")
+    parser.add_argument(
+        "--limit", type=float, default=kind.seconds, help="seconds for the whole demo"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the data directory")
     options = parser.parse_args()
 
     began, held = time.monotonic(), False
     folder = Path(tempfile.mkdtemp(prefix="tuskpoint-demo-"))
-    demo = Demo(folder, options.documents.resolve(), options.pace, options.limit)
+    demo = kind(folder, options.documents.resolve(), options.pace, options.limit)
     try:
-        held = tell(demo)
+        held = demo.tell()
         status = demo.server.stop()
         verdict(status == 0, "the server ends in order on SIGTERM", f"exit code {status}")
         held = held and status == 0

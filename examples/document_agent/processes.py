@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 HERE = Path(__file__).resolve().parent
-READY = "tuskpoint-server listening on "
+_LISTENING = " listening on "
 _FOREIGN = ("TUSKPOINT_", "WALRUS_", "MEMWAL_", "OTEL_", "LANGSMITH_", "LANGCHAIN_")
 
 
@@ -85,6 +85,16 @@ class Process:
         self.child.terminate()
         return self.wait()
 
+    def address(self) -> str:
+        """Wait until it says where it listens, and return that as HOST:PORT."""
+        return self.until("it was ready", self._listening)
+
+    def _listening(self) -> str | None:
+        for line in self.stdout.read_text("utf-8", "replace").splitlines(keepends=True):
+            if _LISTENING in line and line.endswith("\n"):
+                return line.rpartition(_LISTENING)[2].strip()
+        return None
+
     def last_words(self, count: int = 12) -> str:
         """The end of what the process wrote to standard error."""
         lines = self.stderr.read_text("utf-8", "replace").strip().splitlines()[-count:]
@@ -94,22 +104,24 @@ class Process:
 class Server(Process):
     """A TuskPoint server on the loopback interface."""
 
-    def __init__(self, name: str, data: Path, port: int, folder: Path, deadline: Deadline) -> None:
-        command = [sys.executable, "-m", "tuskpoint_server"]
+    def __init__(
+        self,
+        name: str,
+        data: Path,
+        port: int,
+        folder: Path,
+        deadline: Deadline,
+        options: Sequence[str] = (),
+    ) -> None:
+        command = [sys.executable, "-m", "tuskpoint_server", *options]
         command += ["--listen", f"127.0.0.1:{port}", "--data-dir", str(data)]
         super().__init__(name, command, folder, deadline)
-        self.target = self.until("it was ready", self._address)
+        self.target = self.address()
 
     @property
     def port(self) -> int:
         """The port it listens on."""
         return int(self.target.rpartition(":")[2])
-
-    def _address(self) -> str | None:
-        for line in self.stdout.read_text("utf-8", "replace").splitlines(keepends=True):
-            if line.startswith(READY) and line.endswith("\n"):
-                return line.removeprefix(READY).strip()
-        return None
 
 
 class Agent(Process):

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from execution_log import Record
 from tuskpoint import CheckpointRecord, Client, Location, TuskPointSaver
@@ -49,6 +49,25 @@ class Check:
     name: str
     held: bool
     detail: str
+
+
+class StoredBlobs(Protocol):
+    """The blobs of a server, looked at without asking it."""
+
+    def read(self, location: Location) -> bytes | None:
+        """The bytes that lie there, whatever they are; nothing if there are none."""
+
+
+class BlobDirectory:
+    """The blobs that a server keeps in files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, location: Location) -> bytes | None:
+        """The bytes of a file."""
+        file = self.path / location.blob_id[:2] / location.blob_id
+        return file.read_bytes() if file.exists() else None
 
 
 def read_history(records: Iterable[Record], thread: str) -> History:
@@ -111,9 +130,9 @@ def final_values(saver: TuskPointSaver, thread: str) -> dict[str, Any]:
 
 
 def checks(
-    target: str, thread: str, reference: str, log: Sequence[Record], blobs: Path
+    target: str, thread: str, reference: str, log: Sequence[Record], blobs: StoredBlobs
 ) -> Iterator[Check]:
-    """Everything that must hold, one after the other; `blobs` is the server's blob directory."""
+    """Everything that must hold, one after the other."""
     history, expected = read_history(log, thread), read_history(log, reference)
     with TuskPointSaver(target) as saver:
         ours, theirs = final_values(saver, thread), final_values(saver, reference)
@@ -166,13 +185,15 @@ def checks(
         yield from _verified(client, records, blobs)
 
 
-def _verified(client: Client, records: Sequence[CheckpointRecord], blobs: Path) -> Iterator[Check]:
+def _verified(
+    client: Client, records: Sequence[CheckpointRecord], blobs: StoredBlobs
+) -> Iterator[Check]:
     """Read everything back from the blob store: through the server, and past it."""
     hashed, loaded, equal = 0, 0, 0
     damage = ""
     for record in records:
         where = {"checkpoint_ns": record.checkpoint_ns, "checkpoint_id": record.checkpoint_id}
-        hashed += record.location is not None and _file_has_hash(blobs, record.location)
+        hashed += record.location is not None and _has_hash(blobs, record.location)
         try:
             blob = client.load(record.thread_id, **where, source="blob")
         except DataLoss as error:
@@ -187,7 +208,7 @@ def _verified(client: Client, records: Sequence[CheckpointRecord], blobs: Path) 
         )
     seen = len(records)
     yield Check(
-        "every checkpoint's file has the recorded SHA-256",
+        "every checkpoint's bytes have the recorded SHA-256",
         0 < seen == hashed,
         f"{hashed} of {seen}",
     )
@@ -203,10 +224,10 @@ def _verified(client: Client, records: Sequence[CheckpointRecord], blobs: Path) 
     )
 
 
-def _file_has_hash(blobs: Path, location: Location) -> bool:
-    """Hash the stored file here, without trusting the server."""
-    file = blobs / location.blob_id[:2] / location.blob_id
-    return file.exists() and hashlib.sha256(file.read_bytes()).hexdigest() == location.sha256
+def _has_hash(blobs: StoredBlobs, location: Location) -> bool:
+    """Hash the stored bytes here, without trusting the server."""
+    data = blobs.read(location)
+    return data is not None and hashlib.sha256(data).hexdigest() == location.sha256
 
 
 def _namespaces(records: Iterable[Any]) -> list[list[Any]]:

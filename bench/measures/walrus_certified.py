@@ -1,0 +1,155 @@
+"""Checkpoints certified per second on a Walrus whose PUTs take seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc.aio
+
+from bench.report import Table, number, ratio
+from bench.servers import counts_cpu, running_tuskpoint, running_walrus
+from bench.setting import Setting
+from bench.walrus import PUT_SECONDS
+from tuskpoint.v1.admin_service_pb2 import FlushRequest, GetArchiveStatusRequest
+from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
+
+if TYPE_CHECKING:
+    from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
+
+TITLE = "Checkpoints certified per second, on Walrus"
+_PUTS_AT_ONCE = 8
+_THREADS = (100, 2_000)
+_PROCESSES = 2
+_PACE = 800.0
+_VALUE_BYTES = 682
+_SAMPLE_SECONDS = 0.5
+_FLUSH_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What happened while so many threads saved.
+
+    Attributes:
+        threads: Number of threads.
+        saved: Saves acknowledged per second.
+        certified: Checkpoints certified per second once the first were.
+        left: Checkpoints that were not certified when the saves ended.
+        drained_s: Seconds until those were certified too.
+        cpu_s: Processor seconds that the server used for a checkpoint, from save to
+            certificate; `None` if the system does not tell.
+    """
+
+    threads: int
+    saved: float
+    certified: float
+    left: int
+    drained_s: float
+    cpu_s: float | None
+
+
+async def measure(setting: Setting) -> Table:
+    """Save from several processes for a while, and watch the number of certified checkpoints."""
+    seconds = 15.0 if setting.quick else 40.0
+    outcomes = [await _outcome(setting, threads, seconds) for threads in _THREADS]
+    plain = _PUTS_AT_ONCE / PUT_SECONDS / 2
+    rows = [
+        [
+            f"TuskPoint, {one.threads:,} threads",
+            number(one.saved),
+            number(one.certified),
+            ratio(one.certified, plain),
+            f"{one.left:,}",
+            number(one.drained_s),
+            "" if one.cpu_s is None else number(one.cpu_s * 1e3),
+        ]
+        for one in outcomes
+    ]
+    rows.append(["a PUT per checkpoint and per manifest", "", number(plain), "", "", "", ""])
+    notes = [
+        f"{_PROCESSES} processes save checkpoints of 4 KiB for {seconds:.0f} s, "
+        f"{_PACE:,.0f} per second if the server takes them, while an emulated publisher takes "
+        f"{PUT_SECONDS:.0f} s for a PUT and {_PUTS_AT_ONCE} PUTs at a time. Certified per second: "
+        "what was certified after the first flush, by the time from the end of that flush until "
+        "nothing was left. Left: not certified when the saves ended, and after how many seconds "
+        f"all was. CPU: the server's processor time per checkpoint, from save to certificate. The "
+        f"plain way's figure is {_PUTS_AT_ONCE} PUTs / {PUT_SECONDS:.0f} s / 2."
+    ]
+    header = ("way", "saved/s", "certified/s", "of the plain way", "left", "after s", "ms of CPU")
+    return Table(TITLE, header, rows, notes)
+
+
+async def _outcome(setting: Setting, threads: int, seconds: float) -> _Outcome:
+    folder = setting.place("walrus-certified")
+    with (
+        running_walrus(folder, PUT_SECONDS) as walrus,
+        running_tuskpoint(folder, walrus.settings) as server,
+    ):
+        async with grpc.aio.insecure_channel(server.target) as channel:
+            admin = AdminServiceStub(channel)
+            watch = asyncio.create_task(_watch(admin))
+            every = await asyncio.gather(
+                *(
+                    _save(server.target, one, threads // _PROCESSES, seconds)
+                    for one in range(_PROCESSES)
+                )
+            )
+            ended = time.monotonic()
+            status = await admin.GetArchiveStatus(GetArchiveStatusRequest())
+            await admin.Flush(FlushRequest(), timeout=_FLUSH_SECONDS)
+            drained = time.monotonic()
+            watch.cancel()
+            first_s, first_count = await watch or (drained, 0)
+            after = await admin.GetArchiveStatus(GetArchiveStatusRequest())
+            cpu_s = server.cpu_seconds() if counts_cpu() else None
+    saved = sum(one.saves for one in every)
+    if after.certified_checkpoints != saved:
+        raise RuntimeError(f"{after.certified_checkpoints} of {saved} were certified")
+    steady = drained - first_s
+    return _Outcome(
+        threads=threads,
+        saved=sum(one.saves / one.seconds for one in every),
+        certified=(saved - first_count) / steady if steady else 0.0,
+        left=status.backlog_checkpoints,
+        drained_s=drained - ended,
+        cpu_s=cpu_s / saved if cpu_s is not None and saved else None,
+    )
+
+
+async def _watch(admin: AdminServiceAsyncStub) -> tuple[float, int] | None:
+    """Return when the first checkpoints were seen to be certified, and how many."""
+    try:
+        while True:
+            status = await admin.GetArchiveStatus(GetArchiveStatusRequest())
+            if status.certified_checkpoints:
+                return time.monotonic(), status.certified_checkpoints
+            await asyncio.sleep(_SAMPLE_SECONDS)
+    except asyncio.CancelledError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """Saves that a process had acknowledged, and its seconds."""
+
+    saves: int
+    seconds: float
+
+
+async def _save(target: str, number_of_process: int, threads: int, seconds: float) -> _Saved:
+    """Run one process that saves."""
+    command = ["-m", "bench.saving", target, "--name", f"agents-{number_of_process}"]
+    command += ["--threads", str(threads), "--seconds", str(seconds)]
+    command += ["--pace", str(_PACE / _PROCESSES), "--value-bytes", str(_VALUE_BYTES)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, errors = await process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"saving failed: {errors.decode(errors='replace')[-2000:]}")
+    return _Saved(**json.loads(output))

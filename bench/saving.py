@@ -1,0 +1,78 @@
+"""`python -m bench.saving`: a process that saves without pause, as several agents would.
+
+Its threads save in turn on one stream, so many saves are on their way at once. It prints one
+line of JSON: the saves that were acknowledged, and the seconds from the first until all were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import grpc.aio
+
+from bench.requests import saves
+from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveCheckpointsRequest
+from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+
+_ON_THE_WAY = 256
+"""Saves that are sent before the first of them is acknowledged."""
+
+
+async def save(asked: argparse.Namespace) -> tuple[int, float]:
+    """Save checkpoint after checkpoint; return how many were acknowledged, and the seconds.
+
+    Raises:
+        RuntimeError: A save was refused.
+    """
+    chains = [saves(f"{asked.name}-{one}", asked.value_bytes) for one in range(asked.threads)]
+    places = asyncio.Semaphore(_ON_THE_WAY)
+    began = time.monotonic()
+
+    async def frames() -> AsyncIterator[SaveCheckpointsRequest]:
+        for count, request in enumerate(_in_turn(chains)):
+            due = began + count / asked.pace
+            if due - began > asked.seconds:
+                return
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            await places.acquire()
+            if time.monotonic() - began > asked.seconds:
+                return
+            yield SaveCheckpointsRequest(save_id=count + 1, checkpoint=request)
+
+    acknowledged = 0
+    async with grpc.aio.insecure_channel(asked.target) as channel:
+        async for answer in CheckpointServiceStub(channel).SaveCheckpoints(frames()):
+            if not answer.HasField("checkpoint"):
+                raise RuntimeError(f"a save was refused: {answer.error.message}")
+            acknowledged += 1
+            places.release()
+    return acknowledged, time.monotonic() - began
+
+
+def _in_turn(chains: list[Iterator[SaveCheckpointRequest]]) -> Iterator[SaveCheckpointRequest]:
+    return (next(chain) for chain in itertools.cycle(chains))
+
+
+def main() -> int:
+    """Save as the command line says and print how many saves were acknowledged."""
+    parser = argparse.ArgumentParser(prog="python -m bench.saving")
+    parser.add_argument("target", metavar="HOST:PORT")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--pace", type=float, required=True, help="saves per second")
+    parser.add_argument("--name", required=True, help="prefix of the thread IDs")
+    parser.add_argument("--value-bytes", type=int, required=True)
+    asked = parser.parse_args()
+    acknowledged, seconds = asyncio.run(save(asked))
+    print(json.dumps({"saves": acknowledged, "seconds": seconds}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
