@@ -1,4 +1,4 @@
-"""`python -m bench.saving`: a process that saves without pause, as several agents would.
+"""`python -m bench.saving`: a process that saves at a given pace, as several agents would.
 
 Its threads save in turn on one stream, so many saves are on their way at once. It prints one
 line of JSON: the saves that were acknowledged, and the seconds from the first until all were.

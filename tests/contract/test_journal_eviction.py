@@ -98,7 +98,7 @@ async def test_what_changed_since_it_was_certified_stays(house: House) -> None:
     assert await house.evict() == Evicted(1, 1, 2)
 
 
-async def test_the_young_keep_their_values(house: House, tmp_path: Path) -> None:
+async def test_the_young_keep_their_values(house: House) -> None:
     await house.save(draft("a", "", {"x": b"1"}), draft("b", "a", {"x": b"2"}))
     await house.flush()
     clock = Clock()

@@ -254,18 +254,23 @@ async def test_a_change_leaves_a_certified_checkpoint_waiting(journal: SqlJourna
     assert (rows.dirty_bytes, rows.certified_revision) == (5, 1)
 
 
-async def test_a_copy_refers_to_the_blobs_of_what_is_certified(journal: SqlJournal) -> None:
-    await save(journal, draft("a"), draft("b", "a"))
+async def test_a_copy_refers_to_the_blobs_that_hold_its_state(journal: SqlJournal) -> None:
+    await save(journal, draft("a"), draft("b", "a"), draft("c", "b"))
     await certify(journal, "a", "blob 1")
     await certify(journal, "b", "blob 2")
+    await certify(journal, "c", "blob 3")
     await journal.set_label(TENANT, key("b"), "changed since")
+    await save(journal, draft("c", "b", metadata={"another": "state"}))
     await journal.copy_thread(TENANT, "t", "copy", "")
     rows = await journal.query(
         lambda connection: connection.execute(
             envelopes.select().where(envelopes.c.thread_id == "copy")
         ).all()
     )
-    assert [(row.checkpoint_id, row.ordinal, row.revision) for row in rows] == [("a", 0, 1)]
+    assert [(row.checkpoint_id, row.ordinal, row.revision) for row in rows] == [
+        ("a", 0, 1),
+        ("b", 0, 1),
+    ]
 
 
 async def test_the_journal_tells_its_size(journal: SqlJournal) -> None:

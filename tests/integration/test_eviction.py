@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
+    from tuskpoint_server.rpc.server import Server
 
 LENGTH = 12
 LARGE = os.urandom(3 << 20)
@@ -207,7 +208,7 @@ async def test_an_old_checkpoint_is_gone_on_from(
             assert [one.task_id for one in found.writes] == ["late", "task"]
 
 
-async def test_the_client_does_not_notice(grpc_channel: grpc.aio.Channel, server: Any) -> None:
+async def test_the_client_does_not_notice(server: Server) -> None:
     async with AsyncClient(f"127.0.0.1:{server.port}") as client:
         saved = [await client.save("t", {"same": "x" * 100, "step": n}) for n in range(5)]
         await client.flush()

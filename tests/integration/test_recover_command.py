@@ -58,7 +58,11 @@ Run = Callable[..., Awaitable[Outcome]]
 @pytest.fixture
 def run_recover() -> Run:
     async def run(*arguments: str, failpoint: str = "") -> Outcome:
-        environment = {name: text for name, text in os.environ.items() if "TUSKPOINT" not in name}
+        environment = {
+            name: text
+            for name, text in os.environ.items()
+            if not name.startswith(("TUSKPOINT_", "WALRUS_"))
+        }
         if failpoint:
             environment["TUSKPOINT_FAILPOINT"] = failpoint
         process = await asyncio.create_subprocess_exec(
@@ -229,6 +233,15 @@ def test_bad_arguments_are_told_in_one_line(
     assert told in line
     assert printed.out == ""
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("rest", ["", "/member", f":{'0' * 64}"])
+@pytest.mark.parametrize("flag", ["--catalog", "--manifest"])
+def test_a_blob_id_may_begin_with_a_dash(flag: str, rest: str) -> None:
+    for blob_id in ("-" + "x" * 42, "--" + "x" * 41):
+        _, order = recover.parse(["--skip-damaged", flag, blob_id + rest], "1")
+        assert (order.catalog or order.manifest) == parse_reference(blob_id + rest)
+        assert order.skip_damaged
 
 
 @pytest.mark.parametrize("name", [JOURNAL, f"{JOURNAL}-wal"])

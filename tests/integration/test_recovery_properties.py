@@ -187,7 +187,7 @@ histories = st.lists(st.lists(operations, min_size=1, max_size=12), min_size=1, 
 
 
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 @given(histories)
 def test_recovered_equals_certified(lives: list[list[Operation]]) -> None:

@@ -147,6 +147,10 @@ async def test_deletion_looks_again_whether_the_thread_is_past(tmp_path: Path) -
         assert removed is not None
         assert removed.deleted == 2
         assert await kit.journal.delete_if_past(TENANT, "t") is None
+        kept = await kit.journal.query(
+            lambda connection: connection.exec_driver_sql("SELECT retention_s FROM threads").all()
+        )
+        assert kept == [(0,)]  # what is deleted is not looked at again
         await kit.archive.certify_all(TENANT)
 
 

@@ -57,7 +57,7 @@ def certification_without_read_back() -> Iterator[None]:
 
 @contextmanager
 def spool_that_forgets() -> Iterator[None]:
-    """Spool files are not fsynced, and a damaged one is read as if it were empty."""
+    """The directory of the spool is not fsynced."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Spool, "_sync", lambda self: None)
         yield

@@ -188,6 +188,9 @@ def test_flushes_are_rarer_where_each_is_billed() -> None:
         (["--walrus-aggregator-url", URL, "--blob-dir", "b"], "both --blob-dir"),
         (["--walrus-epochs", "1"], "--walrus-epochs"),
         (["--walrus-epochs", "54"], "--walrus-epochs"),
+        (["--walrus-epoch-seconds", "1e300"], "--walrus-epoch-seconds"),
+        (["--walrus-renew-interval", "inf"], "--walrus-renew-interval"),
+        (["--walrus-put-timeout", "nan"], "--walrus-put-timeout"),
         (["--packing", "box"], "--packing"),
     ],
 )

@@ -20,8 +20,9 @@ from tuskpoint_server.blobs.walrus.answers import (
     parse_quilt_result,
     read_error,
 )
-from tuskpoint_server.blobs.walrus.pricing import encoded_bytes, symbol_bytes, units
+from tuskpoint_server.blobs.walrus.pricing import encoded_bytes, symbol_bytes
 from tuskpoint_server.blobs.walrus.symptoms import Form, Outcome, Symptom
+from tuskpoint_server.domain.limits import MIB
 
 BLOB_ID = "M4hsZGQ1oCktdzegB6HnI6Mi28S2nqOPHxK-W7_4BUk"
 
@@ -306,4 +307,5 @@ def test_blob_id(text: str, expected: bool) -> None:
     ],
 )
 def test_price(size: int, symbol: int, encoded: int, billed: int) -> None:
-    assert (symbol_bytes(size), encoded_bytes(size), units(size)) == (symbol, encoded, billed)
+    assert (symbol_bytes(size), encoded_bytes(size)) == (symbol, encoded)
+    assert -(-encoded_bytes(size) // MIB) == billed

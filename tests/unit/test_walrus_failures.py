@@ -386,6 +386,17 @@ def test_all_aside_is_the_one_back_soonest() -> None:
     assert endpoints.choose(refused=[a, b]) is None
 
 
+def test_endpoint_that_fails_for_days_is_still_asked() -> None:
+    time = Time()
+    endpoints = Endpoints(["http://a"], time.clock)
+    only = endpoints.choose()
+    assert only is not None
+    for _ in range(2000):
+        endpoints.failed(only)
+        time.now += 60.0
+        assert endpoints.is_well(only)
+
+
 def test_busy_first_is_better_than_second_aside() -> None:
     time = Time()
     endpoints = Endpoints(["http://a", "http://b"], time.clock)

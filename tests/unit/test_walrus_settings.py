@@ -101,6 +101,15 @@ def test_every_token_differs() -> None:
     assert len({tokens.mint(1) for _ in range(100)}) == 100
 
 
+def test_a_short_secret_works_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    tokens = Tokens(settings(jwt_secret=b"hush"))
+    assert tokens.mint(1)
+    assert tokens.mint(1)
+    [told] = caplog.messages
+    assert "HS256 asks for 32" in told
+    assert "hush" not in told
+
+
 def test_secret_is_text_or_hex() -> None:
     assert secret_bytes("geheim é") == "geheim é".encode()
     assert secret_bytes("0x00fF") == b"\x00\xff"

@@ -53,7 +53,11 @@ class Config(BaseSettings):
     """Settings in force."""
 
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, env_ignore_empty=True, extra="forbid", frozen=True
+        env_prefix=ENV_PREFIX,
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
     )
 
     listen: str = Field(
@@ -85,6 +89,7 @@ class Config(BaseSettings):
     walrus_epoch_seconds: float = Field(
         default=14 * 24 * 3600.0,
         gt=0,
+        le=366 * 24 * 3600,
         description="Length of an epoch in seconds: 1209600 on Mainnet, 86400 on Testnet.",
     )
     walrus_renew_margin: int = Field(

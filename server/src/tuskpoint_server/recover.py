@@ -7,6 +7,7 @@ the program in between leaves a directory without a journal, and it can be run a
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import sys
 import time
@@ -38,6 +39,7 @@ from .journal.journal import SqlJournal
 
 PROGRESS_SECONDS = 2.0
 JOURNAL = "journal.db"
+_DASHED_BLOB_ID = re.compile(r"-[A-Za-z0-9_-]{42}(?![A-Za-z0-9_-])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,7 @@ def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
         default=False,
         help="Leave out what is missing or damaged, list it, and end with code 9.",
     )
-    flags = vars(parser.parse_args(arguments))
+    flags = vars(parser.parse_args(_joined(arguments)))
     try:
         order = Order(
             catalog=_reference(flags.pop("catalog", None)),
@@ -204,6 +206,17 @@ def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
     except UnclearReferenceError as error:
         raise ConfigError(str(error)) from None
     return configuration.from_flags(flags), order
+
+
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """Join to its flag a blob ID that begins with a dash: alone it would pass for a flag."""
+    joined: list[str] = []
+    for argument in arguments:
+        if joined[-1:] in (["--catalog"], ["--manifest"]) and _DASHED_BLOB_ID.match(argument):
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
 
 
 def _reference(text: str | None) -> BlobReference | None:

@@ -46,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     host, port = parsed.listen
     try:
         emulator = WalrusEmulator(_settings(parsed))
-    except (ValueError, OSError, DamagedRecord) as error:
+    except OSError as error:
+        return _failed(f"{error.filename}: {error.strerror or error}", BAD_INPUT)
+    except (ValueError, DamagedRecord) as error:
         return _failed(str(error), BAD_INPUT)
     try:
         return asyncio.run(_serve(emulator, host, port))

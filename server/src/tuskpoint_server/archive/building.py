@@ -46,7 +46,8 @@ from .encoding import EncodedCheckpoint
 Predict = Callable[[bytes, int], BlobLocation]
 
 FIRST_GENERATION = 1
-ENVELOPE, SEGMENT, CATALOG, CATALOG_PAGE = "envelope", "segment", "catalog", "catalog-page"
+ENVELOPE, PART, SEGMENT = "envelope", "part", "segment"
+CATALOG, CATALOG_PAGE = "catalog", "catalog-page"
 """Kinds of members."""
 
 

@@ -19,7 +19,6 @@ from ..domain.failpoints import failpoint
 from ..domain.manifest import SEGMENT_RECORDS
 from ..domain.model import BlobLocation, CheckpointKey
 from ..domain.parts import KIND as PART_LIST
-from ..domain.parts import cut, encode_parts
 from ..journal import archive_collect, archive_dirty
 from ..journal.archive_collect import Collected
 from ..journal.archive_dirty import NOTHING, Aside, Bounds, DirtyCheckpoint, Unbuildable
@@ -34,7 +33,15 @@ from .building import (
     planned_checkpoint,
 )
 from .encoding import EncodedCheckpoint, encode_all
-from .packing import checkpoints_grouped, fits, grouped, room_beside_catalog
+from .packing import (
+    PartLists,
+    checkpoints_grouped,
+    cut_larger,
+    fits,
+    grouped,
+    part_lists,
+    room_beside_catalog,
+)
 from .packs import Elsewhere, Pack, PackRunner
 from .pointer import Pointer
 from .ports import ArchiveJournal
@@ -242,7 +249,7 @@ class Flush:
         manifests = await asyncio.to_thread(build_manifests, collected, {}, self._blobs.predict)
         units = [built.members for built in manifests if built.members]
         apart = [unit for unit in units if not self._lie_together(unit)]
-        locations = await self._store_loose(grouped(apart, self._limits))
+        locations = await self._store_loose(apart)
         elsewhere = {
             member.sha256: (locations[member.sha256], member.data)
             for unit in units
@@ -307,45 +314,30 @@ class Flush:
         self._suspects = [item.checkpoint for item in encoded]
         parts = await self._store_parts(encoded)
         self._suspects = ()
-        for group in checkpoints_grouped(encoded, self._limits):
+        for group in await asyncio.to_thread(checkpoints_grouped, encoded, self._limits):
             members, plan = await asyncio.to_thread(_envelope_pack, group, parts, now_us)
             pack = await self._runner.begin(self._tenant, PackKind.ENVELOPES, members, plan)
             self._waiting.append(pack)
         await self._settle()
 
-    async def _store_parts(self, encoded: Sequence[EncodedCheckpoint]) -> _Parts:
+    async def _store_parts(self, encoded: Sequence[EncodedCheckpoint]) -> PartLists:
         """Store the parts of envelopes that are larger than a member may be."""
         largest = self._limits.max_member_bytes
         if largest is None:
             return {}
-        units: dict[bytes, list[Member]] = {}
-        whole: dict[bytes, bytes] = {}
-        for item in encoded:
-            for data in item.envelopes:
-                if len(data) > largest:
-                    sha256 = blob_digest(data)
-                    whole[sha256] = data
-                    units[sha256] = [
-                        Member(blob_digest(part), part, "part") for part in cut(data, largest)
-                    ]
+        cuts = await asyncio.to_thread(cut_larger, encoded, largest)
         pieces = {
             member.sha256: [member]
-            for unit in units.values()
-            for member in unit
+            for one in cuts.values()
+            for member in one.parts
             if member.sha256 not in self._loose
         }
-        locations = await self._store_loose(grouped(pieces.values(), self._limits))
-        return {
-            sha256: _PartList(
-                encode_parts(whole[sha256], [locations[member.sha256] for member in unit]),
-                tuple(member.sha256 for member in unit),
-            )
-            for sha256, unit in units.items()
-        }
+        locations = await self._store_loose(list(pieces.values()))
+        return await asyncio.to_thread(part_lists, cuts, locations)
 
-    async def _store_loose(self, groups: Sequence[list[Member]]) -> dict[bytes, BlobLocation]:
-        """Store members that others refer to; return where all of them lie."""
-        for members in groups:
+    async def _store_loose(self, units: Sequence[Sequence[Member]]) -> dict[bytes, BlobLocation]:
+        """Store members that others refer to, those of a unit together; return where all lie."""
+        for members in await asyncio.to_thread(grouped, units, self._limits):
             plan = PackPlan(self._clock_us())
             pack = await self._runner.begin(self._tenant, PackKind.LOOSE, members, plan)
             self._waiting.append(pack)
@@ -397,17 +389,6 @@ class Flush:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class _PartList:
-    """The stored form of a list of parts, and the hashes of the parts."""
-
-    data: bytes
-    parts: tuple[bytes, ...]
-
-
-_Parts = Mapping[bytes, _PartList]
-
-
 def _bounds(settings: ArchiveSettings, blobs: BlobStore) -> Bounds:
     """Return what a flush takes: where puts are bounded, as many as run in two rounds."""
     limits = blobs.limits
@@ -424,7 +405,7 @@ def _bounds(settings: ArchiveSettings, blobs: BlobStore) -> Bounds:
 
 
 def _envelope_pack(
-    group: Sequence[EncodedCheckpoint], parts: _Parts, now_us: int
+    group: Sequence[EncodedCheckpoint], parts: PartLists, now_us: int
 ) -> tuple[list[Member], PackPlan]:
     """Return the members of a pack of envelopes, and what storing them records."""
     members: dict[bytes, Member] = {}

@@ -1,12 +1,20 @@
-"""What goes into one put: members within the limits of the blob store."""
+"""What goes into one put: members within the limits of the blob store.
+
+Pure and synchronous; what goes through many members runs in a worker thread.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from ..blobs.api import Member, StoreLimits
+from ..domain.digests import blob_digest
+from ..domain.model import BlobLocation
+from ..domain.parts import cut, encode_parts
+from .building import PART
 from .encoding import EncodedCheckpoint
 
 _T = TypeVar("_T")
@@ -74,3 +82,56 @@ def _groups(
         groups.append(list(items[start : start + max(1, count)]))
         start += max(1, count)
     return groups
+
+
+# --- envelopes that are larger than a member may be ------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An envelope that is larger than a member may be, and its parts."""
+
+    data: bytes
+    parts: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartList:
+    """The stored form of a list of parts, and the hashes of the parts."""
+
+    data: bytes
+    parts: tuple[bytes, ...]
+
+
+PartLists = Mapping[bytes, PartList]
+"""Hash of an envelope to the list that is stored in its place."""
+
+
+def cut_larger(encoded: Iterable[EncodedCheckpoint], largest: int) -> dict[bytes, Cut]:
+    """Cut the envelopes that are larger than this, by hash."""
+    return {
+        blob_digest(data): Cut(
+            data, tuple(Member(blob_digest(part), part, PART) for part in cut(data, largest))
+        )
+        for item in encoded
+        for data in item.envelopes
+        if len(data) > largest
+    }
+
+
+def part_lists(
+    cuts: Mapping[bytes, Cut], locations: Mapping[bytes, BlobLocation]
+) -> dict[bytes, PartList]:
+    """Return what stands in the place of cut envelopes, by their hash.
+
+    Args:
+        cuts: The envelopes, by hash.
+        locations: Where the parts lie, by hash.
+    """
+    return {
+        sha256: PartList(
+            encode_parts(one.data, [locations[member.sha256] for member in one.parts]),
+            tuple(member.sha256 for member in one.parts),
+        )
+        for sha256, one in cuts.items()
+    }

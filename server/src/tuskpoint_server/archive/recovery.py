@@ -4,7 +4,7 @@ The way leads from a catalog to the heads of manifests, from each head along its
 segments, and from their fold to the envelopes. Every step checks the SHA-256 that the
 step before names, so one trusted location vouches for all that is read. Work goes in
 groups of threads and, inside a group, in batches that lie together in the blob store;
-memory is bounded by those, not by what the store holds.
+besides those, only the names of threads are held in memory.
 """
 
 from __future__ import annotations

@@ -17,11 +17,9 @@ from ..domain.digests import DIGEST_BYTES
 from ..domain.errors import Reason, Refusal
 from ..domain.manifest import Segment, decode_segment
 from ..domain.model import BlobLocation
+from .building import CATALOG, SEGMENT
 
 _T = TypeVar("_T")
-
-CATALOG, SEGMENT = "catalog", "segment"
-"""Kinds of members, as `Member.kind` and a store's list name them."""
 
 _READ_AT_ONCE = 64
 _NAMED_AT_MOST = 20

@@ -235,7 +235,9 @@ def observations(connection: Connection) -> list[tuple[int, int]]:
 
 def tenants(connection: Connection) -> list[str]:
     """Return the tenants that have stored anything."""
-    return list(connection.execute(select(placements.c.tenant).distinct()).scalars())
+    names = _distinct(placements.c.tenant)
+    found = connection.execute(select(names.c.name).where(names.c.name.is_not(None)))
+    return list(found.scalars())
 
 
 def due(
@@ -281,18 +283,20 @@ def due(
 def _of_unknown_end(
     connection: Connection, tenant: str, limit: int, passed: Sequence[str]
 ) -> list[DueBlob]:
-    names = _blob_names(tenant)
-    recorded = exists().where(blobs.c.tenant == tenant, blobs.c.blob_id == names.c.blob_id)
+    names = _distinct(
+        placements.c.blob_id, placements.c.tenant == tenant, placements.c.blob_id > ""
+    )
+    recorded = exists().where(blobs.c.tenant == tenant, blobs.c.blob_id == names.c.name)
     holds_needed = exists().where(
         placements.c.tenant == tenant,
-        placements.c.blob_id == names.c.blob_id,
+        placements.c.blob_id == names.c.name,
         _needed(placements.c.tenant, placements.c.sha256),
     )
     rows = connection.execute(
-        select(names.c.blob_id)
+        select(names.c.name)
         .where(
-            names.c.blob_id.is_not(None),
-            names.c.blob_id.not_in(passed),
+            names.c.name.is_not(None),
+            names.c.name.not_in(passed),
             ~recorded,
             holds_needed,
         )
@@ -301,20 +305,15 @@ def _of_unknown_end(
     return [DueBlob(blob_id, None, None) for blob_id in rows.scalars()]
 
 
-def _blob_names(tenant: str) -> CTE:
-    """Select the blobs that hold anything, each looked up by the one before.
+def _distinct(column: ColumnElement[str], *of: ColumnElement[bool]) -> CTE:
+    """Select the names in a column of placements, each looked up by the one before.
 
     A blob has hundreds of placements; going through all of them would take as much longer.
+    The last name is null.
     """
-    of_tenant = (placements.c.tenant == tenant, placements.c.blob_id > "")
-    first = select(func.min(placements.c.blob_id).label("blob_id")).where(*of_tenant)
-    names = first.cte("names", recursive=True)
-    following = (
-        select(func.min(placements.c.blob_id))
-        .where(*of_tenant, placements.c.blob_id > names.c.blob_id)
-        .scalar_subquery()
-    )
-    return names.union_all(select(following).where(names.c.blob_id.is_not(None)))
+    names = select(func.min(column).label("name")).where(*of).cte("names", recursive=True)
+    following = select(func.min(column)).where(*of, column > names.c.name).scalar_subquery()
+    return names.union_all(select(following).where(names.c.name.is_not(None)))
 
 
 def is_needed(connection: Connection, tenant: str, blob_id: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table
 
 from ..domain.catalog import Catalog, RunPart, ThreadHead, encode_runs, runs_of
 from ..domain.envelope import Envelope
@@ -98,9 +98,8 @@ class StoredThread:
     lost_generation: int = 0
 
 
-def _insert_or_keep(insert_into: InsertInto, table: object) -> Insert:
-    statement = insert_into(table).values(all_columns(table))  # type: ignore[arg-type]
-    return statement.on_conflict_do_nothing()
+def _insert_or_keep(insert_into: InsertInto, table: Table) -> Insert:
+    return insert_into(table).values(all_columns(table)).on_conflict_do_nothing()
 
 
 _ADD_CHECKPOINT = Statement(

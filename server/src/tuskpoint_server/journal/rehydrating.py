@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     CompoundSelect,
     Connection,
     Select,
+    Update,
     and_,
     bindparam,
     case,
@@ -239,7 +241,7 @@ def restart_manifest(
     _fence(connection, tenant)
 
 
-def _tell_again(which: Any, now_us: int) -> Any:
+def _tell_again(which: ColumnElement[bool], now_us: int) -> Update:
     return (
         update(checkpoints)
         .where(which)

@@ -105,6 +105,7 @@ def end_incarnation(connection: Connection, thread: ThreadRow, now_us: int) -> i
     thread.deleted = True
     thread.deleted_through = max(thread.deleted_through, through)
     thread.head_id = ""
+    thread.retention_s = 0  # else every look for threads past theirs would meet it again
     return int(count)
 
 

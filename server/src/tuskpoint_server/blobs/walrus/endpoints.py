@@ -9,6 +9,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 _FIRST_ASIDE_S = 1.0
 _LONGEST_ASIDE_S = 60.0
+_DOUBLINGS = 10
+"""More would not lengthen the pause, and in the end not be a number any more."""
+
 _ROUTES = ("/v1/blobs", "/v1/quilts", "/v1")
 
 
@@ -108,5 +111,6 @@ class Endpoints:
         if health.aside_until > now:
             return  # several requests failed of the same cause
         health.failures += 1
-        pause = min(_FIRST_ASIDE_S * 2.0 ** (health.failures - 1), _LONGEST_ASIDE_S)
+        doublings = min(health.failures - 1, _DOUBLINGS)
+        pause = min(_FIRST_ASIDE_S * 2.0**doublings, _LONGEST_ASIDE_S)
         health.aside_until = now + pause

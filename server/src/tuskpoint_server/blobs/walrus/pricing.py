@@ -1,11 +1,9 @@
 """What Walrus bills: the size of a blob after encoding for 1000 shards.
 
-Rules of the Walrus core crate (encoding/config.rs) and its storage units of 1 MiB.
+Rules of the Walrus core crate (encoding/config.rs).
 """
 
 from __future__ import annotations
-
-from ...domain.limits import MIB
 
 SHARDS = 1000
 ROWS = 334
@@ -15,7 +13,6 @@ COLUMNS = 667
 """Secondary source symbols: shards less the faults that are survived."""
 
 SYMBOLS = ROWS * COLUMNS
-UNIT_BYTES = MIB
 MAX_SYMBOL_BYTES = 65_534
 
 _DIGEST_BYTES = 32
@@ -31,8 +28,3 @@ def symbol_bytes(size: int) -> int:
 def encoded_bytes(size: int) -> int:
     """Return the bytes that the shards hold of a blob of this size."""
     return _METADATA_BYTES + SHARDS * (ROWS + COLUMNS) * symbol_bytes(size)
-
-
-def units(size: int) -> int:
-    """Return the storage units that a blob of this size is billed."""
-    return -(-encoded_bytes(size) // UNIT_BYTES)

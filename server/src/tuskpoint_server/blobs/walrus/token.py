@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
+import warnings
 from collections.abc import Callable
 
 import jwt
@@ -11,6 +13,9 @@ import jwt
 from .settings import WalrusSettings
 
 _HEX_PREFIX = "0x"
+_DIGEST_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
+
+_log = logging.getLogger(__name__)
 
 
 def secret_bytes(text: str) -> bytes:
@@ -51,6 +56,13 @@ class Tokens:
         self._settings = settings
         self._now = now
         self._new_id = new_id
+        needed = _DIGEST_BYTES[settings.jwt_algorithm]
+        if settings.jwt_secret and len(settings.jwt_secret) < needed:
+            _log.warning(
+                "the JWT secret is short enough to be guessed: %s asks for %d random bytes or more",
+                settings.jwt_algorithm,
+                needed,
+            )
 
     def mint(self, max_size: int) -> str:
         """Return a fresh token for one put; empty if there is no secret.
@@ -71,4 +83,6 @@ class Tokens:
         }
         if settings.send_object_to:
             claims["send_object_to"] = settings.send_object_to
-        return jwt.encode(claims, settings.jwt_secret, algorithm=settings.jwt_algorithm)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a short secret, which was told at the start
+            return jwt.encode(claims, settings.jwt_secret, algorithm=settings.jwt_algorithm)
