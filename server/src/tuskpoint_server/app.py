@@ -19,7 +19,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -50,6 +50,7 @@ from .exits import (
     EXIT_JOURNAL,
     StartError,
 )
+from .journal.api import Swept
 from .journal.journal import SqlJournal
 from .rpc import server as rpc
 from .rpc.errors import incident
@@ -314,20 +315,29 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 
 
 async def _sweep(journal: SqlJournal, threads: Threads) -> None:
-    """Remove from time to time what nothing needs any more, or what is past its retention."""
+    """Remove from time to time what is past its retention, and what nothing needs any more."""
+
+    def sweep() -> Awaitable[Swept]:
+        return journal.sweep(
+            content_grace_s=CONTENT_GRACE_SECONDS, early_write_ttl_s=LIMITS.early_write_ttl_s
+        )
+
     while True:
         await asyncio.sleep(SWEEP_SECONDS)
-        try:
-            deleted = await threads.delete_past_retention()
-            swept = await journal.sweep(
-                content_grace_s=CONTENT_GRACE_SECONDS, early_write_ttl_s=LIMITS.early_write_ttl_s
-            )
-        except Refusal as refusal:
-            _log.warning("sweep: %s", refusal)
-        except Exception as error:  # noqa: BLE001 - a defect must not end the sweeping for good
-            incident(error, "the sweeper")
-        else:
-            _log.debug("sweep: %s, %d threads past their retention", swept, deleted)
+        await _swept("threads past their retention", threads.delete_past_retention)
+        await _swept("rows that nothing needs", sweep)
+
+
+async def _swept(what: str, sweep: Callable[[], Awaitable[object]]) -> None:
+    """Run one part of the sweeping; what keeps it from ending well is told."""
+    try:
+        removed = await sweep()
+    except Refusal as refusal:
+        _log.warning("sweep of %s: %s", what, refusal)
+    except Exception as error:  # noqa: BLE001 - a defect must not end the sweeping for good
+        incident(error, "the sweeper")
+    else:
+        _log.debug("sweep of %s: %s", what, removed)
 
 
 def _unusable(what: str, path: object, error: OSError) -> StartError:

@@ -63,6 +63,10 @@ class Tokens:
                 settings.jwt_algorithm,
                 needed,
             )
+            # Newer PyJWT would say so again at every put.
+            category = getattr(jwt, "InsecureKeyLengthWarning", None)
+            if category is not None:
+                warnings.simplefilter("ignore", category)
 
     def mint(self, max_size: int) -> str:
         """Return a fresh token for one put; empty if there is no secret.
@@ -83,6 +87,4 @@ class Tokens:
         }
         if settings.send_object_to:
             claims["send_object_to"] = settings.send_object_to
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a short secret, which was told at the start
-            return jwt.encode(claims, settings.jwt_secret, algorithm=settings.jwt_algorithm)
+        return jwt.encode(claims, settings.jwt_secret, algorithm=settings.jwt_algorithm)
