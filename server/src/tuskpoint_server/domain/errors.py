@@ -162,7 +162,7 @@ CATALOG: dict[Reason, CatalogEntry] = {
         "the blob store has no blob {blob_id}; check that this is the store it was written to",
     ),
     Reason.BLOB_UNAVAILABLE: CatalogEntry(
-        Status.UNAVAILABLE, "the blob store ({backend}) does not answer: {problem}", 1.0
+        Status.UNAVAILABLE, "the blob store ({backend}) cannot be used now: {problem}", 1.0
     ),
     Reason.BLOB_MALFORMED: CatalogEntry(
         Status.DATA_LOSS, "blob {blob_id} has the recorded hash and is malformed: {problem}"
