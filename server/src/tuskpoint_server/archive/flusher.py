@@ -86,8 +86,9 @@ class TenantFlusher:
         self._instruments = instruments
         self._clock_us = clock_us
         self._loop = asyncio.get_running_loop()
-        self._revisions: set[_RevisionWaiter] = set()
-        self._alls: set[_AllWaiter] = set()
+        # Dictionaries, because they keep the order in which waiters came.
+        self._revisions: dict[_RevisionWaiter, None] = {}
+        self._alls: dict[_AllWaiter, None] = {}
         self._wake = asyncio.Event()
         self._urgent = False
         self._failures = 0
@@ -150,12 +151,12 @@ class TenantFlusher:
         """
         self._refuse_when_stopping()
         waiter = _RevisionWaiter(key, revision, asyncio.get_running_loop().create_future())
-        self._revisions.add(waiter)
+        self._revisions[waiter] = None
         self.flush_soon()
         try:
             return await waiter.answer
         finally:
-            self._revisions.discard(waiter)
+            self._revisions.pop(waiter, None)
 
     async def flush_all(self) -> FlushOutcome:
         """Wait until everything journaled so far is certified, retrying at once.
@@ -165,13 +166,13 @@ class TenantFlusher:
         """
         self._refuse_when_stopping()
         waiter = _AllWaiter(asyncio.get_running_loop().create_future(), self._clock_us())
-        self._alls.add(waiter)
+        self._alls[waiter] = None
         self._retry_at = 0.0
         self.flush_soon()
         try:
             return await waiter.answer
         finally:
-            self._alls.discard(waiter)
+            self._alls.pop(waiter, None)
 
     def _refuse_when_stopping(self) -> None:
         """Refuse a wait that nothing would end."""
