@@ -12,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ServerLimits(_message.Message):
-    __slots__ = ("max_message_bytes", "max_unary_bytes", "max_chunk_bytes", "max_value_bytes", "max_checkpoint_bytes", "max_metadata_bytes", "max_channels", "max_writes", "max_thread_id_bytes", "max_checkpoint_ns_bytes", "max_checkpoint_id_bytes", "early_write_ttl", "request_id_ttl", "max_state_bytes", "max_write_names_bytes")
+    __slots__ = ("max_message_bytes", "max_unary_bytes", "max_chunk_bytes", "max_value_bytes", "max_checkpoint_bytes", "max_metadata_bytes", "max_channels", "max_writes", "max_thread_id_bytes", "max_checkpoint_ns_bytes", "max_checkpoint_id_bytes", "early_write_ttl", "request_id_ttl", "max_state_bytes", "max_write_names_bytes", "event_ttl", "max_bundle_bytes")
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_UNARY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +28,8 @@ class ServerLimits(_message.Message):
     REQUEST_ID_TTL_FIELD_NUMBER: _ClassVar[int]
     MAX_STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_WRITE_NAMES_BYTES_FIELD_NUMBER: _ClassVar[int]
+    EVENT_TTL_FIELD_NUMBER: _ClassVar[int]
+    MAX_BUNDLE_BYTES_FIELD_NUMBER: _ClassVar[int]
     max_message_bytes: int
     max_unary_bytes: int
     max_chunk_bytes: int
@@ -43,7 +45,9 @@ class ServerLimits(_message.Message):
     request_id_ttl: _duration_pb2.Duration
     max_state_bytes: int
     max_write_names_bytes: int
-    def __init__(self, max_message_bytes: _Optional[int] = ..., max_unary_bytes: _Optional[int] = ..., max_chunk_bytes: _Optional[int] = ..., max_value_bytes: _Optional[int] = ..., max_checkpoint_bytes: _Optional[int] = ..., max_metadata_bytes: _Optional[int] = ..., max_channels: _Optional[int] = ..., max_writes: _Optional[int] = ..., max_thread_id_bytes: _Optional[int] = ..., max_checkpoint_ns_bytes: _Optional[int] = ..., max_checkpoint_id_bytes: _Optional[int] = ..., early_write_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., request_id_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_state_bytes: _Optional[int] = ..., max_write_names_bytes: _Optional[int] = ...) -> None: ...
+    event_ttl: _duration_pb2.Duration
+    max_bundle_bytes: int
+    def __init__(self, max_message_bytes: _Optional[int] = ..., max_unary_bytes: _Optional[int] = ..., max_chunk_bytes: _Optional[int] = ..., max_value_bytes: _Optional[int] = ..., max_checkpoint_bytes: _Optional[int] = ..., max_metadata_bytes: _Optional[int] = ..., max_channels: _Optional[int] = ..., max_writes: _Optional[int] = ..., max_thread_id_bytes: _Optional[int] = ..., max_checkpoint_ns_bytes: _Optional[int] = ..., max_checkpoint_id_bytes: _Optional[int] = ..., early_write_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., request_id_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_state_bytes: _Optional[int] = ..., max_write_names_bytes: _Optional[int] = ..., event_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_bundle_bytes: _Optional[int] = ...) -> None: ...
 
 class GetServerInfoRequest(_message.Message):
     __slots__ = ()

@@ -47,6 +47,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_DEADLINE_EXCEEDED: _ClassVar[ErrorReason]
     ERROR_REASON_CERTIFICATION_FAILED: _ClassVar[ErrorReason]
     ERROR_REASON_BLOB_REJECTED: _ClassVar[ErrorReason]
+    ERROR_REASON_DESCRIPTOR_MISMATCH: _ClassVar[ErrorReason]
 
 class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -87,6 +88,7 @@ ERROR_REASON_SNAPSHOT_NOT_FOUND: ErrorReason
 ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason
 ERROR_REASON_CERTIFICATION_FAILED: ErrorReason
 ERROR_REASON_BLOB_REJECTED: ErrorReason
+ERROR_REASON_DESCRIPTOR_MISMATCH: ErrorReason
 WARNING_KIND_UNSPECIFIED: WarningKind
 WARNING_KIND_BACKLOG: WarningKind
 

@@ -81,11 +81,13 @@ class Adoption(_message.Message):
     def __init__(self, adopted_from: _Optional[str] = ..., new_thread_id: _Optional[str] = ..., checkpoint_id: _Optional[str] = ..., blob_id: _Optional[str] = ..., verified: bool = ...) -> None: ...
 
 class AdoptHandoffResponse(_message.Message):
-    __slots__ = ("stage", "fetched_bytes", "adoption")
+    __slots__ = ("stage", "fetched_bytes", "adoption", "durability")
     STAGE_FIELD_NUMBER: _ClassVar[int]
     FETCHED_BYTES_FIELD_NUMBER: _ClassVar[int]
     ADOPTION_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     stage: AdoptStage
     fetched_bytes: int
     adoption: Adoption
-    def __init__(self, stage: _Optional[_Union[AdoptStage, str]] = ..., fetched_bytes: _Optional[int] = ..., adoption: _Optional[_Union[Adoption, _Mapping]] = ...) -> None: ...
+    durability: _checkpoint_pb2.Durability
+    def __init__(self, stage: _Optional[_Union[AdoptStage, str]] = ..., fetched_bytes: _Optional[int] = ..., adoption: _Optional[_Union[Adoption, _Mapping]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...

@@ -54,10 +54,14 @@ class HandoffServiceServicer(object):
     """
 
     def CreateHandoff(self, request, context):
-        """Stores everything needed to go on from a checkpoint as one blob and
-        returns its descriptor. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
-        `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `ALREADY_EXISTS` /
-        `REQUEST_ID_REUSED`.
+        """Stores everything needed to go on from a checkpoint as one blob of its own
+        (`HandoffBundle`), reads it back, and returns its descriptor.
+
+        The same checkpoint, unchanged, gives the same blob. The blob is renewed as
+        long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
+        `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
+        `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle is
+        larger than a server takes; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -66,10 +70,16 @@ class HandoffServiceServicer(object):
     def AdoptHandoff(self, request, context):
         """Fetches the blob of a descriptor from the blob store, checks its hash and
         makes it the first checkpoint of a new thread; streams its progress.
-        Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for a missing or malformed
-        hash; `ALREADY_EXISTS` / `THREAD_EXISTS`, `REQUEST_ID_REUSED`; `NOT_FOUND`
-        / `BLOB_NOT_FOUND`; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes,
-        and nothing is written.
+
+        No local copy is consulted. Of the descriptor only `blob_sha256` is
+        trusted: what the blob holds must be the checkpoint that the descriptor
+        names. The adopted checkpoint keeps its ID. Nothing is written before all
+        checks have passed. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for a
+        missing or malformed hash, blob ID or source; `INVALID_ARGUMENT` /
+        `DESCRIPTOR_MISMATCH`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
+        `REQUEST_ID_REUSED`; `NOT_FOUND` / `BLOB_NOT_FOUND`: perhaps the two sides
+        use different stores; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes;
+        `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,18 +36,28 @@ class HandoffServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> HandoffServiceAsyncStub: ...
     CreateHandoff: _grpc.UnaryUnaryMultiCallable[_handoff_service_pb2.CreateHandoffRequest, _handoff_service_pb2.CreateHandoffResponse]
-    """Stores everything needed to go on from a checkpoint as one blob and
-    returns its descriptor. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
-    `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `ALREADY_EXISTS` /
-    `REQUEST_ID_REUSED`.
+    """Stores everything needed to go on from a checkpoint as one blob of its own
+    (`HandoffBundle`), reads it back, and returns its descriptor.
+
+    The same checkpoint, unchanged, gives the same blob. The blob is renewed as
+    long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
+    `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
+    `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle is
+    larger than a server takes; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
     """
     AdoptHandoff: _grpc.UnaryStreamMultiCallable[_handoff_service_pb2.AdoptHandoffRequest, _handoff_service_pb2.AdoptHandoffResponse]
     """Fetches the blob of a descriptor from the blob store, checks its hash and
     makes it the first checkpoint of a new thread; streams its progress.
-    Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for a missing or malformed
-    hash; `ALREADY_EXISTS` / `THREAD_EXISTS`, `REQUEST_ID_REUSED`; `NOT_FOUND`
-    / `BLOB_NOT_FOUND`; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes,
-    and nothing is written.
+
+    No local copy is consulted. Of the descriptor only `blob_sha256` is
+    trusted: what the blob holds must be the checkpoint that the descriptor
+    names. The adopted checkpoint keeps its ID. Nothing is written before all
+    checks have passed. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for a
+    missing or malformed hash, blob ID or source; `INVALID_ARGUMENT` /
+    `DESCRIPTOR_MISMATCH`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
+    `REQUEST_ID_REUSED`; `NOT_FOUND` / `BLOB_NOT_FOUND`: perhaps the two sides
+    use different stores; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes;
+    `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
     """
 
 @_typing.type_check_only
@@ -58,18 +68,28 @@ class HandoffServiceAsyncStub(HandoffServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateHandoff: _aio.UnaryUnaryMultiCallable[_handoff_service_pb2.CreateHandoffRequest, _handoff_service_pb2.CreateHandoffResponse]  # type: ignore[assignment]
-    """Stores everything needed to go on from a checkpoint as one blob and
-    returns its descriptor. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
-    `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `ALREADY_EXISTS` /
-    `REQUEST_ID_REUSED`.
+    """Stores everything needed to go on from a checkpoint as one blob of its own
+    (`HandoffBundle`), reads it back, and returns its descriptor.
+
+    The same checkpoint, unchanged, gives the same blob. The blob is renewed as
+    long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
+    `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
+    `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle is
+    larger than a server takes; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
     """
     AdoptHandoff: _aio.UnaryStreamMultiCallable[_handoff_service_pb2.AdoptHandoffRequest, _handoff_service_pb2.AdoptHandoffResponse]  # type: ignore[assignment]
     """Fetches the blob of a descriptor from the blob store, checks its hash and
     makes it the first checkpoint of a new thread; streams its progress.
-    Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for a missing or malformed
-    hash; `ALREADY_EXISTS` / `THREAD_EXISTS`, `REQUEST_ID_REUSED`; `NOT_FOUND`
-    / `BLOB_NOT_FOUND`; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes,
-    and nothing is written.
+
+    No local copy is consulted. Of the descriptor only `blob_sha256` is
+    trusted: what the blob holds must be the checkpoint that the descriptor
+    names. The adopted checkpoint keeps its ID. Nothing is written before all
+    checks have passed. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for a
+    missing or malformed hash, blob ID or source; `INVALID_ARGUMENT` /
+    `DESCRIPTOR_MISMATCH`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
+    `REQUEST_ID_REUSED`; `NOT_FOUND` / `BLOB_NOT_FOUND`: perhaps the two sides
+    use different stores; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes;
+    `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
     """
 
 class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -83,10 +103,14 @@ class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _handoff_service_pb2.CreateHandoffRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_handoff_service_pb2.CreateHandoffResponse, _abc.Awaitable[_handoff_service_pb2.CreateHandoffResponse]]:
-        """Stores everything needed to go on from a checkpoint as one blob and
-        returns its descriptor. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
-        `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `ALREADY_EXISTS` /
-        `REQUEST_ID_REUSED`.
+        """Stores everything needed to go on from a checkpoint as one blob of its own
+        (`HandoffBundle`), reads it back, and returns its descriptor.
+
+        The same checkpoint, unchanged, gives the same blob. The blob is renewed as
+        long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
+        `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
+        `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle is
+        larger than a server takes; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
         """
 
     @_abc_1.abstractmethod
@@ -97,10 +121,16 @@ class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_handoff_service_pb2.AdoptHandoffResponse], _abc.AsyncIterator[_handoff_service_pb2.AdoptHandoffResponse]]:
         """Fetches the blob of a descriptor from the blob store, checks its hash and
         makes it the first checkpoint of a new thread; streams its progress.
-        Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for a missing or malformed
-        hash; `ALREADY_EXISTS` / `THREAD_EXISTS`, `REQUEST_ID_REUSED`; `NOT_FOUND`
-        / `BLOB_NOT_FOUND`; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes,
-        and nothing is written.
+
+        No local copy is consulted. Of the descriptor only `blob_sha256` is
+        trusted: what the blob holds must be the checkpoint that the descriptor
+        names. The adopted checkpoint keeps its ID. Nothing is written before all
+        checks have passed. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for a
+        missing or malformed hash, blob ID or source; `INVALID_ARGUMENT` /
+        `DESCRIPTOR_MISMATCH`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
+        `REQUEST_ID_REUSED`; `NOT_FOUND` / `BLOB_NOT_FOUND`: perhaps the two sides
+        use different stores; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes;
+        `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
         """
 
 def add_HandoffServiceServicer_to_server(servicer: HandoffServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

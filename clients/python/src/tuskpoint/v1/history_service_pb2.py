@@ -23,29 +23,30 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from tuskpoint.v1 import checkpoint_pb2 as tuskpoint_dot_v1_dot_checkpoint__pb2
 from tuskpoint.v1 import value_pb2 as tuskpoint_dot_v1_dot_value__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tuskpoint/v1/history_service.proto\x12\x0ctuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x18tuskpoint/v1/value.proto\"\x9c\x02\n\x13ReplayThreadRequest\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\x12(\n\rcheckpoint_ns\x18\x02 \x01(\tH\x00R\x0c\x63heckpointNs\x88\x01\x01\x12,\n\x12\x66rom_checkpoint_id\x18\x03 \x01(\tR\x10\x66romCheckpointId\x12(\n\x10to_checkpoint_id\x18\x04 \x01(\tR\x0etoCheckpointId\x12&\n\x04view\x18\x05 \x01(\x0e\x32\x12.tuskpoint.v1.ViewR\x04view\x12,\n\x06source\x18\x06 \x01(\x0e\x32\x14.tuskpoint.v1.SourceR\x06sourceB\x10\n\x0e_checkpoint_ns\"\x8d\x01\n\x14ReplayThreadResponse\x12:\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x18.tuskpoint.v1.CheckpointH\x00R\ncheckpoint\x12\x30\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.tuskpoint.v1.ValueChunkH\x00R\x05\x63hunkB\x07\n\x05\x66rame\"\xe8\x01\n\x12WatchThreadRequest\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\x12\x16\n\x06\x63ursor\x18\x02 \x01(\x0cR\x06\x63ursor\x12-\n\x05kinds\x18\x03 \x03(\x0e\x32\x17.tuskpoint.v1.EventKindR\x05kinds\x12&\n\x04view\x18\x04 \x01(\x0e\x32\x12.tuskpoint.v1.ViewR\x04view\x12\x46\n\x11progress_interval\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationR\x10progressInterval\"\x83\x01\n\x13WatchThreadResponse\x12\x31\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x19.tuskpoint.v1.ThreadEventH\x00R\x05\x65vent\x12\x30\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.tuskpoint.v1.ValueChunkH\x00R\x05\x63hunkB\x07\n\x05\x66rame\"\xc0\x01\n\x0bThreadEvent\x12+\n\x04kind\x18\x01 \x01(\x0e\x32\x17.tuskpoint.v1.EventKindR\x04kind\x12\x16\n\x06\x63ursor\x18\x02 \x01(\x0cR\x06\x63ursor\x12\x10\n\x03seq\x18\x03 \x01(\x04R\x03seq\x12 \n\x0bincarnation\x18\x04 \x01(\x04R\x0bincarnation\x12\x38\n\ncheckpoint\x18\x05 \x01(\x0b\x32\x18.tuskpoint.v1.CheckpointR\ncheckpoint*\xf5\x01\n\tEventKind\x12\x1a\n\x16\x45VENT_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x45VENT_KIND_CHECKPOINT_SAVED\x10\x01\x12\x1b\n\x17\x45VENT_KIND_WRITES_SAVED\x10\x02\x12\x18\n\x14\x45VENT_KIND_LABEL_SET\x10\x03\x12\"\n\x1e\x45VENT_KIND_CHECKPOINTS_DELETED\x10\x04\x12\x1d\n\x19\x45VENT_KIND_THREAD_DELETED\x10\x05\x12\x18\n\x14\x45VENT_KIND_CERTIFIED\x10\x06\x12\x17\n\x13\x45VENT_KIND_PROGRESS\x10\x07\x32\xbf\x01\n\x0eHistoryService\x12W\n\x0cReplayThread\x12!.tuskpoint.v1.ReplayThreadRequest\x1a\".tuskpoint.v1.ReplayThreadResponse0\x01\x12T\n\x0bWatchThread\x12 .tuskpoint.v1.WatchThreadRequest\x1a!.tuskpoint.v1.WatchThreadResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tuskpoint/v1/history_service.proto\x12\x0ctuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x18tuskpoint/v1/value.proto\"\x9c\x02\n\x13ReplayThreadRequest\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\x12(\n\rcheckpoint_ns\x18\x02 \x01(\tH\x00R\x0c\x63heckpointNs\x88\x01\x01\x12,\n\x12\x66rom_checkpoint_id\x18\x03 \x01(\tR\x10\x66romCheckpointId\x12(\n\x10to_checkpoint_id\x18\x04 \x01(\tR\x0etoCheckpointId\x12&\n\x04view\x18\x05 \x01(\x0e\x32\x12.tuskpoint.v1.ViewR\x04view\x12,\n\x06source\x18\x06 \x01(\x0e\x32\x14.tuskpoint.v1.SourceR\x06sourceB\x10\n\x0e_checkpoint_ns\"\x8d\x01\n\x14ReplayThreadResponse\x12:\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x18.tuskpoint.v1.CheckpointH\x00R\ncheckpoint\x12\x30\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.tuskpoint.v1.ValueChunkH\x00R\x05\x63hunkB\x07\n\x05\x66rame\"\xe8\x01\n\x12WatchThreadRequest\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\x12\x16\n\x06\x63ursor\x18\x02 \x01(\x0cR\x06\x63ursor\x12-\n\x05kinds\x18\x03 \x03(\x0e\x32\x17.tuskpoint.v1.EventKindR\x05kinds\x12&\n\x04view\x18\x04 \x01(\x0e\x32\x12.tuskpoint.v1.ViewR\x04view\x12\x46\n\x11progress_interval\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationR\x10progressInterval\"\x83\x01\n\x13WatchThreadResponse\x12\x31\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x19.tuskpoint.v1.ThreadEventH\x00R\x05\x65vent\x12\x30\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.tuskpoint.v1.ValueChunkH\x00R\x05\x63hunkB\x07\n\x05\x66rame\"\xa1\x02\n\x0bThreadEvent\x12+\n\x04kind\x18\x01 \x01(\x0e\x32\x17.tuskpoint.v1.EventKindR\x04kind\x12\x16\n\x06\x63ursor\x18\x02 \x01(\x0cR\x06\x63ursor\x12\x10\n\x03seq\x18\x03 \x01(\x04R\x03seq\x12 \n\x0bincarnation\x18\x04 \x01(\x04R\x0bincarnation\x12\x38\n\ncheckpoint\x18\x05 \x01(\x0b\x32\x18.tuskpoint.v1.CheckpointR\ncheckpoint\x12/\n\x13\x64\x65leted_checkpoints\x18\x06 \x01(\x04R\x12\x64\x65letedCheckpoints\x12.\n\x04time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04time*\x93\x02\n\tEventKind\x12\x1a\n\x16\x45VENT_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x45VENT_KIND_CHECKPOINT_SAVED\x10\x01\x12\x1b\n\x17\x45VENT_KIND_WRITES_SAVED\x10\x02\x12\x18\n\x14\x45VENT_KIND_LABEL_SET\x10\x03\x12\"\n\x1e\x45VENT_KIND_CHECKPOINTS_DELETED\x10\x04\x12\x1d\n\x19\x45VENT_KIND_THREAD_DELETED\x10\x05\x12\x18\n\x14\x45VENT_KIND_CERTIFIED\x10\x06\x12\x17\n\x13\x45VENT_KIND_PROGRESS\x10\x07\x12\x1c\n\x18\x45VENT_KIND_RETENTION_SET\x10\x08\x32\xbf\x01\n\x0eHistoryService\x12W\n\x0cReplayThread\x12!.tuskpoint.v1.ReplayThreadRequest\x1a\".tuskpoint.v1.ReplayThreadResponse0\x01\x12T\n\x0bWatchThread\x12 .tuskpoint.v1.WatchThreadRequest\x1a!.tuskpoint.v1.WatchThreadResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tuskpoint.v1.history_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EVENTKIND']._serialized_start=1137
-  _globals['_EVENTKIND']._serialized_end=1382
-  _globals['_REPLAYTHREADREQUEST']._serialized_start=142
-  _globals['_REPLAYTHREADREQUEST']._serialized_end=426
-  _globals['_REPLAYTHREADRESPONSE']._serialized_start=429
-  _globals['_REPLAYTHREADRESPONSE']._serialized_end=570
-  _globals['_WATCHTHREADREQUEST']._serialized_start=573
-  _globals['_WATCHTHREADREQUEST']._serialized_end=805
-  _globals['_WATCHTHREADRESPONSE']._serialized_start=808
-  _globals['_WATCHTHREADRESPONSE']._serialized_end=939
-  _globals['_THREADEVENT']._serialized_start=942
-  _globals['_THREADEVENT']._serialized_end=1134
-  _globals['_HISTORYSERVICE']._serialized_start=1385
-  _globals['_HISTORYSERVICE']._serialized_end=1576
+  _globals['_EVENTKIND']._serialized_start=1267
+  _globals['_EVENTKIND']._serialized_end=1542
+  _globals['_REPLAYTHREADREQUEST']._serialized_start=175
+  _globals['_REPLAYTHREADREQUEST']._serialized_end=459
+  _globals['_REPLAYTHREADRESPONSE']._serialized_start=462
+  _globals['_REPLAYTHREADRESPONSE']._serialized_end=603
+  _globals['_WATCHTHREADREQUEST']._serialized_start=606
+  _globals['_WATCHTHREADREQUEST']._serialized_end=838
+  _globals['_WATCHTHREADRESPONSE']._serialized_start=841
+  _globals['_WATCHTHREADRESPONSE']._serialized_end=972
+  _globals['_THREADEVENT']._serialized_start=975
+  _globals['_THREADEVENT']._serialized_end=1264
+  _globals['_HISTORYSERVICE']._serialized_start=1545
+  _globals['_HISTORYSERVICE']._serialized_end=1736
 # @@protoc_insertion_point(module_scope)

@@ -1,6 +1,7 @@
 import datetime
 
 from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from tuskpoint.v1 import checkpoint_pb2 as _checkpoint_pb2
 from tuskpoint.v1 import value_pb2 as _value_pb2
 from google.protobuf.internal import containers as _containers
@@ -22,6 +23,7 @@ class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EVENT_KIND_THREAD_DELETED: _ClassVar[EventKind]
     EVENT_KIND_CERTIFIED: _ClassVar[EventKind]
     EVENT_KIND_PROGRESS: _ClassVar[EventKind]
+    EVENT_KIND_RETENTION_SET: _ClassVar[EventKind]
 EVENT_KIND_UNSPECIFIED: EventKind
 EVENT_KIND_CHECKPOINT_SAVED: EventKind
 EVENT_KIND_WRITES_SAVED: EventKind
@@ -30,6 +32,7 @@ EVENT_KIND_CHECKPOINTS_DELETED: EventKind
 EVENT_KIND_THREAD_DELETED: EventKind
 EVENT_KIND_CERTIFIED: EventKind
 EVENT_KIND_PROGRESS: EventKind
+EVENT_KIND_RETENTION_SET: EventKind
 
 class ReplayThreadRequest(_message.Message):
     __slots__ = ("thread_id", "checkpoint_ns", "from_checkpoint_id", "to_checkpoint_id", "view", "source")
@@ -78,15 +81,19 @@ class WatchThreadResponse(_message.Message):
     def __init__(self, event: _Optional[_Union[ThreadEvent, _Mapping]] = ..., chunk: _Optional[_Union[_value_pb2.ValueChunk, _Mapping]] = ...) -> None: ...
 
 class ThreadEvent(_message.Message):
-    __slots__ = ("kind", "cursor", "seq", "incarnation", "checkpoint")
+    __slots__ = ("kind", "cursor", "seq", "incarnation", "checkpoint", "deleted_checkpoints", "time")
     KIND_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    DELETED_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
     kind: EventKind
     cursor: bytes
     seq: int
     incarnation: int
     checkpoint: _checkpoint_pb2.Checkpoint
-    def __init__(self, kind: _Optional[_Union[EventKind, str]] = ..., cursor: _Optional[bytes] = ..., seq: _Optional[int] = ..., incarnation: _Optional[int] = ..., checkpoint: _Optional[_Union[_checkpoint_pb2.Checkpoint, _Mapping]] = ...) -> None: ...
+    deleted_checkpoints: int
+    time: _timestamp_pb2.Timestamp
+    def __init__(self, kind: _Optional[_Union[EventKind, str]] = ..., cursor: _Optional[bytes] = ..., seq: _Optional[int] = ..., incarnation: _Optional[int] = ..., checkpoint: _Optional[_Union[_checkpoint_pb2.Checkpoint, _Mapping]] = ..., deleted_checkpoints: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...

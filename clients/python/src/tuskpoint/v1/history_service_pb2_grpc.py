@@ -53,7 +53,12 @@ class HistoryServiceServicer(object):
 
     def ReplayThread(self, request, context):
         """Streams checkpoints oldest first, each followed by the chunks of its large
-        values. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, and those of
+        values.
+
+        The order is that of (`checkpoint_id`, `checkpoint_ns`). No database
+        transaction is held while the reader is slow, and the server keeps no more
+        than a page in memory: a checkpoint saved or deleted meanwhile may or may
+        not be seen. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, and those of
         `LoadCheckpoint`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -62,10 +67,18 @@ class HistoryServiceServicer(object):
 
     def WatchThread(self, request, context):
         """Streams the changes of a thread in the order of its sequence: first those
-        after the cursor, then new ones as they are acknowledged. No change is
-        skipped, repeated or split. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-        `OUT_OF_RANGE` / `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` /
-        `DRAINING` when the server shuts down (resume with the last cursor).
+        after the cursor, then new ones as they are acknowledged.
+
+        Every number of the sequence is one event, so that without `kinds` the
+        `seq` of one event is that of the one before plus 1: no change is skipped,
+        repeated or split. A resumed watch goes on with the event after its cursor.
+        The deletion of the thread does not end the stream: if the thread begins
+        anew, its next incarnation follows. Events are kept for
+        `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if there
+        is no such thread and no cursor; `INVALID_ARGUMENT` / `INVALID_FIELD` for a
+        cursor of another thread; `OUT_OF_RANGE` / `CURSOR_COMPACTED` with the
+        oldest cursor; `UNAVAILABLE` / `DRAINING` when the server shuts down
+        (resume with the last cursor).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,15 +35,28 @@ class HistoryServiceStub:
     def __new__(cls, channel: _aio.Channel) -> HistoryServiceAsyncStub: ...
     ReplayThread: _grpc.UnaryStreamMultiCallable[_history_service_pb2.ReplayThreadRequest, _history_service_pb2.ReplayThreadResponse]
     """Streams checkpoints oldest first, each followed by the chunks of its large
-    values. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, and those of
+    values.
+
+    The order is that of (`checkpoint_id`, `checkpoint_ns`). No database
+    transaction is held while the reader is slow, and the server keeps no more
+    than a page in memory: a checkpoint saved or deleted meanwhile may or may
+    not be seen. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, and those of
     `LoadCheckpoint`.
     """
     WatchThread: _grpc.UnaryStreamMultiCallable[_history_service_pb2.WatchThreadRequest, _history_service_pb2.WatchThreadResponse]
     """Streams the changes of a thread in the order of its sequence: first those
-    after the cursor, then new ones as they are acknowledged. No change is
-    skipped, repeated or split. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-    `OUT_OF_RANGE` / `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` /
-    `DRAINING` when the server shuts down (resume with the last cursor).
+    after the cursor, then new ones as they are acknowledged.
+
+    Every number of the sequence is one event, so that without `kinds` the
+    `seq` of one event is that of the one before plus 1: no change is skipped,
+    repeated or split. A resumed watch goes on with the event after its cursor.
+    The deletion of the thread does not end the stream: if the thread begins
+    anew, its next incarnation follows. Events are kept for
+    `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if there
+    is no such thread and no cursor; `INVALID_ARGUMENT` / `INVALID_FIELD` for a
+    cursor of another thread; `OUT_OF_RANGE` / `CURSOR_COMPACTED` with the
+    oldest cursor; `UNAVAILABLE` / `DRAINING` when the server shuts down
+    (resume with the last cursor).
     """
 
 @_typing.type_check_only
@@ -53,15 +66,28 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ReplayThread: _aio.UnaryStreamMultiCallable[_history_service_pb2.ReplayThreadRequest, _history_service_pb2.ReplayThreadResponse]  # type: ignore[assignment]
     """Streams checkpoints oldest first, each followed by the chunks of its large
-    values. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, and those of
+    values.
+
+    The order is that of (`checkpoint_id`, `checkpoint_ns`). No database
+    transaction is held while the reader is slow, and the server keeps no more
+    than a page in memory: a checkpoint saved or deleted meanwhile may or may
+    not be seen. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, and those of
     `LoadCheckpoint`.
     """
     WatchThread: _aio.UnaryStreamMultiCallable[_history_service_pb2.WatchThreadRequest, _history_service_pb2.WatchThreadResponse]  # type: ignore[assignment]
     """Streams the changes of a thread in the order of its sequence: first those
-    after the cursor, then new ones as they are acknowledged. No change is
-    skipped, repeated or split. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-    `OUT_OF_RANGE` / `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` /
-    `DRAINING` when the server shuts down (resume with the last cursor).
+    after the cursor, then new ones as they are acknowledged.
+
+    Every number of the sequence is one event, so that without `kinds` the
+    `seq` of one event is that of the one before plus 1: no change is skipped,
+    repeated or split. A resumed watch goes on with the event after its cursor.
+    The deletion of the thread does not end the stream: if the thread begins
+    anew, its next incarnation follows. Events are kept for
+    `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if there
+    is no such thread and no cursor; `INVALID_ARGUMENT` / `INVALID_FIELD` for a
+    cursor of another thread; `OUT_OF_RANGE` / `CURSOR_COMPACTED` with the
+    oldest cursor; `UNAVAILABLE` / `DRAINING` when the server shuts down
+    (resume with the last cursor).
     """
 
 class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -74,7 +100,12 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_history_service_pb2.ReplayThreadResponse], _abc.AsyncIterator[_history_service_pb2.ReplayThreadResponse]]:
         """Streams checkpoints oldest first, each followed by the chunks of its large
-        values. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, and those of
+        values.
+
+        The order is that of (`checkpoint_id`, `checkpoint_ns`). No database
+        transaction is held while the reader is slow, and the server keeps no more
+        than a page in memory: a checkpoint saved or deleted meanwhile may or may
+        not be seen. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, and those of
         `LoadCheckpoint`.
         """
 
@@ -85,10 +116,18 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_history_service_pb2.WatchThreadResponse], _abc.AsyncIterator[_history_service_pb2.WatchThreadResponse]]:
         """Streams the changes of a thread in the order of its sequence: first those
-        after the cursor, then new ones as they are acknowledged. No change is
-        skipped, repeated or split. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-        `OUT_OF_RANGE` / `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` /
-        `DRAINING` when the server shuts down (resume with the last cursor).
+        after the cursor, then new ones as they are acknowledged.
+
+        Every number of the sequence is one event, so that without `kinds` the
+        `seq` of one event is that of the one before plus 1: no change is skipped,
+        repeated or split. A resumed watch goes on with the event after its cursor.
+        The deletion of the thread does not end the stream: if the thread begins
+        anew, its next incarnation follows. Events are kept for
+        `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if there
+        is no such thread and no cursor; `INVALID_ARGUMENT` / `INVALID_FIELD` for a
+        cursor of another thread; `OUT_OF_RANGE` / `CURSOR_COMPACTED` with the
+        oldest cursor; `UNAVAILABLE` / `DRAINING` when the server shuts down
+        (resume with the last cursor).
         """
 
 def add_HistoryServiceServicer_to_server(servicer: HistoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -93,14 +93,18 @@ class GetLatestSnapshotResponse(_message.Message):
     def __init__(self, snapshot: _Optional[_Union[Snapshot, _Mapping]] = ...) -> None: ...
 
 class ListSnapshotsRequest(_message.Message):
-    __slots__ = ("session_id", "page_size", "page_token")
+    __slots__ = ("session_id", "page_size", "page_token", "hostname", "working_directory")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
+    WORKING_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     page_size: int
     page_token: str
-    def __init__(self, session_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    hostname: str
+    working_directory: str
+    def __init__(self, session_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., hostname: _Optional[str] = ..., working_directory: _Optional[str] = ...) -> None: ...
 
 class ListSnapshotsResponse(_message.Message):
     __slots__ = ("snapshots", "next_page_token")
@@ -129,3 +133,19 @@ class RestoreSnapshotResponse(_message.Message):
     restored: _containers.RepeatedCompositeFieldContainer[_checkpoint_pb2.CheckpointRef]
     durability: _checkpoint_pb2.Durability
     def __init__(self, restored: _Optional[_Iterable[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
+
+class DeleteSnapshotRequest(_message.Message):
+    __slots__ = ("snapshot_id", "durability")
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    snapshot_id: str
+    durability: _checkpoint_pb2.Durability
+    def __init__(self, snapshot_id: _Optional[str] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
+
+class DeleteSnapshotResponse(_message.Message):
+    __slots__ = ("deleted", "durability")
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    deleted: bool
+    durability: _checkpoint_pb2.Durability
+    def __init__(self, deleted: bool = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...

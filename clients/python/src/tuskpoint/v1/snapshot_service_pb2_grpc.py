@@ -60,6 +60,11 @@ class SnapshotServiceStub(object):
                 request_serializer=tuskpoint_dot_v1_dot_snapshot__service__pb2.RestoreSnapshotRequest.SerializeToString,
                 response_deserializer=tuskpoint_dot_v1_dot_snapshot__service__pb2.RestoreSnapshotResponse.FromString,
                 _registered_method=True)
+        self.DeleteSnapshot = channel.unary_unary(
+                '/tuskpoint.v1.SnapshotService/DeleteSnapshot',
+                request_serializer=tuskpoint_dot_v1_dot_snapshot__service__pb2.DeleteSnapshotRequest.SerializeToString,
+                response_deserializer=tuskpoint_dot_v1_dot_snapshot__service__pb2.DeleteSnapshotResponse.FromString,
+                _registered_method=True)
 
 
 class SnapshotServiceServicer(object):
@@ -67,8 +72,10 @@ class SnapshotServiceServicer(object):
     """
 
     def CreateSnapshot(self, request, context):
-        """Captures the heads of threads at one instant. Errors: `NOT_FOUND` /
-        `THREAD_NOT_FOUND`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+        """Captures the heads of threads at one instant, with everything needed to go
+        on from them. The snapshot keeps what it captured when the threads are
+        pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, also for a
+        thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -99,8 +106,16 @@ class SnapshotServiceServicer(object):
 
     def RestoreSnapshot(self, request, context):
         """Restores every member, or none. Errors: `NOT_FOUND` /
-        `SNAPSHOT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
-        `REQUEST_ID_REUSED`.
+        `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
+        to be rolled back was deleted; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSnapshot(self, request, context):
+        """Deletes a snapshot and lets go of what it captured. Threads restored from
+        it stay. A snapshot that does not exist is no error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -133,6 +148,11 @@ def add_SnapshotServiceServicer_to_server(servicer, server):
                     servicer.RestoreSnapshot,
                     request_deserializer=tuskpoint_dot_v1_dot_snapshot__service__pb2.RestoreSnapshotRequest.FromString,
                     response_serializer=tuskpoint_dot_v1_dot_snapshot__service__pb2.RestoreSnapshotResponse.SerializeToString,
+            ),
+            'DeleteSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSnapshot,
+                    request_deserializer=tuskpoint_dot_v1_dot_snapshot__service__pb2.DeleteSnapshotRequest.FromString,
+                    response_serializer=tuskpoint_dot_v1_dot_snapshot__service__pb2.DeleteSnapshotResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -271,6 +291,33 @@ class SnapshotService(object):
             '/tuskpoint.v1.SnapshotService/RestoreSnapshot',
             tuskpoint_dot_v1_dot_snapshot__service__pb2.RestoreSnapshotRequest.SerializeToString,
             tuskpoint_dot_v1_dot_snapshot__service__pb2.RestoreSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuskpoint.v1.SnapshotService/DeleteSnapshot',
+            tuskpoint_dot_v1_dot_snapshot__service__pb2.DeleteSnapshotRequest.SerializeToString,
+            tuskpoint_dot_v1_dot_snapshot__service__pb2.DeleteSnapshotResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -34,8 +34,10 @@ class SnapshotServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SnapshotServiceAsyncStub: ...
     CreateSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.CreateSnapshotRequest, _snapshot_service_pb2.CreateSnapshotResponse]
-    """Captures the heads of threads at one instant. Errors: `NOT_FOUND` /
-    `THREAD_NOT_FOUND`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+    """Captures the heads of threads at one instant, with everything needed to go
+    on from them. The snapshot keeps what it captured when the threads are
+    pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, also for a
+    thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
     """
     GetSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.GetSnapshotRequest, _snapshot_service_pb2.GetSnapshotResponse]
     """Returns one snapshot. Errors: `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`."""
@@ -49,8 +51,12 @@ class SnapshotServiceStub:
     """
     RestoreSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.RestoreSnapshotRequest, _snapshot_service_pb2.RestoreSnapshotResponse]
     """Restores every member, or none. Errors: `NOT_FOUND` /
-    `SNAPSHOT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
-    `REQUEST_ID_REUSED`.
+    `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
+    to be rolled back was deleted; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+    """
+    DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.DeleteSnapshotRequest, _snapshot_service_pb2.DeleteSnapshotResponse]
+    """Deletes a snapshot and lets go of what it captured. Threads restored from
+    it stay. A snapshot that does not exist is no error.
     """
 
 @_typing.type_check_only
@@ -59,8 +65,10 @@ class SnapshotServiceAsyncStub(SnapshotServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.CreateSnapshotRequest, _snapshot_service_pb2.CreateSnapshotResponse]  # type: ignore[assignment]
-    """Captures the heads of threads at one instant. Errors: `NOT_FOUND` /
-    `THREAD_NOT_FOUND`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+    """Captures the heads of threads at one instant, with everything needed to go
+    on from them. The snapshot keeps what it captured when the threads are
+    pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, also for a
+    thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
     """
     GetSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.GetSnapshotRequest, _snapshot_service_pb2.GetSnapshotResponse]  # type: ignore[assignment]
     """Returns one snapshot. Errors: `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`."""
@@ -74,8 +82,12 @@ class SnapshotServiceAsyncStub(SnapshotServiceStub):
     """
     RestoreSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.RestoreSnapshotRequest, _snapshot_service_pb2.RestoreSnapshotResponse]  # type: ignore[assignment]
     """Restores every member, or none. Errors: `NOT_FOUND` /
-    `SNAPSHOT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
-    `REQUEST_ID_REUSED`.
+    `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
+    to be rolled back was deleted; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+    """
+    DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.DeleteSnapshotRequest, _snapshot_service_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
+    """Deletes a snapshot and lets go of what it captured. Threads restored from
+    it stay. A snapshot that does not exist is no error.
     """
 
 class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -87,8 +99,10 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _snapshot_service_pb2.CreateSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_snapshot_service_pb2.CreateSnapshotResponse, _abc.Awaitable[_snapshot_service_pb2.CreateSnapshotResponse]]:
-        """Captures the heads of threads at one instant. Errors: `NOT_FOUND` /
-        `THREAD_NOT_FOUND`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+        """Captures the heads of threads at one instant, with everything needed to go
+        on from them. The snapshot keeps what it captured when the threads are
+        pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, also for a
+        thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
         """
 
     @_abc_1.abstractmethod
@@ -126,8 +140,18 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_snapshot_service_pb2.RestoreSnapshotResponse, _abc.Awaitable[_snapshot_service_pb2.RestoreSnapshotResponse]]:
         """Restores every member, or none. Errors: `NOT_FOUND` /
-        `SNAPSHOT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
-        `REQUEST_ID_REUSED`.
+        `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
+        to be rolled back was deleted; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteSnapshot(
+        self,
+        request: _snapshot_service_pb2.DeleteSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshot_service_pb2.DeleteSnapshotResponse, _abc.Awaitable[_snapshot_service_pb2.DeleteSnapshotResponse]]:
+        """Deletes a snapshot and lets go of what it captured. Threads restored from
+        it stay. A snapshot that does not exist is no error.
         """
 
 def add_SnapshotServiceServicer_to_server(servicer: SnapshotServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -20,6 +20,13 @@ class PruneStrategy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PRUNE_STRATEGY_KEEP_LATEST: _ClassVar[PruneStrategy]
     PRUNE_STRATEGY_DELETE_ALL: _ClassVar[PruneStrategy]
 
+class LineageKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LINEAGE_KIND_UNSPECIFIED: _ClassVar[LineageKind]
+    LINEAGE_KIND_FORK: _ClassVar[LineageKind]
+    LINEAGE_KIND_ADOPTION: _ClassVar[LineageKind]
+    LINEAGE_KIND_ROLLBACK: _ClassVar[LineageKind]
+
 class ChangeKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CHANGE_KIND_UNSPECIFIED: _ClassVar[ChangeKind]
@@ -37,6 +44,10 @@ class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 PRUNE_STRATEGY_UNSPECIFIED: PruneStrategy
 PRUNE_STRATEGY_KEEP_LATEST: PruneStrategy
 PRUNE_STRATEGY_DELETE_ALL: PruneStrategy
+LINEAGE_KIND_UNSPECIFIED: LineageKind
+LINEAGE_KIND_FORK: LineageKind
+LINEAGE_KIND_ADOPTION: LineageKind
+LINEAGE_KIND_ROLLBACK: LineageKind
 CHANGE_KIND_UNSPECIFIED: ChangeKind
 CHANGE_KIND_ADDED: ChangeKind
 CHANGE_KIND_REMOVED: ChangeKind
@@ -214,6 +225,33 @@ class RollbackThreadResponse(_message.Message):
     rolled_back_from: str
     durability: _checkpoint_pb2.Durability
     def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., rolled_back_from: _Optional[str] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
+
+class GetLineageRequest(_message.Message):
+    __slots__ = ("thread_id",)
+    THREAD_ID_FIELD_NUMBER: _ClassVar[int]
+    thread_id: str
+    def __init__(self, thread_id: _Optional[str] = ...) -> None: ...
+
+class LineageStep(_message.Message):
+    __slots__ = ("kind", "to", "create_time")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    kind: LineageKind
+    to: _checkpoint_pb2.CheckpointRef
+    create_time: _timestamp_pb2.Timestamp
+    def __init__(self, kind: _Optional[_Union[LineageKind, str]] = ..., to: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., **kwargs) -> None: ...
+
+class GetLineageResponse(_message.Message):
+    __slots__ = ("ancestors", "descendants", "truncated")
+    ANCESTORS_FIELD_NUMBER: _ClassVar[int]
+    DESCENDANTS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    ancestors: _containers.RepeatedCompositeFieldContainer[LineageStep]
+    descendants: _containers.RepeatedCompositeFieldContainer[LineageStep]
+    truncated: bool
+    def __init__(self, ancestors: _Optional[_Iterable[_Union[LineageStep, _Mapping]]] = ..., descendants: _Optional[_Iterable[_Union[LineageStep, _Mapping]]] = ..., truncated: bool = ...) -> None: ...
 
 class DiffCheckpointsRequest(_message.Message):
     __slots__ = ("to", "max_changes")

@@ -83,6 +83,11 @@ class ThreadServiceStub(object):
                 request_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.RollbackThreadRequest.SerializeToString,
                 response_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.RollbackThreadResponse.FromString,
                 _registered_method=True)
+        self.GetLineage = channel.unary_unary(
+                '/tuskpoint.v1.ThreadService/GetLineage',
+                request_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.GetLineageRequest.SerializeToString,
+                response_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.GetLineageResponse.FromString,
+                _registered_method=True)
         self.DiffCheckpoints = channel.unary_unary(
                 '/tuskpoint.v1.ThreadService/DiffCheckpoints',
                 request_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.DiffCheckpointsRequest.SerializeToString,
@@ -180,9 +185,11 @@ class ThreadServiceServicer(object):
     def ForkThread(self, request, context):
         """Makes a new thread that begins with a checkpoint of another.
 
-        The fork keeps the checkpoint's ID, and everything needed to go on.
-        Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` /
-        `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
+        The fork keeps the checkpoint's ID, parent, pending writes and label, the
+        checkpoints of subgraphs that are tied to it, and what its delta channels
+        are rebuilt from. It refers to the same stored bytes. Errors: `NOT_FOUND` /
+        `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
+        `REQUEST_ID_REUSED`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -190,16 +197,41 @@ class ThreadServiceServicer(object):
 
     def RollbackThread(self, request, context):
         """Appends a checkpoint that has the state of an earlier one. Nothing is
-        removed. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` /
-        `REQUEST_ID_REUSED`.
+        removed.
+
+        The new checkpoint is the next after the namespace's greatest and has the
+        earlier one's parent, and its metadata without `run_id`. It has no pending
+        writes: tasks run, and interrupts raise, again.
+        Subgraphs that keep a state of their own are rolled back with the root.
+        Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ABORTED` / `HEAD_MOVED`;
+        `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; those of `LoadCheckpoint` if values
+        have to be read from the blob store.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetLineage(self, request, context):
+        """Returns the threads that a thread descends from, by forks, adoptions and
+        restored snapshots, and those that descend from it. Errors: `NOT_FOUND` /
+        `THREAD_NOT_FOUND`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DiffCheckpoints(self, request, context):
-        """Compares the state of two checkpoints, of one thread or two. Errors:
-        `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`.
+        """Compares the state of two checkpoints, of one thread or two, in their JSON
+        view.
+
+        Objects are compared by key; of lists, what lies between the equal items at
+        both ends, by position. A path counts in `to` if something was added, else in
+        `from`. Escapes of the JSON view are compared whole, except objects of Python
+        of the same type; so are values whose view takes more than 1 MiB. The same
+        state in another encoding is no change. A delta channel without a stored value
+        is compared by what it is rebuilt from. Errors: `NOT_FOUND` /
+        `CHECKPOINT_NOT_FOUND`; those of `LoadCheckpoint` if values have to be read
+        from the blob store.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -270,6 +302,11 @@ def add_ThreadServiceServicer_to_server(servicer, server):
                     servicer.RollbackThread,
                     request_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.RollbackThreadRequest.FromString,
                     response_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.RollbackThreadResponse.SerializeToString,
+            ),
+            'GetLineage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetLineage,
+                    request_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.GetLineageRequest.FromString,
+                    response_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.GetLineageResponse.SerializeToString,
             ),
             'DiffCheckpoints': grpc.unary_unary_rpc_method_handler(
                     servicer.DiffCheckpoints,
@@ -534,6 +571,33 @@ class ThreadService(object):
             '/tuskpoint.v1.ThreadService/RollbackThread',
             tuskpoint_dot_v1_dot_thread__service__pb2.RollbackThreadRequest.SerializeToString,
             tuskpoint_dot_v1_dot_thread__service__pb2.RollbackThreadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetLineage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuskpoint.v1.ThreadService/GetLineage',
+            tuskpoint_dot_v1_dot_thread__service__pb2.GetLineageRequest.SerializeToString,
+            tuskpoint_dot_v1_dot_thread__service__pb2.GetLineageResponse.FromString,
             options,
             channel_credentials,
             insecure,

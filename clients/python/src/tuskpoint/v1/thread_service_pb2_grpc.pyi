@@ -82,18 +82,41 @@ class ThreadServiceStub:
     ForkThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.ForkThreadRequest, _thread_service_pb2.ForkThreadResponse]
     """Makes a new thread that begins with a checkpoint of another.
 
-    The fork keeps the checkpoint's ID, and everything needed to go on.
-    Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` /
-    `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
+    The fork keeps the checkpoint's ID, parent, pending writes and label, the
+    checkpoints of subgraphs that are tied to it, and what its delta channels
+    are rebuilt from. It refers to the same stored bytes. Errors: `NOT_FOUND` /
+    `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
+    `REQUEST_ID_REUSED`.
     """
     RollbackThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.RollbackThreadRequest, _thread_service_pb2.RollbackThreadResponse]
     """Appends a checkpoint that has the state of an earlier one. Nothing is
-    removed. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` /
-    `REQUEST_ID_REUSED`.
+    removed.
+
+    The new checkpoint is the next after the namespace's greatest and has the
+    earlier one's parent, and its metadata without `run_id`. It has no pending
+    writes: tasks run, and interrupts raise, again.
+    Subgraphs that keep a state of their own are rolled back with the root.
+    Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ABORTED` / `HEAD_MOVED`;
+    `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; those of `LoadCheckpoint` if values
+    have to be read from the blob store.
+    """
+    GetLineage: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.GetLineageRequest, _thread_service_pb2.GetLineageResponse]
+    """Returns the threads that a thread descends from, by forks, adoptions and
+    restored snapshots, and those that descend from it. Errors: `NOT_FOUND` /
+    `THREAD_NOT_FOUND`.
     """
     DiffCheckpoints: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.DiffCheckpointsRequest, _thread_service_pb2.DiffCheckpointsResponse]
-    """Compares the state of two checkpoints, of one thread or two. Errors:
-    `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`.
+    """Compares the state of two checkpoints, of one thread or two, in their JSON
+    view.
+
+    Objects are compared by key; of lists, what lies between the equal items at
+    both ends, by position. A path counts in `to` if something was added, else in
+    `from`. Escapes of the JSON view are compared whole, except objects of Python
+    of the same type; so are values whose view takes more than 1 MiB. The same
+    state in another encoding is no change. A delta channel without a stored value
+    is compared by what it is rebuilt from. Errors: `NOT_FOUND` /
+    `CHECKPOINT_NOT_FOUND`; those of `LoadCheckpoint` if values have to be read
+    from the blob store.
     """
     VerifyThread: _grpc.UnaryStreamMultiCallable[_thread_service_pb2.VerifyThreadRequest, _thread_service_pb2.VerifyThreadResponse]
     """Reads every stored checkpoint of a thread back from the blob store and
@@ -160,18 +183,41 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     ForkThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.ForkThreadRequest, _thread_service_pb2.ForkThreadResponse]  # type: ignore[assignment]
     """Makes a new thread that begins with a checkpoint of another.
 
-    The fork keeps the checkpoint's ID, and everything needed to go on.
-    Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` /
-    `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
+    The fork keeps the checkpoint's ID, parent, pending writes and label, the
+    checkpoints of subgraphs that are tied to it, and what its delta channels
+    are rebuilt from. It refers to the same stored bytes. Errors: `NOT_FOUND` /
+    `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
+    `REQUEST_ID_REUSED`.
     """
     RollbackThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.RollbackThreadRequest, _thread_service_pb2.RollbackThreadResponse]  # type: ignore[assignment]
     """Appends a checkpoint that has the state of an earlier one. Nothing is
-    removed. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` /
-    `REQUEST_ID_REUSED`.
+    removed.
+
+    The new checkpoint is the next after the namespace's greatest and has the
+    earlier one's parent, and its metadata without `run_id`. It has no pending
+    writes: tasks run, and interrupts raise, again.
+    Subgraphs that keep a state of their own are rolled back with the root.
+    Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ABORTED` / `HEAD_MOVED`;
+    `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; those of `LoadCheckpoint` if values
+    have to be read from the blob store.
+    """
+    GetLineage: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.GetLineageRequest, _thread_service_pb2.GetLineageResponse]  # type: ignore[assignment]
+    """Returns the threads that a thread descends from, by forks, adoptions and
+    restored snapshots, and those that descend from it. Errors: `NOT_FOUND` /
+    `THREAD_NOT_FOUND`.
     """
     DiffCheckpoints: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.DiffCheckpointsRequest, _thread_service_pb2.DiffCheckpointsResponse]  # type: ignore[assignment]
-    """Compares the state of two checkpoints, of one thread or two. Errors:
-    `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`.
+    """Compares the state of two checkpoints, of one thread or two, in their JSON
+    view.
+
+    Objects are compared by key; of lists, what lies between the equal items at
+    both ends, by position. A path counts in `to` if something was added, else in
+    `from`. Escapes of the JSON view are compared whole, except objects of Python
+    of the same type; so are values whose view takes more than 1 MiB. The same
+    state in another encoding is no change. A delta channel without a stored value
+    is compared by what it is rebuilt from. Errors: `NOT_FOUND` /
+    `CHECKPOINT_NOT_FOUND`; those of `LoadCheckpoint` if values have to be read
+    from the blob store.
     """
     VerifyThread: _aio.UnaryStreamMultiCallable[_thread_service_pb2.VerifyThreadRequest, _thread_service_pb2.VerifyThreadResponse]  # type: ignore[assignment]
     """Reads every stored checkpoint of a thread back from the blob store and
@@ -283,9 +329,11 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_thread_service_pb2.ForkThreadResponse, _abc.Awaitable[_thread_service_pb2.ForkThreadResponse]]:
         """Makes a new thread that begins with a checkpoint of another.
 
-        The fork keeps the checkpoint's ID, and everything needed to go on.
-        Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` /
-        `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
+        The fork keeps the checkpoint's ID, parent, pending writes and label, the
+        checkpoints of subgraphs that are tied to it, and what its delta channels
+        are rebuilt from. It refers to the same stored bytes. Errors: `NOT_FOUND` /
+        `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
+        `REQUEST_ID_REUSED`.
         """
 
     @_abc_1.abstractmethod
@@ -295,8 +343,26 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.RollbackThreadResponse, _abc.Awaitable[_thread_service_pb2.RollbackThreadResponse]]:
         """Appends a checkpoint that has the state of an earlier one. Nothing is
-        removed. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` /
-        `REQUEST_ID_REUSED`.
+        removed.
+
+        The new checkpoint is the next after the namespace's greatest and has the
+        earlier one's parent, and its metadata without `run_id`. It has no pending
+        writes: tasks run, and interrupts raise, again.
+        Subgraphs that keep a state of their own are rolled back with the root.
+        Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; `ABORTED` / `HEAD_MOVED`;
+        `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; those of `LoadCheckpoint` if values
+        have to be read from the blob store.
+        """
+
+    @_abc_1.abstractmethod
+    def GetLineage(
+        self,
+        request: _thread_service_pb2.GetLineageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_thread_service_pb2.GetLineageResponse, _abc.Awaitable[_thread_service_pb2.GetLineageResponse]]:
+        """Returns the threads that a thread descends from, by forks, adoptions and
+        restored snapshots, and those that descend from it. Errors: `NOT_FOUND` /
+        `THREAD_NOT_FOUND`.
         """
 
     @_abc_1.abstractmethod
@@ -305,8 +371,17 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.DiffCheckpointsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.DiffCheckpointsResponse, _abc.Awaitable[_thread_service_pb2.DiffCheckpointsResponse]]:
-        """Compares the state of two checkpoints, of one thread or two. Errors:
-        `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`.
+        """Compares the state of two checkpoints, of one thread or two, in their JSON
+        view.
+
+        Objects are compared by key; of lists, what lies between the equal items at
+        both ends, by position. A path counts in `to` if something was added, else in
+        `from`. Escapes of the JSON view are compared whole, except objects of Python
+        of the same type; so are values whose view takes more than 1 MiB. The same
+        state in another encoding is no change. A delta channel without a stored value
+        is compared by what it is rebuilt from. Errors: `NOT_FOUND` /
+        `CHECKPOINT_NOT_FOUND`; those of `LoadCheckpoint` if values have to be read
+        from the blob store.
         """
 
     @_abc_1.abstractmethod
