@@ -61,9 +61,13 @@ walrus: env ## run an emulated Walrus (ARGS='--latency 5 --directory DIR')
 .PHONY: test
 test: lint pytest ## run every check and every test (ARGS='-k NAME' for pytest)
 
+# A worker takes whole files, in their order: those that take long come before those that do not.
+# WORKERS=0 runs all in one process, as a debugger wants it.
+WORKERS ?= auto
+
 .PHONY: pytest
 pytest: setup
-	$(PY) -m pytest -q $(ARGS)
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: test-crash
 test-crash: setup ## run only the tests that kill servers
