@@ -53,6 +53,13 @@ def test_every_reason_has_an_entry_and_a_number() -> None:
     assert {reason.value for reason in Reason} == numbered
 
 
+def test_advice_follows_the_message_of_the_catalog() -> None:
+    plain = Refusal(Reason.THREAD_NOT_FOUND, thread_id="t")
+    advised = Refusal(Reason.THREAD_NOT_FOUND, advice="look elsewhere", thread_id="t")
+    assert advised.message == f"{plain.message}; look elsewhere"
+    assert advised.metadata == plain.metadata
+
+
 def documented_statuses() -> dict[str, list[str]]:
     """Reason to the statuses that its comment in the contract names."""
     found = {}

@@ -12,6 +12,7 @@ from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.manifest import (
     SEGMENT_RECORDS,
+    ChainCheck,
     ManifestEntry,
     ManifestHead,
     Record,
@@ -22,6 +23,7 @@ from tuskpoint_server.domain.manifest import (
     decode_segment,
     encode_segment,
     fold,
+    fold_all,
 )
 from tuskpoint_server.domain.model import BlobLocation, Lineage
 
@@ -399,3 +401,30 @@ def test_writes_before_their_put_are_refused() -> None:
 def test_retraction_of_what_was_never_told_is_harmless() -> None:
     record = Record(RecordType.RETRACT, "", "1")
     assert fold([(Segment("t", 1, 1, 0, None, (record,)), "b")]) == {}
+
+
+def test_fold_tells_what_was_retracted() -> None:
+    records = (
+        put("1"),
+        put("2"),
+        put("3"),
+        Record(RecordType.RETRACT, "", "1"),
+        Record(RecordType.RETRACT, "", "2"),
+        put("2"),
+        Record(RecordType.RETRACT, "inner", "3"),
+    )
+    segments = [(Segment("t", 1, 1, 0, records=records), "b")]
+    folded = fold_all(segments)
+    assert folded.entries == fold(segments)
+    assert set(folded.entries) == {("", "3"), ("", "2")}
+    assert folded.retracted == {("", "1"), ("inner", "3")}
+
+
+def test_check_hands_over_what_it_accepted() -> None:
+    grown = Chain()
+    grown.add(*(put(f"{number}") for number in range(SEGMENT_RECORDS + 1)))
+    check = ChainCheck(grown.head, "t", 1)
+    for number in (1, 0):
+        assert check.accept(grown.stored[number]) == ""
+        assert check.accepted is not None
+        assert check.accepted == decode_segment(grown.stored[number], "")

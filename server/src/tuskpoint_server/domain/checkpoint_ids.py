@@ -12,13 +12,16 @@ from .errors import invalid_field
 _GREGORIAN_OFFSET = 0x01B21DD213814000  # 100 ns between 1582-10-15 and the Unix epoch
 
 
-def mint_checkpoint_id(now_us: int, entropy: int, above: str) -> str:
+def mint_checkpoint_id(
+    now_us: int, entropy: int, above: str, *, field: str = "checkpoint.ref.checkpoint_id"
+) -> str:
     """Return a UUIDv6 that is lexically greater than `above`.
 
     Args:
         now_us: Time in microseconds since the Unix epoch.
         entropy: 62 random bits or more.
         above: Greatest ID of the namespace; empty if it has none.
+        field: Field of the request that the refusal names.
 
     Raises:
         Refusal: `INVALID_FIELD` if `above` sorts after every UUIDv6.
@@ -31,9 +34,24 @@ def mint_checkpoint_id(now_us: int, entropy: int, above: str) -> str:
     if minted > above:
         return minted
     raise invalid_field(
-        "checkpoint.ref.checkpoint_id",
-        f"no UUIDv6 sorts after the namespace's greatest ID '{above}'; name the ID yourself",
+        field,
+        f"no UUIDv6 sorts after the namespace's greatest ID '{above}'; save under an ID of your "
+        "own that does",
     )
+
+
+def mint_next_checkpoint_id(now_us: int, entropy: int, above: str, *, field: str) -> str:
+    """Return the UUIDv6 that comes next after `above`; arguments as above.
+
+    Not one of now: an agent whose clock is behind this one would make IDs below it, and
+    its checkpoints would not become the latest.
+
+    Raises:
+        Refusal: `INVALID_FIELD` if `above` sorts after every UUIDv6.
+    """
+    ticks = _ticks_of(above)
+    minted = _uuid6(ticks + 1, entropy) if ticks else ""
+    return minted if minted > above else mint_checkpoint_id(now_us, entropy, above, field=field)
 
 
 def _uuid6(ticks: int, entropy: int) -> str:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError, EncodeError
-from isal import igzip, isal_zlib
 
 from tuskpoint.v1 import checkpoint_pb2, envelope_pb2, value_pb2
 
+from . import gzipped
 from .digests import DIGEST_BYTES, value_digest
 from .limits import LIMITS, MIB
 from .model import Channel, CheckpointKey, Lineage, State, Value, Write, write_order
@@ -26,8 +26,6 @@ MAX_ENVELOPE_BYTES = 2 * LIMITS.max_checkpoint + 64 * MIB
 """Bound on an unpacked envelope: content, writes and what surrounds them."""
 
 NO_LINEAGE = Lineage()
-
-_GZIP_WINDOW_BITS = 31  # zlib's spelling of "gzip, 32 KiB window"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +70,15 @@ def encode_envelope(envelope: Envelope) -> bytes:
     Raises:
         ValueError: The envelope is larger than any reader accepts.
     """
-    message = _message(envelope)
+    message = envelope_pb2.CheckpointEnvelope()
+    fill_message(message, envelope)
     try:
         plain = message.SerializeToString(deterministic=True)
     except EncodeError as error:
         raise ValueError(f"the envelope of {envelope.key} cannot be serialized") from error
     if len(plain) > MAX_ENVELOPE_BYTES:
         raise ValueError(f"the envelope of {envelope.key} takes {len(plain)} bytes")
-    return igzip.compress(plain, mtime=0)
+    return gzipped.pack(plain)
 
 
 def decode_envelope(data: bytes, name: str, *, max_bytes: int = MAX_ENVELOPE_BYTES) -> Envelope:
@@ -93,12 +92,62 @@ def decode_envelope(data: bytes, name: str, *, max_bytes: int = MAX_ENVELOPE_BYT
     Raises:
         Refusal: `BLOB_MALFORMED`.
     """
-    message = _parse(_unpack(data, name, max_bytes), name)
-    is_full = message.kind == envelope_pb2.ENVELOPE_KIND_FULL
-    if is_full == bool(message.full_sha256) or len(message.full_sha256) not in (0, DIGEST_BYTES):
-        raise malformed(name, "its kind and full_sha256 contradict each other")
+    plain = gzipped.unpack(data, name, max_bytes)
+    try:
+        message = envelope_pb2.CheckpointEnvelope.FromString(plain)
+    except DecodeError:
+        raise malformed(name, "it is not a CheckpointEnvelope") from None
+    return read_message(message, name)
+
+
+def fill_message(message: envelope_pb2.CheckpointEnvelope, envelope: Envelope) -> None:
+    """Write an envelope into an empty message.
+
+    Raises:
+        ValueError: A channel has no content.
+    """
+    message.format_version = FORMAT_VERSION
+    message.kind = (
+        envelope_pb2.ENVELOPE_KIND_ADDENDUM
+        if envelope.is_addendum
+        else envelope_pb2.ENVELOPE_KIND_FULL
+    )
+    message.ref.thread_id = envelope.key.thread_id
+    message.ref.checkpoint_ns = envelope.key.checkpoint_ns
+    message.ref.checkpoint_id = envelope.key.checkpoint_id
+    message.parent_checkpoint_id = envelope.parent_id
+    message.revision = envelope.revision
+    message.metadata_json = envelope.metadata
+    message.label = envelope.label
+    message.summary = envelope.summary
+    message.full_sha256 = envelope.full_sha256
+    message.state.ParseFromString(envelope.state.frame)
+    _add_channels(message.state, envelope.state.channels)
+    for write in envelope.writes:
+        message.writes.add(
+            task_id=write.task_id,
+            task_path=write.task_path,
+            idx=write.idx,
+            channel=write.channel,
+            value=value_pb2.Value(type=write.value.type, data=write.value.data),
+        )
+    message.create_time.FromMicroseconds(envelope.created_us)
+    _set_lineage(message, envelope.lineage)
+
+
+def read_message(message: envelope_pb2.CheckpointEnvelope, name: str) -> Envelope:
+    """Return what a message holds; it is taken apart.
+
+    Args:
+        message: The message.
+        name: Blob ID, for the refusal.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    _check_kind(message, name)
     channels = tuple(_channel(channel, name) for channel in message.state.channels)
-    if channels and not is_full:
+    if channels and message.kind != envelope_pb2.ENVELOPE_KIND_FULL:
         raise malformed(name, "an addendum has no channels")
     message.state.ClearField("channels")
     return Envelope(
@@ -107,7 +156,7 @@ def decode_envelope(data: bytes, name: str, *, max_bytes: int = MAX_ENVELOPE_BYT
         ),
         parent_id=message.parent_checkpoint_id,
         revision=message.revision,
-        created_us=message.create_time.ToMicroseconds(),
+        created_us=_created_us(message, name),
         metadata=message.metadata_json,
         state=State(message.state.SerializeToString(deterministic=True), channels),
         writes=tuple(_write(write, name) for write in message.writes),
@@ -169,42 +218,6 @@ def merge(
     )
 
 
-def _message(envelope: Envelope) -> envelope_pb2.CheckpointEnvelope:
-    kind = (
-        envelope_pb2.ENVELOPE_KIND_ADDENDUM
-        if envelope.is_addendum
-        else envelope_pb2.ENVELOPE_KIND_FULL
-    )
-    message = envelope_pb2.CheckpointEnvelope(
-        format_version=FORMAT_VERSION,
-        kind=kind,
-        ref=checkpoint_pb2.CheckpointRef(
-            thread_id=envelope.key.thread_id,
-            checkpoint_ns=envelope.key.checkpoint_ns,
-            checkpoint_id=envelope.key.checkpoint_id,
-        ),
-        parent_checkpoint_id=envelope.parent_id,
-        revision=envelope.revision,
-        metadata_json=envelope.metadata,
-        label=envelope.label,
-        summary=envelope.summary,
-        full_sha256=envelope.full_sha256,
-    )
-    message.state.ParseFromString(envelope.state.frame)
-    _add_channels(message.state, envelope.state.channels)
-    for write in envelope.writes:
-        message.writes.add(
-            task_id=write.task_id,
-            task_path=write.task_path,
-            idx=write.idx,
-            channel=write.channel,
-            value=value_pb2.Value(type=write.value.type, data=write.value.data),
-        )
-    message.create_time.FromMicroseconds(envelope.created_us)
-    _set_lineage(message, envelope.lineage)
-    return message
-
-
 def _set_lineage(message: envelope_pb2.CheckpointEnvelope, lineage: Lineage) -> None:
     if lineage != NO_LINEAGE:
         message.lineage.forked_from = lineage.forked_from
@@ -226,39 +239,26 @@ def _add_channels(state: checkpoint_pb2.CheckpointState, channels: Iterable[Chan
             stored.value.data = channel.value.data
 
 
-def _unpack(data: bytes, name: str, max_bytes: int) -> bytes:
-    unpacker = isal_zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
-    try:
-        plain = unpacker.decompress(data, max_bytes + 1)
-    except isal_zlib.error:  # type: ignore[misc] # the stub declares an instance
-        raise malformed(name, "it is not gzip") from None
-    if len(plain) > max_bytes:
-        raise malformed(name, f"it unpacks to more than {max_bytes} bytes")
-    if not unpacker.eof:
-        raise malformed(name, "its gzip stream is cut off")
-    if unpacker.unused_data:
-        raise malformed(name, "bytes follow its gzip stream")
-    return plain
-
-
-def _parse(plain: bytes, name: str) -> envelope_pb2.CheckpointEnvelope:
-    try:
-        message = envelope_pb2.CheckpointEnvelope.FromString(plain)
-    except DecodeError:
-        raise malformed(name, "it is not a CheckpointEnvelope") from None
+def _check_kind(message: envelope_pb2.CheckpointEnvelope, name: str) -> None:
     if message.format_version != FORMAT_VERSION:
         raise malformed(
             name,
             f"format_version is {message.format_version} and only {FORMAT_VERSION} is known",
         )
-    if message.kind not in (
-        envelope_pb2.ENVELOPE_KIND_FULL,
-        envelope_pb2.ENVELOPE_KIND_ADDENDUM,
-    ):
+    is_full = message.kind == envelope_pb2.ENVELOPE_KIND_FULL
+    if not is_full and message.kind != envelope_pb2.ENVELOPE_KIND_ADDENDUM:
         raise malformed(name, f"kind {message.kind} is not known")
     if not message.ref.thread_id or not message.ref.checkpoint_id:
         raise malformed(name, "it does not say which checkpoint it holds")
-    return message
+    if is_full == bool(message.full_sha256) or len(message.full_sha256) not in (0, DIGEST_BYTES):
+        raise malformed(name, "its kind and full_sha256 contradict each other")
+
+
+def _created_us(message: envelope_pb2.CheckpointEnvelope, name: str) -> int:
+    try:
+        return message.create_time.ToMicroseconds()
+    except ValueError:
+        raise malformed(name, "its create_time is no time") from None
 
 
 def _channel(message: value_pb2.Channel, name: str) -> Channel:

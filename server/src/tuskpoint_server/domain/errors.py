@@ -70,6 +70,7 @@ class Reason(StrEnum):
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     CERTIFICATION_FAILED = "CERTIFICATION_FAILED"
     BLOB_REJECTED = "BLOB_REJECTED"
+    DESCRIPTOR_MISMATCH = "DESCRIPTOR_MISMATCH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,9 @@ CATALOG: dict[Reason, CatalogEntry] = {
         "request_id '{request_id}' was used for another request; make a new one",
     ),
     Reason.CURSOR_COMPACTED: CatalogEntry(
-        Status.OUT_OF_RANGE, "the cursor is older than what is kept; resume at {oldest_cursor}"
+        Status.OUT_OF_RANGE,
+        "the cursor is older than what is kept of thread '{thread_id}'; replay the thread, then "
+        "watch on from {oldest_cursor}",
     ),
     Reason.CREDENTIAL_INVALID: CatalogEntry(
         Status.UNAUTHENTICATED, "the credential is missing or not known"
@@ -216,6 +219,11 @@ CATALOG: dict[Reason, CatalogEntry] = {
     Reason.BLOB_REJECTED: CatalogEntry(
         Status.FAILED_PRECONDITION,
         "the blob store ({backend}) refuses to store this: {problem}; what was journaled stays",
+    ),
+    Reason.DESCRIPTOR_MISMATCH: CatalogEntry(
+        Status.INVALID_ARGUMENT,
+        "the descriptor says {field} is '{claimed}' and the blob holds '{found}'; ask whoever "
+        "handed it off for the descriptor as it was made",
     ),
 }
 
@@ -242,6 +250,9 @@ class Refusal(Exception):
         metadata: Dynamic parts of the message; every value is a string and safe to show.
         violations: Refused fields, for `INVALID_FIELD` and `VALUES_MISSING`.
         status: Canonical status; the catalog's unless the raiser knows better.
+
+    Args:
+        advice: What else to tell people, where the raiser knows more than the catalog.
     """
 
     def __init__(
@@ -251,17 +262,19 @@ class Refusal(Exception):
         *,
         violations: Sequence[Violation] = (),
         status: Status | None = None,
+        advice: str = "",
         **metadata: object,
     ) -> None:
         self.reason = reason
         self.metadata = {name: str(value) for name, value in metadata.items()}
         self.violations = tuple(violations)
         self.status = status or CATALOG[reason].status
-        super().__init__(CATALOG[reason].message.format_map(self.metadata))
+        message = CATALOG[reason].message.format_map(self.metadata)
+        super().__init__(f"{message}; {advice}" if advice else message)
 
     @property
     def message(self) -> str:
-        """The catalog's message with its blanks filled."""
+        """The catalog's message with its blanks filled, and the advice."""
         return str(self)
 
     @property

@@ -48,6 +48,15 @@ class Limits:
     default_page: int = 100
     early_write_ttl_s: int = 24 * 3600
     request_id_ttl_s: int = 24 * 3600
+    event_ttl_s: int = 7 * 24 * 3600
+    max_bundle: int = 1024 * MIB
+    max_snapshot_members: int = 1000
+    max_hostname: int = 256
+    max_session_id: int = 256
+    max_working_directory: int = 4096
+    max_diff_changes: int = 10_000
+    default_diff_changes: int = 1000
+    max_lineage_steps: int = 1000
     max_retention_s: int = 100 * 365 * 24 * 3600
 
 

@@ -10,6 +10,7 @@ in a new generation, which begins with a segment of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -225,6 +226,19 @@ def append(
     return full, segment
 
 
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """All that a manifest says, by (namespace, checkpoint ID).
+
+    Attributes:
+        entries: What is stored, in the order of the last records.
+        retracted: What was deleted, and not stored again.
+    """
+
+    entries: Mapping[tuple[str, str], ManifestEntry]
+    retracted: AbstractSet[tuple[str, str]]
+
+
 def fold(segments: Iterable[tuple[Segment, str]]) -> dict[tuple[str, str], ManifestEntry]:
     """Return the entries of a manifest by (namespace, checkpoint ID).
 
@@ -243,11 +257,24 @@ def fold(segments: Iterable[tuple[Segment, str]]) -> dict[tuple[str, str], Manif
     return entries
 
 
+def fold_all(segments: Sequence[tuple[Segment, str]]) -> Folded:
+    """Return as `fold`, and what was retracted besides."""
+    entries = fold(segments)
+    retracted = {
+        (record.checkpoint_ns, record.checkpoint_id)
+        for segment, _ in segments
+        for record in segment.records
+        if record.type is RecordType.RETRACT
+    }
+    return Folded(entries, retracted - entries.keys())
+
+
 class ChainCheck:
     """Checks a chain of segments from its head to its first segment.
 
     Detects segments that are missing, substituted, reordered, truncated or of another
-    thread. While `wanted` is not `None`, the bytes at that location come next.
+    thread. While `wanted` is not `None`, the bytes at that location come next;
+    `accepted` is the segment that came last.
 
     Args:
         head: The recorded head; 0 records: it is not known how many there are.
@@ -262,6 +289,7 @@ class ChainCheck:
         self._number = head.segment
         self._records = 0
         self.wanted: BlobLocation | None = head.location
+        self.accepted: Segment | None = None
 
     def accept(self, data: bytes) -> str:
         """Check the bytes of the wanted segment.
@@ -299,6 +327,7 @@ class ChainCheck:
         self._number -= 1
         self._records += len(segment.records)
         self.wanted = segment.previous and resolved(segment.previous, wanted.blob_id)
+        self.accepted = segment
         recorded = self._head.records
         if self.wanted is None and recorded and self._records != recorded:
             return f"the chain has {self._records} records where {recorded} were recorded"

@@ -1,0 +1,163 @@
+"""What JSON cannot say, and how the view says it; the bounds of the view."""
+
+from __future__ import annotations
+
+import math
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from ..limits import KIB, MIB
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+"""A value that `json.dumps` writes as it is."""
+
+MAX_DEPTH = 64
+"""Levels of arrays, objects and extensions that are shown; what is deeper is `$too_deep`."""
+
+MAX_ENCODED = 4 * MIB
+"""Largest value, in encoded bytes, that is decoded; a larger one is `$opaque`."""
+
+MAX_TEXT = 4 * MIB
+"""Longest text of one value, in bytes; a value that takes more is `$opaque`."""
+
+ITEM_COST = 8
+"""Bytes that every item counts for, besides what a string or bytes hold.
+
+So the time that a view takes is bounded with its text: there are at most 500,000 items.
+"""
+
+PREVIEW = 1 * KIB
+"""Bytes that are shown of a value that cannot be decoded."""
+
+MAX_EXACT = 2**53 - 1
+"""Greatest integer below which every double is exact; what is beyond it is `$int`."""
+
+
+class MalformedError(Exception):
+    """The bytes are not what their type says."""
+
+
+class TooLargeError(Exception):
+    """There is no room for the text."""
+
+
+class Bounds:
+    """What is left for the text of one value, and whether something was left out of it.
+
+    Attributes:
+        left: Bytes that are left.
+        cut: Something was too deep to be shown.
+    """
+
+    __slots__ = ("cut", "left")
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.cut = False
+
+    def take(self, held: int = 0) -> None:
+        """Count an item that holds this many bytes.
+
+        Raises:
+            TooLargeError: There are too many.
+        """
+        self.left -= ITEM_COST + held
+        if self.left < 0:
+            raise TooLargeError
+
+    def too_deep(self, what: str) -> Json:
+        """Return what stands for an array, object or extension below `MAX_DEPTH`."""
+        self.cut = True
+        return {"$too_deep": what}
+
+
+def integer(number: int) -> Json:
+    """Return an integer, escaped if a reader that uses doubles would change it."""
+    if -MAX_EXACT <= number <= MAX_EXACT:
+        return number
+    return {"$int": str(number)}
+
+
+def floating(number: float) -> Json:
+    """Return a floating-point number, escaped unless finite."""
+    if math.isfinite(number):
+        return number
+    if math.isnan(number):
+        return {"$float": "NaN"}
+    return {"$float": "Infinity" if number > 0 else "-Infinity"}
+
+
+def base64_text(data: bytes | memoryview) -> str:
+    """Return base64 with padding (RFC 4648, section 4)."""
+    return b64encode(data).decode("ascii")
+
+
+def mapping(pairs: Sequence[tuple[Json, Json]]) -> dict[str, Json]:
+    """Return a map as an object, or as `$map` if its keys are not distinct Unicode strings."""
+    shown: dict[str, Json] = {}
+    for key, value in pairs:
+        if not isinstance(key, str) or not _is_unicode(key):
+            break
+        shown[escaped_key(key)] = value
+    else:
+        if len(shown) == len(pairs):
+            return shown
+    return {"$map": [[key, value] for key, value in pairs]}
+
+
+def escaped_key(key: str) -> str:
+    """Return a key of an object; one that begins with "$" gets another."""
+    return f"${key}" if key.startswith("$") else key
+
+
+def escapes_of(shown: dict[str, Json]) -> set[str]:
+    """Return the keys that make this an escape; none if it is an object of the agent."""
+    return {key for key in shown if key.startswith("$") and not key.startswith("$$")}
+
+
+def extension(code: int, data: bytes | memoryview) -> Json:
+    """Return an extension of msgpack of which only the code is known."""
+    return {"$ext": code, "$bytes": base64_text(data)}
+
+
+def timestamp(seconds: int, nanoseconds: int) -> Json:
+    """Return a time in UTC (RFC 3339, nanoseconds).
+
+    Raises:
+        MalformedError: It lies outside the years 1 to 9999, or the nanoseconds are not below 10^9.
+    """
+    try:
+        moment = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError, OSError):
+        raise MalformedError("a time outside the years 1 to 9999") from None
+    if nanoseconds >= 1_000_000_000:
+        raise MalformedError("a time with more than 999,999,999 nanoseconds")
+    return {"$timestamp": f"{moment.isoformat(timespec='seconds')}.{nanoseconds:09}Z"}
+
+
+def opaque(kind: str, data: bytes, problem: str = "") -> Json:
+    """Return what stands for a whole value.
+
+    Args:
+        kind: Type of the value.
+        data: Its bytes; the first of them are shown if they are malformed.
+        problem: Why it is not shown; empty if its type is not one that is opened.
+    """
+    shown: dict[str, Json] = {"$opaque": kind, "$size": len(data)}
+    if problem:
+        shown["$problem"] = problem
+    if problem == "malformed":
+        shown["$bytes"] = base64_text(data[:PREVIEW])
+    return shown
+
+
+def _is_unicode(text: str) -> bool:
+    """Tell whether there is no half of a surrogate pair in a text."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,127 @@
+"""Where a snapshot is kept: in a thread of its own, out of users' sight.
+
+The thread's root checkpoint describes the snapshot. What was captured of member `i`
+stands in the namespace "i", that of its subgraphs in "i|namespace". So a snapshot is
+stored, certified, renewed and recovered as every thread is.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from tuskpoint.v1 import checkpoint_pb2
+
+from .model import CheckpointKey, Snapshot, Value
+
+THREADS = "$snapshot/"
+"""What the names of these threads begin with; no caller can name one."""
+
+THREADS_END = "$snapshot0"
+"""The first name past them: "0" follows "/"."""
+
+MEMBERS, METADATA = "members", "metadata"
+"""Channels of the describing checkpoint; their values have the type "json"."""
+
+STATE_VERSION = 1
+_SEPARATOR = "|"
+
+
+def is_reserved(thread_id: str) -> bool:
+    """Tell whether a thread's name is one that only the server may use."""
+    return thread_id.startswith(THREADS)
+
+
+def thread_of(snapshot_id: str) -> str:
+    """Return the thread that keeps a snapshot."""
+    return THREADS + snapshot_id
+
+
+def inside(member: int, checkpoint_ns: str) -> str:
+    """Return the namespace that keeps a namespace of a member."""
+    return f"{member}{_SEPARATOR}{checkpoint_ns}" if checkpoint_ns else str(member)
+
+
+def outside(checkpoint_ns: str) -> tuple[int, str]:
+    """Return the member and its namespace that a namespace keeps."""
+    member, _, namespace = checkpoint_ns.partition(_SEPARATOR)
+    return int(member), namespace
+
+
+def own_namespace(key: CheckpointKey) -> str:
+    """Return the namespace that a checkpoint has, or had where it was captured.
+
+    Copies share envelopes, and what a snapshot captured has another namespace than its
+    origin and what is restored from it.
+    """
+    if not is_reserved(key.thread_id):
+        return key.checkpoint_ns
+    return key.checkpoint_ns.partition(_SEPARATOR)[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A captured checkpoint of a root graph, and the agent that drove its thread."""
+
+    key: CheckpointKey
+    agent_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the describing checkpoint holds: metadata, frame and values of a state."""
+
+    metadata: bytes
+    frame: bytes
+    values: tuple[tuple[str, Value], ...]
+
+
+def encode(snapshot: Snapshot, agents: tuple[str, ...]) -> Record:
+    """Return the content of a snapshot's describing checkpoint.
+
+    Args:
+        snapshot: The snapshot.
+        agents: The agent of each member, or empty.
+    """
+    members = [
+        {"thread_id": key.thread_id, "checkpoint_id": key.checkpoint_id, "agent_id": agent}
+        for key, agent in zip(snapshot.members, agents, strict=True)
+    ]
+    named = {
+        "session_id": snapshot.session_id,
+        "hostname": snapshot.hostname,
+        "working_directory": snapshot.working_directory,
+    }
+    return Record(
+        metadata=_dump(named),
+        frame=checkpoint_pb2.CheckpointState(schema_version=STATE_VERSION).SerializeToString(),
+        values=(
+            (MEMBERS, Value("json", _dump(members))),
+            (METADATA, Value("json", snapshot.metadata)),
+        ),
+    )
+
+
+def decode(
+    snapshot_id: str, created_us: int, metadata: bytes, values: dict[str, Value]
+) -> tuple[Snapshot, tuple[Member, ...]]:
+    """Return the snapshot that a checkpoint describes, and its members."""
+    named = json.loads(metadata)
+    members = tuple(
+        Member(CheckpointKey(one["thread_id"], "", one["checkpoint_id"]), one["agent_id"])
+        for one in json.loads(values[MEMBERS].data)
+    )
+    snapshot = Snapshot(
+        snapshot_id=snapshot_id,
+        session_id=named["session_id"],
+        hostname=named["hostname"],
+        working_directory=named["working_directory"],
+        metadata=values[METADATA].data,
+        members=tuple(member.key for member in members),
+        created_us=created_us,
+    )
+    return snapshot, members
+
+
+def _dump(content: object) -> bytes:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

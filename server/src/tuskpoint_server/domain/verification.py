@@ -1,0 +1,107 @@
+"""Verdicts on what is stored, and what content is compared by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from .model import BlobLocation, CheckpointKey, State
+from .state import encode_state
+
+
+class VerdictKind(IntEnum):
+    """What is said of a checkpoint. Numbers are those of the contract."""
+
+    PASS = 1
+    FAIL = 2
+    UNVERIFIED = 3
+    RETRACTED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What verification says of one checkpoint.
+
+    Attributes:
+        key: The checkpoint.
+        kind: The verdict.
+        location: Where its bytes lie, and the recorded hash; of several blobs the first,
+            or the one that is damaged. `None` if nothing of it is stored.
+        actual_sha256: Hash of the bytes that were found there; empty if none were, or
+            if they were not looked at.
+        detail: Why it failed, for people; else empty.
+    """
+
+    key: CheckpointKey
+    kind: VerdictKind
+    location: BlobLocation | None = None
+    actual_sha256: bytes = b""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationTotal:
+    """The end of a verification.
+
+    Attributes:
+        counts: Number of verdicts of each kind.
+        chain_problem: What is wrong with the chain of segments, for people; else empty.
+    """
+
+    counts: Counter[VerdictKind]
+    chain_problem: str
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether something was proven and nothing is wrong."""
+        passed, failed = self.counts[VerdictKind.PASS], self.counts[VerdictKind.FAIL]
+        return passed > 0 and not failed and not self.chain_problem
+
+
+WriteFacts = tuple[str, str, int, str, bytes]
+"""Task ID, task path, `idx`, channel and digest of a pending write."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContentDigests:
+    """What a checkpoint holds, by SHA-256: small, whatever its size."""
+
+    state: bytes
+    metadata: bytes
+    writes: bytes
+
+    def difference(self, other: ContentDigests) -> str:
+        """Name what differs, for people; empty if nothing does."""
+        different = [
+            name
+            for name, mine, theirs in (
+                ("state", self.state, other.state),
+                ("metadata", self.metadata, other.metadata),
+                ("pending writes", self.writes, other.writes),
+            )
+            if mine != theirs
+        ]
+        return " and ".join(different)
+
+
+def content_digests(state: State, metadata: bytes, writes: Iterable[WriteFacts]) -> ContentDigests:
+    """Return the digests of a checkpoint's content.
+
+    Args:
+        state: The state; of its channels the digests count, so they need no values.
+        metadata: The metadata's exact bytes.
+        writes: Its pending writes, in any order.
+    """
+    names = [
+        json.dumps([task_path, task_id, idx, channel, digest.hex()])
+        for task_id, task_path, idx, channel, digest in writes
+    ]
+    return ContentDigests(
+        state=hashlib.sha256(encode_state(state.frame, state.channels)).digest(),
+        metadata=hashlib.sha256(metadata).digest(),
+        writes=hashlib.sha256("\n".join(sorted(names)).encode()).digest(),
+    )

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tuskpoint.v1 import thread_service_pb2 as pb
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.model import BlobLocation, Channel, CheckpointKey, State, Value
+from tuskpoint_server.domain.verification import (
+    Verdict,
+    VerdictKind,
+    VerificationTotal,
+    content_digests,
+)
+from tuskpoint_server.rpc.calls import Call
+from tuskpoint_server.rpc.thread_servicer import ThreadServicer
+from tuskpoint_server.rpc.verdicts import verification_frame
+
+KEY = CheckpointKey("t", "inner", "1")
+AT = BlobLocation(b"r" * 32, 7, "blob", "patch")
+
+
+@pytest.mark.parametrize(
+    ("counts", "chain_problem", "ok"),
+    [
+        ({VerdictKind.PASS: 1}, "", True),
+        ({VerdictKind.PASS: 1, VerdictKind.UNVERIFIED: 5, VerdictKind.RETRACTED: 5}, "", True),
+        ({VerdictKind.PASS: 9, VerdictKind.FAIL: 1}, "", False),
+        ({VerdictKind.PASS: 9}, "segment 0 is missing", False),
+        ({VerdictKind.UNVERIFIED: 1}, "", False),
+        ({VerdictKind.RETRACTED: 1}, "", False),
+        ({}, "", False),
+    ],
+)
+def test_something_was_proven_and_nothing_is_wrong(
+    counts: dict[VerdictKind, int], chain_problem: str, ok: bool
+) -> None:
+    assert VerificationTotal(Counter(counts), chain_problem).ok is ok
+
+
+def test_frames_say_all_that_is_known() -> None:
+    failed = Verdict(KEY, VerdictKind.FAIL, AT, b"a" * 32, "it differs")
+    message = verification_frame(failed).verdict
+    assert (message.ref.thread_id, message.ref.checkpoint_ns) == ("t", "inner")
+    assert message.verdict == pb.VERDICT_FAIL
+    assert (message.location.sha256, message.location.identifier) == (b"r" * 32, "patch")
+    assert (message.actual_sha256, message.detail) == (b"a" * 32, "it differs")
+    assert not verification_frame(Verdict(KEY, VerdictKind.RETRACTED)).verdict.HasField("location")
+    counts = Counter(dict(zip(VerdictKind, (1, 2, 3, 4), strict=True)))
+    assert verification_frame(VerificationTotal(counts, "broken")).total == pb.VerificationTotal(
+        passed=1, failed=2, unverified=3, retracted=4, chain_detail="broken"
+    )
+
+
+def test_kinds_have_the_numbers_of_the_contract() -> None:
+    assert {f"VERDICT_{kind.name}": int(kind) for kind in VerdictKind} == {
+        name: number for name, number in pb.Verdict.items() if number
+    }
+
+
+def test_content_digests_tell_what_differs() -> None:
+    channel = Channel("x", 1, b"d" * 32, 4, Value("bytes", b"data"))
+    state = State(b"", (channel,))
+    writes = [("task", "path", 0, "x", b"w" * 32), ("task", "path", 1, "x", b"v" * 32)]
+    mine = content_digests(state, b"{}", writes)
+    without_value = State(b"", (replace(channel, value=None),))
+    assert content_digests(without_value, b"{}", writes[::-1]).difference(mine) == ""
+    for changed in (
+        State(b"", (replace(channel, version="1"),)),
+        State(b"", (replace(channel, version=1.0),)),
+        State(b"", (replace(channel, digest=b"e" * 32),)),
+        State(b"", ()),
+    ):
+        assert content_digests(changed, b"{}", writes).difference(mine) == "state"
+    assert content_digests(state, b"{ }", writes).difference(mine) == "metadata"
+    assert content_digests(state, b"{}", writes[:1]).difference(mine) == "pending writes"
+    assert content_digests(state, b"[]", []).difference(mine) == "metadata and pending writes"
+
+
+async def test_a_server_that_shuts_down_ends_the_stream() -> None:
+    draining = asyncio.Event()
+    closed = asyncio.Event()
+
+    async def verify(tenant: str, thread_id: str) -> AsyncGenerator[Verdict, None]:
+        try:
+            yield Verdict(KEY, VerdictKind.PASS, AT)
+            draining.set()
+            yield Verdict(KEY, VerdictKind.PASS, AT)
+        finally:
+            closed.set()
+
+    unused = cast(Any, None)
+    servicer = ThreadServicer(cast(Any, SimpleNamespace(verify=verify)), unused, unused)
+    call = Call("VerifyThread", unused, tenant="default", draining=draining)
+    frames = servicer.VerifyThread(pb.VerifyThreadRequest(thread_id="t"), call)
+    assert (await anext(frames)).HasField("verdict")
+    with pytest.raises(Refusal) as refused:
+        await anext(frames)
+    assert refused.value.reason is Reason.DRAINING
+    assert closed.is_set()
