@@ -21,17 +21,37 @@ from tuskpoint_server.domain.model import (
 )
 from tuskpoint_server.journal.evicting import Evicted
 from tuskpoint_server.journal.journal import SqlJournal
+from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.snapshots import Snapshots as JournalSnapshots
 from tuskpoint_server.service.checkpoints import Checkpoints
 from tuskpoint_server.service.commits import Commits
+from tuskpoint_server.service.lineage import Lineages
+from tuskpoint_server.service.page_tokens import PageTokens
+from tuskpoint_server.service.snapshots import Snapshots
+
+
+class HeldClock(Clock):
+    """A clock that can be held."""
+
+    held = False
+
+    def __call__(self) -> int:
+        return self.now_us if self.held else super().__call__()
 
 
 @dataclass
 class House:
-    """A journal, its archive, what the service makes of them, and who evicts."""
+    """A journal, its archive, what the service makes of them, and who evicts.
+
+    IDs and names are made of nothing but the time.
+    """
 
     kit: Kit
     service: Checkpoints
+    lineages: Lineages
+    snapshots: Snapshots
     evictor: Evictor
+    clock: HeldClock
 
     @property
     def journal(self) -> SqlJournal:
@@ -66,8 +86,20 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(root: Path) -> AsyncIterator[House]:
-    clock = Clock()
-    async with open_kit(root, clock=clock) as kit:
-        evictor = Evictor(kit.journal, EvictionSettings(journal_bytes=0, grace_s=0), clock_us=clock)
-        yield House(kit, Checkpoints(kit.journal, kit.archive, Commits()), evictor)
+async def open_house(root: Path, *, max_pack_checkpoints: int = 1000) -> AsyncIterator[House]:
+    clock = HeldClock()
+    async with open_kit(
+        root,
+        clock=clock,
+        entropy=lambda: clock.now_us,
+        max_pack_checkpoints=max_pack_checkpoints,
+    ) as kit:
+        archive, commits = kit.archive, Commits()
+        yield House(
+            kit,
+            Checkpoints(kit.journal, archive, commits),
+            Lineages(Lineage(kit.journal), archive, commits),
+            Snapshots(JournalSnapshots(kit.journal), archive, commits, PageTokens("house")),
+            Evictor(kit.journal, EvictionSettings(journal_bytes=0, grace_s=0), clock_us=clock),
+            clock,
+        )

@@ -16,7 +16,14 @@ from tests.contract.walrus_peer import write_quilt
 from tuskpoint_emulators.walrus.blob_id import from_text
 from tuskpoint_emulators.walrus.server import WalrusEmulator
 from tuskpoint_server.blobs import directory
-from tuskpoint_server.blobs.api import BlobStore, Listed, Member, Receipt, StoreLimits
+from tuskpoint_server.blobs.api import (
+    BlobStore,
+    Listed,
+    Member,
+    Progress,
+    Receipt,
+    StoreLimits,
+)
 from tuskpoint_server.blobs.cache import CachedStore, origin
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.blobs.verified import verified
@@ -64,10 +71,13 @@ class MemoryStore:
         await self.get(listed.location)
         return Receipt((listed.location,))
 
-    async def get(self, location: BlobLocation) -> bytes:
+    async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         if location.blob_id not in self.blobs:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=location.blob_id)
-        return verified(self.blobs[location.blob_id], location)
+        data = self.blobs[location.blob_id]
+        if progress is not None:
+            progress(len(data))
+        return verified(data, location)
 
     async def close(self) -> None:
         self.blobs.clear()
@@ -157,6 +167,28 @@ async def test_get_returns_what_was_put(subject: Subject, data: bytes) -> None:
     assert (location.sha256, location.size) == (hashlib.sha256(data).digest(), len(data))
     assert await subject.store.get(location) == data
     assert await subject.store.get(location) == data
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_bytes_are_told_as_they_arrive(subject: Subject, apart: bool) -> None:
+    one = member(os.urandom(5 << 20))
+    [location] = (await subject.store.put([one], apart=apart)).locations
+    counts: list[int] = []
+    # Whoever only has an ID and a hash knows no size.
+    unsized = replace(location, size=0)
+    assert await subject.store.get(unsized, progress=counts.append) == one.data
+    assert counts == sorted(set(counts))
+    assert counts[-1] == len(one.data)
+
+
+async def test_wrong_bytes_are_told_of_and_refused(subject: Subject) -> None:
+    [location] = await put(subject.store, member(b"content"))
+    subject.overwrite(location, b"CONTENT")
+    counts: list[int] = []
+    with pytest.raises(Refusal) as caught:
+        await subject.store.get(location, progress=counts.append)
+    assert caught.value.reason is Reason.BLOB_HASH_MISMATCH
+    assert max(counts) == len(b"CONTENT")
 
 
 async def test_prediction_is_where_it_lies(subject: Subject) -> None:
@@ -386,6 +418,17 @@ async def test_leftovers_of_a_crash_are_ignored_and_go_one_day(tmp_path: Path) -
     await store.close()
 
 
+async def test_file_that_nobody_stored_is_not_read_into_memory(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    [location] = await put(store, member(b"content"))
+    with _file(tmp_path, location).open("r+b") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(Refusal) as caught:
+        await store.get(location)
+    assert caught.value.reason is Reason.BLOB_MALFORMED
+    await store.close()
+
+
 # --- the cache -------------------------------------------------------------------------
 
 
@@ -396,9 +439,9 @@ class CountedStore(MemoryStore):
         super().__init__()
         self.reads = 0
 
-    async def get(self, location: BlobLocation) -> bytes:
+    async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         self.reads += 1
-        return await super().get(location)
+        return await super().get(location, progress=progress)
 
 
 async def test_second_read_comes_from_the_cache(tmp_path: Path) -> None:

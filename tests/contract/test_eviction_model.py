@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -34,15 +35,19 @@ from tuskpoint_server.domain.model import (
     Durability,
     PruneStrategy,
     Reference,
+    Snapshot,
     Source,
     Value,
     View,
 )
+from tuskpoint_server.journal.lineage_api import SnapshotDraft
 
 T = TypeVar("T")
 THREADS = ("one", "two")
 NAMESPACES = ("", "inner")
-IDS = tuple("abcde")
+IDS = ("0a", "0b", "0c", "0d", "0e")
+"""They sort before every ID that the server makes."""
+
 NAMES = ("x", "y")
 RUNS = "pq"
 KEEP = PruneStrategy.KEEP_LATEST
@@ -104,6 +109,7 @@ class Lives(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.name_of = {name: self.twins.next_prefix() + name for name in THREADS}
+        self.taken: list[Snapshot] = []
         for thread in THREADS:
             for number, checkpoint_id in enumerate(IDS[:4]):
                 contents = {"y": (1, Reference.INHERIT)} if number else {"y": (1, b"shared")}
@@ -135,6 +141,17 @@ class Lives(RuleBasedStateMachine):
                 house.kit.archive.changed(TENANT, 0)
 
         return [self.twins.run(made(house)) for house in self.twins.both]
+
+    def alike(self, call: Callable[[House], Coroutine[Any, Any, T]]) -> T | Reason:
+        """Make a call that makes IDs or names, at the same time on both servers."""
+        now_us = max(house.clock.now_us for house in self.twins.both) + 1_000
+        for house in self.twins.both:
+            house.clock.now_us, house.clock.held = now_us, True
+        plain, evicting = self.outcomes(call)
+        for house in self.twins.both:
+            house.clock.held = False
+        assert plain == evicting
+        return plain
 
     # --- changes that both live through ----------------------------------------------
 
@@ -286,6 +303,64 @@ class Lives(RuleBasedStateMachine):
         if delete:
             self.outcomes(lambda house: house.journal.delete_thread(TENANT, source))
 
+    # --- lineage and snapshots -------------------------------------------------------
+
+    @rule(
+        thread=st.sampled_from(THREADS),
+        ns=st.sampled_from(NAMESPACES),
+        checkpoint_id=st.sampled_from(("", *IDS)),
+    )
+    def fork(self, thread: str, ns: str, checkpoint_id: str) -> None:
+        """Go on with a fork instead of the thread itself."""
+        source, target = self.name_of[thread], self.twins.next_prefix() + thread
+        forked = self.alike(
+            lambda house: house.lineages.fork(
+                TENANT, key(checkpoint_id, source, ns), target, "", Durability.JOURNALED
+            )
+        )
+        if not isinstance(forked, Reason):
+            self.name_of[thread] = target
+
+    @rule(
+        thread=st.sampled_from(THREADS),
+        ns=st.sampled_from(NAMESPACES),
+        checkpoint_id=st.sampled_from(IDS),
+    )
+    def roll_back(self, thread: str, ns: str, checkpoint_id: str) -> None:
+        earlier = key(checkpoint_id, self.name_of[thread], ns)
+        self.alike(
+            lambda house: house.lineages.rollback(TENANT, earlier, "", None, Durability.JOURNALED)
+        )
+
+    @rule(threads=st.sets(st.sampled_from(THREADS), min_size=1))
+    def take_snapshot(self, threads: set[str]) -> None:
+        names = tuple(self.name_of[thread] for thread in sorted(threads))
+        taken = self.alike(
+            lambda house: house.snapshots.create(
+                TENANT, SnapshotDraft(names), "", Durability.JOURNALED
+            )
+        )
+        if not isinstance(taken, Reason):
+            self.taken.append(taken)
+
+    @precondition(lambda self: self.taken)
+    @rule(data=st.data(), rollback=st.booleans())
+    def restore(self, data: st.DataObject, rollback: bool) -> None:
+        """Go on with what a snapshot is restored to."""
+        snapshot = data.draw(st.sampled_from(self.taken))
+        restored = self.alike(
+            lambda house: house.snapshots.restore(
+                TENANT,
+                snapshot.snapshot_id,
+                rollback=rollback,
+                request_id="",
+                wanted=Durability.JOURNALED,
+            )
+        )
+        if not isinstance(restored, Reason):
+            for thread, made in zip(THREADS, restored, strict=False):
+                self.name_of[thread] = made.thread_id
+
     @rule()
     def sweep(self) -> None:
         self.outcomes(lambda house: house.journal.sweep(content_grace_s=-1, early_write_ttl_s=1e9))
@@ -313,6 +388,8 @@ class Lives(RuleBasedStateMachine):
                 self.twins.run(self.everything(house, name)) for house in self.twins.both
             )
             assert plain == evicting
+        for snapshot in self.taken:
+            assert self.alike(lambda house: house.snapshots.get(TENANT, snapshot.snapshot_id))  # noqa: B023 - called at once
 
     @invariant()
     def what_lacks_values_is_marked(self) -> None:
@@ -352,6 +429,7 @@ def visible(checkpoint: Checkpoint) -> object:
         entry.metadata,
         entry.label,
         entry.summary,
+        entry.lineage,
         checkpoint.state,
         checkpoint.writes,
     )

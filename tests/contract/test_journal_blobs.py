@@ -284,7 +284,7 @@ async def test_no_question_looks_through_all_that_is_stored(journal: SqlJournal)
         ]
 
     found = await journal.query(plans)
-    tables = ("envelopes", "envelope_parts", "metadata_members", "placements")
+    tables = ("envelopes", "envelope_parts", "handoffs", "metadata_members", "placements")
     steps = [step for step in found if set(step.split()[:2]) & set(tables)]
     assert len(steps) > 10
     keys = ("sha256=?", "envelope=?", "blob_id=?", "blob_id>?", "thread_id=?")

@@ -17,7 +17,7 @@ from tuskpoint_server.domain.model import (
     ThreadState,
     View,
 )
-from tuskpoint_server.journal import deltas, reads
+from tuskpoint_server.journal import deltas, pages
 from tuskpoint_server.journal.api import ListPosition, ThreadQuery
 from tuskpoint_server.journal.journal import SqlJournal
 from tuskpoint_server.journal.schema import checkpoints, envelopes, placements
@@ -83,7 +83,7 @@ async def test_pages_together_are_the_listing(several: SqlJournal, max_count: in
 async def test_scanning_in_stretches_changes_nothing(
     several: SqlJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "SCANNED_PER_PAGE", 2)
+    monkeypatch.setattr(pages, "SCANNED_PER_PAGE", 2)
     query = CheckpointQuery(filter={"step": 0})
     first = await several.list_page(TENANT, query, View.ENTRY, None, max_count=9, max_bytes=10**9)
     assert first.checkpoints == ()

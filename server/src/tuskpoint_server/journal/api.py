@@ -32,7 +32,7 @@ from ..domain.model import (
 
 @dataclass(frozen=True, slots=True)
 class ListPosition:
-    """Where a listing stands: below this ID, or at it and past this thread and namespace."""
+    """Where a listing stands: past this ID, or at it and past this thread and namespace."""
 
     checkpoint_id: str
     thread_id: str
@@ -41,10 +41,27 @@ class ListPosition:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some checkpoints, newest first; `next` is `None` on the last page."""
+    """Some checkpoints, in the order of their listing; `next` is `None` on the last page."""
 
     checkpoints: tuple[Checkpoint, ...]
     next: ListPosition | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayQuery:
+    """Which checkpoints of a thread to replay.
+
+    Attributes:
+        thread_id: The thread.
+        checkpoint_ns: Only this namespace, if not `None`.
+        first: Least ID; empty: from the beginning.
+        last: Greatest ID; empty: to the end.
+    """
+
+    thread_id: str
+    checkpoint_ns: str | None = None
+    first: str = ""
+    last: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +80,7 @@ class Swept:
     contents: int = 0
     early_writes: int = 0
     requests: int = 0
+    events: int = 0
 
 
 class WritesEvicted(Exception):
@@ -185,6 +203,21 @@ class Journal(Protocol):
         A page ends at `max_count` checkpoints or when their content passes `max_bytes`,
         but holds at least one if there is one. It may hold fewer than both allow, even
         none, and still have a `next`.
+        """
+
+    async def replay_page(
+        self,
+        tenant: str,
+        query: ReplayQuery,
+        view: View,
+        after: ListPosition | None,
+        *,
+        max_count: int,
+        max_bytes: int,
+    ) -> Page:
+        """Return the next checkpoints of a thread, least (ID, namespace) first.
+
+        Pages end as those of `list_page` do.
         """
 
     async def delta_history(

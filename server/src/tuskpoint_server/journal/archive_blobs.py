@@ -1,8 +1,9 @@
 """How long stored blobs last, what they cost, and which of them are still needed.
 
 A blob is needed as long as one of its members is: an envelope of a checkpoint that exists
-(or a part of one), a segment of a manifest, a member of the catalog. What was superseded
-or deleted is not; blobs that hold nothing else lapse.
+(or a part of one), a segment of a manifest, a member of the catalog, a bundle of a thread
+that exists (or a part of one). What was superseded or deleted is not; blobs that hold
+nothing else lapse.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from sqlalchemy import (
     BigInteger,
     Connection,
     Select,
+    Table,
     and_,
     case,
     cast,
@@ -35,6 +37,7 @@ from .schema import (
     blobs,
     envelope_parts,
     envelopes,
+    handoffs,
     metadata_members,
     packs,
     placements,
@@ -96,33 +99,27 @@ _RECORD = Statement(_upsert_blob)
 def _needed(tenant: ColumnElement[str], sha256: ColumnElement[bytes]) -> ColumnElement[bool]:
     """Tell whether stored bytes are needed.
 
-    Whatever else must keep bytes in the store, such as a hand-off or a snapshot, joins
-    here and in `_needed_by_thread`.
+    Whatever else must keep bytes in the store joins here and in `_needed_by_thread`.
     """
     part = envelope_parts.c
     # Nested, so that no database looks through all envelopes for the few that have parts.
-    of_part = exists().where(envelopes.c.tenant == part.tenant, envelopes.c.sha256 == part.envelope)
+    of_part = or_(
+        exists().where(envelopes.c.tenant == part.tenant, envelopes.c.sha256 == part.envelope),
+        exists().where(handoffs.c.tenant == part.tenant, handoffs.c.sha256 == part.envelope),
+    )
     return or_(
         exists().where(envelopes.c.tenant == tenant, envelopes.c.sha256 == sha256),
         exists().where(metadata_members.c.tenant == tenant, metadata_members.c.sha256 == sha256),
+        exists().where(handoffs.c.tenant == tenant, handoffs.c.sha256 == sha256),
         exists().where(part.tenant == tenant, part.sha256 == sha256, of_part),
     )
 
 
 def _needed_by_thread(tenant: str, thread_id: str) -> Select[tuple[bytes]]:
     """Select the hashes of what a thread needs."""
-    own = (envelopes.c.tenant == tenant, envelopes.c.thread_id == thread_id)
     found = union(
-        select(envelopes.c.sha256).where(*own),
-        select(envelope_parts.c.sha256)
-        .join(
-            envelopes,
-            and_(
-                envelopes.c.tenant == envelope_parts.c.tenant,
-                envelopes.c.sha256 == envelope_parts.c.envelope,
-            ),
-        )
-        .where(*own),
+        *_own_and_parts(envelopes, tenant, thread_id),
+        *_own_and_parts(handoffs, tenant, thread_id),
         select(metadata_members.c.sha256)
         .join(
             threads,
@@ -135,6 +132,16 @@ def _needed_by_thread(tenant: str, thread_id: str) -> Select[tuple[bytes]]:
         .where(metadata_members.c.tenant == tenant, metadata_members.c.thread_id == thread_id),
     ).subquery()
     return select(found.c.sha256)
+
+
+def _own_and_parts(table: Table, tenant: str, thread_id: str) -> list[Select[tuple[bytes]]]:
+    """Select the hashes that a thread's rows of a table name, and those of their parts."""
+    own = select(table.c.sha256).where(table.c.tenant == tenant, table.c.thread_id == thread_id)
+    # Nested, so that no database looks through all parts for the few that are the thread's.
+    parts = select(envelope_parts.c.sha256).where(
+        envelope_parts.c.tenant == tenant, envelope_parts.c.envelope.in_(own)
+    )
+    return [own, parts]
 
 
 _HOLDS_NEEDED = exists().where(
@@ -326,6 +333,18 @@ def is_needed(connection: Connection, tenant: str, blob_id: str) -> bool:
             _needed(placements.c.tenant, placements.c.sha256),
         )
         .limit(1)
+    ).first()
+    return found is not None
+
+
+def lasts(connection: Connection, tenant: str, blob_id: str, beyond_us: int) -> bool:
+    """Tell whether a blob is known not to expire before a time."""
+    found = connection.execute(
+        select(blobs.c.blob_id).where(
+            blobs.c.tenant == tenant,
+            blobs.c.blob_id == blob_id,
+            blobs.c.expire_us >= beyond_us,
+        )
     ).first()
     return found is not None
 

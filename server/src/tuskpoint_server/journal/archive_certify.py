@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from sqlalchemy import (
     Connection,
+    and_,
     bindparam,
     case,
     delete,
@@ -16,7 +17,8 @@ from sqlalchemy import (
 )
 
 from ..domain.catalog import RunRef, Runs, encode_runs, place_runs, with_run
-from ..domain.model import BlobLocation
+from ..domain.model import BlobLocation, Event, EventKind
+from . import events
 from .archive_packs import SAME, add_envelopes, drop, same
 from .archive_plan import PackPlan, PlannedCatalog, PlannedCheckpoint, PlannedManifest
 from .schema import (
@@ -29,7 +31,16 @@ from .schema import (
     threads,
     tombstones,
 )
-from .statements import EMPTY, Insert, InsertInto, Statement, all_columns
+from .statements import (
+    EMPTY,
+    Insert,
+    InsertInto,
+    Statement,
+    all_columns,
+    of_checkpoint,
+    of_thread,
+    parameters_of,
+)
 
 
 class Fenced(Exception):
@@ -74,6 +85,20 @@ _CERTIFY = Statement(
         ),
     )
 )
+_VISIBLE = Statement(
+    select(checkpoints.c.revision).where(
+        of_checkpoint(checkpoints), checkpoints.c.hidden.is_(False)
+    )
+)
+_LIVE_THREAD = and_(
+    of_thread(threads),
+    threads.c.incarnation == bindparam("of_incarnation"),
+    threads.c.deleted.is_(False),
+)
+_TAKE_NUMBERS = Statement(
+    update(threads).where(_LIVE_THREAD).values(seq=threads.c.seq + bindparam("taken"))
+)
+_LAST_NUMBER = Statement(select(threads.c.seq).where(_LIVE_THREAD))
 _ADD_MEMBER = Statement(
     lambda insert_into: (
         insert_into(metadata_members).values(all_columns(metadata_members)).on_conflict_do_nothing()
@@ -170,6 +195,7 @@ def certify(
         for planned in plan.checkpoints
         if _certify_checkpoint(connection, tenant, plan, planned)
     )
+    _record_events(connection, tenant, certified, now_us)
     _MOVE_RUN.run_many(
         connection,
         [
@@ -187,6 +213,33 @@ def certify(
     _told(connection, tenant, plan)
     drop(connection, pack_id)
     return certified
+
+
+def _record_events(
+    connection: Connection, tenant: str, certified: Iterable[PlannedCheckpoint], now_us: int
+) -> None:
+    """Let what was certified take numbers of its threads' sequences.
+
+    Neither a thread's last change nor a checkpoint's moves: retention counts from the one,
+    and the other tells of the content.
+    """
+    of_threads: dict[tuple[str, int], list[PlannedCheckpoint]] = {}
+    for planned in certified:
+        named = parameters_of(tenant, planned.key)
+        if _VISIBLE.run(connection, **named).fetchone() is not None:
+            place = (planned.key.thread_id, planned.incarnation)
+            of_threads.setdefault(place, []).append(planned)
+    happened: list[Event] = []
+    for (thread_id, incarnation), members in of_threads.items():
+        of = {"of_tenant": tenant, "of_thread": thread_id, "of_incarnation": incarnation}
+        if not _TAKE_NUMBERS.run(connection, **of, taken=len(members)).rowcount:
+            continue
+        [(last,)] = _LAST_NUMBER.run(connection, **of).fetchall()
+        happened.extend(
+            Event(EventKind.CERTIFIED, seq, incarnation, one.key, one.revision, 0, now_us)
+            for seq, one in enumerate(members, last - len(members) + 1)
+        )
+    events.append_all(connection, tenant, happened)
 
 
 def _told(connection: Connection, tenant: str, plan: PackPlan) -> None:

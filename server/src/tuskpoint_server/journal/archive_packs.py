@@ -151,6 +151,12 @@ def record_stored(
     locations: Sequence[BlobLocation],
 ) -> None:
     """Record where the blob store put the members of a pack."""
+    place(connection, tenant, locations)
+    record_state(connection, pack_id, PackState.STORED)
+
+
+def place(connection: Connection, tenant: str, locations: Sequence[BlobLocation]) -> None:
+    """Record where stored bytes lie."""
     _PLACE.run_many(
         connection,
         [
@@ -164,7 +170,6 @@ def record_stored(
             for location in locations
         ],
     )
-    record_state(connection, pack_id, PackState.STORED)
 
 
 def record_state(connection: Connection, pack_id: int, state: PackState) -> None:
@@ -258,10 +263,14 @@ def add_envelopes(connection: Connection, tenant: str, planned: PlannedCheckpoin
                 sha256=envelope.sha256,
                 revision=envelope.revision,
             )
-            _ADD_PART.run_many(
-                connection,
-                [
-                    {"tenant": tenant, "envelope": envelope.sha256, "sha256": part}
-                    for part in envelope.parts
-                ],
-            )
+            add_parts(connection, tenant, envelope.sha256, envelope.parts)
+
+
+def add_parts(
+    connection: Connection, tenant: str, listed_by: bytes, parts: Sequence[bytes]
+) -> None:
+    """Record the hashes of the parts of stored bytes, by the hash of their list."""
+    _ADD_PART.run_many(
+        connection,
+        [{"tenant": tenant, "envelope": listed_by, "sha256": part} for part in parts],
+    )

@@ -20,9 +20,12 @@ from sqlalchemy import (
 )
 
 from ..domain.errors import Reason, Refusal
-from . import answers, evicting, removals, threads
+from ..domain.model import CheckpointKey, EventKind
+from . import answers, events, evicting, removals, threads
 from .schema import checkpoints, envelopes, references, writes
+from .schema import events as events_table
 from .statements import Statement, of_thread
+from .threads import ThreadRow
 
 METHOD = "CopyThread"
 
@@ -40,25 +43,25 @@ _full = envelopes.alias("full_envelopes")
 _held = envelopes.alias("held_envelopes")
 
 
-def _same(table: FromClause, other: FromClause) -> ColumnElement[bool]:
+def same(table: FromClause, other: FromClause) -> ColumnElement[bool]:
     """Match the rows of two tables that belong to the same checkpoint."""
     names = ("tenant", "thread_id", "checkpoint_ns", "checkpoint_id")
     return and_(*(table.c[name] == other.c[name] for name in names))
 
 
-_STATE_IS_HELD = exists().where(
-    _same(_full, checkpoints),
+STATE_IS_HELD = exists().where(
+    same(_full, checkpoints),
     _full.c.ordinal == 0,
     _full.c.revision >= checkpoints.c.content_revision,
 )
 """The envelopes of a checkpoint hold its state, if perhaps not all its writes."""
 
 _HELD_THROUGH = (
-    select(func.max(_held.c.revision)).where(_same(_held, writes)).correlate(writes)
+    select(func.max(_held.c.revision)).where(same(_held, writes)).correlate(writes)
 ).scalar_subquery()
-_LATE = and_(
+LATE = and_(
     writes.c.revision > _HELD_THROUGH,
-    exists().where(_same(checkpoints, writes), _STATE_IS_HELD).correlate(writes),
+    exists().where(same(checkpoints, writes), STATE_IS_HELD).correlate(writes),
 )
 """Writes that the envelopes which are copied lack."""
 
@@ -66,7 +69,7 @@ _CHECKPOINTS = _copy(
     checkpoints,
     {
         "incarnation": bindparam("incarnation", type_=checkpoints.c.incarnation.type),
-        "revision": case((exists().where(_same(writes, checkpoints), _LATE), 2), else_=1),
+        "revision": case((exists().where(same(writes, checkpoints), LATE), 2), else_=1),
         "content_revision": literal(1),
         "label_revision": literal(1),
         "packed_revision": literal(0),
@@ -74,29 +77,51 @@ _CHECKPOINTS = _copy(
         "evicted_revision": case(
             (checkpoints.c.evicted_revision != 0, evicting.TAKEN_BACK), else_=0
         ),
+        # Each that readers see takes a number; a hidden one shares that of the one before.
         "seq": bindparam("base", type_=checkpoints.c.seq.type)
-        + func.row_number().over(
+        + func.sum(case((checkpoints.c.hidden, 0), else_=1)).over(
             order_by=(
                 checkpoints.c.seq,
                 checkpoints.c.checkpoint_ns,
                 checkpoints.c.checkpoint_id,
-            )
+            ),
+            rows=(None, 0),
         ),
         "dirty_us": _NOW,
         "dirty_bytes": func.length(checkpoints.c.state) + func.length(checkpoints.c.metadata),
     },
 )
 _REFERENCES = _copy(references, {})
-_WRITES = _copy(writes, {"revision": case((writes.c.revision == 0, 0), (_LATE, 2), else_=1)})
+_WRITES = _copy(writes, {"revision": case((writes.c.revision == 0, 0), (LATE, 2), else_=1)})
 _ENVELOPES = _copy(
     envelopes,
     {"revision": literal(1)},
-    exists().where(_same(checkpoints, envelopes), _STATE_IS_HELD),
+    exists().where(same(checkpoints, envelopes), STATE_IS_HELD),
 )
 _COUNT = Statement(
-    select(func.count(), func.count().filter(checkpoints.c.hidden.is_(False))).where(
-        of_thread(checkpoints)
+    select(func.count()).where(of_thread(checkpoints), checkpoints.c.hidden.is_(False))
+)
+_SAVED = {
+    "kind": literal(int(EventKind.CHECKPOINT_SAVED)),
+    "deleted": literal(0),
+    "created_us": _NOW,
+}
+_TELL = Statement(
+    insert(events_table).from_select(
+        [column.name for column in events_table.columns],
+        select(
+            *(
+                _SAVED[column.name] if column.name in _SAVED else checkpoints.c[column.name]
+                for column in events_table.columns
+            )
+        ).where(of_thread(checkpoints), checkpoints.c.hidden.is_(False)),
     )
+)
+_EARLY = Statement(
+    select(writes.c.checkpoint_ns, writes.c.checkpoint_id)
+    .where(of_thread(writes), writes.c.revision == 0)
+    .distinct()
+    .order_by(writes.c.checkpoint_ns, writes.c.checkpoint_id)
 )
 
 
@@ -121,7 +146,7 @@ def copy_thread(
     if origin is None or origin.deleted:
         raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=source)
     goal = threads.lock(connection, tenant, target)
-    if source == target or (goal is not None and _count(connection, tenant, target)[0]):
+    if source == target or (goal is not None and _count(connection, tenant, target)):
         raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
     if goal is None:
         goal = threads.new_thread(tenant, target, now_us)
@@ -136,8 +161,7 @@ def copy_thread(
     _REFERENCES.run(connection, **of)
     _WRITES.run(connection, **of)
     _ENVELOPES.run(connection, **of)
-    rows, visible = _count(connection, tenant, target)
-    goal.seq += max(rows, 1)
+    visible = _tell(connection, goal, now_us)
     goal.agent_id, goal.state, goal.head_id = origin.agent_id, origin.state, origin.head_id
     threads.store(connection, goal, now_us)
     answers.keep_answer(
@@ -146,7 +170,24 @@ def copy_thread(
     return visible
 
 
-def _count(connection: Connection, tenant: str, thread_id: str) -> tuple[int, int]:
-    """Return the numbers of all checkpoints of a thread, and of those that readers see."""
+def _tell(connection: Connection, goal: ThreadRow, now_us: int) -> int:
+    """Record what was copied; return the number of checkpoints that readers see.
+
+    Of writes that wait for their checkpoint, each checkpoint takes a number too.
+    """
+    of = {"of_tenant": goal.tenant, "of_thread": goal.thread_id}
+    visible = _count(connection, goal.tenant, goal.thread_id)
+    _TELL.run(connection, **of, now_us=now_us)
+    goal.seq += visible
+    for checkpoint_ns, checkpoint_id in _EARLY.run(connection, **of).fetchall():
+        goal.seq += 1
+        key = CheckpointKey(goal.thread_id, checkpoint_ns, checkpoint_id)
+        events.append(connection, goal, EventKind.WRITES_SAVED, now_us, key)
+    events.touch(connection, goal.tenant, (goal.thread_id,))
+    return visible
+
+
+def _count(connection: Connection, tenant: str, thread_id: str) -> int:
+    """Return the number of checkpoints of a thread that readers see."""
     row = _COUNT.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
-    return (row[0], row[1]) if row is not None else (0, 0)
+    return int(row[0]) if row is not None else 0

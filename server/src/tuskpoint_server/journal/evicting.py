@@ -29,7 +29,7 @@ from ..domain.digests import value_digest
 from ..domain.model import CheckpointKey, Value, Write
 from . import sqlite
 from .schema import checkpoints, contents, envelopes, placements, references, writes
-from .statements import EMPTY, Statement, of_checkpoint, parameters_of
+from .statements import EMPTY, Statement, of_checkpoint, of_users, parameters_of
 
 MAX_CONTENTS = 200
 """Contents and writes after which a batch ends."""
@@ -82,6 +82,8 @@ class Evicted:
 _NEWER = checkpoints.alias("newer")
 _HEAD = and_(
     checkpoints.c.hidden.is_(False),
+    # What a snapshot captured is read when it is restored, and then as a whole.
+    or_(of_users(checkpoints), checkpoints.c.checkpoint_ns == EMPTY),
     ~exists().where(
         _NEWER.c.tenant == checkpoints.c.tenant,
         _NEWER.c.thread_id == checkpoints.c.thread_id,

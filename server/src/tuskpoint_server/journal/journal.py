@@ -32,11 +32,23 @@ from ..domain.model import (
     View,
     Write,
 )
-from . import copies, deltas, reads, removals, retention, saves, sqlite, sweeping, thread_reads
-from .api import ListPosition, Page, Swept, ThreadQuery
+from . import (
+    copies,
+    deltas,
+    pages,
+    reads,
+    removals,
+    retention,
+    saves,
+    sqlite,
+    sweeping,
+    thread_reads,
+)
+from .api import ListPosition, Page, ReplayQuery, Swept, ThreadQuery
 from .migrations.upgrade import upgrade
 from .schema import journal_info
 from .statements import insert_into
+from .waking import Waiters
 from .writer import Writer, raise_unavailable, unavailable
 
 T = TypeVar("T")
@@ -54,7 +66,11 @@ def _random_bits() -> int:
 
 
 class SqlJournal:
-    """A journal in a database file; satisfies `api.Journal`. Made by `open`."""
+    """A journal in a database file; satisfies `api.Journal`. Made by `open`.
+
+    Attributes:
+        waiters: Who waits for changes of threads.
+    """
 
     def __init__(
         self,
@@ -69,7 +85,8 @@ class SqlJournal:
         self._journal_id = journal_id
         self._clock_us = clock_us
         self._entropy = entropy
-        self._writer = Writer(engine)
+        self.waiters = Waiters()
+        self._writer = Writer(engine, self.waiters.wake)
         self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="journal-reader")
         self._reader = threading.local()
         self._connections: list[Connection] = []
@@ -111,6 +128,14 @@ class SqlJournal:
     def journal_id(self) -> str:
         """Identity of this journal."""
         return self._journal_id
+
+    def now_us(self) -> int:
+        """Return the time in microseconds since the Unix epoch."""
+        return self._clock_us()
+
+    def random_bits(self) -> int:
+        """Return 62 random bits."""
+        return self._entropy()
 
     async def close(self) -> None:
         """Finish running transactions and release the database."""
@@ -267,7 +292,15 @@ class SqlJournal:
                 sweeping.drop_requests(connection, requests_before_us),
             )
         )
-        return Swept(contents, early, requests)
+        events = await self._sweep_events(now_us - LIMITS.event_ttl_s * 1_000_000)
+        return Swept(contents, early, requests, events)
+
+    async def _sweep_events(self, before_us: int) -> int:
+        """Remove older events in short turns."""
+        count = 0
+        while dropped := await self.transact(partial(sweeping.drop_events, before_us=before_us)):
+            count += dropped
+        return count
 
     async def _sweep_contents(self, before_us: int) -> int:
         """Look for unreferenced contents beside the writer; remove them in short turns."""
@@ -299,7 +332,24 @@ class SqlJournal:
     ) -> Page:
         """Return the next checkpoints; see `api.Journal.list_page`."""
         return await self.query(
-            lambda connection: reads.list_page(
+            lambda connection: pages.list_page(
+                connection, tenant, query, view, after, max_count=max_count, max_bytes=max_bytes
+            )
+        )
+
+    async def replay_page(
+        self,
+        tenant: str,
+        query: ReplayQuery,
+        view: View,
+        after: ListPosition | None,
+        *,
+        max_count: int,
+        max_bytes: int,
+    ) -> Page:
+        """Return the next checkpoints of a thread; see `api.Journal.replay_page`."""
+        return await self.query(
+            lambda connection: pages.replay_page(
                 connection, tenant, query, view, after, max_count=max_count, max_bytes=max_bytes
             )
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, bindparam, func, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
@@ -51,6 +51,7 @@ _EARLY = Statement(select(writes.c.size).where(of_checkpoint(writes)))
 _CLAIM = Statement(
     update(writes).where(of_checkpoint(writes)).values(revision=bindparam("claimed_at"))
 )
+_DROP = Statement(delete(writes).where(of_checkpoint(writes)))
 _OF_CHECKPOINT = Statement(select(*COLUMNS).where(of_checkpoint(writes)))
 _EVICTED = Statement(
     select(writes.c.idx).where(of_checkpoint(writes), writes.c.data.is_(None)).limit(1)
@@ -157,6 +158,11 @@ def claim_early(connection: Connection, tenant: str, key: CheckpointKey, revisio
     if sizes:
         _CLAIM.run(connection, **of, claimed_at=revision)
     return Stored(len(sizes), sum(row[0] for row in sizes))
+
+
+def drop(connection: Connection, tenant: str, key: CheckpointKey) -> None:
+    """Remove the writes of a checkpoint, or those that wait for it."""
+    _DROP.run(connection, **parameters_of(tenant, key))
 
 
 def read(connection: Connection, tenant: str, key: CheckpointKey) -> tuple[Write, ...]:

@@ -1,4 +1,4 @@
-"""Reading checkpoints: one, or pages of them."""
+"""Reading checkpoints one by one."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, or_, select
+from sqlalchemy import Connection, and_, bindparam, or_, select
 
 from ..domain.evicted import lacks_values
-from ..domain.metadata import matches
 from ..domain.model import (
     EVICTED,
     BlobLocation,
     Checkpoint,
     CheckpointKey,
-    CheckpointQuery,
     Entry,
     Lineage,
     State,
@@ -24,14 +22,16 @@ from ..domain.model import (
 )
 from ..domain.state import decode_state
 from . import pending
-from .api import ListPosition, Page
 from .schema import checkpoints, contents, envelopes, placements, references
-from .statements import EMPTY, Statement, of_checkpoint, of_namespace, of_thread, parameters_of
+from .statements import (
+    Statement,
+    of_checkpoint,
+    of_namespace,
+    of_thread,
+    parameters_of,
+)
 
-SCANNED_PER_PAGE = 2000
-"""Rows that one page looks at, however few of them match a filter."""
-
-_ENTRY = tuple(
+ENTRY = tuple(
     checkpoints.c[name]
     for name in (
         "thread_id",
@@ -51,12 +51,16 @@ _ENTRY = tuple(
         "adopted_from",
     )
 )
-_CHECKPOINT = (*_ENTRY, checkpoints.c.state)
+"""Columns that `entry_of` makes an entry of."""
+
+CHECKPOINT = (*ENTRY, checkpoints.c.state)
+"""Those, and the state."""
+
 _VISIBLE = checkpoints.c.hidden.is_(False)
-_BY_KEY = Statement(select(*_CHECKPOINT).where(of_checkpoint(checkpoints), _VISIBLE))
-_ANY_BY_KEY = Statement(select(*_ENTRY).where(of_checkpoint(checkpoints)))
+_BY_KEY = Statement(select(*CHECKPOINT).where(of_checkpoint(checkpoints), _VISIBLE))
+_ANY_BY_KEY = Statement(select(*CHECKPOINT).where(of_checkpoint(checkpoints)))
 _LATEST = Statement(
-    select(*_CHECKPOINT)
+    select(*CHECKPOINT)
     .where(of_namespace(checkpoints), _VISIBLE)
     .order_by(checkpoints.c.checkpoint_id.desc())
     .limit(1)
@@ -79,7 +83,7 @@ _LOCATIONS = Statement(
     .order_by(envelopes.c.ordinal)
 )
 _CERTIFIED = Statement(
-    select(*_ENTRY)
+    select(*ENTRY)
     .where(
         of_thread(checkpoints),
         _VISIBLE,
@@ -102,33 +106,6 @@ def load(connection: Connection, tenant: str, key: CheckpointKey, view: View) ->
     return _checkpoint(connection, tenant, row, view) if row is not None else None
 
 
-def list_page(
-    connection: Connection,
-    tenant: str,
-    query: CheckpointQuery,
-    view: View,
-    after: ListPosition | None,
-    *,
-    max_count: int,
-    max_bytes: int,
-) -> Page:
-    """Return the next checkpoints, greatest ID first; see `api.Journal.list_page`."""
-    found: list[Checkpoint] = []
-    size = scanned = 0
-    last: ListPosition | None = after
-    with connection.execute(_listing(tenant, query, view, after)) as rows:
-        for row in rows:
-            full = len(found) >= max_count or (found and size >= max_bytes)
-            if full or scanned == SCANNED_PER_PAGE:
-                return Page(tuple(found), last)
-            scanned += 1
-            last = ListPosition(row.checkpoint_id, row.thread_id, row.checkpoint_ns)
-            if matches(row.metadata, query.filter):
-                found.append(_checkpoint(connection, tenant, row, view))
-                size += content_size(found[-1])
-    return Page(tuple(found), None)
-
-
 def list_certified(
     connection: Connection,
     tenant: str,
@@ -149,16 +126,6 @@ def list_certified(
     return [_entry(connection, tenant, row) for row in rows]
 
 
-def content_size(checkpoint: Checkpoint) -> int:
-    """Return about how many bytes a checkpoint takes in memory; what was evicted takes none."""
-    values = [write.value for write in checkpoint.writes]
-    size = len(checkpoint.entry.metadata)
-    if checkpoint.state is not None:
-        size += len(checkpoint.state.frame)
-        values.extend(c.value for c in checkpoint.state.channels if c.value)
-    return size + sum(len(value.data) for value in values if value is not EVICTED)
-
-
 def read_state(connection: Connection, tenant: str, key: CheckpointKey, stored: bytes) -> State:
     """Return the state of a checkpoint with its contents, `EVICTED` where they are not here."""
     values = {
@@ -172,11 +139,17 @@ def _checkpoint(connection: Connection, tenant: str, row: Sequence[Any], view: V
     entry = _entry(connection, tenant, row)
     if view is View.ENTRY:
         return Checkpoint(entry)
-    state = read_state(connection, tenant, entry.key, row[len(_ENTRY)])
+    state = read_state(connection, tenant, entry.key, row[len(ENTRY)])
     found = Checkpoint(entry, state, pending.read(connection, tenant, entry.key))
     if lacks_values(found) and not entry.envelopes:
         return replace(found, entry=source(connection, tenant, entry.key))
     return found
+
+
+def load_hidden(connection: Connection, tenant: str, key: CheckpointKey) -> Checkpoint:
+    """Return a checkpoint that must be stored, whether or not readers see it."""
+    [row] = _ANY_BY_KEY.run(connection, **parameters_of(tenant, key)).fetchall()
+    return _checkpoint(connection, tenant, row, View.FULL)
 
 
 def source(connection: Connection, tenant: str, key: CheckpointKey) -> Entry:
@@ -191,21 +164,28 @@ def source(connection: Connection, tenant: str, key: CheckpointKey) -> Entry:
 
 
 def _entry(connection: Connection, tenant: str, row: Sequence[Any]) -> Entry:
-    key = CheckpointKey(row[0], row[1], row[2])
     certified_revision = row[6]
+    if not certified_revision:
+        return entry_of(row, ())
+    key = CheckpointKey(row[0], row[1], row[2])
+    return entry_of(row, tuple(_locations(connection, tenant, key)))
+
+
+def entry_of(row: Sequence[Any], envelopes: tuple[BlobLocation, ...]) -> Entry:
+    """Make an entry of a row that begins with `ENTRY`."""
     return Entry(
-        key=key,
+        key=CheckpointKey(row[0], row[1], row[2]),
         parent_id=row[3],
         incarnation=row[4],
         revision=row[5],
-        certified_revision=certified_revision,
+        certified_revision=row[6],
         seq=row[7],
         created_us=row[8],
         metadata=row[9],
         label=row[10],
         summary=row[11],
         lineage=Lineage(row[12], row[13], row[14]),
-        envelopes=tuple(_locations(connection, tenant, key)) if certified_revision else (),
+        envelopes=envelopes,
     )
 
 
@@ -214,36 +194,3 @@ def _locations(connection: Connection, tenant: str, key: CheckpointKey) -> Itera
         connection, **parameters_of(tenant, key)
     ).fetchall():
         yield BlobLocation(sha256, size, blob_id, identifier)
-
-
-def _listing(
-    tenant: str, query: CheckpointQuery, view: View, after: ListPosition | None
-) -> Select[Any]:
-    """Return the statement of a page; one row more than a page looks at."""
-    table = checkpoints.c
-    statement = (
-        select(*(_ENTRY if view is View.ENTRY else _CHECKPOINT))
-        .where(table.tenant == tenant, _VISIBLE)
-        .order_by(table.checkpoint_id.desc(), table.thread_id, table.checkpoint_ns)
-        .limit(SCANNED_PER_PAGE + 1)
-    )
-    if query.thread_id is not None:
-        statement = statement.where(table.thread_id == query.thread_id)
-    if query.checkpoint_ns is not None:
-        statement = statement.where(table.checkpoint_ns == query.checkpoint_ns)
-    if query.checkpoint_id:
-        statement = statement.where(table.checkpoint_id == query.checkpoint_id)
-    if query.before:
-        statement = statement.where(table.checkpoint_id < query.before)
-    if query.label:
-        statement = statement.where(table.label == query.label, table.label != EMPTY)
-    if after is not None:
-        statement = statement.where(
-            table.checkpoint_id <= after.checkpoint_id,
-            or_(
-                table.checkpoint_id < after.checkpoint_id,
-                table.thread_id > after.thread_id,
-                and_(table.thread_id == after.thread_id, table.checkpoint_ns > after.checkpoint_ns),
-            ),
-        )
-    return statement

@@ -291,6 +291,7 @@ def _thread_row(tenant: str, head: ThreadHead, *, seq: int, created_us: int) -> 
         created_us=created_us,
         updated_us=created_us,
         retention_s=head.retention_s,
+        compacted_seq=seq,  # of what happened there are no events here
     )
 
 

@@ -12,11 +12,19 @@ from collections.abc import Set as AbstractSet
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from ..domain.model import Removed
-from . import threads
+from ..domain.model import EventKind, Removed
+from . import events, threads
 from .hidden import Ancestry, Node, NodeKey
-from .schema import checkpoints, envelopes, references, retractions, tombstones, writes
-from .statements import EMPTY, Statement, all_columns, of_checkpoint, of_thread
+from .schema import (
+    checkpoints,
+    envelopes,
+    handoffs,
+    references,
+    retractions,
+    tombstones,
+    writes,
+)
+from .statements import EMPTY, Statement, all_columns, of_checkpoint, of_thread, of_users
 from .threads import ThreadRow
 
 SUBGRAPH_CALL = ":"
@@ -27,7 +35,8 @@ _DROP_CHECKPOINT = tuple(
     Statement(delete(table).where(of_checkpoint(table))) for table in _OF_CHECKPOINTS
 )
 _DROP_THREAD = tuple(
-    Statement(delete(table).where(of_thread(table))) for table in (*_OF_CHECKPOINTS, retractions)
+    Statement(delete(table).where(of_thread(table)))
+    for table in (*_OF_CHECKPOINTS, retractions, handoffs)
 )
 _DROP_WRITES = Statement(delete(writes).where(of_thread(writes)))
 _EXTENT = Statement(
@@ -80,7 +89,6 @@ def delete_thread(connection: Connection, tenant: str, thread_id: str, now_us: i
     if thread.deleted:
         drop_early_writes(connection, thread)
         return Removed()
-    thread.seq += 1
     count = end_incarnation(connection, thread, now_us)
     threads.store(connection, thread, now_us)
     return Removed(count)
@@ -89,7 +97,7 @@ def delete_thread(connection: Connection, tenant: str, thread_id: str, now_us: i
 def end_incarnation(connection: Connection, thread: ThreadRow, now_us: int) -> int:
     """Remove all that belongs to a live thread, and bury it; return its checkpoints' number.
 
-    The caller stores the row.
+    It takes a number of the thread's sequence for that. The caller stores the row.
     """
     of = {"of_tenant": thread.tenant, "of_thread": thread.thread_id}
     count, through = _EXTENT.run(connection, **of).fetchone() or (0, "")
@@ -102,7 +110,10 @@ def end_incarnation(connection: Connection, thread: ThreadRow, now_us: int) -> i
         incarnation=thread.incarnation,
         created_us=now_us,
     )
+    thread.seq += 1
+    events.append(connection, thread, EventKind.THREAD_DELETED, now_us, deleted=int(count))
     thread.deleted = True
+    thread.begun_seq = thread.seq  # writes that wait for the next incarnation are part of it
     thread.deleted_through = max(thread.deleted_through, through)
     thread.head_id = ""
     thread.retention_s = 0  # else every look for threads past theirs would meet it again
@@ -137,6 +148,7 @@ def delete_runs(
             checkpoints.c.run_id.in_(sorted(runs)),
             checkpoints.c.run_id != EMPTY,
             checkpoints.c.hidden.is_(False),
+            of_users(checkpoints),
         )
         .distinct()
         .order_by(checkpoints.c.thread_id)
@@ -212,6 +224,7 @@ def _remove(
     )
     threads.review_head(connection, thread)
     threads.store(connection, thread, now_us)
+    events.append(connection, thread, EventKind.CHECKPOINTS_DELETED, now_us, deleted=len(doomed))
     return Removed(len(doomed - needed), len(doomed & needed))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Connection, bindparam, literal_column, select
 
 from ..domain.errors import Reason, Refusal
-from ..domain.model import Removed
-from . import removals, threads
+from ..domain.model import EventKind, Removed
+from . import events, removals, threads
 from .schema import threads as threads_table
 from .statements import Statement
 
@@ -38,6 +38,7 @@ def set_retention(
     thread.retention_s = retention_s
     thread.seq += 1
     threads.store(connection, thread, now_us)
+    events.append(connection, thread, EventKind.RETENTION_SET, now_us)
 
 
 def past(connection: Connection, now_us: int, limit: int) -> list[tuple[str, str]]:

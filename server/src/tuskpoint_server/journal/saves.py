@@ -16,12 +16,13 @@ from ..domain.model import (
     Channel,
     CheckpointDraft,
     CheckpointKey,
+    EventKind,
     Saved,
     ThreadState,
     Write,
 )
 from ..domain.state import encode_state
-from . import evicting, pending, reads, threads, values
+from . import events, evicting, pending, reads, threads, values
 from .api import WritesEvicted
 from .schema import checkpoints
 from .statements import (
@@ -158,6 +159,9 @@ def save_checkpoint(
             else ThreadState.IDLE
         )
     threads.store(connection, thread, now_us)
+    events.append(
+        connection, thread, EventKind.CHECKPOINT_SAVED, now_us, key, revision=plan.revision
+    )
     return Saved(key, plan.revision, thread.seq, thread.incarnation, size)
 
 
@@ -185,9 +189,9 @@ def save_writes(
     if visible and key.checkpoint_ns == "" and key.checkpoint_id == thread.head_id:
         thread.state = threads.judge(connection, tenant, key.thread_id, key.checkpoint_id)
     threads.store(connection, thread, now_us)
-    return Saved(
-        key, revision if visible else 0, thread.seq, thread.incarnation, written.size_bytes
-    )
+    told = revision if visible else 0
+    events.append(connection, thread, EventKind.WRITES_SAVED, now_us, key, revision=told)
+    return Saved(key, told, thread.seq, thread.incarnation, written.size_bytes)
 
 
 def set_label(
@@ -216,6 +220,7 @@ def set_label(
         connection, **parameters_of(tenant, named), new_label=label, new_revision=revision
     )
     threads.store(connection, thread, now_us)
+    events.append(connection, thread, EventKind.LABEL_SET, now_us, named, revision=revision)
     return Saved(named, revision, thread.seq, thread.incarnation, len(label))
 
 

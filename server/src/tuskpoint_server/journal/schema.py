@@ -21,6 +21,7 @@ from sqlalchemy import (
     and_,
     false,
     literal_column,
+    or_,
     text,
 )
 
@@ -85,6 +86,20 @@ threads = Table(
         nullable=False,
         server_default=false(),
         comment="agent or retention changed since the catalog was told",
+    ),
+    Column(
+        "begun_seq",
+        BigInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="sequence before the first change of this incarnation",
+    ),
+    Column(
+        "compacted_seq",
+        BigInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="events up to here are gone",
     ),
     Index("threads_by_agent", "tenant", "agent_id", "thread_id"),
     Index("threads_by_state", "tenant", "state", "thread_id"),
@@ -161,6 +176,35 @@ Index(
     checkpoints.c.label,
     sqlite_where=checkpoints.c.label != "",
     postgresql_where=checkpoints.c.label != "",
+)
+Index(
+    "checkpoints_by_root",
+    checkpoints.c.tenant,
+    checkpoints.c.thread_id,
+    checkpoints.c.root_id,
+    sqlite_where=checkpoints.c.root_id != "",
+    postgresql_where=checkpoints.c.root_id != "",
+)
+for _origin in ("forked_from", "adopted_from"):
+    Index(
+        f"checkpoints_{_origin}",
+        checkpoints.c.tenant,
+        checkpoints.c[_origin],
+        sqlite_where=checkpoints.c[_origin] != "",
+        postgresql_where=checkpoints.c[_origin] != "",
+    )
+DESCENDED = or_(
+    checkpoints.c.forked_from != literal_column("''"),
+    checkpoints.c.rolled_back_from != literal_column("''"),
+    checkpoints.c.adopted_from != literal_column("''"),
+)
+"""The checkpoint came from one that is not its parent."""
+Index(
+    "checkpoints_descended",
+    checkpoints.c.tenant,
+    checkpoints.c.thread_id,
+    sqlite_where=DESCENDED,
+    postgresql_where=DESCENDED,
 )
 Index(
     "checkpoints_dirty",
@@ -259,7 +303,38 @@ requests = Table(
     comment="First answers of calls that are not upserts.",
 )
 
+events = Table(
+    "events",
+    metadata,
+    Column("tenant", Name, primary_key=True),
+    Column("thread_id", Name, primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    Column("incarnation", BigInteger, nullable=False),
+    Column("kind", Integer, nullable=False, comment="domain.model.EventKind"),
+    Column("checkpoint_ns", Name, nullable=False),
+    Column("checkpoint_id", Name, nullable=False, comment="empty: no checkpoint is concerned"),
+    Column("revision", BigInteger, nullable=False),
+    Column("deleted", BigInteger, nullable=False, comment="how many checkpoints were"),
+    Column("created_us", BigInteger, nullable=False),
+    Index("events_by_time", "created_us"),
+    sqlite_with_rowid=False,
+    comment="What happened on each thread, one row for each number of its sequence.",
+)
+
 # --- what the archive did with it ------------------------------------------------------
+
+handoffs = Table(
+    "handoffs",
+    metadata,
+    Column("tenant", Name, primary_key=True),
+    Column("sha256", LargeBinary, primary_key=True, comment="of the bundle, as stored"),
+    Column("thread_id", Name, primary_key=True),
+    Column("checkpoint_ns", Name, nullable=False),
+    Column("checkpoint_id", Name, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Index("handoffs_by_thread", "tenant", "thread_id", "sha256"),
+    comment="Bundles that were handed off; their blobs are kept as long as the thread lives.",
+)
 
 envelopes = Table(
     "envelopes",

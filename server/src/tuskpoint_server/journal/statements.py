@@ -19,12 +19,14 @@ from sqlalchemy import (
     and_,
     bindparam,
     literal_column,
+    or_,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.sql.elements import ClauseElement, ColumnElement
 
 from ..domain.model import CheckpointKey
+from ..domain.snapshots import THREADS, THREADS_END
 
 _T = TypeVar("_T")
 
@@ -126,6 +128,11 @@ def of_namespace(table: Table) -> ColumnElement[bool]:
 def of_checkpoint(table: Table) -> ColumnElement[bool]:
     """Match the rows of a checkpoint; parameters as `of_namespace`, and `of_id`."""
     return and_(of_namespace(table), table.c.checkpoint_id == bindparam("of_id"))
+
+
+def of_users(table: Table) -> ColumnElement[bool]:
+    """Match the rows of threads that users name: those of the server's own are out of sight."""
+    return or_(table.c.thread_id < THREADS, table.c.thread_id >= THREADS_END)
 
 
 def parameters_of(tenant: str, key: CheckpointKey) -> dict[str, object]:

@@ -1,16 +1,19 @@
-"""Removing what nothing needs: unreferenced contents, expired writes and answers."""
+"""Removing what nothing needs: unreferenced contents; expired writes, answers and events."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, and_, bindparam, delete, exists, or_, select
+from sqlalchemy import Connection, and_, bindparam, delete, exists, or_, select, update
 
-from .schema import contents, references, requests, writes
-from .statements import Statement
+from .schema import contents, events, references, requests, threads, writes
+from .statements import Statement, of_thread
 
 SCANNED_AT_ONCE = 2000
 """Contents that one read transaction looks at."""
+
+EVENTS_AT_ONCE = 1000
+"""Events past their time that one write transaction looks at."""
 
 ContentKey = tuple[str, bytes]
 """Tenant and digest."""
@@ -44,6 +47,20 @@ _DROP_EARLY = Statement(
     delete(writes).where(writes.c.revision == 0, writes.c.created_us < bindparam("before_us"))
 )
 _DROP_REQUESTS = Statement(delete(requests).where(requests.c.created_us < bindparam("before_us")))
+_OLD_EVENTS = Statement(
+    select(events.c.tenant, events.c.thread_id, events.c.seq)
+    .where(events.c.created_us < bindparam("before_us"))
+    .order_by(events.c.created_us)
+    .limit(bindparam("max_rows"))
+)
+_DROP_EVENTS = Statement(
+    delete(events).where(of_thread(events), events.c.seq <= bindparam("through"))
+)
+_COMPACTED = Statement(
+    update(threads)
+    .where(of_thread(threads), threads.c.compacted_seq < bindparam("through"))
+    .values(compacted_seq=bindparam("through"))
+)
 
 
 def unreferenced(
@@ -72,3 +89,22 @@ def drop_early_writes(connection: Connection, before_us: int) -> int:
 def drop_requests(connection: Connection, before_us: int) -> int:
     """Remove older answers; return how many."""
     return _DROP_REQUESTS.run(connection, before_us=before_us).rowcount
+
+
+def drop_events(connection: Connection, before_us: int) -> int:
+    """Remove some of the older events; return how many, 0 once there are none.
+
+    What is left of a thread's events has no gap: an event that came before an old one goes
+    with it, whatever a clock that was set back says of its time.
+    """
+    rows = _OLD_EVENTS.run(connection, before_us=before_us, max_rows=EVENTS_AT_ONCE).fetchall()
+    through: dict[tuple[str, str], int] = {}
+    for tenant, thread_id, seq in rows:
+        place = (tenant, thread_id)
+        through[place] = max(seq, through.get(place, 0))
+    count = 0
+    for (tenant, thread_id), last in through.items():
+        of = {"of_tenant": tenant, "of_thread": thread_id, "through": last}
+        count += _DROP_EVENTS.run(connection, **of).rowcount
+        _COMPACTED.run(connection, **of)
+    return count

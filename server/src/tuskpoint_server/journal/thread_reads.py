@@ -10,7 +10,7 @@ from ..domain.model import Thread, ThreadDetail, ThreadState
 from . import archive_blobs
 from .api import ThreadQuery
 from .schema import checkpoints, threads
-from .statements import EMPTY, Statement, of_thread
+from .statements import EMPTY, Statement, of_thread, of_users
 
 MAX_HEADS = 1000
 """Namespaces whose heads a thread's description names."""
@@ -78,7 +78,7 @@ def _thread(row: Any) -> Thread:
 def _listing(tenant: str, query: ThreadQuery, after: str, limit: int) -> Select[Any]:
     statement = (
         select(*_THREAD)
-        .where(threads.c.tenant == tenant, threads.c.thread_id > after, _LIVE)
+        .where(threads.c.tenant == tenant, threads.c.thread_id > after, _LIVE, of_users(threads))
         .order_by(threads.c.thread_id)
         .limit(limit)
     )

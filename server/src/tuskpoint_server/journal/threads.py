@@ -39,6 +39,8 @@ class ThreadRow:
     updated_us: int
     retention_s: int = 0
     untold: bool = False
+    begun_seq: int = 0
+    compacted_seq: int = 0
 
     def refuse_deleted(self) -> Refusal:
         """Return the refusal of a change that belongs to an ended incarnation."""
@@ -55,9 +57,13 @@ class ThreadRow:
         self.created_us = now_us
         self.retention_s = 0
         self.untold = False
+        # It began when the last one ended. What was compacted since then has expired as well,
+        # and of incarnations that ended elsewhere there are no events.
+        self.begun_seq = max(self.begun_seq, self.compacted_seq)
 
 
 _READ = Statement(select(*threads.columns).where(of_thread(threads)).with_for_update())
+_LIVE = Statement(select(threads.c.seq).where(of_thread(threads), threads.c.deleted.is_(False)))
 _STORE = Statement(
     lambda insert_into: (
         (insert := insert_into(threads))
@@ -80,7 +86,7 @@ _LATEST = Statement(
 _GREATEST = Statement(
     select(func.max(checkpoints.c.checkpoint_id)).where(of_namespace(checkpoints))
 )
-_EXISTS = Statement(select(checkpoints.c.revision).where(of_checkpoint(checkpoints)))
+_REVISION = Statement(select(checkpoints.c.revision).where(of_checkpoint(checkpoints)))
 _SIGNS = Statement(
     select(writes.c.channel)
     .where(
@@ -100,6 +106,12 @@ def lock(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | Non
     """Return the thread's row for a change, deleted or not, or `None` if it never was."""
     row = _READ.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
     return ThreadRow(*row) if row is not None else None
+
+
+def is_live(connection: Connection, tenant: str, thread_id: str) -> bool:
+    """Tell whether a thread exists and is not deleted."""
+    row = _LIVE.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
+    return row is not None
 
 
 def store(connection: Connection, thread: ThreadRow, now_us: int) -> None:
@@ -128,8 +140,13 @@ def greatest(connection: Connection, tenant: str, thread_id: str, checkpoint_ns:
 
 def exists(connection: Connection, tenant: str, key: CheckpointKey) -> bool:
     """Tell whether a checkpoint is stored, hidden or not."""
-    row = _EXISTS.run(connection, **parameters_of(tenant, key)).fetchone()
-    return row is not None
+    return revision(connection, tenant, key) > 0
+
+
+def revision(connection: Connection, tenant: str, key: CheckpointKey) -> int:
+    """Return the revision of a checkpoint, hidden or not; 0 if it is not stored."""
+    row = _REVISION.run(connection, **parameters_of(tenant, key)).fetchone()
+    return int(row[0]) if row is not None else 0
 
 
 def judge(connection: Connection, tenant: str, thread_id: str, head_id: str) -> ThreadState:

@@ -124,22 +124,37 @@ def store_contents(
     now_us: int,
 ) -> int:
     """Store the contents that are not here, evicted ones again; return their bytes."""
-    size = 0
-    for draft, channel in zip(drafts, channels, strict=True):
-        if not isinstance(draft.content, Value):
-            continue
-        cursor = _STORE_CONTENT.run(
-            connection,
-            tenant=tenant,
-            digest=channel.digest,
-            type=draft.content.type,
-            data=draft.content.data,
-            created_us=now_us,
-            size=len(draft.content.data),
-        )
-        if cursor.rowcount > 0:
-            size += len(draft.content.data)
-    return size
+    return sum(
+        _store(connection, tenant, channel.digest, draft.content, now_us)
+        for draft, channel in zip(drafts, channels, strict=True)
+        if isinstance(draft.content, Value)
+    )
+
+
+def store_values(
+    connection: Connection, tenant: str, channels: Sequence[Channel], now_us: int
+) -> int:
+    """Store the values that channels carry, where they are not here; return their bytes."""
+    return sum(
+        _store(connection, tenant, channel.digest, channel.value, now_us)
+        for channel in channels
+        if channel.value is not None
+    )
+
+
+def _store(
+    connection: Connection, tenant: str, digest: bytes | None, value: Value, now_us: int
+) -> int:
+    cursor = _STORE_CONTENT.run(
+        connection,
+        tenant=tenant,
+        digest=digest,
+        type=value.type,
+        data=value.data,
+        created_us=now_us,
+        size=len(value.data),
+    )
+    return len(value.data) if cursor.rowcount > 0 else 0
 
 
 def replace_references(

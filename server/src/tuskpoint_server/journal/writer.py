@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,8 @@ from sqlalchemy import Connection, Engine
 from ..domain.errors import Reason, Refusal
 from ..domain.failpoints import failpoint
 from . import sqlite
+from .events import TOUCHED
+from .waking import Watched
 
 T = TypeVar("T")
 
@@ -67,10 +69,18 @@ def raise_unavailable(error: Exception) -> None:
 
 
 class Writer:
-    """Owns the write transaction of a database."""
+    """Owns the write transaction of a database.
 
-    def __init__(self, engine: Engine) -> None:
+    Args:
+        engine: The database.
+        committed: Told after each commit, in the event loop, which threads have new events.
+    """
+
+    def __init__(
+        self, engine: Engine, committed: Callable[[Set[Watched]], None] = lambda changed: None
+    ) -> None:
         self._engine = engine
+        self._committed = committed
         self._path = Path(engine.url.database or "")
         self._log_limit = sqlite.LONG_LOG_BYTES
         self._connection: Connection | None = None
@@ -129,11 +139,12 @@ class Writer:
         works = [request.work for request in batch]
         loop = asyncio.get_running_loop()
         try:
-            outcomes = await loop.run_in_executor(self._thread, self._commit, works)
+            outcomes, changed = await loop.run_in_executor(self._thread, self._commit, works)
         except BaseException:
             for request in batch:
                 request.answer.set_exception(unavailable("it was stopped; the outcome is unknown"))
             raise
+        self._committed(changed)
         for request, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, _Done):
                 request.answer.set_result(outcome.value)
@@ -162,7 +173,9 @@ class Writer:
 
     # --- in the writer's thread ------------------------------------------------------
 
-    def _commit(self, works: list[Callable[[Connection], Any]]) -> list[_Outcome]:
+    def _commit(
+        self, works: list[Callable[[Connection], Any]]
+    ) -> tuple[list[_Outcome], Set[Watched]]:
         try:
             connection = self._connect()
             failpoint("journal.before_begin")
@@ -173,9 +186,9 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - every caller of the batch is told
             self._disconnect()
             problem = sqlite.storage_problem(error) or f"{type(error).__name__}"
-            return [_failed(problem, error) for _ in works]
+            return [_failed(problem, error) for _ in works], frozenset()
         failpoint("journal.after_commit")
-        return outcomes
+        return outcomes, connection.info.pop(TOUCHED, frozenset())
 
     def _run(self, connection: Connection, work: Callable[[Connection], Any]) -> _Outcome:
         cursor = connection.connection.cursor()
