@@ -13,10 +13,12 @@ from ..blobs.api import BlobStore
 from ..blobs.cache import CachedStore, origin
 from ..domain.errors import Reason, Refusal
 from ..domain.manifest import ManifestHead
-from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry
+from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry, StoredBlob
 from ..journal import archive_blobs, archive_home, archive_packs, archive_status, evicting
+from . import verifying
 from .flush import Flush
 from .flusher import FlushOutcome, TenantFlusher, Trouble, checkpoint_missing
+from .handoffs import HandoffStore
 from .lifetime import EpochClock
 from .packs import PackRunner
 from .pointer import Pointer
@@ -26,6 +28,7 @@ from .renewal import Renewer
 from .settings import ArchiveSettings
 from .spool import Spool
 from .telemetry import BacklogReading, Instruments
+from .verifying import ThreadVerification
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +116,10 @@ class Archive:
             self._origin,
             self._spool,
             clock_us,
-            lambda blob: self._epochs.stored(blob, clock_us()),
+            self.expiry,
             apart=settings.apart,
         )
+        self.handoffs = HandoffStore(self._origin)
         self.renewer = Renewer(
             journal, blobs, self._epochs, settings, clock_us, self._flush_soon, meters
         )
@@ -261,6 +265,23 @@ class Archive:
         if found is None:
             return ""
         return await chain_problem(self._origin, found.head, thread_id, found.incarnation)
+
+    async def verification(self, tenant: str, thread_id: str) -> ThreadVerification | None:
+        """Begin to compare what is stored of a thread with what was recorded.
+
+        Returns:
+            `None` if there is no such thread.
+
+        Raises:
+            Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`.
+        """
+        return await verifying.begin(
+            self._journal, self._origin, tenant, thread_id, self._instruments.mismatch
+        )
+
+    def expiry(self, blob: StoredBlob) -> int | None:
+        """Return the time before which a blob stored just now is not gone; `None`: never."""
+        return self._epochs.stored(blob, self._clock_us())
 
     async def status(self, tenant: str) -> ArchiveStatus:
         """Return how the archive of a tenant fares."""

@@ -37,9 +37,9 @@ async def read_checkpoint(blobs: BlobStore, entry: Entry) -> Checkpoint:
         )
     stored = await read_envelopes(blobs, entry.envelopes)
     if sum(map(len, stored)) > _THREAD_ABOVE_BYTES:
-        envelope = await asyncio.to_thread(_merged, stored, entry.envelopes)
+        envelope = await asyncio.to_thread(merged, stored, entry.envelopes)
     else:
-        envelope = _merged(stored, entry.envelopes)
+        envelope = merged(stored, entry.envelopes)
     if envelope.key.checkpoint_id != entry.key.checkpoint_id:
         raise Refusal(
             Reason.BLOB_MALFORMED,
@@ -76,7 +76,16 @@ async def _joined(blobs: BlobStore, data: bytes, location: BlobLocation) -> byte
     return await asyncio.to_thread(join, listed, parts, location.blob_id)
 
 
-def _merged(stored: Sequence[bytes], locations: Sequence[BlobLocation]) -> Envelope:
+def merged(stored: Sequence[bytes], locations: Sequence[BlobLocation]) -> Envelope:
+    """Return what the envelopes of a checkpoint hold together.
+
+    Args:
+        stored: Their bytes, the full one first; those stored in parts joined.
+        locations: Where they lie.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
     full, *addenda = (
         decode_envelope(data, location.blob_id)
         for data, location in zip(stored, locations, strict=True)

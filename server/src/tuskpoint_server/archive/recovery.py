@@ -31,6 +31,7 @@ from ..domain.manifest import (
     fold,
 )
 from ..domain.model import BlobLocation, CheckpointKey
+from ..domain.snapshots import is_reserved
 from ..domain.stored_json import malformed
 from ..journal import archive_home, recovering, recovery_losses
 from ..journal.recovering import UNLISTED, StoredCheckpoint, StoredThread
@@ -52,6 +53,7 @@ class Recovered:
 
     Attributes:
         threads: Live threads.
+        snapshots: Snapshots.
         ended: Deleted threads that stay deleted.
         checkpoints: Checkpoints, hidden ones too.
         size_bytes: Bytes of their values and writes.
@@ -59,6 +61,7 @@ class Recovered:
     """
 
     threads: int = 0
+    snapshots: int = 0
     ended: int = 0
     checkpoints: int = 0
     size_bytes: int = 0
@@ -192,7 +195,8 @@ class Recovery:
         await self._journal.transact(
             lambda connection: recovering.add_part(connection, self._tenant, part, self._now_us)
         )
-        self._done.ended += sum(head.ended for head in part.heads)
+        ended = [head.thread_id for head in part.heads if head.ended]
+        self._done.ended += len(ended) - sum(map(is_reserved, ended))
 
     def _leave_out(self, what: str, refusal: Refusal) -> None:
         """Note what is left out.
@@ -236,7 +240,10 @@ class Recovery:
                 self._now_us,
             )
         )
-        self._done.threads += sum(not chain.lost_generation for chain in chains)
+        names = [chain.head.thread_id for chain in chains if not chain.lost_generation]
+        snapshots = sum(map(is_reserved, names))
+        self._done.snapshots += snapshots
+        self._done.threads += len(names) - snapshots
         self._on_progress(self._done)
 
     async def _read_chain(self, head: ThreadHead, run: int) -> _Chain:

@@ -14,6 +14,7 @@ from ..domain.manifest import ManifestEntry
 from ..domain.metadata import parse_metadata
 from ..domain.model import BlobLocation, CheckpointKey, Metadata
 from ..domain.parts import decode_parts, is_part_list, join
+from ..domain.snapshots import own_namespace
 from ..domain.stored_json import malformed
 from ..journal.recovering import StoredCheckpoint
 
@@ -118,8 +119,8 @@ def _decode(wanted: Wanted, whole: Sequence[bytes]) -> tuple[Envelope, Metadata]
     )
     content = merge(full, addenda, blob_digest(whole[0]), at.blob_id, listed_as=at.sha256)
     key = wanted.key
-    if (content.key.checkpoint_ns, content.key.checkpoint_id) != (
-        key.checkpoint_ns,
+    if (own_namespace(content.key), content.key.checkpoint_id) != (
+        own_namespace(key),
         key.checkpoint_id,
     ):
         raise malformed(at.blob_id, f"it holds checkpoint '{content.key.checkpoint_id}'")

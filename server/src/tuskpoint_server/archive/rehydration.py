@@ -10,7 +10,7 @@ from typing import Any
 from ..blobs.api import BlobStore
 from ..domain.errors import Reason, Refusal
 from ..domain.model import Checkpoint, CheckpointKey, Entry
-from ..journal import evicting, rehydrating
+from ..journal import evicting, handoffs, rehydrating
 from ..journal.rehydrating import Held, HeldCheckpoint
 from .ports import ArchiveJournal
 from .reading import read_checkpoint
@@ -87,6 +87,27 @@ class Rehydration:
                 len(held.runs),
             )
         return outcome
+
+    async def forget_bundles(self, tenant: str, blob_id: str) -> int:
+        """Give up the bundles of hand-offs that lie in a blob which is lost; return how many.
+
+        Raises:
+            Refusal: `JOURNAL_UNAVAILABLE`.
+        """
+        lost = await self._journal.transact(
+            lambda connection: handoffs.drop_lost(connection, tenant, blob_id)
+        )
+        for bundle in lost:
+            _log.error(
+                "LOST: the bundle of a hand-off of checkpoint '%s' in namespace '%s' of thread "
+                "'%s' of tenant %s was only in blob %s; hand it off again",
+                bundle.key.checkpoint_id,
+                bundle.key.checkpoint_ns,
+                bundle.key.thread_id,
+                tenant,
+                blob_id,
+            )
+        return len(lost)
 
     async def _take_back(
         self, tenant: str, blob_id: str, held: HeldCheckpoint, outcome: Outcome

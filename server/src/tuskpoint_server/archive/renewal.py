@@ -7,7 +7,8 @@ gains nothing, unless the next epoch has begun unseen: of those, one is tried at
 
 A renewal that fails is told (log, metrics, status) and tried again. If half the margin is
 left, or the blob is gone, what lies only there goes back to the journal while it can
-still be read, and is stored anew.
+still be read, and is stored anew. A bundle of a hand-off cannot be: once its blob is gone
+and past its end, it is given up and told.
 """
 
 from __future__ import annotations
@@ -69,13 +70,14 @@ class Failure:
 
 @dataclass(slots=True)
 class Round:
-    """What a round did: numbers of blobs, and of checkpoints rehydrated and lost."""
+    """What a round did: numbers of blobs, of checkpoints rehydrated and lost, of bundles."""
 
     renewed: int = 0
     failed: int = 0
     lapsed: int = 0
     rehydrated: int = 0
     lost: int = 0
+    bundles_lost: int = 0
     more: bool = False
 
 
@@ -340,6 +342,8 @@ class Renewer:
         if not self.failing(tenant):
             return
         for blob_id in await self._endangered(tenant):
+            if self._is_lost(tenant, blob_id):
+                done.bundles_lost += await self._rehydration.forget_bundles(tenant, blob_id)
             outcome = await self._rehydration.rehydrate(tenant, blob_id)
             done.rehydrated += outcome.stored_anew
             done.lost += outcome.lost
@@ -351,8 +355,25 @@ class Renewer:
             if not needed:
                 self._failing.pop((tenant, blob_id), None)
 
+    def _is_lost(self, tenant: str, blob_id: str) -> bool:
+        """Tell whether the store does not have a blob, and should not have it any more.
+
+        One that should still last may be there again tomorrow: the wrong network may have
+        been asked for it.
+        """
+        failure = self._failing.get((tenant, blob_id))
+        if failure is None or not failure.gone:
+            return False
+        end_us = failure.since_us + self._margin_us
+        if failure.expire_us is not None:
+            end_us = failure.expire_us
+        return end_us <= self._clock_us()
+
     async def _review_failures(self, tenant: str) -> None:
-        """Drop what nothing needs any more, and put off what this round did not get to."""
+        """Drop what nothing needs any more, and put off what this round did not get to.
+
+        One that a flush has stored again meanwhile is not due any more.
+        """
         now_us = self._clock_us()
         for (of, blob_id), failure in list(self._failing.items()):
             if of != tenant or failure.retry_us > now_us:
@@ -360,7 +381,15 @@ class Renewer:
             needed = await self._journal.query(
                 partial(archive_blobs.is_needed, tenant=tenant, blob_id=blob_id)
             )
-            if needed:
+            lasts = not failure.gone and await self._journal.query(
+                partial(
+                    archive_blobs.lasts,
+                    tenant=tenant,
+                    blob_id=blob_id,
+                    beyond_us=now_us + self._margin_us,
+                )
+            )
+            if needed and not lasts:
                 retry_us = now_us + round(FIRST_RETRY_S * 1e6)
                 self._failing[of, blob_id] = replace(failure, retry_us=retry_us)
             else:

@@ -8,7 +8,10 @@ from typing import Protocol
 
 from ..domain.model import BlobLocation, StoredBlob
 
-__all__ = ["BlobStore", "Listed", "Member", "Receipt", "StoreLimits", "StoredBlob"]
+__all__ = ["BlobStore", "Listed", "Member", "Progress", "Receipt", "StoreLimits", "StoredBlob"]
+
+Progress = Callable[[int], None]
+"""Told in the event loop how many bytes have arrived; falls where a read begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +110,12 @@ class BlobStore(Protocol):
                 `BLOB_REJECTED`, the store would not take these bytes next time either.
         """
 
-    async def get(self, location: BlobLocation) -> bytes:
+    async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256.
+
+        Args:
+            location: The location; its size need not be known.
+            progress: Told of bytes as they arrive.
 
         Raises:
             Refusal: `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`, or `BLOB_HASH_MISMATCH` with

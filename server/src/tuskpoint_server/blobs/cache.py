@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..domain.model import BlobLocation
-from .api import BlobStore, Listed, Member, Receipt, StoreLimits
+from .api import BlobStore, Listed, Member, Progress, Receipt, StoreLimits
 from .verified import is_intact
 
 _log = logging.getLogger(__name__)
@@ -74,12 +74,12 @@ class CachedStore:
         """Store a pack in the inner store; nothing is cached before it was read back."""
         return await self._inner.put(members, apart=apart)
 
-    async def get(self, location: BlobLocation) -> bytes:
+    async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes from the cache, else from the inner store."""
         cached = await asyncio.to_thread(self._read, location.sha256)
         if cached is not None:
             return cached
-        data = await self._inner.get(location)
+        data = await self._inner.get(location, progress=progress)
         await asyncio.to_thread(self._keep, location.sha256, data)
         return data
 

@@ -15,13 +15,15 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from ..domain.digests import DIGEST_BYTES
 from ..domain.errors import Reason, Refusal
+from ..domain.limits import LIMITS, MIB
 from ..domain.model import BlobLocation
-from .api import Listed, Member, Receipt, StoreLimits
+from .api import Listed, Member, Progress, Receipt, StoreLimits
 from .verified import is_intact, verified
 
 _A = TypeVar("_A")
@@ -30,6 +32,9 @@ _T = TypeVar("_T")
 _INCOMING = "incoming"
 _ABANDONED_AFTER_S = 24 * 3600
 _THREADS = 8
+_READ_BYTES = MIB
+_LONGEST_BYTES = 2 * LIMITS.max_bundle
+"""Bound on what is read into memory; whoever shares the directory may have put it there."""
 
 
 class DirectoryStore:
@@ -76,9 +81,10 @@ class DirectoryStore:
         await self._each(_sync, [self._root])
         return Receipt(tuple(self.predict(one.sha256, len(one.data)) for one in members))
 
-    async def get(self, location: BlobLocation) -> bytes:
+    async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256."""
-        [data] = await self._each(self._read, [location])
+        read = self._read if progress is None else partial(self._read, tell=_in_loop(progress))
+        [data] = await self._each(read, [location])
         return data
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
@@ -153,12 +159,12 @@ class DirectoryStore:
         except FileNotFoundError:
             return False
 
-    def _read(self, location: BlobLocation) -> bytes:
+    def _read(self, location: BlobLocation, tell: Progress | None = None) -> bytes:
         name = location.blob_id or blob_name(location.sha256)
         if not is_blob_name(name):
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=name)
         try:
-            data = (self._root / name[:2] / name).read_bytes()
+            data = _read_file(self._root / name[:2] / name, tell)
         except FileNotFoundError:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=name) from None
         return verified(data, location)
@@ -221,6 +227,40 @@ def _ensure_folder(folder: Path) -> None:
 def _write_file(path: Path, data: bytes) -> None:
     with path.open("xb") as file:
         file.write(data)
+
+
+def _in_loop(progress: Progress) -> Progress:
+    """Return what threads call to have `progress` told in the running loop."""
+    loop = asyncio.get_running_loop()
+
+    def tell(count: int) -> None:
+        loop.call_soon_threadsafe(progress, count)
+
+    return tell
+
+
+def _read_file(path: Path, tell: Progress | None) -> bytes:
+    """Return a file's bytes, as many as there can be, telling how many are read.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED` if it is longer.
+    """
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size > _LONGEST_BYTES:
+            raise Refusal(
+                Reason.BLOB_MALFORMED,
+                blob_id=path.name,
+                problem="it is longer than anything that is stored",
+            )
+        if tell is None:
+            return file.read()
+        chunks: list[bytes] = []
+        at = 0
+        while chunk := file.read(_READ_BYTES):
+            chunks.append(chunk)
+            at += len(chunk)
+            tell(at)
+    return b"".join(chunks)
 
 
 def _sync(path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import httpx
 
 from ...domain.digests import blob_digest
 from ...domain.model import BlobLocation
+from ..api import Progress
 from .answers import PatchName, parse_patches
 from .endpoints import Endpoints
 from .exchange import Request, exchange
@@ -68,8 +70,12 @@ class Aggregator:
         self._clock = clock
         self._places = asyncio.Semaphore(settings.gets_at_once)
 
-    async def read(self, location: BlobLocation) -> bytes:
+    async def read(self, location: BlobLocation, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256.
+
+        Args:
+            location: The location.
+            progress: Told of bytes as they arrive, anew with every attempt.
 
         Raises:
             Failed: They could not be read. Once wrong bytes came and right ones did
@@ -92,7 +98,7 @@ class Aggregator:
 
         try:
             operation, segments = _route(location)
-            return await self._get(operation, segments, location.blob_id, check)
+            return await self._get(operation, segments, location.blob_id, check, progress=progress)
         except Failed as failed:
             if mismatch is None or mismatch is failed:
                 raise
@@ -140,11 +146,14 @@ class Aggregator:
         take: Callable[[Request, bytes], Awaitable[_T]],
         *,
         patient: bool = True,
+        progress: Progress | None = None,
     ) -> _T:
         began = self._clock()
 
         async def attempt(attempt: Attempt) -> _T:
-            request = self._request(operation, attempt, segments, blob_id)
+            request = replace(
+                self._request(operation, attempt, segments, blob_id), progress=progress
+            )
             async with self._places:
                 body = await exchange(self._client, request)
             return await take(request, body)

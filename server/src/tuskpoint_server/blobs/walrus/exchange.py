@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from ..api import Progress
 from .answers import read_error
 from .endpoints import Endpoint
 from .failures import Failed
@@ -32,6 +33,7 @@ class Request:
         timeout_s: Bound on the whole exchange.
         max_bytes: Longest answer.
         recent: It is about a blob stored a moment ago.
+        progress: Told how much of a good answer's body has arrived.
     """
 
     operation: Operation
@@ -40,6 +42,7 @@ class Request:
     timeout_s: float
     max_bytes: int
     recent: bool = False
+    progress: Progress | None = None
 
     def failure(self, symptom: Symptom) -> Failed:
         """Return the failure of this request with a symptom."""
@@ -104,13 +107,15 @@ async def _body(request: Request, response: httpx.Response) -> bytes:
         content_type = response.headers.get("content-type", "")
         symptom = read_error(response.status_code, content_type, told_body)
         raise request.failure(replace(symptom, recent=request.recent))
-    body = await _read(response, request.max_bytes)
+    body = await _read(response, request.max_bytes, request.progress)
     if body is None:
         raise request.failure(Symptom(Trouble.TOO_LONG))
     return body
 
 
-async def _read(response: httpx.Response, max_bytes: int) -> bytes | None:
+async def _read(
+    response: httpx.Response, max_bytes: int, progress: Progress | None = None
+) -> bytes | None:
     """Return a body, or `None` as soon as it is known to be longer than the bound.
 
     A body that is shorter than its Content-Length breaks the protocol, which httpx says.
@@ -125,6 +130,8 @@ async def _read(response: httpx.Response, max_bytes: int) -> bytes | None:
         if left < 0:
             return None
         chunks.append(chunk)
+        if progress is not None:
+            progress(max_bytes - left)
     return b"".join(chunks)
 
 

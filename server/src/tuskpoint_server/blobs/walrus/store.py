@@ -15,7 +15,7 @@ from ...domain.digests import DIGEST_BYTES, blob_digest
 from ...domain.errors import Reason, Refusal
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation
-from ..api import Listed, Member, Receipt, StoredBlob, StoreLimits
+from ..api import Listed, Member, Progress, Receipt, StoredBlob, StoreLimits
 from .aggregator import Aggregator
 from .answers import Stored, is_blob_id
 from .endpoints import Endpoints
@@ -166,7 +166,7 @@ class WalrusStore:
             (blob,),
         )
 
-    async def get(self, location: BlobLocation) -> bytes:
+    async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256.
 
         Raises:
@@ -178,7 +178,7 @@ class WalrusStore:
         ):
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=location.blob_id or location.sha256.hex())
         try:
-            return await self._aggregator.read(location)
+            return await self._aggregator.read(location, progress)
         except Failed as failed:
             raise _refusal(failed, location.blob_id, location.sha256) from failed
 
