@@ -11,7 +11,14 @@ from pathlib import Path
 from opentelemetry.metrics import MeterProvider
 
 from tuskpoint_server.archive import Archive, ArchiveSettings
-from tuskpoint_server.blobs.api import BlobStore, Listed, Member, Receipt, StoreLimits
+from tuskpoint_server.blobs.api import (
+    BlobStore,
+    Listed,
+    Member,
+    Progress,
+    Receipt,
+    StoreLimits,
+)
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.domain.catalog import ThreadHead, read_heads
 from tuskpoint_server.domain.digests import value_digest
@@ -78,8 +85,8 @@ class WatchedStore:
         self.after_put()
         return receipt
 
-    async def get(self, location: BlobLocation) -> bytes:
-        return self.change_read(location, await self.inner.get(location))
+    async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
+        return self.change_read(location, await self.inner.get(location, progress=progress))
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         return [await self.get(location) for location in locations]
@@ -198,13 +205,15 @@ async def open_kit(
     soft_limit_bytes: int = 1 << 28,
     hard_limit_bytes: int = 1 << 30,
     clock: Clock | None = None,
+    entropy: Callable[[], int] | None = None,
     meters: MeterProvider | None = None,
     store: BlobStore | None = None,
     apart: bool = False,
     start: bool = True,
 ) -> AsyncIterator[Kit]:
     clock = clock or Clock()
-    journal = await SqlJournal.open(root / "journal.db", clock_us=clock)
+    chance = {"entropy": entropy} if entropy else {}
+    journal = await SqlJournal.open(root / "journal.db", clock_us=clock, **chance)
     blobs = WatchedStore(store or DirectoryStore(root / "blobs"))
     settings = ArchiveSettings(
         pointer=root / "catalog",

@@ -21,10 +21,14 @@ from tuskpoint_server import app
 from tuskpoint_server.config import Config
 from tuskpoint_server.rpc.server import Server
 
+from .handoff_servers import side
+
 if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
+
+    from .handoff_kit import Side
 
 START_SECONDS = 60
 END_SECONDS = 40
@@ -68,6 +72,19 @@ def threads(grpc_channel: grpc.aio.Channel) -> ThreadServiceAsyncStub:
 @pytest.fixture
 def admin(grpc_channel: grpc.aio.Channel) -> AdminServiceAsyncStub:
     return AdminServiceStub(grpc_channel)
+
+
+@pytest.fixture
+async def giver(tmp_path: Path) -> AsyncIterator[Side]:
+    async with side(tmp_path / "giver", blob_dir=tmp_path / "blobs") as running:
+        yield running
+
+
+@pytest.fixture
+async def taker(tmp_path: Path) -> AsyncIterator[Side]:
+    """A server that shares nothing with the other one but the blob directory."""
+    async with side(tmp_path / "taker", blob_dir=tmp_path / "blobs") as running:
+        yield running
 
 
 @dataclass

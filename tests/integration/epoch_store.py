@@ -6,7 +6,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tuskpoint_server.blobs.api import Listed, Member, Receipt, StoredBlob, StoreLimits
+from tuskpoint_server.blobs.api import (
+    Listed,
+    Member,
+    Progress,
+    Receipt,
+    StoredBlob,
+    StoreLimits,
+)
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation
 
@@ -80,7 +87,7 @@ class EpochStore:
         stored = StoredBlob(name, f"o{len(self.puts)}", size, UNIT_BYTES, UNIT_COST, epoch, end)
         return Receipt(locations, (stored,))
 
-    async def get(self, location: BlobLocation) -> bytes:
+    async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         return self._quilt(location.blob_id).members[location.sha256].data
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:

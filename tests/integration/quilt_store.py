@@ -6,7 +6,14 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 
-from tuskpoint_server.blobs.api import Listed, Member, Receipt, StoredBlob, StoreLimits
+from tuskpoint_server.blobs.api import (
+    Listed,
+    Member,
+    Progress,
+    Receipt,
+    StoredBlob,
+    StoreLimits,
+)
 from tuskpoint_server.blobs.verified import verified
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation
@@ -78,7 +85,7 @@ class QuiltStore:
             tuple(StoredBlob(blob_id) for blob_id in {x.blob_id for x in locations}),
         )
 
-    async def get(self, location: BlobLocation) -> bytes:
+    async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         try:
             data, _ = self.blobs[location.blob_id][location.identifier]
         except KeyError:

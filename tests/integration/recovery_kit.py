@@ -30,7 +30,10 @@ from tuskpoint_server.domain.model import (
 from tuskpoint_server.domain.state import delta_channels
 from tuskpoint_server.journal.api import ListPosition, ThreadQuery
 from tuskpoint_server.journal.journal import SqlJournal
+from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage_api import SnapshotQuery
 from tuskpoint_server.journal.schema import checkpoints, envelopes, references, threads
+from tuskpoint_server.journal.snapshots import Snapshots
 
 from .archive_kit import TENANT, Clock, Kit, open_kit
 
@@ -157,6 +160,8 @@ async def seen(journal: SqlJournal) -> dict[str, Any]:
         for entry in await journal.list_certified(TENANT, thread_id, None, 100_000)
     ]
     return {
+        "snapshots": await Snapshots(journal).list_snapshots(TENANT, SnapshotQuery(), "", 9999),
+        "lineage": {one: await Lineage(journal).lineage(TENANT, one, 9999) for one in details},
         "checkpoints": [replace(one, entry=replace(one.entry, seq=0)) for one in listed],
         "threads": details,
         "certified": certified,

@@ -275,7 +275,7 @@ async def test_what_the_server_refuses_names_the_field(client: AsyncClient) -> N
     with pytest.raises(InvalidRequest, match="thread_id") as caught:
         await client.save("", {"a": 1})
     assert caught.value.reason == "INVALID_FIELD"
-    with pytest.raises(InvalidRequest, match="durability must be"):
+    with pytest.raises(InvalidRequest, match="durability: it is"):
         await client.save("t", {"a": 1}, durability="sometimes")  # type: ignore[arg-type]
 
 

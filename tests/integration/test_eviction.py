@@ -14,8 +14,15 @@ import grpc
 import pytest
 
 from tuskpoint import AsyncClient
-from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2, thread_service_pb2, value_pb2
+from tuskpoint.v1 import (
+    admin_service_pb2,
+    checkpoint_pb2,
+    snapshot_service_pb2,
+    thread_service_pb2,
+    value_pb2,
+)
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
+from tuskpoint.v1.snapshot_service_pb2_grpc import SnapshotServiceStub
 from tuskpoint_server.config import Config
 
 from .messages import channel, collect, ref, refused, save_request, write
@@ -206,6 +213,77 @@ async def test_an_old_checkpoint_is_gone_on_from(
         assert found.state.channels[0].value.data == b"value 4"
         if number == 4:
             assert [one.task_id for one in found.writes] == ["late", "task"]
+
+
+async def test_evicted_checkpoints_are_forked_and_rolled_back_to(
+    checkpoints: CheckpointServiceAsyncStub,
+    threads: ThreadServiceAsyncStub,
+    admin: AdminServiceAsyncStub,
+    thread: list[checkpoint_pb2.Checkpoint],
+) -> None:
+    forked = await threads.ForkThread(
+        thread_service_pb2.ForkThreadRequest(ref=ref(name(1)), new_thread_id="fork")
+    )
+    rolled = await threads.RollbackThread(
+        thread_service_pb2.RollbackThreadRequest(ref=ref(name(1)), request_id="r")
+    )
+    for _ in range(2):
+        for made in (forked.ref, rolled.ref):
+            assert await state_of(checkpoints, made) == thread[1].state.channels
+        await flush_and_evict(admin, 0)  # the head needs the large value now
+    again = await threads.RollbackThread(
+        thread_service_pb2.RollbackThreadRequest(ref=ref(name(1)), request_id="r")
+    )
+    assert again.ref == rolled.ref
+    later = await threads.RollbackThread(thread_service_pb2.RollbackThreadRequest(ref=ref(name(7))))
+    assert await state_of(checkpoints, later.ref) == thread[7].state.channels
+    history = pb.GetDeltaHistoryRequest(ref=later.ref, channels=["log"])
+    (frame,) = [one async for one in checkpoints.GetDeltaHistory(history)]
+    assert frame.history.seed.value.data == b"seed"
+    assert [one.value.data for one in frame.history.writes] == [b"2", b"3", b"4", b"5", b"6"]
+
+
+async def test_evicted_snapshots_are_restored(
+    server: Server,
+    checkpoints: CheckpointServiceAsyncStub,
+    threads: ThreadServiceAsyncStub,
+    admin: AdminServiceAsyncStub,
+    thread: list[checkpoint_pb2.Checkpoint],
+) -> None:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        snapshots = SnapshotServiceStub(channel)
+        taken = await snapshots.CreateSnapshot(
+            snapshot_service_pb2.CreateSnapshotRequest(thread_ids=["thread"])
+        )
+        await checkpoints.SaveCheckpoint(step(LENGTH))
+        await threads.PruneThreads(
+            thread_service_pb2.PruneThreadsRequest(
+                thread_ids=["thread"], strategy=thread_service_pb2.PRUNE_STRATEGY_KEEP_LATEST
+            )
+        )
+        await flush_and_evict(admin, len(LARGE))
+        for mode in (
+            snapshot_service_pb2.RESTORE_MODE_NEW_THREADS,
+            snapshot_service_pb2.RESTORE_MODE_ROLLBACK,
+        ):
+            restored = await snapshots.RestoreSnapshot(
+                snapshot_service_pb2.RestoreSnapshotRequest(
+                    snapshot_id=taken.snapshot.snapshot_id, mode=mode
+                )
+            )
+            [made] = restored.restored
+            for _ in range(2):
+                assert await state_of(checkpoints, made) == thread[-1].state.channels
+                await flush_and_evict(admin, len(LARGE))
+
+
+async def state_of(
+    checkpoints: CheckpointServiceAsyncStub, made: checkpoint_pb2.CheckpointRef
+) -> list[value_pb2.Channel]:
+    """Return the channels of a checkpoint, with their values."""
+    load = pb.LoadCheckpointRequest(ref=made)
+    [found] = await collect(checkpoints.LoadCheckpoint(load))
+    return list(found.state.channels)
 
 
 async def test_the_client_does_not_notice(server: Server) -> None:

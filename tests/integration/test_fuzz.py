@@ -50,6 +50,10 @@ BUILT = [
     for name in sorted(METHODS)
     if name.split("/")[1].endswith((".CheckpointService", ".ThreadService"))
 ]
+ENDLESS = {"/tuskpoint.v1.HistoryService/WatchThread"}
+"""Streams that only the client ends, if they are let in."""
+
+HANG_UP_SECONDS = 0.2
 DEPTH = 5
 CLIENT_FAULT = "Internal error from Core"
 """What grpc.aio's client says if the server ends a stream while the client still sends."""
@@ -164,12 +168,16 @@ class LoopServer:
         sent, answered = ("stream" if streaming else "unary" for streaming in shape)
         made: Any = getattr(self.channel, f"{sent}_{answered}")(name)
         call = made(iter(requests) if method.client_streaming else requests[0], timeout=30)
+        if name in ENDLESS:
+            asyncio.get_running_loop().call_later(HANG_UP_SECONDS, call.cancel)
         try:
             if method.server_streaming:
                 async for _ in call:
                     pass
             else:
                 await call
+        except asyncio.CancelledError:
+            assert name in ENDLESS
         except grpc.aio.AioRpcError as error:
             answer = told(error)
             if method.client_streaming and answer.message == CLIENT_FAULT:

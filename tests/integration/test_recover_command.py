@@ -14,8 +14,11 @@ import grpc
 import pytest
 
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
+from tuskpoint.v1 import snapshot_service_pb2 as snapshots_pb
 from tuskpoint.v1 import thread_service_pb2 as threads_pb
+from tuskpoint.v1.checkpoint_pb2 import DURABILITY_CERTIFIED
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from tuskpoint.v1.snapshot_service_pb2_grpc import SnapshotServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 from tuskpoint_server import app, exits, recover
 from tuskpoint_server.archive.recovery import Recovered
@@ -26,8 +29,11 @@ from tuskpoint_server.config import Config
 from tuskpoint_server.data_dir import DataDirLock
 from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, Snapshot
 from tuskpoint_server.exits import StartError
+from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage_api import SnapshotDraft
+from tuskpoint_server.journal.snapshots import Snapshots
 
 from .archive_kit import Kit, write
 from .conftest import StartServer
@@ -35,6 +41,7 @@ from .messages import save_request
 from .recovery_kit import draft, flush, new_kit, save, seen
 
 END_SECONDS = 60
+NOWHERE = BlobLocation(bytes(32), 0)
 JOURNAL = "journal.db"
 
 
@@ -174,6 +181,57 @@ async def test_an_empty_directory_becomes_a_server(
     assert left(data_dir) == [JOURNAL]
     assert (data_dir / "catalog").read_text().split() == [stored.catalog.blob_id]
     await check_server(start_server, stored, data_dir)
+
+
+async def test_forks_and_snapshots_are_served_again(
+    run_recover: Run, start_server: StartServer, tmp_path: Path
+) -> None:
+    async with new_kit(tmp_path / "old") as kit:
+        await save(kit, draft("1", writes=(write(b"w"),)), draft("2", "1"))
+        lineage, snapshots = Lineage(kit.journal), Snapshots(kit.journal)
+        await lineage.fork("default", CheckpointKey("t", "", "1"), "fork", "")
+        taken = await snapshots.create_snapshot("default", SnapshotDraft(("t", "fork")), "")
+        dropped = await snapshots.create_snapshot("default", SnapshotDraft(("t",)), "")
+        await flush(kit)
+        await snapshots.delete_snapshot("default", dropped.snapshot_id)
+        await kit.journal.delete_thread("default", "t")
+        stored = Stored(kit.root / "blobs", await flush(kit), NOWHERE, NOWHERE)
+    data_dir = tmp_path / "new"
+    outcome = await run_recover(*stored.arguments(data_dir))
+    assert "recovered 1 threads, 4 checkpoints" in outcome.last_line
+    assert "1 snapshots, 1 deleted threads" in outcome.last_line
+    server = await start_server(
+        *("--listen", "127.0.0.1:0", "--data-dir", str(data_dir)),
+        *("--blob-dir", str(stored.blobs)),
+    )
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        await check_lineage(channel, taken)
+    server.process.terminate()
+    assert (await server.end())[0] == 0
+
+
+async def check_lineage(channel: grpc.aio.Channel, taken: Snapshot) -> None:
+    """The fork knows its source, and the snapshot becomes threads."""
+    checkpoints, threads = CheckpointServiceStub(channel), ThreadServiceStub(channel)
+    told = await threads.GetLineage(threads_pb.GetLineageRequest(thread_id="fork"))
+    assert [getattr(one, "from").thread_id for one in told.ancestors] == ["t"]
+    snapshots = SnapshotServiceStub(channel)
+    listed = await snapshots.ListSnapshots(snapshots_pb.ListSnapshotsRequest())
+    assert [one.snapshot_id for one in listed.snapshots] == [taken.snapshot_id]
+    restored = await snapshots.RestoreSnapshot(
+        snapshots_pb.RestoreSnapshotRequest(
+            snapshot_id=taken.snapshot_id,
+            mode=snapshots_pb.RESTORE_MODE_NEW_THREADS,
+            durability=DURABILITY_CERTIFIED,
+        )
+    )
+    assert restored.durability == DURABILITY_CERTIFIED
+    assert [one.checkpoint_id for one in restored.restored] == ["2", "1"]
+    for made, content in zip(restored.restored, (b"2", b"1"), strict=True):
+        for source in (1, 2):
+            request = pb.GetCheckpointRequest(ref=made, source=source)  # type: ignore[arg-type] # a number will do
+            found = (await checkpoints.GetCheckpoint(request)).checkpoint
+            assert [one.value.data for one in found.state.channels] == [content]
 
 
 async def test_the_hash_may_be_given_too(stored: Stored, tmp_path: Path) -> None:

@@ -14,13 +14,16 @@ from hypothesis import strategies as st
 
 from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.domain.model import CheckpointKey, PruneStrategy
+from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage_api import SnapshotDraft, SnapshotQuery
+from tuskpoint_server.journal.snapshots import Snapshots
 
 from .archive_kit import TENANT, Kit, write
 from .recovery_kit import draft, flush, new_kit, recovered_kit, save, seen
 
 THREADS = ("one", "two", "three")
 NAMESPACES = ("", "", "inner")
-IDS = ("1", "2", "3", "4", "5", "6")
+IDS = ("01", "02", "03", "04", "05", "06")
 RUNS = ("r1", "r2")
 CHANNELS = ("x", "log", "__interrupt__", "__error__", "__resume__")
 
@@ -48,6 +51,7 @@ class Save:
     delta: bool
     stores_delta: bool
     run_id: str
+    root_id: str
     label: str
     summary: str
     agent_id: str
@@ -58,6 +62,7 @@ class Save:
         if self.stores_delta:
             channels["log"] = b"seed " + self.content
         place = self.place
+        inner = place.checkpoint_ns and self.root_id
         made = draft(
             place.checkpoint_id,
             self.parent_id if self.parent_id < place.checkpoint_id else "",
@@ -65,7 +70,7 @@ class Save:
             thread_id=place.thread_id,
             ns=place.checkpoint_ns,
             delta=("log",) if self.delta else (),
-            metadata={"run_id": self.run_id},
+            metadata={"run_id": self.run_id, "parents": {"": self.root_id} if inner else {}},
             writes=self.writes,  # type: ignore[arg-type]
             label=self.label,
             summary=self.summary,
@@ -138,6 +143,70 @@ class Copy:
 
 
 @dataclass(frozen=True)
+class Fork:
+    """Make a thread of a checkpoint, or of the latest."""
+
+    place: CheckpointKey
+    target: str
+
+    async def __call__(self, kit: Kit) -> None:
+        await Lineage(kit.journal).fork(TENANT, self.place, self.target, "")
+
+
+@dataclass(frozen=True)
+class RollBack:
+    """Append a checkpoint with an earlier state."""
+
+    place: CheckpointKey
+
+    async def __call__(self, kit: Kit) -> None:
+        await Lineage(kit.journal).rollback(TENANT, self.place, "", None, {})
+
+
+@dataclass(frozen=True)
+class Adopt:
+    """Make a thread of what is needed to go on from a checkpoint."""
+
+    place: CheckpointKey
+    target: str
+
+    async def __call__(self, kit: Kit) -> None:
+        lineage = Lineage(kit.journal)
+        closure = await lineage.closure(TENANT, self.place)
+        if closure is not None:
+            await lineage.adopt(TENANT, closure, "hash", self.target, "adopter", "")
+
+
+@dataclass(frozen=True)
+class TakeSnapshot:
+    """Capture a thread."""
+
+    thread_id: str
+
+    async def __call__(self, kit: Kit) -> None:
+        asked = SnapshotDraft((self.thread_id,), session_id="s")
+        await Snapshots(kit.journal).create_snapshot(TENANT, asked, "")
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Restore the newest snapshot, or delete it."""
+
+    how: str
+
+    async def __call__(self, kit: Kit) -> None:
+        snapshots = Snapshots(kit.journal)
+        for one in await snapshots.list_snapshots(TENANT, SnapshotQuery(), "", 1):
+            if self.how == "delete":
+                await snapshots.delete_snapshot(TENANT, one.snapshot_id)
+                continue
+            back = self.how == "rollback"
+            await snapshots.restore_snapshot(
+                TENANT, one.snapshot_id, rollback=back, request_id="", supplied={}
+            )
+
+
+@dataclass(frozen=True)
 class Retain:
     """Set how long a thread is kept."""
 
@@ -165,6 +234,7 @@ saves = st.builds(
     st.booleans(),
     st.sampled_from((False, False, True)),
     st.sampled_from(RUNS),
+    st.sampled_from(("", *IDS)),
     st.sampled_from(("", "a", "b")),
     st.sampled_from(("", "it went well")),
     st.sampled_from(("", "planner", "writer")),
@@ -180,6 +250,11 @@ operations = st.one_of(
     st.builds(Prune, threads),
     st.builds(DeleteRuns, st.sampled_from(RUNS)),
     st.builds(Copy, threads, threads),
+    st.builds(Fork, places, st.sampled_from((*THREADS, "four", "five"))),
+    st.builds(RollBack, places),
+    st.builds(Adopt, places, st.sampled_from((*THREADS, "six", "seven"))),
+    st.builds(TakeSnapshot, threads),
+    st.builds(Restore, st.sampled_from(("rollback", "threads", "delete"))),
     st.builds(Retain, threads, st.sampled_from((0, 1000, 2000))),
     st.builds(Flush),
 )

@@ -123,7 +123,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         async def sleep(seconds: float) -> None:
             asked.append(seconds)
 
-    monkeypatch.setattr("tuskpoint._calls.asyncio", Clock)
+    monkeypatch.setattr("tuskpoint._transport.asyncio", Clock)
     return asked
 
 

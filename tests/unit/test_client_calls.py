@@ -116,7 +116,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, options: Options) -> Iterator[Scri
     channel = grpc_testing.channel(descriptors, grpc_testing.strict_real_time())
     pauses: list[float] = []
     monkeypatch.setattr(grpc, "insecure_channel", lambda *_, **__: channel)
-    monkeypatch.setattr("tuskpoint._calls.time", Clock(pauses))
+    monkeypatch.setattr("tuskpoint._transport.time", Clock(pauses))
     script = Script(channel, SyncCalls(options), pauses)
     yield script
     script.calls.close()

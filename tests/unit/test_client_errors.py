@@ -58,6 +58,43 @@ def test_every_reason_of_the_contract_has_a_class_and_no_other() -> None:
     assert set(errors.BY_REASON) == set(REASONS) - {"UNSPECIFIED"}
 
 
+@pytest.mark.parametrize("reason", sorted(errors.BY_REASON))
+def test_the_class_of_every_reason_says_what_to_do(reason: str) -> None:
+    kind = errors.BY_REASON[reason] or errors.NotFound
+    sentence = (kind.__doc__ or "").splitlines()[0]
+    assert len(sentence) > 20
+    assert sentence.endswith(".")
+    assert kind is not errors.TuskPointError
+
+
+def test_what_an_error_is_about_can_be_read_from_it() -> None:
+    metadata = {"blob_id": "b", "expected": "aa", "actual": "bb"}
+    details = [info("BLOB_HASH_MISMATCH", **metadata)]
+    damaged = from_rpc_error(Failed(grpc.StatusCode.DATA_LOSS, "m", details), TARGET)
+    assert isinstance(damaged, errors.HashMismatch)
+    assert (damaged.blob_id, damaged.expected, damaged.actual) == ("b", "aa", "bb")
+    metadata = {"field": "thread_id", "claimed": "t", "found": "u"}
+    details = [info("DESCRIPTOR_MISMATCH", **metadata)]
+    other = from_rpc_error(Failed(grpc.StatusCode.INVALID_ARGUMENT, "m", details), TARGET)
+    assert isinstance(other, errors.DescriptorMismatch)
+    assert (other.field, other.claimed, other.found) == ("thread_id", "t", "u")
+
+
+@pytest.mark.parametrize(("told", "cursor"), [("AQL/", b"\x01\x02\xff"), ("", b""), ("A-", b"")])
+def test_a_compacted_cursor_names_the_oldest_one(told: str, cursor: bytes) -> None:
+    details = [info("CURSOR_COMPACTED", oldest_cursor=told)]
+    error = from_rpc_error(Failed(grpc.StatusCode.OUT_OF_RANGE, "m", details), TARGET)
+    assert isinstance(error, errors.CursorCompacted)
+    assert error.oldest_cursor == cursor
+
+
+def test_an_error_without_its_metadata_names_nothing() -> None:
+    damaged = errors.HashMismatch("m")
+    assert (damaged.blob_id, damaged.expected, damaged.actual) == ("", "", "")
+    other = errors.DescriptorMismatch("m")
+    assert (other.field, other.claimed, other.found) == ("", "", "")
+
+
 def test_only_the_reason_with_two_statuses_leaves_the_class_to_the_status() -> None:
     assert [name for name, kind in errors.BY_REASON.items() if kind is None] == ["BLOB_NOT_FOUND"]
     assert errors.error_class("DATA_LOSS", "BLOB_NOT_FOUND") is errors.DataLoss

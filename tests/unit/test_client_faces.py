@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
 
 import pytest
 from google.protobuf.descriptor_pool import Default
@@ -12,23 +15,43 @@ from tuskpoint import AsyncClient, Client, _methods
 from tuskpoint._calls import AsyncCalls, Options, SyncCalls
 from tuskpoint._methods import Method, Patience
 
+SERVICES = [
+    "AdminService",
+    "CheckpointService",
+    "HandoffService",
+    "HistoryService",
+    "SnapshotService",
+    "ThreadService",
+]
 METHODS = [one for one in vars(_methods).values() if isinstance(one, Method)]
 
 
-def public(kind: type) -> dict[str, inspect.Signature]:
+def members(kind: type) -> dict[str, Callable[..., Any]]:
+    """Return the public methods of a class, those of its bases included."""
     return {
-        name.removeprefix("a") if name == "aclose" else name: inspect.signature(member)
-        for name, member in vars(kind).items()
-        if inspect.isfunction(member) and not name.startswith("_")
+        name.removeprefix("a") if name == "aclose" else name: member
+        for name, member in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_")
     }
 
 
 @pytest.mark.parametrize(("sync", "aio"), [(SyncCalls, AsyncCalls), (Client, AsyncClient)])
 def test_both_faces_have_the_same_methods_and_parameters(sync: type, aio: type) -> None:
-    ours, theirs = public(sync), public(aio)
+    ours, theirs = members(sync), members(aio)
     assert set(ours) == set(theirs)
-    for name, signature in ours.items():
-        assert signature.parameters == theirs[name].parameters, name
+    for name, method in ours.items():
+        assert signature(method).parameters == signature(theirs[name]).parameters, name
+
+
+@pytest.mark.parametrize("name", sorted(set(members(Client)) - {"close"}))
+def test_both_faces_are_documented_alike_with_every_parameter(name: str) -> None:
+    method = members(Client)[name]
+    described = inspect.getdoc(method)
+    assert described
+    assert inspect.getdoc(members(AsyncClient)[name]) == described
+    if "Args:" in described:
+        for parameter in [*signature(method).parameters][1:]:
+            assert f"    {parameter}: " in described, parameter
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.path)
@@ -39,6 +62,14 @@ def test_a_method_is_the_contracts(method: Method) -> None:  # type: ignore[type
     assert method.answer.DESCRIPTOR is described.output_type
     if described.server_streaming:
         assert method.patience is not Patience.QUICK
+
+
+def test_every_method_of_the_services_that_are_built_is_in_the_table() -> None:
+    named = {method.path for method in METHODS}
+    pool = Default()
+    for service in SERVICES:
+        described = pool.FindServiceByName(f"tuskpoint.v1.{service}")
+        assert {f"/tuskpoint.v1.{service}/{name}" for name in described.methods_by_name} <= named
 
 
 def test_every_patience_is_an_option() -> None:

@@ -252,7 +252,17 @@ def test_a_value_is_read_as_it_was_written(value: Any) -> None:
 
 @pytest.mark.parametrize(
     "state",
-    [{"a": object()}, {"a": float("nan")}, {"a": b"bytes"}, {"a": "\ud800"}, {"": 1}, {1: 1}],
+    [
+        {"a": object()},
+        {"a": float("nan")},
+        {"a": b"bytes"},
+        {"a": "\ud800"},
+        {"": 1},
+        {1: 1},
+        {"\ud800": 1},
+        None,
+        [("a", 1)],
+    ],
 )
 def test_a_state_that_is_not_json_is_refused(state: Any) -> None:
     with pytest.raises(errors.InvalidRequest, match="state"):

@@ -19,7 +19,7 @@ from tests.contract.journal_drafts import TENANT, data_of, digest, draft, key, w
 from tuskpoint_server import journal as journal_room
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import View
-from tuskpoint_server.journal import reads, saves, schema, sqlite, sweeping
+from tuskpoint_server.journal import closures, descent, reads, saves, schema, sqlite, sweeping
 from tuskpoint_server.journal.journal import SqlJournal
 from tuskpoint_server.journal.statements import Statement
 
@@ -312,6 +312,45 @@ async def test_indexes_serve_the_lookups(journal: SqlJournal, query: str) -> Non
         lambda connection: connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}", ("", "")).all()
     )
     assert all("SEARCH" in row[3] for row in plan), plan
+
+
+async def test_work_of_a_fork_does_not_grow_with_the_thread(journal: SqlJournal) -> None:
+    """Nor that of a rollback, nor of asking for lineage, which snapshots and others share."""
+
+    async def steps(first: int, last: int) -> None:
+        for n in range(first, last):
+            root = f"{n:06}"
+            ran = {"parents": {"": root}}
+            await journal.save_checkpoint(TENANT, draft(root, f"{n - 1:06}" if n else ""))
+            await journal.save_checkpoint(TENANT, draft(f"{root}a", ns="keeper", metadata=ran))
+            call = draft(f"{root}b", ns=f"node:{n}", metadata=ran)
+            await journal.save_checkpoint(TENANT, call)
+
+    async def ticks(number: int) -> int:
+        count = 0
+
+        def tick() -> int:
+            nonlocal count
+            count += 1
+            return 0
+
+        def work(connection: Connection) -> None:
+            driver = connection.connection.driver_connection
+            assert driver is not None
+            driver.set_progress_handler(tick, 10)
+            head = key(f"{number:06}")
+            assert len(closures.parts(connection, TENANT, head)) == 4
+            assert closures.stateful_namespaces(connection, TENANT, "t") == ["keeper"]
+            assert descent.tree(connection, TENANT, "t", 10) is not None
+            driver.set_progress_handler(None, 0)
+
+        await journal.transact(work)
+        return count
+
+    await steps(0, 100)
+    early = await ticks(99)
+    await steps(100, 500)
+    assert await ticks(499) <= 1.2 * early
 
 
 async def test_work_per_save_does_not_grow_with_the_thread(journal: SqlJournal) -> None:

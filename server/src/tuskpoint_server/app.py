@@ -51,12 +51,22 @@ from .exits import (
     StartError,
 )
 from .journal.api import Swept
+from .journal.event_log import EventLog
+from .journal.handoffs import Handoffs as HandoffRows
 from .journal.journal import SqlJournal
+from .journal.lineage import Lineage
+from .journal.snapshots import Snapshots as SnapshotRows
 from .rpc import server as rpc
 from .rpc.errors import incident
 from .service.admin import Admin
 from .service.checkpoints import Checkpoints
 from .service.commits import Commits
+from .service.diffing import Diffing
+from .service.handoffs import Handoffs
+from .service.history import History
+from .service.lineage import Lineages
+from .service.page_tokens import PageTokens
+from .service.snapshots import Snapshots
 from .service.threads import Threads
 
 SWEEP_SECONDS = 300.0
@@ -138,20 +148,35 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         threads = Threads(journal, archive, commits)
         sweeper = asyncio.create_task(_sweep(journal, threads))
         stack.push_async_callback(_cancel, sweeper)
-        contract = rpc.services(
-            Checkpoints(journal, archive, commits),
-            threads,
-            Admin(
-                journal,
-                archive,
-                version=importlib.metadata.version("tuskpoint-server"),
-                blob_backend=blobs.backend,
-            ),
-        )
-        server = _listen(config, contract)
+        server = _listen(config, rpc.services(_rooms(journal, archive, commits, threads, blobs)))
         stack.push_async_callback(server.drain, 0)
         await server.start()
         yield server
+
+
+def _rooms(
+    journal: SqlJournal, archive: Archive, commits: Commits, threads: Threads, blobs: BlobStore
+) -> rpc.Rooms:
+    checkpoints = Checkpoints(journal, archive, commits)
+    lineage = Lineage(journal)
+    kept = HandoffRows(journal, archive.expiry)
+    return rpc.Rooms(
+        checkpoints=checkpoints,
+        threads=threads,
+        lineages=Lineages(lineage, archive, commits),
+        diffing=Diffing(checkpoints),
+        snapshots=Snapshots(
+            SnapshotRows(journal), archive, commits, PageTokens(journal.journal_id)
+        ),
+        handoffs=Handoffs(journal, lineage, kept, archive.handoffs, archive, commits),
+        history=History(journal, EventLog(journal), archive, clock_us=journal.now_us),
+        admin=Admin(
+            journal,
+            archive,
+            version=importlib.metadata.version("tuskpoint-server"),
+            blob_backend=blobs.backend,
+        ),
+    )
 
 
 def _listen(config: Config, contract: Sequence[tuple[ServiceDescriptor, object]]) -> rpc.Server:

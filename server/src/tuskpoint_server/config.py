@@ -184,7 +184,7 @@ class Config(BaseSettings):
         default=300.0,
         gt=0,
         description="Longest time of a call, whatever deadline the client sets; streams of "
-        "requests are exempt.",
+        "requests and watches are exempt.",
     )
     drain_grace: float = Field(
         default=30.0, ge=0, description="Seconds that running calls get to finish at shutdown."

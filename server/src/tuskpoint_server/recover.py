@@ -285,7 +285,8 @@ class _Progress:
 def _counts(recovered: Recovered) -> str:
     return (
         f"{recovered.threads} threads, {recovered.checkpoints} checkpoints, "
-        f"{recovered.size_bytes} bytes, {recovered.ended} deleted threads"
+        f"{recovered.size_bytes} bytes, {recovered.snapshots} snapshots, "
+        f"{recovered.ended} deleted threads"
     )
 
 

@@ -97,7 +97,9 @@ def limits() -> pb.ServerLimits:
         max_thread_id_bytes=LIMITS.max_thread_id,
         max_checkpoint_ns_bytes=LIMITS.max_checkpoint_ns,
         max_checkpoint_id_bytes=LIMITS.max_checkpoint_id,
+        max_bundle_bytes=LIMITS.max_bundle,
     )
     message.early_write_ttl.FromSeconds(LIMITS.early_write_ttl_s)
     message.request_id_ttl.FromSeconds(LIMITS.request_id_ttl_s)
+    message.event_ttl.FromSeconds(LIMITS.event_ttl_s)
     return message

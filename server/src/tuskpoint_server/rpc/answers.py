@@ -1,12 +1,36 @@
-"""Answers to saves."""
+"""Answers that several calls give."""
 
 from __future__ import annotations
 
+from tuskpoint.v1 import checkpoint_pb2, errors_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
-from tuskpoint.v1 import errors_pb2
 
+from ..domain.limits import LIMITS
+from ..domain.model import Checkpoint
 from ..service.checkpoints import SaveOutcome
 from . import convert
+from .checks import limit_exceeded
+from .chunks import Cutter
+
+_FRAME_OVERHEAD = 256
+"""Bytes that the frame around a checkpoint takes, at most."""
+
+
+def checkpoint_header(loaded: Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
+    """Return the message that begins a checkpoint on a stream.
+
+    Raises:
+        Refusal: `LIMIT_EXCEEDED` if it does not fit a message.
+    """
+    message = convert.checkpoint(loaded, cutter)
+    size = message.ByteSize()
+    if size > LIMITS.max_message - _FRAME_OVERHEAD:
+        raise limit_exceeded(
+            f"the checkpoint without its large values: {size} bytes",
+            "max_message_bytes",
+            LIMITS.max_message,
+        )
+    return message
 
 
 def save_response(outcome: SaveOutcome) -> pb.SaveCheckpointResponse:

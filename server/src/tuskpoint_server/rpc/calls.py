@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
@@ -19,6 +19,7 @@ class Call:
         method: Full name, such as "/tuskpoint.v1.CheckpointService/GetCheckpoint".
         context: gRPC's side of it.
         request_streaming: The client sends a stream, and may keep it open for long.
+        endless: The answers go on until one side ends the call.
         tenant: Whose data it is about; set by the tenant layer.
         draining: Set once the server shuts down; long streams end when they see it.
     """
@@ -26,9 +27,28 @@ class Call:
     method: str
     context: grpc.aio.ServicerContext[Any, Any]
     request_streaming: bool = False
+    endless: bool = False
     tenant: str = ""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 Layer = Callable[[Call], AbstractAsyncContextManager[None]]
 """What is done around a call. The first layer is the outermost."""
+
+Behavior = TypeVar("Behavior", bound=Callable[..., Any])
+
+_ENDLESS = "endless"
+
+
+def endless(behavior: Behavior) -> Behavior:
+    """Mark the behavior of a method whose answers go on until one side ends the call.
+
+    It must end by itself once `Call.draining` is set.
+    """
+    setattr(behavior, _ENDLESS, True)
+    return behavior
+
+
+def is_endless(behavior: Callable[..., Any] | None) -> bool:
+    """Tell whether a behavior was marked so."""
+    return getattr(behavior, _ENDLESS, False)

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
-from ..domain.model import Checkpoint, Source, View
+from ..domain.model import Checkpoint
 from ..service.checkpoints import Checkpoints
-from . import convert, validation
-from .answers import save_response, writes_response
+from . import convert, validation, views
+from .answers import checkpoint_header, save_response, writes_response
 from .calls import Call
 from .chunks import Cutter, whole
 from .histories import history_frames
 from .save_stream import SaveStream
-
-_FRAME_OVERHEAD = 64
-"""Bytes that the frame around a checkpoint takes, at most."""
 
 
 class CheckpointServicer:
@@ -72,7 +68,7 @@ class CheckpointServicer:
         """Stream one checkpoint."""
         loaded = await self._load(request, call)
         cutter = Cutter()
-        yield pb.LoadCheckpointResponse(checkpoint=_header(loaded, cutter))
+        yield pb.LoadCheckpointResponse(checkpoint=checkpoint_header(loaded, cutter))
         for chunk in cutter.chunks():
             yield pb.LoadCheckpointResponse(chunk=chunk)
 
@@ -81,12 +77,13 @@ class CheckpointServicer:
     ) -> AsyncIterator[pb.ListCheckpointsResponse]:
         """Stream checkpoints, greatest ID first."""
         validation.check_list(request)
-        view, source = _view(request.view, call), convert.source(request.source)
+        view, source = convert.view(request.view), convert.source(request.source)
         limit = request.limit if request.HasField("limit") else None
         query = convert.checkpoint_query(request)
         async for loaded in self._checkpoints.list(call.tenant, query, view, source, limit):
             cutter = Cutter()
-            yield pb.ListCheckpointsResponse(checkpoint=_header(loaded, cutter))
+            shown = await views.rendered(loaded, view)
+            yield pb.ListCheckpointsResponse(checkpoint=checkpoint_header(shown, cutter))
             for chunk in cutter.chunks():
                 yield pb.ListCheckpointsResponse(chunk=chunk)
 
@@ -120,26 +117,6 @@ class CheckpointServicer:
         self, request: pb.GetCheckpointRequest | pb.LoadCheckpointRequest, call: Call
     ) -> Checkpoint:
         validation.check_read(request)
-        view = _view(request.view, call)
-        source: Source = convert.source(request.source)
-        return await self._checkpoints.load(call.tenant, convert.key(request.ref), view, source)
-
-
-def _header(loaded: Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
-    """Return the message that begins a checkpoint on a stream."""
-    message = convert.checkpoint(loaded, cutter)
-    size = message.ByteSize()
-    if size > LIMITS.max_message - _FRAME_OVERHEAD:
-        raise validation.limit_exceeded(
-            f"the checkpoint without its large values: {size} bytes",
-            "max_message_bytes",
-            LIMITS.max_message,
-        )
-    return message
-
-
-def _view(number: int, call: Call) -> View:
-    view = convert.view(number)
-    if view is View.JSON:
-        raise Refusal(Reason.NOT_IMPLEMENTED, method=f"{call.method} with VIEW_JSON")
-    return view
+        view, source = convert.view(request.view), convert.source(request.source)
+        loaded = await self._checkpoints.load(call.tenant, convert.key(request.ref), view, source)
+        return await views.rendered(loaded, view)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tuskpoint.v1 import (
@@ -349,6 +350,11 @@ def thread_detail(detail: ThreadDetail) -> thread_pb2.Thread:
     for checkpoint_ns, checkpoint_id in sorted(detail.heads.items())[:MAX_HEADS]:
         message.heads.add(checkpoint_ns=checkpoint_ns, checkpoint_id=checkpoint_id)
     return message
+
+
+def seconds(message: Duration) -> float:
+    """Return a duration in seconds."""
+    return message.seconds + message.nanos / 1e9
 
 
 def timestamp(microseconds: int) -> Timestamp:

@@ -18,8 +18,8 @@ from google.protobuf.message import DecodeError, Message
 
 from ..domain.errors import Reason, Refusal, invalid_field
 from ..domain.limits import LIMITS
-from .calls import Call, Layer
-from .validation import limit_exceeded
+from .calls import Call, Layer, is_endless
+from .checks import limit_exceeded
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Behavior = Callable[[Any, Call], Any]
@@ -51,7 +51,7 @@ def method_handler(
     """Return the handler of one method; without a behavior, one that refuses."""
     name = f"/{method.containing_service.full_name}/{method.name}"
     request_class = message_factory.GetMessageClass(method.input_type)
-    around = _Around(name, method.client_streaming, request_class, layers)
+    around = _Around(name, method.client_streaming, is_endless(behavior), request_class, layers)
     if behavior is None:
         behavior = _refusing_stream if method.server_streaming else _refusing_answer
     if method.server_streaming:
@@ -80,11 +80,13 @@ class _Around:
         self,
         method: str,
         request_streaming: bool,
+        endless: bool,
         request_class: type[Message],
         layers: Sequence[Layer],
     ) -> None:
         self._method = method
         self._request_streaming = request_streaming
+        self._endless = endless
         self._request_class = request_class
         self._layers = layers
 
@@ -92,7 +94,7 @@ class _Around:
         """Wrap a behavior that returns one answer."""
 
         async def handle(raw: Any, context: Context) -> Any:
-            call = Call(self._method, context, self._request_streaming)
+            call = Call(self._method, context, self._request_streaming, self._endless)
             async with AsyncExitStack() as stack:
                 for layer in self._layers:
                     await stack.enter_async_context(layer(call))
@@ -108,7 +110,7 @@ class _Around:
         """
 
         async def handle(raw: Any, context: Context) -> None:
-            call = Call(self._method, context, self._request_streaming)
+            call = Call(self._method, context, self._request_streaming, self._endless)
             async with AsyncExitStack() as stack:
                 for layer in self._layers:
                     await stack.enter_async_context(layer(call))

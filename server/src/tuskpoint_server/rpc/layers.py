@@ -47,8 +47,8 @@ class DeadlineCap:
     """Bounds the time of a call.
 
     The client's own deadline is kept by gRPC. A call without one, or with a longer one,
-    ends after `max_seconds`. Streams of requests are exempt: they live as long as their
-    client, and keep-alive pings find dead ones.
+    ends after `max_seconds`. Streams of requests and endless streams of answers are exempt:
+    they live as long as their client, and keep-alive pings find dead ones.
     """
 
     def __init__(self, max_seconds: float) -> None:
@@ -61,7 +61,7 @@ class DeadlineCap:
         Raises:
             Refusal: `DEADLINE_EXCEEDED`.
         """
-        if call.request_streaming:
+        if call.request_streaming or call.endless:
             yield
             return
         try:

@@ -26,12 +26,20 @@ from tuskpoint.v1 import (
 from ..domain.limits import LIMITS
 from ..service.admin import Admin
 from ..service.checkpoints import Checkpoints
+from ..service.diffing import Diffing
+from ..service.handoffs import Handoffs
+from ..service.history import History
+from ..service.lineage import Lineages
+from ..service.snapshots import Snapshots
 from ..service.threads import Threads
 from .admin_servicer import AdminServicer
 from .calls import Layer
 from .checkpoint_servicer import CheckpointServicer
 from .handlers import built_methods, service_handler
+from .handoff_servicer import HandoffServicer
+from .history_servicer import HistoryServicer
 from .layers import DeadlineCap, DrainGate, errors, tenant
+from .snapshot_servicer import SnapshotServicer
 from .telemetry import Telemetry
 from .thread_servicer import ThreadServicer
 
@@ -65,22 +73,40 @@ class _Unbuilt:
     """Servicer of a service of which nothing is built."""
 
 
-def services(
-    checkpoints: Checkpoints, threads: Threads, admin: Admin
-) -> list[tuple[ServiceDescriptor, object]]:
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """What the servicers call: each group of calls with the room that gives them meaning."""
+
+    checkpoints: Checkpoints
+    threads: Threads
+    lineages: Lineages
+    diffing: Diffing
+    snapshots: Snapshots
+    history: History
+    handoffs: Handoffs
+    admin: Admin
+
+
+def services(rooms: Rooms) -> list[tuple[ServiceDescriptor, object]]:
     """Return every service of the contract with its servicer."""
     built: list[tuple[ServiceDescriptor, object]] = [
-        (_service(checkpoint_service_pb2, "CheckpointService"), CheckpointServicer(checkpoints)),
-        (_service(thread_service_pb2, "ThreadService"), ThreadServicer(threads)),
-        (_service(history_service_pb2, "HistoryService"), _Unbuilt()),
-        (_service(handoff_service_pb2, "HandoffService"), _Unbuilt()),
+        (
+            _service(checkpoint_service_pb2, "CheckpointService"),
+            CheckpointServicer(rooms.checkpoints),
+        ),
+        (
+            _service(thread_service_pb2, "ThreadService"),
+            ThreadServicer(rooms.threads, rooms.lineages, rooms.diffing),
+        ),
+        (_service(history_service_pb2, "HistoryService"), HistoryServicer(rooms.history)),
+        (_service(handoff_service_pb2, "HandoffService"), HandoffServicer(rooms.handoffs)),
         (_service(search_service_pb2, "SearchService"), _Unbuilt()),
-        (_service(snapshot_service_pb2, "SnapshotService"), _Unbuilt()),
+        (_service(snapshot_service_pb2, "SnapshotService"), SnapshotServicer(rooms.snapshots)),
     ]
     admin_service = _service(admin_service_pb2, "AdminService")
     methods = [name for service, servicer in built for name in built_methods(service, servicer)]
     methods += built_methods(admin_service, AdminServicer)
-    return [*built, (admin_service, AdminServicer(admin, methods))]
+    return [*built, (admin_service, AdminServicer(rooms.admin, methods))]
 
 
 def layers(telemetry: Telemetry, gate: DrainGate, max_call_seconds: float) -> list[Layer]:

@@ -1,19 +1,24 @@
-"""`ThreadService` on the wire.
-
-`ForkThread`, `RollbackThread`, `DiffCheckpoints` and `VerifyThread` are declared and not
-built.
-"""
+"""`ThreadService` on the wire."""
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 from tuskpoint.v1 import manifest_pb2
 from tuskpoint.v1 import thread_service_pb2 as pb
 
+from ..domain.errors import Reason, Refusal
 from ..domain.model import PruneStrategy, ThreadState
 from ..journal.api import ThreadQuery
+from ..service.diffing import Diffing
+from ..service.lineage import Lineages
 from ..service.threads import ManifestPage, Threads
-from . import convert, validation
+from . import convert, thread_validation
 from .calls import Call
+from .differences import diff_response, from_side
+from .lineage_answers import lineage_response
+from .verdicts import verification_frame
 
 _STRATEGIES = {
     pb.PRUNE_STRATEGY_KEEP_LATEST: PruneStrategy.KEEP_LATEST,
@@ -24,12 +29,14 @@ _STRATEGIES = {
 class ThreadServicer:
     """Looks after whole threads."""
 
-    def __init__(self, threads: Threads) -> None:
+    def __init__(self, threads: Threads, lineages: Lineages, diffing: Diffing) -> None:
         self._threads = threads
+        self._lineages = lineages
+        self._diffing = diffing
 
     async def GetThread(self, request: pb.GetThreadRequest, call: Call) -> pb.GetThreadResponse:
         """Describe a thread."""
-        validation.check_get_thread(request)
+        thread_validation.check_get_thread(request)
         detail = await self._threads.get(call.tenant, request.thread_id)
         return pb.GetThreadResponse(thread=convert.thread_detail(detail))
 
@@ -37,7 +44,7 @@ class ThreadServicer:
         self, request: pb.ListThreadsRequest, call: Call
     ) -> pb.ListThreadsResponse:
         """Return a page of threads."""
-        validation.check_list_threads(request)
+        thread_validation.check_list_threads(request)
         query = ThreadQuery(
             request.agent_id, request.label, ThreadState(request.state) if request.state else None
         )
@@ -51,7 +58,7 @@ class ThreadServicer:
         self, request: pb.DeleteThreadRequest, call: Call
     ) -> pb.DeleteThreadResponse:
         """Delete a thread."""
-        validation.check_delete_thread(request)
+        thread_validation.check_delete_thread(request)
         wanted = convert.durability(request.durability)
         removed = await self._threads.delete(call.tenant, request.thread_id, wanted)
         return pb.DeleteThreadResponse(
@@ -62,7 +69,7 @@ class ThreadServicer:
         self, request: pb.SetRetentionRequest, call: Call
     ) -> pb.SetRetentionResponse:
         """Set how long a thread is kept."""
-        validation.check_set_retention(request)
+        thread_validation.check_set_retention(request)
         wanted = convert.durability(request.durability)
         await self._threads.set_retention(
             call.tenant, request.thread_id, request.retention.seconds, wanted
@@ -71,7 +78,7 @@ class ThreadServicer:
 
     async def CopyThread(self, request: pb.CopyThreadRequest, call: Call) -> pb.CopyThreadResponse:
         """Copy a thread."""
-        validation.check_copy_thread(request)
+        thread_validation.check_copy_thread(request)
         wanted = convert.durability(request.durability)
         copied = await self._threads.copy(
             call.tenant,
@@ -88,7 +95,7 @@ class ThreadServicer:
         self, request: pb.PruneThreadsRequest, call: Call
     ) -> pb.PruneThreadsResponse:
         """Prune threads."""
-        validation.check_prune_threads(request)
+        thread_validation.check_prune_threads(request)
         wanted = convert.durability(request.durability)
         removed = await self._threads.prune(
             call.tenant, request.thread_ids, _STRATEGIES[request.strategy], wanted
@@ -101,7 +108,7 @@ class ThreadServicer:
 
     async def DeleteRuns(self, request: pb.DeleteRunsRequest, call: Call) -> pb.DeleteRunsResponse:
         """Delete the checkpoints of runs."""
-        validation.check_delete_runs(request)
+        thread_validation.check_delete_runs(request)
         wanted = convert.durability(request.durability)
         removed = await self._threads.delete_runs(call.tenant, request.run_ids, wanted)
         return pb.DeleteRunsResponse(
@@ -110,11 +117,72 @@ class ThreadServicer:
             durability=convert.DURABILITIES[wanted],
         )
 
+    async def ForkThread(self, request: pb.ForkThreadRequest, call: Call) -> pb.ForkThreadResponse:
+        """Make a thread that begins with a checkpoint of another."""
+        thread_validation.check_fork_thread(request)
+        wanted = convert.durability(request.durability)
+        made = await self._lineages.fork(
+            call.tenant,
+            convert.key(request.ref),
+            request.new_thread_id,
+            request.request_id,
+            wanted,
+        )
+        return pb.ForkThreadResponse(
+            ref=convert.ref(made.key),
+            forked_from=made.origin,
+            durability=convert.DURABILITIES[made.durability],
+        )
+
+    async def RollbackThread(
+        self, request: pb.RollbackThreadRequest, call: Call
+    ) -> pb.RollbackThreadResponse:
+        """Append a checkpoint that has the state of an earlier one."""
+        thread_validation.check_rollback_thread(request)
+        wanted = convert.durability(request.durability)
+        made = await self._lineages.rollback(
+            call.tenant,
+            convert.key(request.ref),
+            request.request_id,
+            request.expected_head if request.HasField("expected_head") else None,
+            wanted,
+        )
+        return pb.RollbackThreadResponse(
+            ref=convert.ref(made.key),
+            rolled_back_from=made.origin,
+            durability=convert.DURABILITIES[made.durability],
+        )
+
+    async def GetLineage(self, request: pb.GetLineageRequest, call: Call) -> pb.GetLineageResponse:
+        """Return the threads that a thread came from, and those that came from it."""
+        thread_validation.check_get_lineage(request)
+        return lineage_response(await self._lineages.lineage(call.tenant, request.thread_id))
+
+    async def DiffCheckpoints(
+        self, request: pb.DiffCheckpointsRequest, call: Call
+    ) -> pb.DiffCheckpointsResponse:
+        """Compare the states of two checkpoints."""
+        thread_validation.check_diff_checkpoints(request)
+        before, after = convert.key(from_side(request)), convert.key(request.to)
+        found = await self._diffing.diff(call.tenant, before, after, request.max_changes)
+        return diff_response(found)
+
+    async def VerifyThread(
+        self, request: pb.VerifyThreadRequest, call: Call
+    ) -> AsyncIterator[pb.VerifyThreadResponse]:
+        """Stream a verdict on each checkpoint of a thread, then the total."""
+        thread_validation.check_verify_thread(request)
+        async with aclosing(self._threads.verify(call.tenant, request.thread_id)) as found:
+            async for one in found:
+                if call.draining.is_set():
+                    raise Refusal(Reason.DRAINING)
+                yield verification_frame(one)
+
     async def GetManifest(
         self, request: pb.GetManifestRequest, call: Call
     ) -> pb.GetManifestResponse:
         """Return a page of a thread's folded manifest."""
-        validation.check_get_manifest(request)
+        thread_validation.check_get_manifest(request)
         page = await self._threads.manifest(
             call.tenant, request.thread_id, request.page_size, request.page_token
         )

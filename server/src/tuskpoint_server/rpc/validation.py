@@ -12,72 +12,14 @@ from collections.abc import Collection, Iterable
 
 from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
-from tuskpoint.v1 import checkpoint_pb2, checkpoint_service_pb2, thread_service_pb2, value_pb2
+from tuskpoint.v1 import checkpoint_pb2, checkpoint_service_pb2, value_pb2
 
 from ..domain.digests import DIGEST_BYTES
-from ..domain.errors import Reason, Refusal, Violation
 from ..domain.limits import LIMITS
-
-_MAX_VIOLATIONS = 64
-_VIEWS = frozenset(checkpoint_pb2.View.values())
-_DURABILITIES = frozenset(checkpoint_pb2.Durability.values())
-_SOURCES = frozenset(checkpoint_pb2.Source.values())
+from ..domain.texts import text_problem
+from .checks import DURABILITIES, SOURCES, VIEWS, Checks, limit_exceeded
 
 Writes = RepeatedCompositeFieldContainer[value_pb2.PendingWrite]
-
-
-class Checks:
-    """Collects what is wrong with one request."""
-
-    def __init__(self) -> None:
-        self._violations: list[Violation] = []
-
-    def fail(self, field: str, problem: str) -> None:
-        """Note a violation."""
-        if len(self._violations) < _MAX_VIOLATIONS:
-            self._violations.append(Violation(field, problem))
-
-    def text(self, field: str, value: str, maximum: int, *, required: bool = False) -> None:
-        """Check a string: at most `maximum` bytes of UTF-8, without NUL, not empty if required."""
-        if problem := text_problem(value, maximum, required=required):
-            self.fail(field, problem)
-
-    def member(self, field: str, number: int, known: Collection[int]) -> None:
-        """Check that an enum number is one of the contract's."""
-        if number not in known:
-            self.fail(field, f"{number} is not a value of its enum")
-
-    def finish(self) -> None:
-        """End the checks.
-
-        Raises:
-            Refusal: `INVALID_FIELD` with every violation noted.
-        """
-        if not self._violations:
-            return
-        first = self._violations[0]
-        raise Refusal(
-            Reason.INVALID_FIELD,
-            violations=self._violations,
-            field=first.field,
-            problem=first.description,
-        )
-
-
-def text_problem(value: str, maximum: int, *, required: bool = False) -> str:
-    """Say what is wrong with a string, or return an empty one."""
-    if not value:
-        return "must not be empty" if required else ""
-    if len(value) > maximum or (
-        not value.isascii() and len(value.encode(errors="surrogatepass")) > maximum
-    ):
-        return f"must be at most {maximum} bytes of UTF-8"
-    if "\0" in value:
-        return "must not contain NUL"
-    return ""
-
-
-# --- checkpoints ---------------------------------------------------------------------------
 
 
 def check_save_checkpoint(
@@ -90,7 +32,7 @@ def check_save_checkpoint(
     """
     checks = Checks()
     checkpoint = request.checkpoint
-    _ref(checks, "checkpoint.ref", checkpoint.ref)
+    checks.ref("checkpoint.ref", checkpoint.ref)
     checks.text(
         "checkpoint.parent_checkpoint_id",
         checkpoint.parent_checkpoint_id,
@@ -101,7 +43,7 @@ def check_save_checkpoint(
     checks.text("agent_id", request.agent_id, LIMITS.max_agent_id)
     if request.HasField("expected_head"):
         checks.text("expected_head", request.expected_head, LIMITS.max_checkpoint_id)
-    checks.member("durability", request.durability, _DURABILITIES)
+    checks.member("durability", request.durability, DURABILITIES)
     if len(checkpoint.metadata_json) > LIMITS.max_metadata:
         checks.fail("checkpoint.metadata_json", f"must be at most {LIMITS.max_metadata} bytes")
     if checkpoint.HasField("state"):
@@ -121,8 +63,8 @@ def check_save_writes(request: checkpoint_service_pb2.SaveWritesRequest, *, stre
         Refusal: `INVALID_FIELD`, `LIMIT_EXCEEDED`.
     """
     checks = Checks()
-    _ref(checks, "ref", request.ref, id_required=True)
-    checks.member("durability", request.durability, _DURABILITIES)
+    checks.ref("ref", request.ref, id_required=True)
+    checks.member("durability", request.durability, DURABILITIES)
     if not request.writes:
         checks.fail("writes", "must not be empty")
     _writes(checks, "writes", request.writes, streamed=streamed)
@@ -153,11 +95,6 @@ def check_sizes(contents: Iterable[value_pb2.Channel | value_pb2.PendingWrite], 
         )
 
 
-def limit_exceeded(what: str, limit: str, maximum: int) -> Refusal:
-    """Return the refusal of something that is too large."""
-    return Refusal(Reason.LIMIT_EXCEEDED, what=what, limit=limit, maximum=maximum)
-
-
 def check_read(
     request: checkpoint_service_pb2.GetCheckpointRequest
     | checkpoint_service_pb2.LoadCheckpointRequest,
@@ -168,9 +105,9 @@ def check_read(
         Refusal: `INVALID_FIELD`.
     """
     checks = Checks()
-    _ref(checks, "ref", request.ref)
-    checks.member("view", request.view, _VIEWS)
-    checks.member("source", request.source, _SOURCES)
+    checks.ref("ref", request.ref)
+    checks.member("view", request.view, VIEWS)
+    checks.member("source", request.source, SOURCES)
     checks.finish()
 
 
@@ -182,15 +119,15 @@ def check_list(request: checkpoint_service_pb2.ListCheckpointsRequest) -> None:
     """
     checks = Checks()
     if request.HasField("thread_id"):
-        checks.text("thread_id", request.thread_id, LIMITS.max_thread_id, required=True)
+        checks.thread("thread_id", request.thread_id)
     checks.text("checkpoint_ns", request.checkpoint_ns, LIMITS.max_checkpoint_ns)
     checks.text("checkpoint_id", request.checkpoint_id, LIMITS.max_checkpoint_id)
     checks.text("before", request.before, LIMITS.max_checkpoint_id)
     checks.text("label", request.label, LIMITS.max_label)
     if len(request.filter_json) > LIMITS.max_metadata:
         checks.fail("filter_json", f"must be at most {LIMITS.max_metadata} bytes")
-    checks.member("view", request.view, _VIEWS)
-    checks.member("source", request.source, _SOURCES)
+    checks.member("view", request.view, VIEWS)
+    checks.member("source", request.source, SOURCES)
     checks.finish()
 
 
@@ -201,7 +138,7 @@ def check_delta_history(request: checkpoint_service_pb2.GetDeltaHistoryRequest) 
         Refusal: `INVALID_FIELD`.
     """
     checks = Checks()
-    _ref(checks, "ref", request.ref)
+    checks.ref("ref", request.ref)
     _names(checks, "channels", request.channels)
     checks.finish()
 
@@ -213,134 +150,13 @@ def check_set_label(request: checkpoint_service_pb2.SetLabelRequest) -> None:
         Refusal: `INVALID_FIELD`.
     """
     checks = Checks()
-    _ref(checks, "ref", request.ref)
+    checks.ref("ref", request.ref)
     checks.text("label", request.label, LIMITS.max_label)
-    checks.member("durability", request.durability, _DURABILITIES)
-    checks.finish()
-
-
-# --- threads -------------------------------------------------------------------------------
-
-
-def check_get_thread(request: thread_service_pb2.GetThreadRequest) -> None:
-    """Check a request for one thread.
-
-    Raises:
-        Refusal: `INVALID_FIELD`.
-    """
-    checks = Checks()
-    checks.text("thread_id", request.thread_id, LIMITS.max_thread_id, required=True)
-    checks.finish()
-
-
-def check_delete_thread(request: thread_service_pb2.DeleteThreadRequest) -> None:
-    """Check a deletion.
-
-    Raises:
-        Refusal: `INVALID_FIELD`.
-    """
-    checks = Checks()
-    checks.text("thread_id", request.thread_id, LIMITS.max_thread_id, required=True)
-    checks.member("durability", request.durability, _DURABILITIES)
-    checks.finish()
-
-
-def check_set_retention(request: thread_service_pb2.SetRetentionRequest) -> None:
-    """Check a retention.
-
-    Raises:
-        Refusal: `INVALID_FIELD`.
-    """
-    checks = Checks()
-    checks.text("thread_id", request.thread_id, LIMITS.max_thread_id, required=True)
-    retention = request.retention
-    if retention.nanos:
-        checks.fail("retention", "must be whole seconds")
-    elif not 0 <= retention.seconds <= LIMITS.max_retention_s:
-        checks.fail("retention", f"must be 1 to {LIMITS.max_retention_s} seconds, or 0 to keep it")
-    checks.member("durability", request.durability, _DURABILITIES)
-    checks.finish()
-
-
-def check_list_threads(request: thread_service_pb2.ListThreadsRequest) -> None:
-    """Check a listing of threads.
-
-    Raises:
-        Refusal: `INVALID_FIELD`.
-    """
-    checks = Checks()
-    checks.text("agent_id", request.agent_id, LIMITS.max_agent_id)
-    checks.text("label", request.label, LIMITS.max_label)
-    checks.member("state", request.state, range(4))
-    _page_size(checks, request.page_size)
-    checks.finish()
-
-
-def check_get_manifest(request: thread_service_pb2.GetManifestRequest) -> None:
-    """Check a request for a page of a manifest.
-
-    Raises:
-        Refusal: `INVALID_FIELD`.
-    """
-    checks = Checks()
-    checks.text("thread_id", request.thread_id, LIMITS.max_thread_id, required=True)
-    _page_size(checks, request.page_size)
-    checks.finish()
-
-
-def check_copy_thread(request: thread_service_pb2.CopyThreadRequest) -> None:
-    """Check a copy.
-
-    Raises:
-        Refusal: `INVALID_FIELD`.
-    """
-    checks = Checks()
-    for field in ("source_thread_id", "target_thread_id"):
-        checks.text(field, getattr(request, field), LIMITS.max_thread_id, required=True)
-    checks.text("request_id", request.request_id, LIMITS.max_request_id)
-    checks.member("durability", request.durability, _DURABILITIES)
-    checks.finish()
-
-
-def check_prune_threads(request: thread_service_pb2.PruneThreadsRequest) -> None:
-    """Check a pruning.
-
-    Raises:
-        Refusal: `INVALID_FIELD`.
-    """
-    checks = Checks()
-    _batch(checks, "thread_ids", request.thread_ids, LIMITS.max_thread_id)
-    if request.strategy == thread_service_pb2.PRUNE_STRATEGY_UNSPECIFIED:
-        checks.fail("strategy", "must be set")
-    checks.member("strategy", request.strategy, thread_service_pb2.PruneStrategy.values())
-    checks.member("durability", request.durability, _DURABILITIES)
-    checks.finish()
-
-
-def check_delete_runs(request: thread_service_pb2.DeleteRunsRequest) -> None:
-    """Check a deletion of runs.
-
-    Raises:
-        Refusal: `INVALID_FIELD`.
-    """
-    checks = Checks()
-    _batch(checks, "run_ids", request.run_ids, LIMITS.max_run_id)
-    checks.member("durability", request.durability, _DURABILITIES)
+    checks.member("durability", request.durability, DURABILITIES)
     checks.finish()
 
 
 # --- parts ---------------------------------------------------------------------------------
-
-
-def _ref(
-    checks: Checks, path: str, ref: checkpoint_pb2.CheckpointRef, *, id_required: bool = False
-) -> None:
-    if problem := text_problem(ref.thread_id, LIMITS.max_thread_id, required=True):
-        checks.fail(f"{path}.thread_id", problem)
-    if problem := text_problem(ref.checkpoint_ns, LIMITS.max_checkpoint_ns):
-        checks.fail(f"{path}.checkpoint_ns", problem)
-    if problem := text_problem(ref.checkpoint_id, LIMITS.max_checkpoint_id, required=id_required):
-        checks.fail(f"{path}.checkpoint_id", problem)
 
 
 def _state(
@@ -444,17 +260,3 @@ def _names(checks: Checks, path: str, names: Collection[str]) -> None:
     for number, name in enumerate(names):
         if problem := text_problem(name, LIMITS.max_channel_name, required=True):
             checks.fail(f"{path}[{number}]", problem)
-
-
-def _batch(checks: Checks, path: str, names: Collection[str], maximum: int) -> None:
-    if len(names) > LIMITS.max_batch:
-        checks.fail(path, f"must be at most {LIMITS.max_batch}")
-        return
-    for number, name in enumerate(names):
-        if problem := text_problem(name, maximum, required=True):
-            checks.fail(f"{path}[{number}]", problem)
-
-
-def _page_size(checks: Checks, page_size: int) -> None:
-    if page_size < 0:
-        checks.fail("page_size", "must not be negative")

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ..archive.archive import ArchiveStatus
 from ..archive.flusher import FlushOutcome
+from ..archive.verifying import ThreadVerification
 from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry
 from ..journal.archive_status import CertifiedHead
 
@@ -46,6 +47,13 @@ class Archive(Protocol):
         Raises:
             Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`,
                 `BLOB_UNAVAILABLE`.
+        """
+
+    async def verification(self, tenant: str, thread_id: str) -> ThreadVerification | None:
+        """Begin to verify a thread; `None` if there is no such thread.
+
+        Raises:
+            Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`.
         """
 
     async def status(self, tenant: str) -> ArchiveStatus:

@@ -15,7 +15,6 @@ from ..domain.model import (
     CheckpointQuery,
     DeltaHistory,
     Durability,
-    Entry,
     Saved,
     Source,
     View,
@@ -161,7 +160,9 @@ class Checkpoints:
                 checkpoint_ns=key.checkpoint_ns,
                 checkpoint_id=key.checkpoint_id,
             )
-        return await self._from_source(tenant, loaded, view, source)
+        if source is Source.BLOB:
+            return await self._completer.from_blob(tenant, loaded.entry, view)
+        return await self._completer.checkpoint(tenant, loaded)
 
     async def list(
         self, tenant: str, query: CheckpointQuery, view: View, source: Source, limit: int | None
@@ -185,13 +186,10 @@ class Checkpoints:
                 max_count=PAGE_COUNT if left is None else min(left, PAGE_COUNT),
                 max_bytes=PAGE_BYTES,
             )
-            if source is Source.ANY:
-                async with aclosing(self._completer.checkpoints(tenant, page.checkpoints)) as whole:
-                    async for loaded in whole:
-                        yield loaded
-            else:
-                for loaded in page.checkpoints:
-                    yield await self._from_source(tenant, loaded, view, source)
+            found = self._completer.from_source(tenant, page.checkpoints, view, source)
+            async with aclosing(found):
+                async for loaded in found:
+                    yield loaded
             if page.next is None:
                 return
             after = page.next
@@ -209,17 +207,6 @@ class Checkpoints:
         found = await self._journal.delta_history(tenant, key, channels)
         return await self._completer.histories(tenant, found)
 
-    async def _from_source(
-        self, tenant: str, loaded: Checkpoint, view: View, source: Source
-    ) -> Checkpoint:
-        if source is Source.ANY:
-            return await self._completer.checkpoint(tenant, loaded)
-        entry = loaded.entry
-        if entry.durability is not Durability.CERTIFIED:
-            raise _not_certified(entry)
-        stored = await self._archive.read(tenant, entry, bypass_cache=True)
-        return Checkpoint(stored.entry) if view is View.ENTRY else stored
-
 
 def _checkpoint_missing(key: CheckpointKey) -> Refusal:
     return Refusal(
@@ -227,13 +214,4 @@ def _checkpoint_missing(key: CheckpointKey) -> Refusal:
         thread_id=key.thread_id,
         checkpoint_ns=key.checkpoint_ns,
         checkpoint_id=key.checkpoint_id,
-    )
-
-
-def _not_certified(entry: Entry) -> Refusal:
-    return Refusal(
-        Reason.NOT_CERTIFIED,
-        checkpoint_id=entry.key.checkpoint_id,
-        revision=entry.revision,
-        certified_revision=entry.certified_revision,
     )

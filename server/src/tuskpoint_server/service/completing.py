@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 from ..domain.errors import Reason, Refusal
 from ..domain.evicted import lacks_values, supplied, supplied_history, values_of
 from ..domain.limits import MIB
-from ..domain.model import Checkpoint, DeltaHistory, Entry, Value
+from ..domain.model import (
+    Checkpoint,
+    DeltaHistory,
+    Durability,
+    Entry,
+    Source,
+    Value,
+    View,
+)
 from .archiving import Archive
 
 READS_AT_ONCE = 8
@@ -77,6 +86,44 @@ class Completer:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
 
+    async def from_source(
+        self, tenant: str, loaded: Sequence[Checkpoint], view: View, source: Source
+    ) -> AsyncGenerator[Checkpoint, None]:
+        """Yield checkpoints as a read asks for them, in order.
+
+        Args:
+            tenant: The tenant.
+            loaded: What the journal returned: of `BLOB` entries, else what the view shows.
+            view: How much to return of each.
+            source: Where to take them from.
+
+        Raises:
+            Refusal: As for `checkpoint`; for `BLOB`, `NOT_CERTIFIED`.
+        """
+        if source is Source.ANY:
+            async with aclosing(self.checkpoints(tenant, loaded)) as whole:
+                async for one in whole:
+                    yield one
+        else:
+            for one in loaded:
+                yield await self.from_blob(tenant, one.entry, view)
+
+    async def from_blob(self, tenant: str, entry: Entry, view: View) -> Checkpoint:
+        """Return what the blob store has of a checkpoint, past the local cache.
+
+        Raises:
+            Refusal: `NOT_CERTIFIED`; what `Archive.read` raises.
+        """
+        if entry.durability is not Durability.CERTIFIED:
+            raise Refusal(
+                Reason.NOT_CERTIFIED,
+                checkpoint_id=entry.key.checkpoint_id,
+                revision=entry.revision,
+                certified_revision=entry.certified_revision,
+            )
+        stored = await self._archive.read(tenant, entry, bypass_cache=True)
+        return Checkpoint(stored.entry) if view is View.ENTRY else stored
+
     async def histories(
         self, tenant: str, histories: Sequence[DeltaHistory]
     ) -> tuple[DeltaHistory, ...]:
@@ -105,6 +152,28 @@ class Completer:
             return tuple(supplied_history(history, values) for history in histories)
         except LookupError as error:
             raise _malformed(next(iter(sources.values())), error) from None
+
+    async def values(
+        self, tenant: str, entries: Iterable[Entry], known: Collection[bytes]
+    ) -> dict[bytes, Value]:
+        """Return the values of checkpoints, by digest, from their envelopes.
+
+        Args:
+            tenant: The tenant.
+            entries: The checkpoints.
+            known: Digests that were returned before.
+
+        Raises:
+            Refusal: What `Archive.read` raises; `BLOB_MALFORMED` if there is nothing but
+                what is known: whoever asks again would ask for ever.
+        """
+        found: dict[bytes, Value] = {}
+        for entry in entries:
+            more = await self._values(tenant, entry)
+            if not more.keys() - known:
+                raise _malformed(entry, LookupError("the envelopes lack values of the checkpoint"))
+            found |= more
+        return found
 
     async def _values(self, tenant: str, entry: Entry) -> dict[bytes, Value]:
         return values_of(await self._archive.read(tenant, entry, bypass_cache=False))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
 from ..domain.model import Durability, Entry, PruneStrategy, Removed, Thread, ThreadDetail
+from ..domain.verification import Verdict, VerificationTotal
 from ..journal.api import Journal, ThreadQuery
 from ..journal.archive_status import CertifiedHead
 from .archiving import Archive
 from .commits import Commits
 from .page_tokens import PageTokens
+from .verifying import verify_thread
 
 _SWEPT_AT_ONCE = 100
 """Threads past their retention that are looked up together."""
@@ -98,6 +100,16 @@ class Threads:
         if head is not None and head.incarnation != incarnation:
             head = None
         return ManifestPage(entries, head, incarnation, next_token)
+
+    def verify(
+        self, tenant: str, thread_id: str
+    ) -> AsyncGenerator[Verdict | VerificationTotal, None]:
+        """Yield a verdict on each checkpoint of a thread, then the total.
+
+        Raises:
+            Refusal: Those of `verifying.verify_thread`.
+        """
+        return verify_thread(self._archive, tenant, thread_id)
 
     # --- changes -----------------------------------------------------------------------
 

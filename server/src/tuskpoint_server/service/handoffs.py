@@ -1,0 +1,362 @@
+"""What handing off and adopting mean."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Protocol
+
+from ..archive.handoffs import StoredBundle
+from ..domain.bundle import check_size
+from ..domain.descriptor import (
+    Descriptor,
+    decode_descriptor,
+    encode_descriptor,
+    source_of,
+    summary_of,
+)
+from ..domain.errors import Reason, Refusal, Status
+from ..domain.limits import MIB
+from ..domain.model import (
+    BlobLocation,
+    Checkpoint,
+    CheckpointKey,
+    Closure,
+    Durability,
+    Saved,
+    View,
+)
+from ..journal.answers import fingerprint_of
+from ..journal.api import Journal
+from ..journal.handoffs import METHOD
+from ..journal.lineage_api import HandoffJournal, LineageJournal
+from .archiving import Archive
+from .commits import Commits
+from .completing import Completer
+
+Progress = Callable[[int], None]
+"""Told how many bytes of a bundle have arrived."""
+
+TOLD_EVERY_BYTES = MIB
+"""Bytes that arrive between two frames that tell of them."""
+
+
+class HandoffStore(Protocol):
+    """Bundles in the blob store, as the service sees them."""
+
+    @property
+    def backend(self) -> str:
+        """Kind of the blob store."""
+
+    async def store(self, closure: Closure) -> StoredBundle:
+        """Store a closure and read it back.
+
+        Raises:
+            Refusal: `LIMIT_EXCEEDED`, `BLOB_UNAVAILABLE`, `BLOB_REJECTED`.
+        """
+
+    async def fetch(self, location: BlobLocation, progress: Progress) -> bytes:
+        """Return a bundle's bytes from the store itself, every hash checked.
+
+        Raises:
+            Refusal: `BLOB_NOT_FOUND`, `BLOB_HASH_MISMATCH`, `BLOB_MALFORMED`,
+                `BLOB_UNAVAILABLE`.
+        """
+
+    async def open(self, data: bytes, blob_id: str) -> Closure:
+        """Return the closure in a bundle's bytes.
+
+        Raises:
+            Refusal: `BLOB_MALFORMED`.
+        """
+
+
+class Stage(IntEnum):
+    """How far an adoption is. Numbers are those of the contract."""
+
+    FETCHING = 1
+    FETCHED = 2
+    VERIFIED = 3
+    ADOPTED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """The outcome of an adoption.
+
+    Attributes:
+        source: What was adopted, "thread:checkpoint".
+        key: The new thread's first checkpoint.
+        blob_id: Blob of that checkpoint's own envelope; empty until it is certified.
+        durability: What was reached.
+    """
+
+    source: str
+    key: CheckpointKey
+    blob_id: str
+    durability: Durability
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of an adoption; `adopted` comes with the last."""
+
+    stage: Stage
+    fetched_bytes: int
+    adopted: Adopted | None = None
+
+
+class Handoffs:
+    """Hand-offs of all tenants."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        lineage: LineageJournal,
+        handoffs: HandoffJournal,
+        store: HandoffStore,
+        archive: Archive,
+        commits: Commits,
+    ) -> None:
+        self._journal = journal
+        self._lineage = lineage
+        self._handoffs = handoffs
+        self._store = store
+        self._archive = archive
+        self._commits = commits
+        self._completer = Completer(archive)
+
+    # --- handing off -------------------------------------------------------------------
+
+    async def create(
+        self, tenant: str, key: CheckpointKey, to_agent: str, request_id: str
+    ) -> Descriptor:
+        """Store all that is needed to go on from a checkpoint; an empty ID means the latest.
+
+        Raises:
+            Refusal: `CHECKPOINT_NOT_FOUND`, `REQUEST_ID_REUSED`, `LIMIT_EXCEEDED`,
+                `BLOB_UNAVAILABLE`, `BLOB_REJECTED`; what `Archive.read` raises, if values
+                were evicted.
+        """
+        fingerprint = fingerprint_of(
+            METHOD, key.thread_id, key.checkpoint_ns, key.checkpoint_id, to_agent
+        )
+        answered = await self._handoffs.handed_off(tenant, request_id, fingerprint)
+        if answered is not None:
+            return decode_descriptor(answered)
+        closure = await self._lineage.closure(tenant, key)
+        if closure is None:
+            raise _checkpoint_not_found(key)
+        check_size(closure)
+        bundle = await self._store.store(await self._completed(tenant, closure))
+        descriptor = _descriptor(closure, bundle.location, to_agent)
+        kept = await self._commits.run(
+            self._handoffs.keep_handoff(
+                tenant,
+                closure.key,
+                bundle.location,
+                bundle.parts,
+                bundle.blobs,
+                request_id,
+                fingerprint,
+                encode_descriptor(descriptor),
+            )
+        )
+        return decode_descriptor(kept)
+
+    async def _completed(self, tenant: str, closure: Closure) -> Closure:
+        """Return a closure with all its values."""
+        loaded = [member.checkpoint for member in closure.members]
+        async with aclosing(self._completer.checkpoints(tenant, loaded)) as completed:
+            whole = [checkpoint async for checkpoint in completed]
+        members = tuple(
+            replace(member, checkpoint=checkpoint)
+            for member, checkpoint in zip(closure.members, whole, strict=True)
+        )
+        return replace(closure, members=members)
+
+    # --- adopting ----------------------------------------------------------------------
+
+    async def adopt(
+        self,
+        tenant: str,
+        descriptor: Descriptor,
+        target: str,
+        request_id: str,
+        wanted: Durability,
+    ) -> AsyncGenerator[Step, None]:
+        """Make a thread of what a descriptor leads to; yield how far it is.
+
+        A retry of what was adopted yields the last step only.
+
+        Args:
+            tenant: The tenant.
+            descriptor: A valid descriptor.
+            target: The new thread; empty: the journal makes a name.
+            request_id: Tells a retry; may be empty.
+            wanted: Durability to wait for.
+
+        Raises:
+            Refusal: `THREAD_EXISTS`, `REQUEST_ID_REUSED`, `BACKLOG_FULL`,
+                `BLOB_NOT_FOUND`, `BLOB_HASH_MISMATCH`, `BLOB_MALFORMED`,
+                `DESCRIPTOR_MISMATCH`, `BLOB_UNAVAILABLE`; nothing is stored then. What
+                `Archive.certify` and `Archive.certify_all` raise; the thread exists then.
+        """
+        source = CheckpointKey(descriptor.thread_id, "", descriptor.checkpoint_id)
+        sha256 = descriptor.blob_sha256
+        saved = await self._lineage.adopted(tenant, source, sha256, target, request_id)
+        if saved is not None:
+            yield await self._again(tenant, descriptor, saved, wanted)
+            return
+        self._archive.admit(tenant)
+        fetch = _Fetch(self._store, BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id))
+        async with aclosing(fetch.counts()) as counts:
+            async for count in counts:
+                yield Step(Stage.FETCHING, count)
+        data = fetch.taken()
+        size = len(data)
+        yield Step(Stage.FETCHED, size)
+        yield Step(Stage.VERIFIED, size)
+        closure = await self._store.open(data, descriptor.blob_id)
+        del data  # of a large bundle there is enough in memory
+        _check_reference(descriptor, closure.key)
+        alone = len(closure.members) == 1
+        saved = await self._commits.run(
+            self._adopt(tenant, closure, descriptor, target, request_id)
+        )
+        del closure
+        if wanted is Durability.CERTIFIED:
+            await self._certify(tenant, saved, alone=alone)
+        yield Step(Stage.ADOPTED, size, await self._outcome(tenant, descriptor, saved, wanted))
+
+    async def _adopt(
+        self, tenant: str, closure: Closure, descriptor: Descriptor, target: str, request_id: str
+    ) -> Saved:
+        saved = await self._lineage.adopt(
+            tenant, closure, descriptor.blob_sha256, target, descriptor.to_agent, request_id
+        )
+        self._archive.changed(tenant, saved.stored_bytes)
+        return saved
+
+    async def _again(
+        self, tenant: str, descriptor: Descriptor, saved: Saved, wanted: Durability
+    ) -> Step:
+        """Answer a retry."""
+        if wanted is Durability.CERTIFIED:
+            await self._certify(tenant, saved, alone=False)
+        return Step(Stage.ADOPTED, 0, await self._outcome(tenant, descriptor, saved, wanted))
+
+    async def _certify(self, tenant: str, saved: Saved, *, alone: bool) -> None:
+        """Wait until all that was adopted is certified. `alone`: that is one checkpoint."""
+        await self._archive.certify(tenant, saved.key, saved.revision)
+        if not alone:  # of the hidden ones nobody can ask by name
+            await self._archive.certify_all(tenant)
+
+    async def _outcome(
+        self, tenant: str, descriptor: Descriptor, saved: Saved, reached: Durability
+    ) -> Adopted:
+        blob_id = ""
+        loaded = await self._journal.load(tenant, saved.key, View.ENTRY)
+        if loaded is not None and loaded.entry.certified_revision and loaded.entry.envelopes:
+            blob_id = loaded.entry.envelopes[0].blob_id
+        return Adopted(descriptor.source, saved.key, blob_id, reached)
+
+
+class _Fetch:
+    """Fetches a bundle while others are told how much of it has arrived."""
+
+    def __init__(self, store: HandoffStore, location: BlobLocation) -> None:
+        self._data = b""
+        self._store = store
+        self._location = location
+        self._told = 0
+        self._counts: asyncio.Queue[int | None] = asyncio.Queue()
+
+    async def counts(self) -> AsyncGenerator[int, None]:
+        """Yield the bytes that have arrived, first 0, rising.
+
+        Raises:
+            Refusal: As for `HandoffStore.fetch`.
+        """
+        task = asyncio.create_task(self._store.fetch(self._location, self._note))
+        task.add_done_callback(lambda _: self._counts.put_nowait(None))
+        try:
+            yield 0
+            while (count := await self._counts.get()) is not None:
+                yield count
+            self._data = await self._fetched(task)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def taken(self) -> bytes:
+        """Return the bytes, once all counts were taken, and let go of them."""
+        data, self._data = self._data, b""
+        return data
+
+    def _note(self, count: int) -> None:
+        # A read that begins anew is told of once it is further than the one before.
+        if count >= self._told + TOLD_EVERY_BYTES:
+            self._told = count
+            self._counts.put_nowait(count)
+
+    async def _fetched(self, task: asyncio.Task[bytes]) -> bytes:
+        try:
+            return await task
+        except Refusal as refusal:
+            blob_id = self._location.blob_id
+            if refusal.reason is Reason.BLOB_NOT_FOUND and refusal.metadata["blob_id"] == blob_id:
+                raise _not_in_this_store(blob_id, self._store.backend) from refusal
+            raise
+
+
+def _descriptor(closure: Closure, location: BlobLocation, to_agent: str) -> Descriptor:
+    key = closure.key
+    return Descriptor(
+        source=source_of(key.thread_id, key.checkpoint_id),
+        thread_id=key.thread_id,
+        checkpoint_id=key.checkpoint_id,
+        blob_id=location.blob_id,
+        blob_sha256=location.sha256.hex(),
+        to_agent=to_agent,
+        summary=summary_of(_checkpoint(closure).entry),
+    )
+
+
+def _checkpoint(closure: Closure) -> Checkpoint:
+    """Return the checkpoint that a closure is of."""
+    for member in closure.members:
+        if member.checkpoint.entry.key == closure.key:
+            return member.checkpoint
+    raise LookupError(f"the closure of {closure.key} lacks it")
+
+
+def _check_reference(descriptor: Descriptor, found: CheckpointKey) -> None:
+    """Refuse a descriptor that names another checkpoint than its blob holds."""
+    for field in ("thread_id", "checkpoint_id"):
+        claimed, actual = getattr(descriptor, field), getattr(found, field)
+        if claimed != actual:
+            raise Refusal(Reason.DESCRIPTOR_MISMATCH, field=field, claimed=claimed, found=actual)
+
+
+def _not_in_this_store(blob_id: str, backend: str) -> Refusal:
+    return Refusal(
+        Reason.BLOB_NOT_FOUND,
+        status=Status.NOT_FOUND,
+        advice=f"this server uses a store of the kind '{backend}', and whoever handed it off "
+        "may use another: a store of another kind, another directory, another Walrus network",
+        blob_id=blob_id,
+        backend=backend,
+    )
+
+
+def _checkpoint_not_found(key: CheckpointKey) -> Refusal:
+    return Refusal(
+        Reason.CHECKPOINT_NOT_FOUND,
+        thread_id=key.thread_id,
+        checkpoint_ns=key.checkpoint_ns,
+        checkpoint_id=key.checkpoint_id,
+    )

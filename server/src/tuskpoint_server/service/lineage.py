@@ -1,0 +1,112 @@
+"""What forking, rolling back and asking for lineage mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..domain.errors import Reason, Refusal
+from ..domain.limits import LIMITS
+from ..domain.model import CheckpointKey, Durability, LineageTree, Saved, Value
+from ..journal.lineage_api import LineageJournal, ValuesEvicted
+from .archiving import Archive
+from .commits import Commits
+from .completing import Completer
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A checkpoint that was made of another.
+
+    Attributes:
+        key: It.
+        origin: What it was made of, "thread:checkpoint".
+        durability: Durability reached.
+    """
+
+    key: CheckpointKey
+    origin: str
+    durability: Durability
+
+
+class Lineages:
+    """Forks, rollbacks and lineage of all tenants."""
+
+    def __init__(self, journal: LineageJournal, archive: Archive, commits: Commits) -> None:
+        self._journal = journal
+        self._archive = archive
+        self._commits = commits
+        self._completer = Completer(archive)
+
+    async def fork(
+        self, tenant: str, key: CheckpointKey, target: str, request_id: str, wanted: Durability
+    ) -> Made:
+        """Make a thread that begins with a checkpoint; an empty ID means the latest.
+
+        Raises:
+            Refusal: `CHECKPOINT_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`,
+                `BACKLOG_FULL`; what `Archive.certify` and `Archive.certify_all` raise, and
+                then the fork stays journaled.
+        """
+        self._archive.admit(tenant)
+        saved = await self._commits.run(self._fork(tenant, key, target, request_id))
+        # A fork keeps the checkpoint's ID.
+        origin = f"{key.thread_id}:{saved.key.checkpoint_id}"
+        return Made(saved.key, origin, await self._reach(tenant, saved, wanted))
+
+    async def rollback(
+        self,
+        tenant: str,
+        key: CheckpointKey,
+        request_id: str,
+        expected_head: str | None,
+        wanted: Durability,
+    ) -> Made:
+        """Append a checkpoint that has the state of an earlier one.
+
+        Raises:
+            Refusal: `CHECKPOINT_NOT_FOUND`, `HEAD_MOVED`, `REQUEST_ID_REUSED`,
+                `BACKLOG_FULL`; of `Archive.read` if values were evicted; what
+                `Archive.certify` and `Archive.certify_all` raise, and then the rollback
+                stays journaled.
+        """
+        self._archive.admit(tenant)
+        saved = await self._commits.run(self._rollback(tenant, key, request_id, expected_head))
+        return Made(saved.key, str(key), await self._reach(tenant, saved, wanted))
+
+    async def lineage(self, tenant: str, thread_id: str) -> LineageTree:
+        """Return the steps that lead to a thread and from it.
+
+        Raises:
+            Refusal: `THREAD_NOT_FOUND`.
+        """
+        tree = await self._journal.lineage(tenant, thread_id, LIMITS.max_lineage_steps)
+        if tree is None:
+            raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+        return tree
+
+    async def _fork(self, tenant: str, key: CheckpointKey, target: str, request_id: str) -> Saved:
+        saved = await self._journal.fork(tenant, key, target, request_id)
+        self._archive.changed(tenant, saved.stored_bytes)
+        return saved
+
+    async def _rollback(
+        self, tenant: str, key: CheckpointKey, request_id: str, expected_head: str | None
+    ) -> Saved:
+        supplied: dict[bytes, Value] = {}
+        while True:
+            try:
+                saved = await self._journal.rollback(
+                    tenant, key, request_id, expected_head, supplied
+                )
+            except ValuesEvicted as lack:
+                supplied |= await self._completer.values(tenant, lack.entries, supplied)
+                continue
+            self._archive.changed(tenant, saved.stored_bytes)
+            return saved
+
+    async def _reach(self, tenant: str, saved: Saved, wanted: Durability) -> Durability:
+        if wanted is Durability.CERTIFIED:
+            await self._archive.certify(tenant, saved.key, saved.revision)
+            if not saved.alone:  # of the hidden ones nobody can ask by name
+                await self._archive.certify_all(tenant)
+        return wanted

@@ -1,0 +1,157 @@
+"""`BackgroundSaver` against real servers, one of which is killed again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.processes import ServerProcess
+from tuskpoint import (
+    AgentStep,
+    AsyncClient,
+    BackgroundSaver,
+    CheckpointRecord,
+    Client,
+    InvalidRequest,
+    ThreadDeleted,
+)
+from tuskpoint_server.rpc.server import Server
+
+AGENTS = "abc"
+KILLS = 3
+ROUND = 20  # steps of each agent between two kills
+SAVED_BETWEEN = 20
+FLUSH_S = 100.0
+
+
+@pytest.fixture
+def target(server: Server) -> str:
+    return f"127.0.0.1:{server.port}"
+
+
+def event(thread_id: str, step: int, **state: Any) -> dict[str, Any]:
+    payload = {"thread_id": thread_id, "step": step, "state": state or {"n": step}}
+    return {"topic": "agent/step_complete", "payload": {**payload, "timestamp": step + 0.5}}
+
+
+def check_line(history: list[CheckpointRecord], steps: list[int]) -> None:
+    """Fail unless these steps are there, once each, each following the one before."""
+    assert [one.metadata for one in history] == [
+        {"source": "loop", "step": step, "timestamp": step + 0.5} for step in steps
+    ]
+    parents = ["", *[one.checkpoint_id for one in history[:-1]]]
+    assert [one.parent_checkpoint_id for one in history] == parents
+
+
+@pytest.mark.crash
+def test_a_server_that_is_killed_again_and_again_loses_no_step(tmp_path: Path) -> None:
+    told: list[tuple[AgentStep, Exception]] = []
+    kept = "k" * 2000
+    with ServerProcess(tmp_path, settings={}) as server:
+        saver = BackgroundSaver(server.target, on_error=lambda *given: told.append(given))
+        saver.start()
+        for kill in range(KILLS):
+            # Some come before there is a server, and more while it saves.
+            for step in range(kill * ROUND, (kill + 1) * ROUND):
+                for agent in AGENTS:
+                    saver.handle_agent_step(event(agent, step, n=step, by=agent, kept=kept))
+            server.start()
+            wait_until_saved(saver, SAVED_BETWEEN)
+            server.kill()
+            assert saver.get_queue_size() > 0
+        server.start()
+        saver.stop(FLUSH_S)
+        with Client(server.target) as client:
+            assert [one.thread_id for one in client.threads()] == list(AGENTS)
+            for agent in AGENTS:
+                history = list(client.history(agent, full=True))
+                check_line(history, list(range(KILLS * ROUND)))
+                states = [one.state for one in history]
+                assert states == [{"n": n, "by": agent, "kept": kept} for n in range(KILLS * ROUND)]
+        assert server.stop() == 0
+    assert told == []
+
+
+def wait_until_saved(saver: BackgroundSaver, steps: int) -> None:
+    """Wait until so many more steps were saved."""
+    goal = saver.get_queue_size() - steps
+    deadline = time.monotonic() + FLUSH_S
+    while saver.get_queue_size() > goal:
+        assert time.monotonic() < deadline, "saving stands still"
+        time.sleep(0.001)
+
+
+async def test_an_async_agent_hands_over_its_steps(target: str) -> None:
+    async with AsyncClient(target) as client:
+        first = await client.save("t", {"n": -1})
+        async with BackgroundSaver(target, agent_id="planner") as saver:
+            state: dict[str, Any] = {"items": []}
+            for step in range(10):
+                state["items"].append(step)
+                saver.handle_agent_step({**event("t", step)["payload"], "state": state})
+                await asyncio.sleep(0)
+        history = [one async for one in client.history("t", full=True)]
+        assert (await client.thread("t")).agent_id == "planner"
+    assert history[0].checkpoint_id == first
+    assert [one.state for one in history[1:]] == [{"items": [*range(n + 1)]} for n in range(10)]
+    assert history[1].parent_checkpoint_id == first
+
+
+async def test_what_the_server_refuses_is_told_and_the_rest_is_saved(target: str) -> None:
+    told: list[tuple[AgentStep, Exception]] = []
+
+    def work() -> list[CheckpointRecord]:
+        with BackgroundSaver(target, on_error=lambda *given: told.append(given)) as saver:
+            saver.handle_agent_step(event("x" * 513, 0))
+            saver.handle_agent_step(event("t", 0))
+            saver.handle_agent_step({**event("t", 1)["payload"], "summary": "s" * 1025})
+            saver.handle_agent_step(event("t", 2))
+        with Client(target) as client:
+            return list(client.history("t"))
+
+    check_line(await asyncio.to_thread(work), [0, 2])
+    assert sorted((step.thread_id[:1], step.step) for step, _ in told) == [("t", 1), ("x", 0)]
+    assert all(isinstance(error, InvalidRequest) for _, error in told)
+
+
+async def test_a_deleted_thread_stays_deleted_until_it_is_forgotten(target: str) -> None:
+    told: list[tuple[AgentStep, Exception]] = []
+
+    def work() -> list[CheckpointRecord]:
+        with (
+            Client(target) as client,
+            BackgroundSaver(target, on_error=lambda *given: told.append(given)) as saver,
+        ):
+            saver.handle_agent_step(event("t", 0))
+            saver.flush()
+            assert client.delete("t") == 1
+            saver.handle_agent_step(event("t", 1))
+            saver.handle_agent_step(event("t", 2))
+            saver.flush()
+            assert list(client.history("t")) == []
+            saver.forget("t")
+            saver.handle_agent_step(event("t", 3))
+            saver.flush()
+            return list(client.history("t"))
+
+    check_line(await asyncio.to_thread(work), [3])
+    assert [step.step for step, _ in told] == [1, 2]
+    assert all(isinstance(error, ThreadDeleted) for _, error in told)
+
+
+async def test_a_step_of_any_size_may_be_certified_at_once(target: str) -> None:
+    text = "0123456789abcdef" * (3 * 1024 * 1024 // 16)
+
+    def work() -> None:
+        with BackgroundSaver(target, durability="certified") as saver:
+            saver.handle_agent_step(event("t", 0, text=text, n=0))
+            saver.handle_agent_step(event("t", 1, text=text, n=1))
+        with Client(target) as client:
+            check_line(list(client.history("t")), [0, 1])
+            assert client.load("t", source="blob").state == {"text": text, "n": 1}
+
+    await asyncio.to_thread(work)

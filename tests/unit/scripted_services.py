@@ -1,0 +1,129 @@
+"""A server whose answers a test writes down, on a real socket."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor_pool import Default
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+from grpc_status import rpc_status  # type: ignore[import-untyped]
+
+from tuskpoint import _methods
+from tuskpoint._methods import Method
+
+METHODS = [one for one in vars(_methods).values() if isinstance(one, Method)]
+WAIT_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """End the call with a refusal of the service."""
+
+    code: grpc.StatusCode
+    reason: str
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+class Hold:
+    """Keep the call open until the client leaves it; `left` is set then."""
+
+    def __init__(self) -> None:
+        self.left = threading.Event()
+
+
+class ScriptedServices:
+    """Answers each call as the script of its method says, in the order of the scripts."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+        self._scripts: dict[str, deque[tuple[Any, ...]]] = {}
+
+    def on(self, name: str, *steps: Any) -> None:
+        """Let the next call of a method that has no script yet send these messages.
+
+        A `Refuse` or a `Hold` at the end says how it ends.
+        """
+        self._scripts.setdefault(name, deque()).append(steps)
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        """Return what serves the methods of the client's table."""
+        services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = {}
+        for method in METHODS:
+            service, name = method.path[1:].split("/")
+            described = Default().FindServiceByName(service).methods_by_name[name]
+            if described.client_streaming:
+                continue
+            make = (
+                grpc.unary_stream_rpc_method_handler
+                if described.server_streaming
+                else grpc.unary_unary_rpc_method_handler
+            )
+            services.setdefault(service, {})[name] = make(
+                self._stream(name) if described.server_streaming else self._unary(name),
+                request_deserializer=method.request.FromString,
+                response_serializer=method.answer.SerializeToString,
+            )
+        return [
+            grpc.method_handlers_generic_handler(service, methods)
+            for service, methods in services.items()
+        ]
+
+    def _stream(self, name: str) -> Any:
+        def serve(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            self.requests.append(request)
+            steps = self._scripts[name].popleft()
+            # Before the first message: a client that leaves after it stops this generator.
+            for hold in [step for step in steps if isinstance(step, Hold)]:
+                if not context.add_callback(hold.left.set):
+                    hold.left.set()
+            for step in steps:
+                if isinstance(step, Refuse):
+                    refuse(context, step)
+                elif isinstance(step, Hold):
+                    step.left.wait(WAIT_SECONDS)
+                else:
+                    yield step
+
+        return serve
+
+    def _unary(self, name: str) -> Any:
+        def serve(request: Any, context: grpc.ServicerContext) -> Any:
+            self.requests.append(request)
+            (step,) = self._scripts[name].popleft()
+            if isinstance(step, Refuse):
+                refuse(context, step)
+            return step
+
+        return serve
+
+
+def refuse(context: grpc.ServicerContext, refusal: Refuse) -> None:
+    """End a call as the service does."""
+    status = status_pb2.Status(code=refusal.code.value[0], message=f"refused: {refusal.reason}")
+    status.details.add().Pack(
+        error_details_pb2.ErrorInfo(
+            reason=refusal.reason, domain="tuskpoint.dev", metadata=refusal.metadata
+        )
+    )
+    context.abort_with_status(rpc_status.to_status(status))
+
+
+@contextmanager
+def serving(services: ScriptedServices) -> Iterator[str]:
+    """Serve on a free port; return its target."""
+    server = grpc.server(
+        ThreadPoolExecutor(8), handlers=services.handlers(), options=[("grpc.so_reuseport", 0)]
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait(WAIT_SECONDS)

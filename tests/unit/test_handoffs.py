@@ -1,0 +1,186 @@
+"""What an adoption asks of the rooms below, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from tests.unit.test_bundle import closure, member
+from tuskpoint_server.domain.descriptor import Descriptor, decode_descriptor, encode_descriptor
+from tuskpoint_server.domain.errors import Reason, Refusal, Status
+from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, Closure, Durability, Saved
+from tuskpoint_server.service.commits import Commits
+from tuskpoint_server.service.handoffs import TOLD_EVERY_BYTES, Handoffs, Stage, Step
+
+KEY = CheckpointKey("new", "", "1")
+SAVED = Saved(KEY, 1, 1, 1, 10)
+DESCRIPTOR = Descriptor("t:1", "t", "1", "the-blob", "ab" * 32, "writer", "Where it stands.")
+CERTIFIED, JOURNALED = Durability.CERTIFIED, Durability.JOURNALED
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass
+class House:
+    """All rooms below the service at once; notes what is asked of it."""
+
+    closure: Closure
+    asked: list[str] = field(default_factory=list)
+    counts: tuple[int, ...] = ()
+    fails: Refusal | None = None
+    answered: Saved | None = None
+    full: bool = False
+    before_commit: Callable[[], object] = _nothing
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    backend: str = "directory"
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+
+    async def adopted(self, *_: object) -> Saved | None:
+        return self.answered
+
+    async def adopt(self, tenant: str, found: Closure, *rest: object) -> Saved:
+        self.before_commit()
+        await self.gate.wait()
+        self.asked.append("adopt")
+        return SAVED
+
+    def admit(self, tenant: str) -> None:
+        if self.full:
+            raise Refusal(Reason.BACKLOG_FULL, backlog_bytes=2, maximum=1)
+
+    def changed(self, tenant: str, stored_bytes: int) -> None:
+        self.asked.append(f"changed {stored_bytes}")
+
+    async def certify(self, tenant: str, key: CheckpointKey, revision: int) -> None:
+        self.asked.append(f"certify {key.thread_id} {revision}")
+
+    async def certify_all(self, tenant: str) -> None:
+        self.asked.append("certify all")
+
+    async def load(self, *_: object) -> None:
+        return None
+
+    async def fetch(self, location: BlobLocation, progress: Callable[[int], None]) -> bytes:
+        try:
+            for count in self.counts:
+                await asyncio.sleep(0)
+                progress(count)
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.asked.append("fetch cancelled")
+            raise
+        if self.fails is not None:
+            raise self.fails
+        self.asked.append("fetch")
+        return b"bundle"
+
+    async def open(self, data: bytes, blob_id: str) -> Closure:
+        return self.closure
+
+
+def handoffs(house: House, commits: Commits | None = None) -> Handoffs:
+    room: Any = house
+    return Handoffs(room, room, room, room, room, commits or Commits())
+
+
+async def adopt(house: House, wanted: Durability = CERTIFIED, **fields: str) -> list[Step]:
+    steps = handoffs(house).adopt("default", replace(DESCRIPTOR, **fields), "new", "", wanted)
+    return [step async for step in steps]
+
+
+async def refused(house: House, reason: Reason) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        await adopt(house)
+    assert caught.value.reason is reason
+    assert "adopt" not in house.asked
+    return caught.value
+
+
+async def test_what_is_certified_is_all_that_was_adopted() -> None:
+    house = House(closure())
+    await adopt(house)
+    assert house.asked == ["fetch", "adopt", "changed 10", "certify new 1"]
+    house = House(closure(member(), member("0", hidden=True)))
+    await adopt(house)
+    assert house.asked == ["fetch", "adopt", "changed 10", "certify new 1", "certify all"]
+    house = House(closure(member(), member("0", hidden=True)))
+    await adopt(house, JOURNALED)
+    assert house.asked == ["fetch", "adopt", "changed 10"]
+
+
+async def test_a_retry_fetches_nothing_and_waits_as_well() -> None:
+    house = House(closure(), answered=SAVED, full=True)
+    [step] = await adopt(house)
+    assert (step.stage, step.fetched_bytes) == (Stage.ADOPTED, 0)
+    assert house.asked == ["certify new 1", "certify all"]
+
+
+async def test_a_count_is_told_for_each_mebibyte_and_never_falls() -> None:
+    mib = TOLD_EVERY_BYTES
+    house = House(closure(), counts=(1, mib - 1, mib, mib + 1, 2 * mib, 5, mib, 3 * mib + 7))
+    steps = await adopt(house)
+    counts = [step.fetched_bytes for step in steps if step.stage is Stage.FETCHING]
+    assert counts == [0, mib, 2 * mib, 3 * mib + 7]
+
+
+async def test_while_too_much_waits_nothing_is_fetched() -> None:
+    house = House(closure(), full=True)
+    await refused(house, Reason.BACKLOG_FULL)
+    assert house.asked == []
+
+
+async def test_a_blob_that_is_not_there_is_the_callers_and_a_part_is_not() -> None:
+    house = House(closure(), fails=Refusal(Reason.BLOB_NOT_FOUND, blob_id="the-blob"))
+    told = await refused(house, Reason.BLOB_NOT_FOUND)
+    assert (told.status, told.metadata["backend"]) == (Status.NOT_FOUND, "directory")
+    house.fails = Refusal(Reason.BLOB_NOT_FOUND, blob_id="a-part")
+    told = await refused(house, Reason.BLOB_NOT_FOUND)
+    assert told.status is Status.DATA_LOSS
+
+
+@pytest.mark.parametrize("fields", [{"thread_id": "u"}, {"checkpoint_id": "2"}])
+async def test_another_checkpoint_is_not_adopted(fields: dict[str, str]) -> None:
+    house = House(closure())
+    with pytest.raises(Refusal) as caught:
+        await adopt(house, CERTIFIED, **fields)
+    assert caught.value.reason is Reason.DESCRIPTOR_MISMATCH
+    assert house.asked == ["fetch"]
+
+
+async def test_who_goes_away_while_bytes_arrive_ends_the_fetch() -> None:
+    house = House(closure())
+    house.gate.clear()
+    steps = handoffs(house).adopt("default", DESCRIPTOR, "new", "", CERTIFIED)
+    assert (await anext(steps)).stage is Stage.FETCHING
+    await asyncio.sleep(0)
+    await steps.aclose()
+    assert house.asked == ["fetch cancelled"]
+
+
+async def test_who_goes_away_during_the_commit_does_not_stop_it() -> None:
+    house, commits = House(closure()), Commits()
+    steps = handoffs(house, commits).adopt("default", DESCRIPTOR, "new", "", CERTIFIED)
+    for _ in range(3):
+        await anext(steps)
+    begun = asyncio.Event()
+    house.before_commit = begun.set
+    house.gate.clear()
+    waiting = asyncio.ensure_future(anext(steps))
+    await begun.wait()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    house.gate.set()
+    await commits.drain()
+    assert house.asked == ["fetch", "adopt", "changed 10"]
+
+
+def test_a_descriptor_is_kept_as_it_is() -> None:
+    assert decode_descriptor(encode_descriptor(DESCRIPTOR)) == DESCRIPTOR
