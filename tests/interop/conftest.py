@@ -35,9 +35,10 @@ def _address(lines: "queue.SimpleQueue[str]", log: Path) -> str:
 
 
 @contextmanager
-def _running_server(data_dir: Path, log: Path) -> Iterator[str]:
+def running_server(data_dir: Path, log: Path, *options: str) -> Iterator[str]:
+    """Run a server with these options; yield its HOST:PORT."""
     command = [sys.executable, "-m", "tuskpoint_server.app"]
-    arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(data_dir)]
+    arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(data_dir), *options]
     with (
         log.open("w") as errors,
         subprocess.Popen(
@@ -63,7 +64,7 @@ def _running_server(data_dir: Path, log: Path) -> Iterator[str]:
 def server_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """HOST:PORT of a server that the whole session shares."""
     home = tmp_path_factory.mktemp("server")
-    with _running_server(home / "data", home / "log") as target:
+    with running_server(home / "data", home / "log") as target:
         yield target
 
 

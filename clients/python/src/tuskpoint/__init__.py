@@ -11,15 +11,34 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._records import Channel, CheckpointRecord, Lineage, Location, Write
+    from ._handoff import Adoption, AdoptProgress, Descriptor
+    from ._history import ThreadEvent
+    from ._lineage import (
+        Change,
+        CheckpointVerdict,
+        Diff,
+        Fork,
+        LineageStep,
+        Rollback,
+        ThreadLineage,
+        Verification,
+    )
+    from ._records import Channel, CheckpointRecord, Lineage, Location, Reference, Write
     from ._reports import ArchiveStatus, ManifestRecord, ServerInfo, ThreadRecord
+    from ._snapshots import SnapshotRecord
     from .aio import AsyncClient
+    from .applications import ApplicationSession, AsyncApplicationSession, RestoredSession
+    from .background import AgentStep, BackgroundSaver, QueueFull, StepsNotSaved
     from .client import Client
     from .errors import (
         AlreadyExists,
         Conflict,
+        CursorCompacted,
         DataLoss,
         DeadlineExceeded,
+        DescriptorMismatch,
+        HashMismatch,
+        InvalidDescriptor,
         InvalidRequest,
         NotFound,
         PermissionDenied,
@@ -39,26 +58,50 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AdoptProgress",
+    "Adoption",
+    "AgentStep",
     "AlreadyExists",
+    "ApplicationSession",
     "ArchiveStatus",
+    "AsyncApplicationSession",
     "AsyncClient",
+    "BackgroundSaver",
+    "Change",
     "Channel",
     "CheckpointRecord",
+    "CheckpointVerdict",
     "Client",
     "Conflict",
+    "CursorCompacted",
     "DataLoss",
     "DeadlineExceeded",
+    "Descriptor",
+    "DescriptorMismatch",
+    "Diff",
+    "Fork",
+    "HashMismatch",
+    "InvalidDescriptor",
     "InvalidRequest",
     "Lineage",
+    "LineageStep",
     "Location",
     "ManifestRecord",
     "NotFound",
     "PermissionDenied",
     "PreconditionFailed",
+    "QueueFull",
+    "Reference",
     "ResourceExhausted",
+    "RestoredSession",
+    "Rollback",
     "ServerError",
     "ServerInfo",
+    "SnapshotRecord",
+    "StepsNotSaved",
     "ThreadDeleted",
+    "ThreadEvent",
+    "ThreadLineage",
     "ThreadRecord",
     "TuskPointError",
     "TuskPointSaver",
@@ -67,23 +110,45 @@ __all__ = [
     "Unimplemented",
     "UnreadableValue",
     "ValuesMissing",
+    "Verification",
     "Write",
     "__version__",
 ]
 
 _ELSEWHERE = {
     "AsyncClient": ".aio",
+    "ApplicationSession": ".applications",
+    "AsyncApplicationSession": ".applications",
+    "RestoredSession": ".applications",
+    "AgentStep": ".background",
+    "BackgroundSaver": ".background",
+    "QueueFull": ".background",
+    "StepsNotSaved": ".background",
     "Client": ".client",
+    "AdoptProgress": "._handoff",
+    "Adoption": "._handoff",
+    "Descriptor": "._handoff",
+    "ThreadEvent": "._history",
+    "TuskPointSaver": ".langgraph",
+    "Change": "._lineage",
+    "CheckpointVerdict": "._lineage",
+    "Diff": "._lineage",
+    "Fork": "._lineage",
+    "LineageStep": "._lineage",
+    "Rollback": "._lineage",
+    "ThreadLineage": "._lineage",
+    "Verification": "._lineage",
     "Channel": "._records",
     "CheckpointRecord": "._records",
     "Lineage": "._records",
     "Location": "._records",
+    "Reference": "._records",
     "Write": "._records",
     "ArchiveStatus": "._reports",
     "ManifestRecord": "._reports",
     "ServerInfo": "._reports",
     "ThreadRecord": "._reports",
-    "TuskPointSaver": ".langgraph",
+    "SnapshotRecord": "._snapshots",
 }
 
 

@@ -1,125 +1,62 @@
 """The calls of the service, sync and async: contract messages in, contract messages out.
 
-Both classes have the same methods. Each call has a deadline, is tried again where that is safe
-(see `_retry`), is observed (see `_telemetry`) and raises the errors of `tuskpoint.errors`. Both
-may be shared by any number of threads, and the async one by any number of event loops.
+Both classes have the same methods. How calls are made is in `_transport`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
-import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
-from typing import Any, TypeVar, cast
-
-import grpc
-from google.protobuf.message import Message
+from typing import cast
 
 from . import _methods as methods
-from ._channel import GUARD, SYNC_CHANNELS, AioChannels, Opened
-from ._frames import CheckpointAssembler, DeltaHistoryAssembler, Save, fits_unary
-from ._methods import Method
+from ._courses import AdoptCourse, ReplayCourse, WatchCourse
+from ._frames import CheckpointAssembler, DeltaHistoryAssembler, fits_unary
 from ._options import Options
-from ._plans import (
-    SaveAnswer,
-    attempts,
-    closed,
-    expect_absent,
-    expect_too_large,
-    frames_of,
-    pause_or_raise,
-    present,
-    with_request_id,
-)
-from ._telemetry import observe
-from .errors import NotFound, PreconditionFailed, TuskPointError
-from .v1.admin_service_pb2 import (
-    FlushRequest,
-    FlushResponse,
-    GetArchiveStatusRequest,
-    GetArchiveStatusResponse,
-    GetServerInfoRequest,
-    GetServerInfoResponse,
-)
-from .v1.checkpoint_pb2 import (
-    SOURCE_ANY,
-    VIEW_FULL,
-    Checkpoint,
-    CheckpointRef,
-    Source,
-    View,
-)
-from .v1.checkpoint_service_pb2 import (
-    DeltaChannelHistory,
-    GetCheckpointRequest,
-    GetDeltaHistoryRequest,
-    ListCheckpointsRequest,
-    LoadCheckpointRequest,
-    SaveCheckpointRequest,
-    SaveCheckpointResponse,
-    SaveWritesRequest,
-    SaveWritesResponse,
-    SetLabelRequest,
-    SetLabelResponse,
-)
-from .v1.thread_service_pb2 import (
-    CopyThreadRequest,
-    CopyThreadResponse,
-    DeleteRunsRequest,
-    DeleteRunsResponse,
-    DeleteThreadRequest,
-    DeleteThreadResponse,
-    GetManifestRequest,
-    GetManifestResponse,
-    GetThreadRequest,
-    GetThreadResponse,
-    ListThreadsRequest,
-    ListThreadsResponse,
-    PruneThreadsRequest,
-    PruneThreadsResponse,
-    SetRetentionRequest,
-    SetRetentionResponse,
-)
+from ._plans import expect_absent, expect_too_large, present, with_request_id
+from ._transport import AsyncTransport, SyncTransport
+from ._warnings import WARNINGS
+from .errors import NotFound, PreconditionFailed
+from .v1 import admin_service_pb2 as admin
+from .v1 import checkpoint_service_pb2 as checkpoints
+from .v1 import handoff_service_pb2 as handoffs
+from .v1 import history_service_pb2 as history
+from .v1 import snapshot_service_pb2 as snapshots
+from .v1 import thread_service_pb2 as threads
+from .v1.checkpoint_pb2 import SOURCE_ANY, VIEW_FULL, Checkpoint, CheckpointRef, Source, View
 
 __all__ = ["AsyncCalls", "Options", "SyncCalls"]
 
-RequestT = TypeVar("RequestT", bound=Message)
-AnswerT = TypeVar("AnswerT", bound=Message)
 
+class SyncCalls(SyncTransport):
+    """The calls, each blocking its thread."""
 
-class SyncCalls:
-    """The calls, each blocking its thread.
-
-    Args:
-        options: Target and times. The channel is opened by the first call.
-    """
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-        self._lock = threading.Lock()
-        self._opened: Opened[grpc.Channel] | None = None
-        self._is_closed = False
-
-    def save_checkpoint(self, request: SaveCheckpointRequest) -> SaveCheckpointResponse:
+    def save_checkpoint(
+        self, request: checkpoints.SaveCheckpointRequest
+    ) -> checkpoints.SaveCheckpointResponse:
         """Save a checkpoint of any size: in one message if it fits, else on a stream."""
         if fits_unary(request):
-            return self._unary(methods.SAVE_CHECKPOINT, request)
-        return cast(SaveCheckpointResponse, self._save_on_stream(request))
+            answer = self._unary(methods.SAVE_CHECKPOINT, request)
+        else:
+            answer = cast(checkpoints.SaveCheckpointResponse, self._save_on_stream(request))
+        WARNINGS.tell(self.options.target, answer.warnings)
+        return answer
 
-    def save_writes(self, request: SaveWritesRequest) -> SaveWritesResponse:
+    def save_writes(self, request: checkpoints.SaveWritesRequest) -> checkpoints.SaveWritesResponse:
         """Save pending writes of any size: in one message if they fit, else on a stream."""
         if fits_unary(request):
-            return self._unary(methods.SAVE_WRITES, request)
-        return cast(SaveWritesResponse, self._save_on_stream(request))
+            answer = self._unary(methods.SAVE_WRITES, request)
+        else:
+            answer = cast(checkpoints.SaveWritesResponse, self._save_on_stream(request))
+        WARNINGS.tell(self.options.target, answer.warnings)
+        return answer
 
     def get_checkpoint(
         self, ref: CheckpointRef, *, view: View = VIEW_FULL, source: Source = SOURCE_ANY
     ) -> Checkpoint | None:
         """Return a checkpoint of any size, every value inline; `None` if it does not exist."""
-        get = GetCheckpointRequest(ref=ref, view=view, source=source)
-        load = LoadCheckpointRequest(ref=ref, view=view, source=source)
+        get = checkpoints.GetCheckpointRequest(ref=ref, view=view, source=source)
+        load = checkpoints.LoadCheckpointRequest(ref=ref, view=view, source=source)
         try:
             return self._unary(methods.GET_CHECKPOINT, get).checkpoint
         except NotFound as error:
@@ -134,7 +71,7 @@ class SyncCalls:
             return None
 
     def list_checkpoints(
-        self, request: ListCheckpointsRequest
+        self, request: checkpoints.ListCheckpointsRequest
     ) -> Generator[Checkpoint, None, None]:
         """Yield checkpoints, greatest ID first, every value inline."""
         assembler = CheckpointAssembler()
@@ -145,7 +82,9 @@ class SyncCalls:
                     yield complete
         assembler.end()
 
-    def get_delta_history(self, request: GetDeltaHistoryRequest) -> list[DeltaChannelHistory]:
+    def get_delta_history(
+        self, request: checkpoints.GetDeltaHistoryRequest
+    ) -> list[checkpoints.DeltaChannelHistory]:
         """Return what rebuilds each channel, in the order in which they were asked for."""
         assembler = DeltaHistoryAssembler()
         with closing(self._stream(methods.GET_DELTA_HISTORY, request)) as frames:
@@ -153,63 +92,139 @@ class SyncCalls:
                 assembler.add(frame)
         return assembler.end()
 
-    def set_label(self, request: SetLabelRequest) -> SetLabelResponse:
+    def set_label(self, request: checkpoints.SetLabelRequest) -> checkpoints.SetLabelResponse:
         """Set or clear the label of a checkpoint."""
         return self._unary(methods.SET_LABEL, request)
 
-    def get_thread(self, request: GetThreadRequest) -> GetThreadResponse:
+    def get_thread(self, request: threads.GetThreadRequest) -> threads.GetThreadResponse:
         """Describe one thread."""
         return self._unary(methods.GET_THREAD, request)
 
-    def list_threads(self, request: ListThreadsRequest) -> ListThreadsResponse:
+    def list_threads(self, request: threads.ListThreadsRequest) -> threads.ListThreadsResponse:
         """Return one page of threads."""
         return self._unary(methods.LIST_THREADS, request)
 
-    def delete_thread(self, request: DeleteThreadRequest) -> DeleteThreadResponse:
+    def delete_thread(self, request: threads.DeleteThreadRequest) -> threads.DeleteThreadResponse:
         """Delete a thread and end its incarnation."""
         return self._unary(methods.DELETE_THREAD, request)
 
-    def set_retention(self, request: SetRetentionRequest) -> SetRetentionResponse:
+    def set_retention(self, request: threads.SetRetentionRequest) -> threads.SetRetentionResponse:
         """Set how long a thread is kept."""
         return self._unary(methods.SET_RETENTION, request)
 
-    def copy_thread(self, request: CopyThreadRequest) -> CopyThreadResponse:
+    def copy_thread(self, request: threads.CopyThreadRequest) -> threads.CopyThreadResponse:
         """Copy a thread; an empty `request_id` is filled in, so that retries are safe."""
         return self._unary(methods.COPY_THREAD, with_request_id(request))
 
-    def prune_threads(self, request: PruneThreadsRequest) -> PruneThreadsResponse:
+    def prune_threads(self, request: threads.PruneThreadsRequest) -> threads.PruneThreadsResponse:
         """Delete old checkpoints of threads."""
         return self._unary(methods.PRUNE_THREADS, request)
 
-    def delete_runs(self, request: DeleteRunsRequest) -> DeleteRunsResponse:
+    def delete_runs(self, request: threads.DeleteRunsRequest) -> threads.DeleteRunsResponse:
         """Delete the checkpoints of runs."""
         return self._unary(methods.DELETE_RUNS, request)
 
-    def get_manifest(self, request: GetManifestRequest) -> GetManifestResponse:
+    def fork_thread(self, request: threads.ForkThreadRequest) -> threads.ForkThreadResponse:
+        """Make a thread of a checkpoint; an empty `request_id` is filled in."""
+        return self._unary(methods.FORK_THREAD, with_request_id(request))
+
+    def rollback_thread(
+        self, request: threads.RollbackThreadRequest
+    ) -> threads.RollbackThreadResponse:
+        """Append an earlier state; an empty `request_id` is filled in."""
+        return self._unary(methods.ROLLBACK_THREAD, with_request_id(request))
+
+    def get_lineage(self, request: threads.GetLineageRequest) -> threads.GetLineageResponse:
+        """Return what a thread came from, and what came from it."""
+        return self._unary(methods.GET_LINEAGE, request)
+
+    def diff_checkpoints(
+        self, request: threads.DiffCheckpointsRequest
+    ) -> threads.DiffCheckpointsResponse:
+        """Compare the states of two checkpoints."""
+        return self._unary(methods.DIFF_CHECKPOINTS, request)
+
+    def verify_thread(
+        self, request: threads.VerifyThreadRequest
+    ) -> Generator[threads.VerifyThreadResponse, None, None]:
+        """Yield a verdict per checkpoint, then the total."""
+        return self._stream(methods.VERIFY_THREAD, request)
+
+    def replay_thread(
+        self, request: history.ReplayThreadRequest
+    ) -> Generator[Checkpoint, None, None]:
+        """Yield checkpoints, smallest ID first, every value inline; go on after breaks."""
+        return self._resume(methods.REPLAY_THREAD, ReplayCourse(request))
+
+    def watch_thread(
+        self, request: history.WatchThreadRequest
+    ) -> Generator[history.ThreadEvent, None, None]:
+        """Yield the events of a thread without end, every value inline; go on after breaks."""
+        return self._resume(methods.WATCH_THREAD, WatchCourse(request))
+
+    def create_handoff(
+        self, request: handoffs.CreateHandoffRequest
+    ) -> handoffs.CreateHandoffResponse:
+        """Hand a checkpoint off; an empty `request_id` is filled in."""
+        return self._unary(methods.CREATE_HANDOFF, with_request_id(request))
+
+    def adopt_handoff(
+        self, request: handoffs.AdoptHandoffRequest
+    ) -> Generator[handoffs.AdoptHandoffResponse, None, None]:
+        """Yield the stages of an adoption; an empty `request_id` is filled in."""
+        return self._resume(methods.ADOPT_HANDOFF, AdoptCourse(with_request_id(request)))
+
+    def create_snapshot(
+        self, request: snapshots.CreateSnapshotRequest
+    ) -> snapshots.CreateSnapshotResponse:
+        """Capture threads; an empty `request_id` is filled in."""
+        return self._unary(methods.CREATE_SNAPSHOT, with_request_id(request))
+
+    def get_snapshot(self, request: snapshots.GetSnapshotRequest) -> snapshots.GetSnapshotResponse:
+        """Return one snapshot."""
+        return self._unary(methods.GET_SNAPSHOT, request)
+
+    def get_latest_snapshot(
+        self, request: snapshots.GetLatestSnapshotRequest
+    ) -> snapshots.GetLatestSnapshotResponse:
+        """Return the newest snapshot that matches."""
+        return self._unary(methods.GET_LATEST_SNAPSHOT, request)
+
+    def list_snapshots(
+        self, request: snapshots.ListSnapshotsRequest
+    ) -> snapshots.ListSnapshotsResponse:
+        """Return one page of snapshots."""
+        return self._unary(methods.LIST_SNAPSHOTS, request)
+
+    def restore_snapshot(
+        self, request: snapshots.RestoreSnapshotRequest
+    ) -> snapshots.RestoreSnapshotResponse:
+        """Restore a snapshot; an empty `request_id` is filled in."""
+        return self._unary(methods.RESTORE_SNAPSHOT, with_request_id(request))
+
+    def delete_snapshot(
+        self, request: snapshots.DeleteSnapshotRequest
+    ) -> snapshots.DeleteSnapshotResponse:
+        """Delete a snapshot."""
+        return self._unary(methods.DELETE_SNAPSHOT, request)
+
+    def get_manifest(self, request: threads.GetManifestRequest) -> threads.GetManifestResponse:
         """Return one page of a thread's folded manifest."""
         return self._unary(methods.GET_MANIFEST, request)
 
-    def get_server_info(self) -> GetServerInfoResponse:
+    def get_server_info(self) -> admin.GetServerInfoResponse:
         """Return version, limits and backends of the server."""
-        return self._unary(methods.GET_SERVER_INFO, GetServerInfoRequest())
+        return self._unary(methods.GET_SERVER_INFO, admin.GetServerInfoRequest())
 
-    def get_archive_status(self) -> GetArchiveStatusResponse:
+    def get_archive_status(self) -> admin.GetArchiveStatusResponse:
         """Return the state of the archive."""
-        return self._unary(methods.GET_ARCHIVE_STATUS, GetArchiveStatusRequest())
+        return self._unary(methods.GET_ARCHIVE_STATUS, admin.GetArchiveStatusRequest())
 
-    def flush(self) -> FlushResponse:
+    def flush(self) -> admin.FlushResponse:
         """Certify everything journaled so far, and return then."""
-        return self._unary(methods.FLUSH, FlushRequest())
+        return self._unary(methods.FLUSH, admin.FlushRequest())
 
-    def close(self) -> None:
-        """Give the channel back. Calls made afterwards raise; closing again does nothing."""
-        with self._lock:
-            self._is_closed = True
-            opened, self._opened = self._opened, None
-        if opened is not None:
-            SYNC_CHANNELS.release(self.options.target, opened)
-
-    def _load(self, request: LoadCheckpointRequest) -> Checkpoint:
+    def _load(self, request: checkpoints.LoadCheckpointRequest) -> Checkpoint:
         assembler = CheckpointAssembler()
         checkpoint = None
         with closing(self._stream(methods.LOAD_CHECKPOINT, request)) as frames:
@@ -218,108 +233,38 @@ class SyncCalls:
         assembler.end()
         return present(checkpoint)
 
-    def _unary(self, method: Method[RequestT, AnswerT], request: RequestT) -> AnswerT:
-        call = self._callable("unary_unary", method)
-        target = self.options.target
-        tried = attempts(self.options, method, request)
-        while True:
-            try:
-                with observe(method.path, target) as rpc:
-                    answer: AnswerT = call(
-                        request, timeout=tried.remaining_s(time.monotonic()), metadata=rpc.headers
-                    )
-                    return answer
-            except grpc.RpcError as error:
-                pause_s = pause_or_raise(tried, error, target)
-            time.sleep(pause_s)
 
-    def _stream(
-        self, method: Method[RequestT, AnswerT], request: RequestT
-    ) -> Generator[AnswerT, None, None]:
-        call = self._callable("unary_stream", method)
-        target = self.options.target
-        tried = attempts(self.options, method, request)
-        begun = False
-        while True:
-            try:
-                with observe(method.path, target) as rpc:
-                    timeout_s = tried.remaining_s(time.monotonic())
-                    answer = call(request, timeout=timeout_s, metadata=rpc.headers)
-                    try:
-                        for frame in answer:
-                            begun = True
-                            yield frame
-                    finally:
-                        answer.cancel()
-                    return
-            except grpc.RpcError as error:
-                pause_s = pause_or_raise(tried, error, target, begun=begun)
-            time.sleep(pause_s)
+class AsyncCalls(AsyncTransport):
+    """The calls, each to be awaited."""
 
-    def _save_on_stream(self, request: Save) -> SaveCheckpointResponse | SaveWritesResponse:
-        method = methods.SAVE_CHECKPOINTS
-        call = self._callable("stream_stream", method)
-        target = self.options.target
-        tried = attempts(self.options, method, request)
-        while True:
-            collected = SaveAnswer(request.durability)
-            try:
-                with observe(method.path, target) as rpc:
-                    timeout_s = tried.remaining_s(time.monotonic())
-                    answer = call(frames_of(request), timeout=timeout_s, metadata=rpc.headers)
-                    try:
-                        for frame in answer:
-                            collected.add(frame)
-                    finally:
-                        answer.cancel()
-                return collected.end()
-            except (grpc.RpcError, TuskPointError) as error:
-                pause_s = pause_or_raise(tried, error, target)
-            time.sleep(pause_s)
-
-    def _callable(self, shape: str, method: Method[Any, Any]) -> Callable[..., Any]:
-        GUARD.check()
-        opened = self._opened
-        if opened is None:
-            with self._lock:
-                if self._is_closed:
-                    raise closed()
-                if self._opened is None:
-                    self._opened = SYNC_CHANNELS.lease(self.options.target)
-                opened = self._opened
-        return opened.callable(shape, method)
-
-
-class AsyncCalls:
-    """The calls, each to be awaited.
-
-    Args:
-        options: Target and times. A channel is opened by the first call on each loop.
-    """
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-        self._channels = AioChannels(options.target, GUARD)
-        self._is_closed = False
-
-    async def save_checkpoint(self, request: SaveCheckpointRequest) -> SaveCheckpointResponse:
+    async def save_checkpoint(
+        self, request: checkpoints.SaveCheckpointRequest
+    ) -> checkpoints.SaveCheckpointResponse:
         """Save a checkpoint of any size: in one message if it fits, else on a stream."""
         if fits_unary(request):
-            return await self._unary(methods.SAVE_CHECKPOINT, request)
-        return cast(SaveCheckpointResponse, await self._save_on_stream(request))
+            answer = await self._unary(methods.SAVE_CHECKPOINT, request)
+        else:
+            answer = cast(checkpoints.SaveCheckpointResponse, await self._save_on_stream(request))
+        WARNINGS.tell(self.options.target, answer.warnings)
+        return answer
 
-    async def save_writes(self, request: SaveWritesRequest) -> SaveWritesResponse:
+    async def save_writes(
+        self, request: checkpoints.SaveWritesRequest
+    ) -> checkpoints.SaveWritesResponse:
         """Save pending writes of any size: in one message if they fit, else on a stream."""
         if fits_unary(request):
-            return await self._unary(methods.SAVE_WRITES, request)
-        return cast(SaveWritesResponse, await self._save_on_stream(request))
+            answer = await self._unary(methods.SAVE_WRITES, request)
+        else:
+            answer = cast(checkpoints.SaveWritesResponse, await self._save_on_stream(request))
+        WARNINGS.tell(self.options.target, answer.warnings)
+        return answer
 
     async def get_checkpoint(
         self, ref: CheckpointRef, *, view: View = VIEW_FULL, source: Source = SOURCE_ANY
     ) -> Checkpoint | None:
         """Return a checkpoint of any size, every value inline; `None` if it does not exist."""
-        get = GetCheckpointRequest(ref=ref, view=view, source=source)
-        load = LoadCheckpointRequest(ref=ref, view=view, source=source)
+        get = checkpoints.GetCheckpointRequest(ref=ref, view=view, source=source)
+        load = checkpoints.LoadCheckpointRequest(ref=ref, view=view, source=source)
         try:
             return (await self._unary(methods.GET_CHECKPOINT, get)).checkpoint
         except NotFound as error:
@@ -334,7 +279,7 @@ class AsyncCalls:
             return None
 
     async def list_checkpoints(
-        self, request: ListCheckpointsRequest
+        self, request: checkpoints.ListCheckpointsRequest
     ) -> AsyncGenerator[Checkpoint, None]:
         """Yield checkpoints, greatest ID first, every value inline."""
         assembler = CheckpointAssembler()
@@ -345,7 +290,9 @@ class AsyncCalls:
                     yield complete
         assembler.end()
 
-    async def get_delta_history(self, request: GetDeltaHistoryRequest) -> list[DeltaChannelHistory]:
+    async def get_delta_history(
+        self, request: checkpoints.GetDeltaHistoryRequest
+    ) -> list[checkpoints.DeltaChannelHistory]:
         """Return what rebuilds each channel, in the order in which they were asked for."""
         assembler = DeltaHistoryAssembler()
         async with aclosing(self._stream(methods.GET_DELTA_HISTORY, request)) as frames:
@@ -353,60 +300,151 @@ class AsyncCalls:
                 assembler.add(frame)
         return assembler.end()
 
-    async def set_label(self, request: SetLabelRequest) -> SetLabelResponse:
+    async def set_label(self, request: checkpoints.SetLabelRequest) -> checkpoints.SetLabelResponse:
         """Set or clear the label of a checkpoint."""
         return await self._unary(methods.SET_LABEL, request)
 
-    async def get_thread(self, request: GetThreadRequest) -> GetThreadResponse:
+    async def get_thread(self, request: threads.GetThreadRequest) -> threads.GetThreadResponse:
         """Describe one thread."""
         return await self._unary(methods.GET_THREAD, request)
 
-    async def list_threads(self, request: ListThreadsRequest) -> ListThreadsResponse:
+    async def list_threads(
+        self, request: threads.ListThreadsRequest
+    ) -> threads.ListThreadsResponse:
         """Return one page of threads."""
         return await self._unary(methods.LIST_THREADS, request)
 
-    async def delete_thread(self, request: DeleteThreadRequest) -> DeleteThreadResponse:
+    async def delete_thread(
+        self, request: threads.DeleteThreadRequest
+    ) -> threads.DeleteThreadResponse:
         """Delete a thread and end its incarnation."""
         return await self._unary(methods.DELETE_THREAD, request)
 
-    async def set_retention(self, request: SetRetentionRequest) -> SetRetentionResponse:
+    async def set_retention(
+        self, request: threads.SetRetentionRequest
+    ) -> threads.SetRetentionResponse:
         """Set how long a thread is kept."""
         return await self._unary(methods.SET_RETENTION, request)
 
-    async def copy_thread(self, request: CopyThreadRequest) -> CopyThreadResponse:
+    async def copy_thread(self, request: threads.CopyThreadRequest) -> threads.CopyThreadResponse:
         """Copy a thread; an empty `request_id` is filled in, so that retries are safe."""
         return await self._unary(methods.COPY_THREAD, with_request_id(request))
 
-    async def prune_threads(self, request: PruneThreadsRequest) -> PruneThreadsResponse:
+    async def prune_threads(
+        self, request: threads.PruneThreadsRequest
+    ) -> threads.PruneThreadsResponse:
         """Delete old checkpoints of threads."""
         return await self._unary(methods.PRUNE_THREADS, request)
 
-    async def delete_runs(self, request: DeleteRunsRequest) -> DeleteRunsResponse:
+    async def delete_runs(self, request: threads.DeleteRunsRequest) -> threads.DeleteRunsResponse:
         """Delete the checkpoints of runs."""
         return await self._unary(methods.DELETE_RUNS, request)
 
-    async def get_manifest(self, request: GetManifestRequest) -> GetManifestResponse:
+    async def fork_thread(self, request: threads.ForkThreadRequest) -> threads.ForkThreadResponse:
+        """Make a thread of a checkpoint; an empty `request_id` is filled in."""
+        return await self._unary(methods.FORK_THREAD, with_request_id(request))
+
+    async def rollback_thread(
+        self, request: threads.RollbackThreadRequest
+    ) -> threads.RollbackThreadResponse:
+        """Append an earlier state; an empty `request_id` is filled in."""
+        return await self._unary(methods.ROLLBACK_THREAD, with_request_id(request))
+
+    async def get_lineage(self, request: threads.GetLineageRequest) -> threads.GetLineageResponse:
+        """Return what a thread came from, and what came from it."""
+        return await self._unary(methods.GET_LINEAGE, request)
+
+    async def diff_checkpoints(
+        self, request: threads.DiffCheckpointsRequest
+    ) -> threads.DiffCheckpointsResponse:
+        """Compare the states of two checkpoints."""
+        return await self._unary(methods.DIFF_CHECKPOINTS, request)
+
+    def verify_thread(
+        self, request: threads.VerifyThreadRequest
+    ) -> AsyncGenerator[threads.VerifyThreadResponse, None]:
+        """Yield a verdict per checkpoint, then the total."""
+        return self._stream(methods.VERIFY_THREAD, request)
+
+    def replay_thread(
+        self, request: history.ReplayThreadRequest
+    ) -> AsyncGenerator[Checkpoint, None]:
+        """Yield checkpoints, smallest ID first, every value inline; go on after breaks."""
+        return self._resume(methods.REPLAY_THREAD, ReplayCourse(request))
+
+    def watch_thread(
+        self, request: history.WatchThreadRequest
+    ) -> AsyncGenerator[history.ThreadEvent, None]:
+        """Yield the events of a thread without end, every value inline; go on after breaks."""
+        return self._resume(methods.WATCH_THREAD, WatchCourse(request))
+
+    async def create_handoff(
+        self, request: handoffs.CreateHandoffRequest
+    ) -> handoffs.CreateHandoffResponse:
+        """Hand a checkpoint off; an empty `request_id` is filled in."""
+        return await self._unary(methods.CREATE_HANDOFF, with_request_id(request))
+
+    def adopt_handoff(
+        self, request: handoffs.AdoptHandoffRequest
+    ) -> AsyncGenerator[handoffs.AdoptHandoffResponse, None]:
+        """Yield the stages of an adoption; an empty `request_id` is filled in."""
+        return self._resume(methods.ADOPT_HANDOFF, AdoptCourse(with_request_id(request)))
+
+    async def create_snapshot(
+        self, request: snapshots.CreateSnapshotRequest
+    ) -> snapshots.CreateSnapshotResponse:
+        """Capture threads; an empty `request_id` is filled in."""
+        return await self._unary(methods.CREATE_SNAPSHOT, with_request_id(request))
+
+    async def get_snapshot(
+        self, request: snapshots.GetSnapshotRequest
+    ) -> snapshots.GetSnapshotResponse:
+        """Return one snapshot."""
+        return await self._unary(methods.GET_SNAPSHOT, request)
+
+    async def get_latest_snapshot(
+        self, request: snapshots.GetLatestSnapshotRequest
+    ) -> snapshots.GetLatestSnapshotResponse:
+        """Return the newest snapshot that matches."""
+        return await self._unary(methods.GET_LATEST_SNAPSHOT, request)
+
+    async def list_snapshots(
+        self, request: snapshots.ListSnapshotsRequest
+    ) -> snapshots.ListSnapshotsResponse:
+        """Return one page of snapshots."""
+        return await self._unary(methods.LIST_SNAPSHOTS, request)
+
+    async def restore_snapshot(
+        self, request: snapshots.RestoreSnapshotRequest
+    ) -> snapshots.RestoreSnapshotResponse:
+        """Restore a snapshot; an empty `request_id` is filled in."""
+        return await self._unary(methods.RESTORE_SNAPSHOT, with_request_id(request))
+
+    async def delete_snapshot(
+        self, request: snapshots.DeleteSnapshotRequest
+    ) -> snapshots.DeleteSnapshotResponse:
+        """Delete a snapshot."""
+        return await self._unary(methods.DELETE_SNAPSHOT, request)
+
+    async def get_manifest(
+        self, request: threads.GetManifestRequest
+    ) -> threads.GetManifestResponse:
         """Return one page of a thread's folded manifest."""
         return await self._unary(methods.GET_MANIFEST, request)
 
-    async def get_server_info(self) -> GetServerInfoResponse:
+    async def get_server_info(self) -> admin.GetServerInfoResponse:
         """Return version, limits and backends of the server."""
-        return await self._unary(methods.GET_SERVER_INFO, GetServerInfoRequest())
+        return await self._unary(methods.GET_SERVER_INFO, admin.GetServerInfoRequest())
 
-    async def get_archive_status(self) -> GetArchiveStatusResponse:
+    async def get_archive_status(self) -> admin.GetArchiveStatusResponse:
         """Return the state of the archive."""
-        return await self._unary(methods.GET_ARCHIVE_STATUS, GetArchiveStatusRequest())
+        return await self._unary(methods.GET_ARCHIVE_STATUS, admin.GetArchiveStatusRequest())
 
-    async def flush(self) -> FlushResponse:
+    async def flush(self) -> admin.FlushResponse:
         """Certify everything journaled so far, and return then."""
-        return await self._unary(methods.FLUSH, FlushRequest())
+        return await self._unary(methods.FLUSH, admin.FlushRequest())
 
-    async def aclose(self) -> None:
-        """Close the channels. Calls made afterwards raise; closing again does nothing."""
-        self._is_closed = True
-        await self._channels.aclose()
-
-    async def _load(self, request: LoadCheckpointRequest) -> Checkpoint:
+    async def _load(self, request: checkpoints.LoadCheckpointRequest) -> Checkpoint:
         assembler = CheckpointAssembler()
         checkpoint = None
         async with aclosing(self._stream(methods.LOAD_CHECKPOINT, request)) as frames:
@@ -414,67 +452,3 @@ class AsyncCalls:
                 checkpoint = assembler.add(frame) or checkpoint
         assembler.end()
         return present(checkpoint)
-
-    async def _unary(self, method: Method[RequestT, AnswerT], request: RequestT) -> AnswerT:
-        call = self._callable("unary_unary", method)
-        target = self.options.target
-        tried = attempts(self.options, method, request)
-        while True:
-            try:
-                with observe(method.path, target) as rpc:
-                    answer: AnswerT = await call(
-                        request, timeout=tried.remaining_s(time.monotonic()), metadata=rpc.headers
-                    )
-                    return answer
-            except grpc.RpcError as error:
-                pause_s = pause_or_raise(tried, error, target)
-            await asyncio.sleep(pause_s)
-
-    async def _stream(
-        self, method: Method[RequestT, AnswerT], request: RequestT
-    ) -> AsyncGenerator[AnswerT, None]:
-        call = self._callable("unary_stream", method)
-        target = self.options.target
-        tried = attempts(self.options, method, request)
-        begun = False
-        while True:
-            try:
-                with observe(method.path, target) as rpc:
-                    timeout_s = tried.remaining_s(time.monotonic())
-                    answer = call(request, timeout=timeout_s, metadata=rpc.headers)
-                    try:
-                        async for frame in answer:
-                            begun = True
-                            yield frame
-                    finally:
-                        answer.cancel()
-                    return
-            except grpc.RpcError as error:
-                pause_s = pause_or_raise(tried, error, target, begun=begun)
-            await asyncio.sleep(pause_s)
-
-    async def _save_on_stream(self, request: Save) -> SaveCheckpointResponse | SaveWritesResponse:
-        method = methods.SAVE_CHECKPOINTS
-        call = self._callable("stream_stream", method)
-        target = self.options.target
-        tried = attempts(self.options, method, request)
-        while True:
-            collected = SaveAnswer(request.durability)
-            try:
-                with observe(method.path, target) as rpc:
-                    timeout_s = tried.remaining_s(time.monotonic())
-                    answer = call(frames_of(request), timeout=timeout_s, metadata=rpc.headers)
-                    try:
-                        async for frame in answer:
-                            collected.add(frame)
-                    finally:
-                        answer.cancel()
-                return collected.end()
-            except (grpc.RpcError, TuskPointError) as error:
-                pause_s = pause_or_raise(tried, error, target)
-            await asyncio.sleep(pause_s)
-
-    def _callable(self, shape: str, method: Method[Any, Any]) -> Callable[..., Any]:
-        if self._is_closed:
-            raise closed()
-        return self._channels.here().callable(shape, method)

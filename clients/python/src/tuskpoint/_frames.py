@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.message import Message
 
 from .errors import ServerError
 from .v1.checkpoint_pb2 import Checkpoint
@@ -15,6 +18,7 @@ from .v1.checkpoint_service_pb2 import (
     SaveCheckpointsRequest,
     SaveWritesRequest,
 )
+from .v1.history_service_pb2 import ReplayThreadResponse, ThreadEvent, WatchThreadResponse
 from .v1.value_pb2 import Channel, PendingWrite, ValueChunk
 
 CHUNK_BYTES = 1024 * 1024
@@ -23,6 +27,7 @@ MAX_INLINE_BYTES = 2 * 1024 * 1024
 
 Save = SaveCheckpointRequest | SaveWritesRequest
 Holder = Channel | PendingWrite
+WholeT = TypeVar("WholeT", bound=Message)
 
 
 def fits_unary(request: Save) -> bool:
@@ -126,25 +131,29 @@ class _Filling:
             self._index += 1
 
 
-class CheckpointAssembler:
-    """Turns frames into complete checkpoints: every value inline."""
+class _Assembler(Generic[WholeT]):
+    """Turns frames into complete messages: every value inline.
 
-    def __init__(self) -> None:
-        self._current: Checkpoint | None = None
+    Args:
+        kind: Name of the frame that carries a message, and what it is called in an error.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._current: WholeT | None = None
         self._filling = _Filling(())
 
-    def add(self, frame: LoadCheckpointResponse | ListCheckpointsResponse) -> Checkpoint | None:
-        """Take the next frame; return the checkpoint that it completes, if it does.
+    def _checkpoint(self, whole: WholeT) -> Checkpoint:
+        raise NotImplementedError
 
-        Raises:
-            ServerError: The frame breaks the contract.
-        """
+    def _add(self, frame: Any) -> WholeT | None:
         kind = frame.WhichOneof("frame")
-        if kind == "checkpoint":
+        if kind == self._kind:
             if self._current is not None:
-                raise _violation("a checkpoint in the middle of another's values")
-            self._current = frame.checkpoint
-            self._filling = _Filling([*frame.checkpoint.state.channels, *frame.checkpoint.writes])
+                raise _violation(f"{_article(kind)} in the middle of another's values")
+            self._current = getattr(frame, kind)
+            checkpoint = self._checkpoint(getattr(frame, kind))
+            self._filling = _Filling([*checkpoint.state.channels, *checkpoint.writes])
         elif kind == "chunk":
             self._filling.add(frame.chunk)
         else:
@@ -158,10 +167,48 @@ class CheckpointAssembler:
         """Take the end of the stream.
 
         Raises:
-            ServerError: A checkpoint is incomplete.
+            ServerError: A message is incomplete.
         """
         if self._current is not None:
-            raise _violation("the end in the middle of a checkpoint's values")
+            raise _violation(f"the end in the middle of {_article(self._kind)}'s values")
+
+
+class CheckpointAssembler(_Assembler[Checkpoint]):
+    """Turns frames into complete checkpoints: every value inline."""
+
+    def __init__(self) -> None:
+        super().__init__("checkpoint")
+
+    def _checkpoint(self, whole: Checkpoint) -> Checkpoint:
+        return whole
+
+    def add(
+        self, frame: LoadCheckpointResponse | ListCheckpointsResponse | ReplayThreadResponse
+    ) -> Checkpoint | None:
+        """Take the next frame; return the checkpoint that it completes, if it does.
+
+        Raises:
+            ServerError: The frame breaks the contract.
+        """
+        return self._add(frame)
+
+
+class EventAssembler(_Assembler[ThreadEvent]):
+    """Turns frames into complete events: every value of their checkpoints inline."""
+
+    def __init__(self) -> None:
+        super().__init__("event")
+
+    def _checkpoint(self, whole: ThreadEvent) -> Checkpoint:
+        return whole.checkpoint
+
+    def add(self, frame: WatchThreadResponse) -> ThreadEvent | None:
+        """Take the next frame; return the event that it completes, if it does.
+
+        Raises:
+            ServerError: The frame breaks the contract.
+        """
+        return self._add(frame)
 
 
 class DeltaHistoryAssembler:
@@ -213,6 +260,10 @@ class DeltaHistoryAssembler:
             raise _violation(f"more of channel '{part.channel}' after another channel")
         else:
             whole.writes.extend(part.writes)
+
+
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
 def _violation(what: str) -> ServerError:

@@ -10,6 +10,9 @@ from google.protobuf.message import Message
 
 from .v1 import admin_service_pb2 as admin
 from .v1 import checkpoint_service_pb2 as checkpoints
+from .v1 import handoff_service_pb2 as handoffs
+from .v1 import history_service_pb2 as history
+from .v1 import snapshot_service_pb2 as snapshots
 from .v1 import thread_service_pb2 as threads
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -22,6 +25,7 @@ class Patience(Enum):
     QUICK = "timeout_s"
     LONG = "long_timeout_s"
     STREAM = "stream_timeout_s"
+    ENDLESS = "watch_timeout_s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,9 @@ class Method(Generic[RequestT, AnswerT]):
 
 _CHECKPOINTS = "/tuskpoint.v1.CheckpointService/"
 _THREADS = "/tuskpoint.v1.ThreadService/"
+_HISTORY = "/tuskpoint.v1.HistoryService/"
+_HANDOFFS = "/tuskpoint.v1.HandoffService/"
+_SNAPSHOTS = "/tuskpoint.v1.SnapshotService/"
 _ADMIN = "/tuskpoint.v1.AdminService/"
 
 SAVE_CHECKPOINT = Method(
@@ -113,8 +120,83 @@ PRUNE_THREADS = Method(
 DELETE_RUNS = Method(
     _THREADS + "DeleteRuns", threads.DeleteRunsRequest, threads.DeleteRunsResponse, Patience.LONG
 )
+FORK_THREAD = Method(
+    _THREADS + "ForkThread", threads.ForkThreadRequest, threads.ForkThreadResponse, Patience.LONG
+)
+ROLLBACK_THREAD = Method(
+    _THREADS + "RollbackThread",
+    threads.RollbackThreadRequest,
+    threads.RollbackThreadResponse,
+    Patience.LONG,
+)
+GET_LINEAGE = Method(_THREADS + "GetLineage", threads.GetLineageRequest, threads.GetLineageResponse)
+DIFF_CHECKPOINTS = Method(
+    _THREADS + "DiffCheckpoints",
+    threads.DiffCheckpointsRequest,
+    threads.DiffCheckpointsResponse,
+    Patience.LONG,
+)
+VERIFY_THREAD = Method(
+    _THREADS + "VerifyThread",
+    threads.VerifyThreadRequest,
+    threads.VerifyThreadResponse,
+    Patience.STREAM,
+)
 GET_MANIFEST = Method(
     _THREADS + "GetManifest", threads.GetManifestRequest, threads.GetManifestResponse
+)
+REPLAY_THREAD = Method(
+    _HISTORY + "ReplayThread",
+    history.ReplayThreadRequest,
+    history.ReplayThreadResponse,
+    Patience.STREAM,
+)
+WATCH_THREAD = Method(
+    _HISTORY + "WatchThread",
+    history.WatchThreadRequest,
+    history.WatchThreadResponse,
+    Patience.ENDLESS,
+)
+CREATE_HANDOFF = Method(
+    _HANDOFFS + "CreateHandoff",
+    handoffs.CreateHandoffRequest,
+    handoffs.CreateHandoffResponse,
+    Patience.LONG,
+)
+ADOPT_HANDOFF = Method(
+    _HANDOFFS + "AdoptHandoff",
+    handoffs.AdoptHandoffRequest,
+    handoffs.AdoptHandoffResponse,
+    Patience.LONG,
+)
+CREATE_SNAPSHOT = Method(
+    _SNAPSHOTS + "CreateSnapshot",
+    snapshots.CreateSnapshotRequest,
+    snapshots.CreateSnapshotResponse,
+    Patience.LONG,
+)
+GET_SNAPSHOT = Method(
+    _SNAPSHOTS + "GetSnapshot", snapshots.GetSnapshotRequest, snapshots.GetSnapshotResponse
+)
+GET_LATEST_SNAPSHOT = Method(
+    _SNAPSHOTS + "GetLatestSnapshot",
+    snapshots.GetLatestSnapshotRequest,
+    snapshots.GetLatestSnapshotResponse,
+)
+LIST_SNAPSHOTS = Method(
+    _SNAPSHOTS + "ListSnapshots", snapshots.ListSnapshotsRequest, snapshots.ListSnapshotsResponse
+)
+RESTORE_SNAPSHOT = Method(
+    _SNAPSHOTS + "RestoreSnapshot",
+    snapshots.RestoreSnapshotRequest,
+    snapshots.RestoreSnapshotResponse,
+    Patience.LONG,
+)
+DELETE_SNAPSHOT = Method(
+    _SNAPSHOTS + "DeleteSnapshot",
+    snapshots.DeleteSnapshotRequest,
+    snapshots.DeleteSnapshotResponse,
+    Patience.LONG,
 )
 GET_SERVER_INFO = Method(
     _ADMIN + "GetServerInfo", admin.GetServerInfoRequest, admin.GetServerInfoResponse

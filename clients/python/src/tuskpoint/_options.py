@@ -25,6 +25,8 @@ class Options:
         long_timeout_s: Deadline of calls that wait for the blob store, carry large values or
             touch many checkpoints.
         stream_timeout_s: Deadline of reading a stream, the reader's own pauses included.
+        watch_timeout_s: Deadline of a watch: it has none.
+        resume_timeout_s: Time for which a stream that broke off tries to go on.
         retry: The schedule of retries.
     """
 
@@ -32,6 +34,8 @@ class Options:
     timeout_s: float = 30.0
     long_timeout_s: float = 300.0
     stream_timeout_s: float = 3600.0
+    watch_timeout_s: float = math.inf
+    resume_timeout_s: float = 300.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     @classmethod

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
+import sys
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -25,9 +28,11 @@ from .v1.checkpoint_service_pb2 import (
     SaveCheckpointsResponse,
     SaveWritesResponse,
 )
-from .v1.thread_service_pb2 import CopyThreadRequest
+
+MessageT = TypeVar("MessageT", bound=Message)
 
 SAVE_ID = 1  # of the one save that a stream of ours carries
+_REQUEST_ID = "request_id"
 
 
 def attempts(options: Options, method: Method[Any, Any], request: Message) -> Attempts:
@@ -72,11 +77,65 @@ def pause_or_raise(
     return pause_s
 
 
+_STOOD_S = 30.0  # gRPC gives up connecting after 20: what lasted longer was connected
+
+
+class Persistence:
+    """The attempts of a stream that goes on where it broke off.
+
+    The first connection has the time of any call. One that delivered something, or stood for a
+    while, is followed by others for as long as `resume_timeout_s` allows, counted anew whenever
+    that is so again: a watch may have nothing to deliver for hours.
+
+    Args:
+        options: The times.
+        method: The method.
+        request: The first request.
+    """
+
+    def __init__(self, options: Options, method: Method[Any, Any], request: Message) -> None:
+        self._options = options
+        self._deadline_s: float = getattr(options, method.patience.value)
+        self._tried = attempts(options, method, request)
+        self._has_delivered = False
+        self._begun_s = time.monotonic()
+
+    def timeout_s(self) -> float | None:
+        """Return the deadline of the connection that is about to be made; `None` for none."""
+        self._begun_s = time.monotonic()
+        left_s = self._tried.remaining_s(self._begun_s)
+        return None if left_s == math.inf else left_s
+
+    def delivered(self) -> None:
+        """Note that the caller was given something that is not asked for again."""
+        self._has_delivered = True
+
+    def pause_or_raise(self, error: grpc.RpcError | TuskPointError, target: str) -> float:
+        """Return the seconds to wait before the next connection.
+
+        Raises:
+            TuskPointError: There is no next one.
+        """
+        if self._has_delivered or time.monotonic() - self._begun_s >= _STOOD_S:
+            self._has_delivered = False
+            self._tried = Attempts(
+                replace(self._options.retry, max_attempts=sys.maxsize),
+                time.monotonic(),
+                give_up_s=self._options.resume_timeout_s,
+                deadline_s=self._deadline_s,
+                repeat=Repeat.SAFE,
+            )
+        return pause_or_raise(self._tried, error, target)
+
+
 def _repeat(request: Message) -> Repeat:
-    """A save without an ID makes a new checkpoint each time; all else is an upsert or a read."""
-    if isinstance(request, SaveCheckpointRequest) and not request.checkpoint.ref.checkpoint_id:
-        return Repeat.UNSAFE
-    return Repeat.SAFE
+    """Tell what cannot be sent twice: a save without an ID, and a mutation that is not named.
+
+    All else is an upsert, a read, or has a `request_id`.
+    """
+    if isinstance(request, SaveCheckpointRequest):
+        return Repeat.SAFE if request.checkpoint.ref.checkpoint_id else Repeat.UNSAFE
+    return Repeat.UNSAFE if getattr(request, _REQUEST_ID, None) == "" else Repeat.SAFE
 
 
 def closed() -> TuskPointError:
@@ -115,13 +174,13 @@ def present(checkpoint: Checkpoint | None) -> Checkpoint:
     return checkpoint
 
 
-def with_request_id(request: CopyThreadRequest) -> CopyThreadRequest:
-    """Return the request with a `request_id`, so that it may be sent twice."""
-    if request.request_id:
+def with_request_id(request: MessageT) -> MessageT:
+    """Return a request that has a `request_id` with one filled in, so that it may be sent twice."""
+    if getattr(request, _REQUEST_ID):
         return request
-    named = CopyThreadRequest()
+    named = type(request)()
     named.CopyFrom(request)
-    named.request_id = str(uuid.uuid4())
+    setattr(named, _REQUEST_ID, str(uuid.uuid4()))
     return named
 
 

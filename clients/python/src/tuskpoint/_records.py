@@ -15,7 +15,23 @@ from .v1 import checkpoint_pb2, value_pb2
 
 DurabilityName = Literal["journaled", "certified"]
 SourceName = Literal["any", "blob"]
+ViewName = Literal["entry", "full", "json"]
 VersionValue = int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Identity of a checkpoint.
+
+    Attributes:
+        thread_id: The thread.
+        checkpoint_ns: The namespace inside it; empty is the root.
+        checkpoint_id: The checkpoint.
+    """
+
+    thread_id: str
+    checkpoint_ns: str
+    checkpoint_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +98,16 @@ class Write:
     type: str
     data: bytes
 
+    @property
+    def value(self) -> Any:
+        """What was written, decoded.
+
+        Raises:
+            UnreadableValue: It is of another type than json, null or bytes. A read with the
+                view "json" has it as json.
+        """
+        return _decode(self.channel, self.type, self.data)
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
@@ -125,7 +151,7 @@ class CheckpointRecord:
 
         Raises:
             UnreadableValue: A channel is of another type than json, null or bytes. `channels`
-                has its bytes.
+                has its bytes, and a read with the view "json" has it as json.
         """
         return {
             name: _decode(name, channel.type, channel.data or b"")
@@ -148,7 +174,7 @@ def _decode(name: str, kind: str, data: bytes) -> Any:
         return data
     raise UnreadableValue(
         f"channel '{name}' is of type '{kind}', which only the framework that saved it can read "
-        "(LangGraph's types need TuskPointSaver); its bytes are in `channels`",
+        "(LangGraph's types need TuskPointSaver); read it with view='json', or take its bytes",
         status="FAILED_PRECONDITION",
         metadata={"channel": name, "type": kind},
     )
@@ -162,6 +188,11 @@ def version_value(version: value_pb2.Version) -> VersionValue:
     if kind == "number":
         return version.number
     return version.text if kind == "text" else None
+
+
+def reference_of(ref: checkpoint_pb2.CheckpointRef) -> Reference:
+    """Return an identity as a record."""
+    return Reference(ref.thread_id, ref.checkpoint_ns, ref.checkpoint_id)
 
 
 def location_of(location: checkpoint_pb2.BlobLocation) -> Location:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
-from ._records import DurabilityName, SourceName
+from ._records import DurabilityName, SourceName, ViewName
 from ._reports import THREAD_STATES, StateName
-from ._saving import encode_json
-from .errors import InvalidRequest, NotFound
+from ._saving import encode_json, invalid_field
+from .errors import NotFound
 from .v1 import checkpoint_pb2 as checkpoint
 from .v1 import thread_service_pb2 as threads
 from .v1.checkpoint_service_pb2 import ListCheckpointsRequest, SetLabelRequest
@@ -25,23 +25,28 @@ _SOURCES: dict[str, checkpoint.Source] = {
     "any": checkpoint.SOURCE_ANY,
     "blob": checkpoint.SOURCE_BLOB,
 }
+_VIEWS: dict[str, checkpoint.View] = {
+    "entry": checkpoint.VIEW_ENTRY,
+    "full": checkpoint.VIEW_FULL,
+    "json": checkpoint.VIEW_JSON,
+}
 _STRATEGIES: dict[str, threads.PruneStrategy] = {
     "latest": threads.PRUNE_STRATEGY_KEEP_LATEST,
     "nothing": threads.PRUNE_STRATEGY_DELETE_ALL,
 }
 
 
-def _choice(what: str, word: str, choices: Mapping[str, Any]) -> Any:
+def choice(what: str, word: str, choices: Mapping[str, Any]) -> Any:
+    """Return what a word stands for.
+
+    Raises:
+        InvalidRequest: It is none of the words.
+    """
     try:
         return choices[word]
     except (KeyError, TypeError):
         words = " or ".join(f"'{one}'" for one in choices)
-        raise InvalidRequest(
-            f"{what} must be {words}, not {word!r}",
-            status="INVALID_ARGUMENT",
-            reason="INVALID_FIELD",
-            metadata={"field": what},
-        ) from None
+        raise invalid_field(what, f"it is {words}, not {word!r}") from None
 
 
 def durability(word: DurabilityName) -> checkpoint.Durability:
@@ -50,7 +55,7 @@ def durability(word: DurabilityName) -> checkpoint.Durability:
     Raises:
         InvalidRequest: It names none.
     """
-    chosen: checkpoint.Durability = _choice("durability", word, _DURABILITIES)
+    chosen: checkpoint.Durability = choice("durability", word, _DURABILITIES)
     return chosen
 
 
@@ -60,7 +65,17 @@ def source(word: SourceName) -> checkpoint.Source:
     Raises:
         InvalidRequest: It names none.
     """
-    chosen: checkpoint.Source = _choice("source", word, _SOURCES)
+    chosen: checkpoint.Source = choice("source", word, _SOURCES)
+    return chosen
+
+
+def view(word: ViewName) -> checkpoint.View:
+    """Return the view that a word names.
+
+    Raises:
+        InvalidRequest: It names none.
+    """
+    chosen: checkpoint.View = choice("view", word, _VIEWS)
     return chosen
 
 
@@ -87,6 +102,16 @@ def not_found(one: checkpoint.CheckpointRef) -> NotFound:
     )
 
 
+def expect_no_thread(error: NotFound) -> None:
+    """Pass if what is missing is the thread.
+
+    Raises:
+        NotFound: Something else is missing.
+    """
+    if error.reason != "THREAD_NOT_FOUND":
+        raise error
+
+
 def listing(
     thread_id: str | None,
     checkpoint_ns: str | None,
@@ -94,12 +119,12 @@ def listing(
     metadata: Mapping[str, Any] | None,
     label: str,
     limit: int | None,
-    full: bool,
+    how_much: ViewName,
     taken_from: SourceName,
 ) -> ListCheckpointsRequest:
     """Return the request of a listing; see `Client.list`."""
     if limit is not None and limit < 0:
-        raise InvalidRequest("limit must be 0 or more", status="INVALID_ARGUMENT")
+        raise invalid_field("limit", f"it is 0 or more, not {limit}")
     return ListCheckpointsRequest(
         thread_id=thread_id,
         checkpoint_ns=checkpoint_ns,
@@ -107,7 +132,7 @@ def listing(
         filter_json=metadata_json(metadata),
         label=label,
         limit=limit,
-        view=checkpoint.VIEW_FULL if full else checkpoint.VIEW_ENTRY,
+        view=view(how_much),
         source=source(taken_from),
     )
 
@@ -134,17 +159,21 @@ def retaining(
     Raises:
         InvalidRequest: The time is not above zero, or not in whole seconds.
     """
-    if retention is not None and (retention <= timedelta(0) or retention.microseconds):
-        raise InvalidRequest(
-            f"retention must be at least one second, in whole seconds, or None; not {retention}",
-            status="INVALID_ARGUMENT",
-            reason="INVALID_FIELD",
-            metadata={"field": "retention"},
+    if retention is not None and not _is_time(retention):
+        raise invalid_field(
+            "retention",
+            f"it is a timedelta of one or more whole seconds, or None; not {retention!r}",
         )
     request = threads.SetRetentionRequest(thread_id=thread_id, durability=durability(safe))
     if retention is not None:
         request.retention.FromTimedelta(retention)
     return request
+
+
+def _is_time(retention: object) -> bool:
+    if not isinstance(retention, timedelta):
+        return False
+    return retention > timedelta(0) and not retention.microseconds
 
 
 def copying(thread_id: str, new_thread_id: str, safe: DurabilityName) -> threads.CopyThreadRequest:
@@ -158,7 +187,7 @@ def prunings(
     thread_ids: str | Iterable[str], keep: Keep, safe: DurabilityName
 ) -> Iterator[threads.PruneThreadsRequest]:
     """Yield the requests that prune threads, in batches that the server takes."""
-    strategy = _choice("keep", keep, _STRATEGIES)
+    strategy = choice("keep", keep, _STRATEGIES)
     asked = durability(safe)
     for batch in _batches(thread_ids):
         yield threads.PruneThreadsRequest(thread_ids=batch, strategy=strategy, durability=asked)
@@ -183,7 +212,7 @@ def thread_listing(
     agent_id: str, label: str, state: StateName | None
 ) -> threads.ListThreadsRequest:
     """Return the request of the first page of threads."""
-    wanted = None if state is None else _choice("state", state, THREAD_STATES)
+    wanted = None if state is None else choice("state", state, THREAD_STATES)
     return threads.ListThreadsRequest(agent_id=agent_id, label=label, state=wanted, page_size=BATCH)
 
 
@@ -191,6 +220,8 @@ def metadata_json(metadata: Mapping[str, Any] | None) -> bytes:
     """Return metadata as JSON text; empty stands for none.
 
     Raises:
-        InvalidRequest: It cannot be written as JSON.
+        InvalidRequest: It is no mapping, or cannot be written as JSON.
     """
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise invalid_field("metadata", f"it is a mapping; {type(metadata).__name__} is not")
     return encode_json("metadata", dict(metadata)) if metadata else b""

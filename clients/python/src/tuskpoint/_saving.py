@@ -121,11 +121,26 @@ def encode_state(state: Mapping[str, Any]) -> dict[str, bytes]:
     JSON's own rules hold: tuples become lists, and keys of inner mappings become strings.
 
     Raises:
-        InvalidRequest: A value cannot be written as JSON, or a key is no name.
+        InvalidRequest: It is no mapping, a value cannot be written as JSON, or a key is no name.
     """
-    if "" in state or not all(isinstance(name, str) for name in state):
-        raise _invalid("state", "its keys are the names of channels: texts that are not empty")
+    if not isinstance(state, Mapping):
+        raise invalid_field("state", f"it maps channels to values; {type(state).__name__} does not")
+    if not all(map(_is_name, state)):
+        raise invalid_field("state", "its keys are the names of channels: texts that are not empty")
     return {name: encode_json(f"state[{name!r}]", value) for name, value in state.items()}
+
+
+def _is_name(key: object) -> bool:
+    return isinstance(key, str) and key != "" and is_unicode(key)
+
+
+def is_unicode(text: str) -> bool:
+    """Tell whether a text can be sent: a half of a surrogate pair cannot be written in UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def encode_json(what: str, value: Any) -> bytes:
@@ -138,7 +153,7 @@ def encode_json(what: str, value: Any) -> bytes:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return text.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise _invalid(what, f"it cannot be written as JSON: {error}") from error
+        raise invalid_field(what, f"it cannot be written as JSON: {error}") from error
 
 
 def save_steps(draft: Draft, memory: Memory) -> Steps:
@@ -279,13 +294,14 @@ def next_version(versions: Sequence[Version]) -> Version:
     newest = max(one.text for one in versions)
     number = _LEADING_NUMBER.match(newest)
     if kinds != {"text"} or number is None:
-        raise _invalid(
+        raise invalid_field(
             "parent", "its channel versions cannot be counted up; continue it with its framework"
         )
     return Version(text=f"{int(number[0]) + 1:032}.0")
 
 
-def _invalid(field_name: str, problem: str) -> InvalidRequest:
+def invalid_field(field_name: str, problem: str) -> InvalidRequest:
+    """Return the error of an argument that can never be right."""
     return InvalidRequest(
         f"{field_name}: {problem}",
         status="INVALID_ARGUMENT",

@@ -6,6 +6,8 @@ reason does not decide or there is none. Never by message text.
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Mapping, Sequence
 
 
@@ -40,6 +42,41 @@ class TuskPointError(Exception):
 
 class InvalidRequest(TuskPointError):
     """The request can never succeed as it is: change it."""
+
+
+class InvalidDescriptor(InvalidRequest, ValueError):
+    """What should be the descriptor of a hand-off is none: take it over whole, as it was made."""
+
+
+class DescriptorMismatch(InvalidRequest):
+    """The descriptor names another checkpoint than its blob holds: ask for the original."""
+
+    @property
+    def field(self) -> str:
+        """The key that differs."""
+        return self.metadata.get("field", "")
+
+    @property
+    def claimed(self) -> str:
+        """What the descriptor says."""
+        return self.metadata.get("claimed", "")
+
+    @property
+    def found(self) -> str:
+        """What the blob holds."""
+        return self.metadata.get("found", "")
+
+
+class CursorCompacted(InvalidRequest):
+    """What came after the cursor is not kept any more: replay, then watch from `oldest_cursor`."""
+
+    @property
+    def oldest_cursor(self) -> bytes:
+        """The oldest cursor that a watch may begin with; empty if the service named none."""
+        try:
+            return base64.b64decode(self.metadata.get("oldest_cursor", ""), validate=True)
+        except (binascii.Error, ValueError):
+            return b""
 
 
 class NotFound(TuskPointError):
@@ -87,6 +124,25 @@ class ValuesMissing(TuskPointError):
 
 class DataLoss(TuskPointError):
     """Stored bytes are gone or not what was recorded. Nothing was read or written."""
+
+
+class HashMismatch(DataLoss):
+    """Stored bytes do not have the hash they are trusted by: never use them."""
+
+    @property
+    def blob_id(self) -> str:
+        """The blob."""
+        return self.metadata.get("blob_id", "")
+
+    @property
+    def expected(self) -> str:
+        """The recorded SHA-256, as lowercase hex."""
+        return self.metadata.get("expected", "")
+
+    @property
+    def actual(self) -> str:
+        """The SHA-256 of the bytes found, as lowercase hex."""
+        return self.metadata.get("actual", "")
 
 
 class ResourceExhausted(TuskPointError):
@@ -158,7 +214,7 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "CHECKPOINT_MISSING": NotFound,
     "CHECKPOINT_TOO_LARGE": PreconditionFailed,
     "NOT_CERTIFIED": PreconditionFailed,
-    "BLOB_HASH_MISMATCH": DataLoss,
+    "BLOB_HASH_MISMATCH": HashMismatch,
     "BLOB_NOT_FOUND": None,
     "BLOB_UNAVAILABLE": Unavailable,
     "BLOB_MALFORMED": DataLoss,
@@ -169,13 +225,14 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "INTERNAL_ERROR": ServerError,
     "PAGE_TOKEN_INVALID": InvalidRequest,
     "REQUEST_ID_REUSED": AlreadyExists,
-    "CURSOR_COMPACTED": InvalidRequest,
+    "CURSOR_COMPACTED": CursorCompacted,
     "CREDENTIAL_INVALID": Unauthenticated,
     "SCOPE_MISSING": PermissionDenied,
     "SNAPSHOT_NOT_FOUND": NotFound,
     "DEADLINE_EXCEEDED": DeadlineExceeded,
     "CERTIFICATION_FAILED": Unavailable,
     "BLOB_REJECTED": PreconditionFailed,
+    "DESCRIPTOR_MISMATCH": DescriptorMismatch,
 }
 """Class of each `ErrorReason`; `None` where the contract lets the status decide."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from types import TracebackType
-from typing import Any, Literal, Self, cast
+from typing import Any, Self, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -20,6 +20,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .._calls import AsyncCalls, SyncCalls
 from .._options import Options
+from .._records import DurabilityName
 from ..errors import NotFound, ValuesMissing
 from ..v1 import checkpoint_pb2, checkpoint_service_pb2, thread_service_pb2
 from ._decode import decode_config, decode_history, decode_tuple, parent_with_sends
@@ -33,6 +34,7 @@ from ._encode import (
     run_requests,
     write_requests,
 )
+from ._lineage import LineageMethods
 from ._summary import Summarize, summary_of
 from ._versions import next_version
 
@@ -42,7 +44,7 @@ _DURABILITIES: dict[str, checkpoint_pb2.Durability] = {
 }
 
 
-class TuskPointSaver(BaseCheckpointSaver[str]):
+class TuskPointSaver(LineageMethods, BaseCheckpointSaver[str]):
     """Keeps LangGraph's checkpoints in a TuskPoint server.
 
     Sync and async methods both work, from any thread and any event loop; sync methods never
@@ -53,6 +55,9 @@ class TuskPointSaver(BaseCheckpointSaver[str]):
     unnoticed. A summary goes with each checkpoint: what
     `config["configurable"]["tuskpoint_summary"]` says, else what `summarize` returns, else a
     sentence made from the names of nodes and channels.
+
+    Beyond what LangGraph asks for it hands checkpoints off to other agents, forks threads and
+    rolls them back, proves what is stored, and replays.
 
     Args:
         target: `host:port` or a gRPC name; `None` takes `TUSKPOINT_TARGET` from the
@@ -77,7 +82,7 @@ class TuskPointSaver(BaseCheckpointSaver[str]):
         target: str | None = None,
         *,
         serde: SerializerProtocol | None = None,
-        durability: Literal["journaled", "certified"] = "journaled",
+        durability: DurabilityName = "journaled",
         fence: bool = False,
         timeout_s: float = 30.0,
         agent_id: str = "",
@@ -90,6 +95,7 @@ class TuskPointSaver(BaseCheckpointSaver[str]):
         self._calls = SyncCalls(options)
         self._async_calls = AsyncCalls(options)
         self._durability = _DURABILITIES[durability]
+        self._waits_for = durability
         self._fence = fence
         self._agent_id = agent_id
         self._summarize = summarize

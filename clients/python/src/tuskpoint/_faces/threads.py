@@ -1,0 +1,203 @@
+"""Describing, listing, copying and deleting threads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from datetime import timedelta
+
+from .. import _requests as requests
+from .._records import DurabilityName
+from .._reports import ManifestRecord, StateName, ThreadRecord, manifest_record, thread_record
+from ..v1.thread_service_pb2 import GetManifestRequest, GetThreadRequest
+from .base import AsyncFace, SyncFace, twin_of
+
+
+class SyncThreads(SyncFace):
+    """Describing, listing, copying and deleting threads."""
+
+    def get_thread(self, thread_id: str) -> ThreadRecord:
+        """Describe a thread. Also called `thread`.
+
+        Raises:
+            NotFound: There is no such thread.
+        """
+        return thread_record(self._calls.get_thread(GetThreadRequest(thread_id=thread_id)).thread)
+
+    def list_threads(
+        self, *, agent_id: str = "", label: str = "", state: StateName | None = None
+    ) -> Iterator[ThreadRecord]:
+        """Yield threads by ID. Also called `threads`.
+
+        Args:
+            agent_id: Only threads that this agent drives.
+            label: Only threads that have a checkpoint with this label.
+            state: Only threads in this state.
+        """
+        request = requests.thread_listing(agent_id, label, state)
+        while True:
+            page = self._calls.list_threads(request)
+            for one in page.threads:
+                yield thread_record(one)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    def delete(self, thread_id: str, *, durability: DurabilityName = "journaled") -> int:
+        """Delete a thread with all its namespaces; return how many checkpoints it had."""
+        deleted = self._calls.delete_thread(requests.deletion(thread_id, durability))
+        self._memory.forget(thread_id)
+        return deleted.deleted_checkpoints
+
+    def set_retention(
+        self,
+        thread_id: str,
+        retention: timedelta | None,
+        *,
+        durability: DurabilityName = "journaled",
+    ) -> None:
+        """Set how long a thread is kept after its last change; then it is deleted.
+
+        Args:
+            thread_id: The thread.
+            retention: The time, in whole seconds, at least one; `None` keeps the thread.
+            durability: "journaled", or "certified" to wait for the blob store.
+
+        Raises:
+            NotFound: There is no such thread.
+        """
+        self._calls.set_retention(requests.retaining(thread_id, retention, durability))
+
+    def copy(
+        self, thread_id: str, new_thread_id: str, *, durability: DurabilityName = "journaled"
+    ) -> int:
+        """Copy a thread into one that has no checkpoints; return how many were copied.
+
+        Raises:
+            NotFound: There is no such thread.
+            AlreadyExists: The new thread has checkpoints.
+        """
+        request = requests.copying(thread_id, new_thread_id, durability)
+        return self._calls.copy_thread(request).copied_checkpoints
+
+    def prune(
+        self,
+        thread_ids: str | Iterable[str],
+        *,
+        keep: requests.Keep = "latest",
+        durability: DurabilityName = "journaled",
+    ) -> int:
+        """Delete old checkpoints of threads; return how many.
+
+        Args:
+            thread_ids: A thread, or several. Those that do not exist are passed over.
+            keep: "latest" keeps the latest of each namespace and what it is rebuilt from.
+            durability: "journaled", or "certified" to wait for the blob store.
+        """
+        prunings = requests.prunings(thread_ids, keep, durability)
+        return sum(self._calls.prune_threads(one).deleted_checkpoints for one in prunings)
+
+    def delete_runs(
+        self, run_ids: str | Iterable[str], *, durability: DurabilityName = "journaled"
+    ) -> int:
+        """Delete the checkpoints whose metadata has one of these `run_id`s; return how many."""
+        deletions = requests.run_deletions(run_ids, durability)
+        return sum(self._calls.delete_runs(one).deleted_checkpoints for one in deletions)
+
+    def manifest(self, thread_id: str) -> Iterator[ManifestRecord]:
+        """Yield what is certified of a thread, by namespace and checkpoint ID.
+
+        Raises:
+            NotFound: There is no such thread.
+        """
+        request = GetManifestRequest(thread_id=thread_id, page_size=requests.BATCH)
+        while True:
+            page = self._calls.get_manifest(request)
+            for one in page.entries:
+                yield manifest_record(one)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    thread = get_thread
+    threads = list_threads
+
+
+class AsyncThreads(AsyncFace):
+    """Describing, listing, copying and deleting threads."""
+
+    @twin_of(SyncThreads.get_thread)
+    async def get_thread(self, thread_id: str) -> ThreadRecord:
+        found = await self._calls.get_thread(GetThreadRequest(thread_id=thread_id))
+        return thread_record(found.thread)
+
+    @twin_of(SyncThreads.list_threads)
+    async def list_threads(
+        self, *, agent_id: str = "", label: str = "", state: StateName | None = None
+    ) -> AsyncIterator[ThreadRecord]:
+        request = requests.thread_listing(agent_id, label, state)
+        while True:
+            page = await self._calls.list_threads(request)
+            for one in page.threads:
+                yield thread_record(one)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    @twin_of(SyncThreads.delete)
+    async def delete(self, thread_id: str, *, durability: DurabilityName = "journaled") -> int:
+        deleted = await self._calls.delete_thread(requests.deletion(thread_id, durability))
+        self._memory.forget(thread_id)
+        return deleted.deleted_checkpoints
+
+    @twin_of(SyncThreads.set_retention)
+    async def set_retention(
+        self,
+        thread_id: str,
+        retention: timedelta | None,
+        *,
+        durability: DurabilityName = "journaled",
+    ) -> None:
+        await self._calls.set_retention(requests.retaining(thread_id, retention, durability))
+
+    @twin_of(SyncThreads.copy)
+    async def copy(
+        self, thread_id: str, new_thread_id: str, *, durability: DurabilityName = "journaled"
+    ) -> int:
+        request = requests.copying(thread_id, new_thread_id, durability)
+        return (await self._calls.copy_thread(request)).copied_checkpoints
+
+    @twin_of(SyncThreads.prune)
+    async def prune(
+        self,
+        thread_ids: str | Iterable[str],
+        *,
+        keep: requests.Keep = "latest",
+        durability: DurabilityName = "journaled",
+    ) -> int:
+        deleted = 0
+        for one in requests.prunings(thread_ids, keep, durability):
+            deleted += (await self._calls.prune_threads(one)).deleted_checkpoints
+        return deleted
+
+    @twin_of(SyncThreads.delete_runs)
+    async def delete_runs(
+        self, run_ids: str | Iterable[str], *, durability: DurabilityName = "journaled"
+    ) -> int:
+        deleted = 0
+        for one in requests.run_deletions(run_ids, durability):
+            deleted += (await self._calls.delete_runs(one)).deleted_checkpoints
+        return deleted
+
+    @twin_of(SyncThreads.manifest)
+    async def manifest(self, thread_id: str) -> AsyncIterator[ManifestRecord]:
+        request = GetManifestRequest(thread_id=thread_id, page_size=requests.BATCH)
+        while True:
+            page = await self._calls.get_manifest(request)
+            for one in page.entries:
+                yield manifest_record(one)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    thread = get_thread
+    threads = list_threads

@@ -1,0 +1,268 @@
+"""Hand-offs, forks, rollbacks, proofs and replays of LangGraph's threads."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import operator
+import uuid
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, interrupt
+
+from tests.interop.conftest import Face
+from tuskpoint import AlreadyExists, Client, Conflict, InvalidDescriptor, NotFound
+from tuskpoint.langgraph import TuskPointSaver
+from tuskpoint.langgraph._lineage import LineageMethods
+
+
+class Inner(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+class State(TypedDict, total=False):
+    log: Annotated[list[str], operator.add]
+
+
+def asking_graph(saver: TuskPointSaver) -> Any:
+    """Plan, then ask in a subgraph that keeps a state of its own, then write."""
+
+    def research(state: Inner) -> dict[str, Any]:
+        return {"log": ["researched"]}
+
+    def ask(state: Inner) -> dict[str, Any]:
+        return {"log": [f"told to {interrupt({'question': 'go on?'})}"]}
+
+    inner = StateGraph(Inner)
+    inner.add_node("research", research)
+    inner.add_node("ask", ask)
+    inner.add_edge(START, "research")
+    inner.add_edge("research", "ask")
+    inner.add_edge("ask", END)
+
+    def plan(state: State) -> dict[str, Any]:
+        return {"log": ["planned"]}
+
+    def write(state: State) -> dict[str, Any]:
+        return {"log": ["written"]}
+
+    graph = StateGraph(State)
+    graph.add_node("plan", plan)
+    graph.add_node("review", inner.compile(checkpointer=True))
+    graph.add_node("write", write)
+    graph.add_edge(START, "plan")
+    graph.add_edge("plan", "review")
+    graph.add_edge("review", "write")
+    graph.add_edge("write", END)
+    return graph.compile(checkpointer=saver)
+
+
+class Run:
+    """A graph on a thread, through the sync or the async methods of the saver."""
+
+    def __init__(self, face: Face, thread_id: str) -> None:
+        self.face = face
+        self.graph = asking_graph(face.saver)
+        self.config: Any = {"configurable": {"thread_id": thread_id}}
+
+    async def __call__(self, value: Any) -> Any:
+        if self.face.kind == "async":
+            return await self.graph.ainvoke(value, self.config)
+        return await asyncio.to_thread(self.graph.invoke, value, self.config)
+
+    async def head(self) -> str:
+        """Return the ID of the latest checkpoint."""
+        found = await self.face.get_tuple(self.config)
+        return str(found.config["configurable"]["checkpoint_id"])
+
+    async def questions(self) -> list[Any]:
+        """Return what the thread waits for."""
+        state = await self.graph.aget_state(self.config)
+        return [one.value for one in state.interrupts]
+
+
+@pytest.fixture
+async def asking(face: Face, thread_id: str) -> Run:
+    """A thread that planned and waits for an answer."""
+    run = Run(face, thread_id)
+    result = await run({"log": ["begun"]})
+    assert [one.value for one in result["__interrupt__"]] == [{"question": "go on?"}]
+    return run
+
+
+def new_thread() -> str:
+    return f"thread-{uuid.uuid4()}"
+
+
+ALL = ["begun", "planned", "begun", "planned", "researched", "told to go", "written"]
+
+
+async def test_an_interrupted_thread_is_handed_off_adopted_and_resumed(
+    face: Face, asking: Run, thread_id: str
+) -> None:
+    head = await asking.head()
+    descriptor = await face.handoff_checkpoint(thread_id, head, to_agent="writer")
+    assert list(descriptor) == [
+        "source",
+        "thread_id",
+        "checkpoint_id",
+        "blob_id",
+        "blob_sha256",
+        "to_agent",
+        "summary",
+    ]
+    assert (descriptor["source"], descriptor["to_agent"]) == (f"{thread_id}:{head}", "writer")
+    mine = new_thread()
+    adopted = await face.adopt_checkpoint(json.loads(json.dumps(descriptor)), mine)
+    assert adopted == {
+        "adopted_from": descriptor["source"],
+        "new_thread_id": mine,
+        "checkpoint_id": head,
+        "blob_id": adopted["blob_id"],
+        "verified": True,
+    }
+    assert adopted["blob_id"]
+    there = Run(face, mine)
+    assert await there.questions() == [{"question": "go on?"}]
+    assert (await there(Command(resume="go")))["log"] == ALL
+    assert await asking.questions() == [{"question": "go on?"}]
+    with pytest.raises(AlreadyExists):
+        await face.adopt_checkpoint(descriptor, mine)
+    with pytest.raises(InvalidDescriptor, match="blob_sha256"):
+        await face.adopt_checkpoint({**descriptor, "blob_sha256": ""}, new_thread())
+
+
+async def test_the_latest_is_handed_off_unless_one_is_named(
+    face: Face, asking: Run, thread_id: str
+) -> None:
+    descriptor = await face.handoff_checkpoint(thread_id, None)
+    assert (descriptor["checkpoint_id"], descriptor["to_agent"]) == (await asking.head(), "")
+    with pytest.raises(NotFound):
+        await face.handoff_checkpoint(thread_id, "nothing")
+
+
+async def test_a_fork_goes_its_own_way(face: Face, asking: Run, thread_id: str) -> None:
+    head, other = await asking.head(), new_thread()
+    forked = await face.fork(thread_id, head, other)
+    assert forked == {
+        "new_thread_id": other,
+        "checkpoint_id": head,
+        "forked_from": f"{thread_id}:{head}",
+    }
+    assert (await Run(face, other)(Command(resume="go")))["log"] == ALL
+    assert (await asking(Command(resume="stop")))["log"][-2:] == ["told to stop", "written"]
+    nameless = await face.fork(thread_id)
+    assert nameless["new_thread_id"] not in ("", thread_id, other)
+
+
+async def test_a_rolled_back_thread_asks_again(face: Face, asking: Run, thread_id: str) -> None:
+    before = await asking.head()
+    assert (await asking(Command(resume="go")))["log"] == ALL
+    with pytest.raises(Conflict):
+        await face.rollback_to(thread_id, before, expected_head=before)
+    back = await face.rollback_to(thread_id, before, expected_head=await asking.head())
+    assert back == {
+        "thread_id": thread_id,
+        "checkpoint_id": await asking.head(),
+        "rolled_back_from": f"{thread_id}:{before}",
+    }
+    again = await asking(None)
+    assert [one.value for one in again["__interrupt__"]] == [{"question": "go on?"}]
+    assert (await asking(Command(resume="stop")))["log"][-2:] == ["told to stop", "written"]
+
+
+async def test_a_trail_is_verified(face: Face, asking: Run, thread_id: str) -> None:
+    await asking(Command(resume="go"))
+    await face.flush()
+    count = len(await face.list({"configurable": {"thread_id": thread_id}}))
+    assert await face.verify_trail(thread_id) == {
+        "ok": True,
+        "passed": count,
+        "failed": 0,
+        "unverified": 0,
+        "retracted": 0,
+        "chain_detail": "",
+        "failures": [],
+    }
+    with pytest.raises(NotFound):
+        await face.verify_trail("nobody")
+
+
+async def test_a_diff_reads_what_langgraph_saved(face: Face, asking: Run, thread_id: str) -> None:
+    before = await asking.head()
+    await asking(Command(resume="go"))
+    diff = await face.diff(thread_id, before)
+    assert not diff["truncated"]
+    told = {(one["channel"], one["path"]): one for one in diff["changes"]}
+    assert told["log", "/2"]["kind"] == "added"
+    assert told["log", "/2"]["to_json"] == '"begun"'
+    other = (await face.fork(thread_id, before))["new_thread_id"]
+    same = await face.diff(thread_id, before, before, to_thread_id=other)
+    assert same == {"changes": [], "truncated": False}
+
+
+async def test_a_replay_is_the_listing_from_its_other_end(
+    face: Face, asking: Run, thread_id: str
+) -> None:
+    await asking(Command(resume="go"))
+    if face.kind == "async":
+        replayed = [one async for one in face.saver.areplay(thread_id)]
+    else:
+        replayed = await asyncio.to_thread(lambda: [*face.saver.replay(thread_id)])
+    listed = await face.list({"configurable": {"thread_id": thread_id}})
+
+    def place(one: Any) -> tuple[str, str]:
+        named = one.config["configurable"]
+        return named["checkpoint_id"], named["checkpoint_ns"]
+
+    assert len(replayed) > 4
+    assert replayed == sorted(listed, key=place)
+
+
+async def test_what_a_thread_waits_for_is_read_without_langgraph(
+    asking: Run, thread_id: str, server_target: str
+) -> None:
+    def read() -> Any:
+        with Client(server_target) as client:
+            return client.load(thread_id, view="json")
+
+    record = await asyncio.to_thread(read)
+    assert record.state["log"] == ["begun", "planned"]
+    (asked,) = [one.value for one in record.writes if one.channel == "__interrupt__"]
+    assert "go on?" in json.dumps(asked)
+
+
+async def test_threads_and_their_loops_share_a_saver(saver: TuskPointSaver, thread_id: str) -> None:
+    await Run(Face(saver, "async"), thread_id)({"log": ["begun"]})
+    here, in_a_thread, in_a_loop_there = await asyncio.gather(
+        saver.adiff(thread_id, await Run(Face(saver, "async"), thread_id).head()),
+        asyncio.to_thread(saver.fork, thread_id),
+        asyncio.to_thread(lambda: asyncio.run(saver.afork(thread_id))),
+    )
+    assert here["changes"] == []
+    assert in_a_thread["new_thread_id"] != in_a_loop_there["new_thread_id"]
+    assert in_a_thread["forked_from"] == in_a_loop_there["forked_from"]
+
+
+def test_every_method_has_its_twin() -> None:
+    named = {
+        name: member
+        for name, member in vars(LineageMethods).items()
+        if inspect.isfunction(member) and not name.startswith("_")
+    }
+    twins = {
+        "adopt_checkpoint",
+        "diff",
+        "fork",
+        "handoff_checkpoint",
+        "replay",
+        "rollback_to",
+        "verify_trail",
+    }
+    assert set(named) == twins | {f"a{name}" for name in twins}
+    for name in twins:
+        ours, theirs = inspect.signature(named[name]), inspect.signature(named[f"a{name}"])
+        assert ours.parameters == theirs.parameters, name
