@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import grpc
 
-from tests.crash.content import checkpoint_fingerprint, slot, write_fingerprint
-from tests.crash.ledger import Key, Record, Request
+from tests.crash.content import (
+    checkpoint_fingerprint,
+    content_fingerprint,
+    slot,
+    write_fingerprint,
+)
+from tests.crash.ledger import Key, Making, Record, Request
 from tuskpoint.v1.admin_service_pb2 import FlushRequest, GetArchiveStatusRequest
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_pb2 import (
@@ -21,10 +26,13 @@ from tuskpoint.v1.checkpoint_pb2 import (
     VIEW_FULL,
     Checkpoint,
     CheckpointRef,
+    Lineage,
     Source,
 )
 from tuskpoint.v1.checkpoint_service_pb2 import ListCheckpointsRequest, LoadCheckpointRequest
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from tuskpoint.v1.snapshot_service_pb2 import ListSnapshotsRequest
+from tuskpoint.v1.snapshot_service_pb2_grpc import SnapshotServiceStub
 from tuskpoint.v1.value_pb2 import Channel, PendingWrite, Value
 
 CALL_SECONDS = 30.0
@@ -38,6 +46,7 @@ class Findings:
 
     loads: int = 0
     blob_loads: int = 0
+    made: int = 0
     lost: list[str] = field(default_factory=list)
     half_visible: list[str] = field(default_factory=list)
 
@@ -50,6 +59,7 @@ class Checker:
         self.findings = Findings()
         self._target = target
         self._unchecked: set[Key] = set()
+        self._made = 0
 
     def read(self) -> None:
         """Read what the writer appended to its ledger."""
@@ -59,8 +69,11 @@ class Checker:
         """Check every checkpoint touched since the last time; the writer may be at work."""
         self.read()
         keys, self._unchecked = self._unchecked, set()
+        makings = [one for one in self.record.makings[self._made :] if one.durability]
+        self._made = len(self.record.makings)
         with self._stub() as stub:
             self._check(stub, keys)
+            self._check_made(stub, makings)
 
     def check_everything(self) -> None:
         """Check all there is, then certify it and check it again from the blob store.
@@ -71,7 +84,9 @@ class Checker:
         keys = set(self.record.requests)
         with self._stub() as stub:
             self._check(stub, keys)
-            self._check_phantoms(stub)
+            self._check_made(stub, self.record.makings)
+            self.judge_all(self._listed(stub))
+            self._check_snapshots()
         with grpc.insecure_channel(self._target) as channel:
             admin = AdminServiceStub(channel)
             admin.Flush(FlushRequest(), timeout=FLUSH_SECONDS)
@@ -109,18 +124,67 @@ class Checker:
     def _check_from_blobs(self, stub: CheckpointServiceStub, visible: set[Key]) -> None:
         loaded = _load_all(stub, visible, SOURCE_BLOB)
         self.findings.blob_loads += len(loaded)
+        contents = {content for making in self.record.makings for content in making.contents}
         for key, checkpoint in loaded.items():
-            self.judge(key, _acknowledged(self.record.requests.get(key, [])), checkpoint)
+            if key in self.record.requests:
+                self.judge(key, _acknowledged(self.record.requests[key]), checkpoint)
+            elif checkpoint is None or content_fingerprint(checkpoint) not in contents:
+                self.findings.lost.append(f"{key} is not stored as it was made")
 
-    def _check_phantoms(self, stub: CheckpointServiceStub) -> None:
-        for key in self._visible(stub):
-            if not any(request.state for request in self.record.requests.get(key, [])):
-                self.findings.half_visible.append(f"{key} is listed and was never saved")
+    def _check_made(self, stub: CheckpointServiceStub, makings: Iterable[Making]) -> None:
+        """Check what was acknowledged to have been made of checkpoints."""
+        expected = {key: making.contents for making in makings for key in making.made}
+        loaded = _load_all(stub, expected, SOURCE_ANY)
+        self.findings.made += len(loaded)
+        for key, contents in expected.items():
+            found = loaded[key]
+            if found is None:
+                self.findings.lost.append(f"{key} was made and is not there")
+            elif content_fingerprint(found) not in contents:
+                self.findings.lost.append(f"{key} is not what it was made of")
+
+    def judge_all(self, listed: Mapping[Key, Lineage]) -> None:
+        """Check that all there is was asked for, and that what was made was made once."""
+        makings = [one for one in self.record.makings if one.how != "snapshot"]
+        made: dict[tuple[str, str], set[Key]] = {(one.how, one.origin): set() for one in makings}
+        for key, lineage in listed.items():
+            if any(request.state for request in self.record.requests.get(key, [])):
+                continue
+            of = ("rollback", lineage.rolled_back_from)
+            if not lineage.rolled_back_from:
+                of = ("restoration", lineage.forked_from)
+            if of in made:
+                made[of].add(key)
+            else:
+                self.findings.half_visible.append(f"{key} is listed and was never asked for")
+        for making in makings:
+            found = made[making.how, making.origin]
+            if len(found) > 1 or (making.durability and found != set(making.made)):
+                told = f"{making.how} of {making.origin} made {found}, told {making.made}"
+                self.findings.half_visible.append(told)
+
+    def _check_snapshots(self) -> None:
+        """Check that each snapshot was taken once."""
+        with grpc.insecure_channel(self._target) as channel:
+            stub = SnapshotServiceStub(channel)
+            for making in self.record.makings:
+                if making.how != "snapshot":
+                    continue
+                request = ListSnapshotsRequest(session_id=making.origin)
+                taken = stub.ListSnapshots(request, timeout=CALL_SECONDS).snapshots
+                members = [[_key(member) for member in one.members] for one in taken]
+                if len(taken) > 1 or (making.durability and members != [making.made]):
+                    told = f"snapshots of {making.origin} hold {members}, told {making.made}"
+                    self.findings.half_visible.append(told)
 
     def _visible(self, stub: CheckpointServiceStub) -> set[Key]:
+        return set(self._listed(stub))
+
+    def _listed(self, stub: CheckpointServiceStub) -> dict[Key, Lineage]:
+        """Return everything that is there, with what it came from."""
         request = ListCheckpointsRequest(view=VIEW_ENTRY)
         answers = stub.ListCheckpoints(request, timeout=CALL_SECONDS)
-        return {_key(answer.checkpoint.ref) for answer in answers}
+        return {_key(one.checkpoint.ref): one.checkpoint.lineage for one in answers}
 
     def judge(self, key: Key, floor: set[int], loaded: Checkpoint | None) -> None:
         """Compare one loaded checkpoint with what the ledger allows."""

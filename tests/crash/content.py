@@ -41,6 +41,17 @@ def checkpoint_fingerprint(checkpoint: Checkpoint) -> str:
     return hashlib.sha256(saved.SerializeToString(deterministic=True)).hexdigest()
 
 
+def content_fingerprint(checkpoint: Checkpoint) -> str:
+    """Return the hash of the channels of a checkpoint whose values are all inline."""
+    state = CheckpointState()
+    for channel in checkpoint.state.channels:
+        copied = state.channels.add()
+        copied.CopyFrom(channel)
+        copied.ClearField("digest")
+        copied.ClearField("size_bytes")
+    return hashlib.sha256(state.SerializeToString(deterministic=True)).hexdigest()
+
+
 def write_fingerprint(write: PendingWrite) -> str:
     """Return the hash of the saved part of a pending write."""
     saved = PendingWrite(

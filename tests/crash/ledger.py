@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,22 @@ class Ledger:
         )
         return self._number
 
-    def acknowledge(self, number: int, durability: int) -> None:
-        """Record the answer to a request."""
-        self._append({"n": number, "durability": durability})
+    def intend_making(self, how: str, origin: str, contents: Sequence[str]) -> int:
+        """Record that something is to be made of a checkpoint; return the request's number.
+
+        Args:
+            how: "rollback", "snapshot" or "restoration".
+            origin: The checkpoint, "thread:checkpoint", which nothing else is made of in
+                this way; of a snapshot its session.
+            contents: Fingerprints of the channels, one of which what is made must have.
+        """
+        self._number += 1
+        self._append({"n": self._number, "how": how, "origin": origin, "contents": list(contents)})
+        return self._number
+
+    def acknowledge(self, number: int, durability: int, made: Sequence[Key] = ()) -> None:
+        """Record the answer to a request, and what was made."""
+        self._append({"n": number, "durability": durability, "made": list(made)})
         os.fsync(self._file)
 
     def refuse(self, number: int, status: str, detail: str, *, final: bool) -> None:
@@ -76,14 +89,36 @@ class Request:
     statuses: list[str] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class Making:
+    """One request of the writer that makes something of a checkpoint.
+
+    Attributes:
+        how: As in `Ledger.intend_making`.
+        origin: As there.
+        contents: As there.
+        made: What was acknowledged: the checkpoints.
+        durability: What was acknowledged; 0 for nothing.
+        statuses: Statuses of the attempts that failed.
+    """
+
+    how: str
+    origin: str
+    contents: list[str]
+    made: list[Key] = field(default_factory=list)
+    durability: int = 0
+    statuses: list[str] = field(default_factory=list)
+
+
 class Record:
     """Reads a ledger as it grows, and orders its requests by checkpoint."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
-        self._by_number: dict[int, Request] = {}
+        self._by_number: dict[int, Request | Making] = {}
         self.requests: dict[Key, list[Request]] = {}
+        self.makings: list[Making] = []
         self.acknowledgements = 0
         self.refusals: list[str] = []
 
@@ -93,13 +128,23 @@ class Record:
         for line in self._lines():
             if "key" in line:
                 touched |= self._intended(line)
+            elif "how" in line:
+                making = Making(line["how"], line["origin"], line["contents"])
+                self._by_number[line["n"]] = making
+                self.makings.append(making)
             elif "durability" in line:
-                self._by_number[line["n"]].durability = line["durability"]
-                self.acknowledgements += 1
+                self._acknowledged(line)
             else:
                 self._by_number[line["n"]].statuses.append(line["status"])
                 self.refusals.append(f"{line['status']}: {line['detail']}")
         return touched
+
+    def _acknowledged(self, line: dict[str, Any]) -> None:
+        request = self._by_number[line["n"]]
+        request.durability = line["durability"]
+        if isinstance(request, Making):
+            request.made = [(key[0], key[1], key[2]) for key in line["made"]]
+        self.acknowledgements += 1
 
     def _intended(self, line: dict[str, Any]) -> set[Key]:
         request = Request(line["n"], line["state"], line["writes"], line["deletes"])
@@ -127,7 +172,8 @@ class Record:
         """Drop the requests that were not acknowledged, as if they had never been made."""
         for key, requests in list(self.requests.items()):
             self.requests[key] = [request for request in requests if request.durability]
+        self.makings = [making for making in self.makings if making.durability]
 
     def all_requests(self) -> Iterator[Request]:
-        """Yield every request."""
-        yield from self._by_number.values()
+        """Yield every request that saves or deletes."""
+        yield from (one for one in self._by_number.values() if isinstance(one, Request))

@@ -11,10 +11,11 @@ import pytest
 from tests.crash.checker import Checker
 from tests.crash.content import Line, checkpoint_fingerprint, slot, task_writes, write_fingerprint
 from tests.crash.ledger import Key, Ledger, Record
-from tuskpoint.v1.checkpoint_pb2 import DURABILITY_JOURNALED, Checkpoint
+from tuskpoint.v1.checkpoint_pb2 import DURABILITY_JOURNALED, Checkpoint, Lineage
 from tuskpoint.v1.value_pb2 import PendingWrite
 
 KEY: Key = ("thread", "", "id-1")
+ORIGIN_FIELDS = {"rollback": "rolled_back_from", "restoration": "forked_from"}
 
 
 class Story:
@@ -157,6 +158,45 @@ def test_what_the_server_adds_is_not_compared(story: Story) -> None:
     loaded.state.channels[0].digest = b"digest"
     loaded.state.channels[0].size_bytes = 700
     assert story.shown(loaded) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("shown", "acknowledged", "findings"),
+    [
+        ([], False, 0),
+        ([], True, 1),
+        (["made"], False, 0),
+        (["made"], True, 0),
+        (["other"], True, 1),
+        (["made", "other"], False, 1),
+        (["made", "other"], True, 1),
+    ],
+)
+@pytest.mark.parametrize("how", ["rollback", "restoration"])
+def test_what_is_made_twice_is_found(
+    tmp_path: Path, how: str, shown: list[str], acknowledged: bool, findings: int
+) -> None:
+    ledger, record = Ledger(tmp_path / "ledger"), Record(tmp_path / "ledger")
+    number = ledger.intend_making(how, "thread:id-1", ["content"])
+    if acknowledged:
+        ledger.acknowledge(number, DURABILITY_JOURNALED, [("thread", "", "made")])
+    checker = Checker(record, "127.0.0.1:1")
+    checker.read()
+    lineage = Lineage(**{ORIGIN_FIELDS[how]: "thread:id-1"})
+    checker.judge_all({("thread", "", one): lineage for one in shown})
+    assert len(checker.findings.half_visible) == findings
+
+
+def test_what_nobody_asked_for_is_found(story: Story) -> None:
+    story.save(story.first, [], acknowledged=True)
+    story.checker.read()
+    phantoms = {
+        ("thread", "", "id-9"): Lineage(),
+        ("thread", "", "id-8"): Lineage(rolled_back_from="thread:id-1"),
+        ("fork", "", "id-1"): Lineage(forked_from="thread:id-1"),
+    }
+    story.checker.judge_all({KEY: Lineage(), **phantoms})
+    assert len(story.checker.findings.half_visible) == len(phantoms)
 
 
 def test_a_line_cut_short_is_read_when_it_is_whole(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def report(checker: Checker) -> None:
         "checkpoints": sum(one.state is not None for one in requests),
         "writes": sum(len(one.writes) for one in requests),
         "certified": sum(one.durability == DURABILITY_CERTIFIED for one in requests),
+        "made": sum(bool(one.durability) for one in checker.record.makings),
         "loads": checker.findings.loads,
         "blob_loads": checker.findings.blob_loads,
         "lost": len(checker.findings.lost),
@@ -111,3 +112,4 @@ def report(checker: Checker) -> None:
         Path(REPORT).write_text(json.dumps({"seed": SEED, **counted}), encoding="utf-8")
     assert counted["checkpoints"] > KILLS
     assert counted["certified"] > 0
+    assert counted["made"] > 0

@@ -19,7 +19,14 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from tests.crash.content import Line, checkpoint_fingerprint, slot, task_writes, write_fingerprint
+from tests.crash.content import (
+    Line,
+    checkpoint_fingerprint,
+    content_fingerprint,
+    slot,
+    task_writes,
+    write_fingerprint,
+)
 from tests.crash.ledger import Key, Ledger
 from tuskpoint.v1.checkpoint_pb2 import (
     DURABILITY_CERTIFIED,
@@ -35,7 +42,17 @@ from tuskpoint.v1.checkpoint_service_pb2 import (
 )
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.errors_pb2 import CallError
-from tuskpoint.v1.thread_service_pb2 import DeleteThreadRequest
+from tuskpoint.v1.snapshot_service_pb2 import (
+    RESTORE_MODE_NEW_THREADS,
+    CreateSnapshotRequest,
+    RestoreSnapshotRequest,
+)
+from tuskpoint.v1.snapshot_service_pb2_grpc import SnapshotServiceStub
+from tuskpoint.v1.thread_service_pb2 import (
+    DeleteThreadRequest,
+    ForkThreadRequest,
+    RollbackThreadRequest,
+)
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 from tuskpoint.v1.value_pb2 import LargeValue, PendingWrite, ValueChunk
 
@@ -68,6 +85,7 @@ class Writer:
     def __init__(self, channel: grpc.aio.Channel, ledger: Ledger, *, gives_up: bool) -> None:
         self.saves = CheckpointServiceStub(channel)
         self.threads = ThreadServiceStub(channel)
+        self.snapshots = SnapshotServiceStub(channel)
         self.ledger = ledger
         self.gives_up = gives_up
         self.stops_when_refused = False
@@ -78,6 +96,7 @@ class Writer:
         source: random.Random,
         number: int,
         attempt: Callable[[], Awaitable[int]],
+        made: Callable[[], list[Key]] = list,
     ) -> bool:
         """Make a request until it is acknowledged, or until the agent gives up.
 
@@ -85,10 +104,11 @@ class Writer:
             source: Decides whether to try again after a failure.
             number: The request's number in the ledger.
             attempt: Makes the request; returns the durability reached.
+            made: Tells what the last attempt made of checkpoints.
         """
         while True:
             try:
-                self.ledger.acknowledge(number, await attempt())
+                self.ledger.acknowledge(number, await attempt(), made())
                 return True
             except grpc.aio.AioRpcError as error:
                 status, detail = meaning(error), error.details() or ""
@@ -238,6 +258,129 @@ async def deleting_agent(writer: Writer, line: Line) -> None:
         await writer.ask(line.source, number, attempt)
 
 
+async def descending_agent(writer: Writer, line: Line) -> None:
+    """Fork a thread, roll it back, capture it and restore what was captured."""
+    name, source = line.thread_id, line.source
+    lives = 0
+    while not writer.stopped.is_set():
+        lives += 1
+        thread = Line(f"{name}-{lives}", "", source)
+        saved: list[tuple[Checkpoint, list[PendingWrite]]] = []
+        for _ in range(3):
+            checkpoint, writes = thread.checkpoint(thread.next_id()), task_writes(source, "in", 1)
+            if await save(writer, thread, checkpoint, writes):
+                thread.acknowledged(checkpoint)
+                saved.append((checkpoint, writes))
+        if len(saved) == 3:
+            await fork(writer, source, *saved[-1])
+            head = await roll_back(writer, source, saved[0][0], saved[-1][0])
+            await capture(writer, source, thread.thread_id, head)
+
+
+async def fork(
+    writer: Writer, source: random.Random, checkpoint: Checkpoint, writes: list[PendingWrite]
+) -> None:
+    """Fork a checkpoint; to the ledger that is a save of the copy."""
+    copied = Checkpoint()
+    copied.CopyFrom(checkpoint)
+    copied.ref.thread_id += "-fork"
+    request = ForkThreadRequest(
+        ref=checkpoint.ref, new_thread_id=copied.ref.thread_id, request_id=request_id(source)
+    )
+
+    async def attempt() -> int:
+        answer = await writer.threads.ForkThread(request, wait_for_ready=True)
+        if answer.ref != copied.ref:
+            raise RuntimeError(f"{answer.ref} was made instead of {copied.ref}")
+        return answer.durability
+
+    number = writer.intend(copied.ref, copied, writes)
+    if await writer.ask(source, number, attempt):
+        await once_more(attempt)
+
+
+async def roll_back(
+    writer: Writer, source: random.Random, earlier: Checkpoint, latest: Checkpoint
+) -> list[str]:
+    """Roll a thread back to its first checkpoint; return what it may stand at then."""
+    request = RollbackThreadRequest(ref=earlier.ref, request_id=request_id(source))
+    contents = [content_fingerprint(earlier)]
+
+    async def call() -> tuple[int, list[Key]]:
+        answer = await writer.threads.RollbackThread(request, wait_for_ready=True)
+        return answer.durability, [key_of(answer.ref)]
+
+    rolled = await make(writer, source, "rollback", origin_of(earlier.ref), contents, call)
+    return contents if rolled else [*contents, content_fingerprint(latest)]
+
+
+async def capture(
+    writer: Writer, source: random.Random, thread_id: str, contents: list[str]
+) -> None:
+    """Take a snapshot of a thread, and restore it as a new thread."""
+    asked = CreateSnapshotRequest(
+        thread_ids=[thread_id], session_id=thread_id, request_id=request_id(source)
+    )
+    restoring = RestoreSnapshotRequest(mode=RESTORE_MODE_NEW_THREADS, request_id=request_id(source))
+
+    async def take() -> tuple[int, list[Key]]:
+        answer = await writer.snapshots.CreateSnapshot(asked, wait_for_ready=True)
+        restoring.snapshot_id = answer.snapshot.snapshot_id
+        return answer.durability, [key_of(member) for member in answer.snapshot.members]
+
+    async def restore() -> tuple[int, list[Key]]:
+        answer = await writer.snapshots.RestoreSnapshot(restoring, wait_for_ready=True)
+        return answer.durability, [key_of(restored) for restored in answer.restored]
+
+    for thread, _, checkpoint in await make(writer, source, "snapshot", thread_id, contents, take):
+        origin = f"{thread}:{checkpoint}"
+        await make(writer, source, "restoration", origin, contents, restore)
+
+
+async def make(
+    writer: Writer,
+    source: random.Random,
+    how: str,
+    origin: str,
+    contents: list[str],
+    call: Callable[[], Awaitable[tuple[int, list[Key]]]],
+) -> list[Key]:
+    """Make something of checkpoints; return what was made, nothing if the agent gave up."""
+    made: list[Key] = []
+
+    async def attempt() -> int:
+        durability, found = await call()
+        if made and made != found:
+            raise RuntimeError(f"a retry made {found} besides {made}")
+        made[:] = found
+        return durability
+
+    number = writer.ledger.intend_making(how, origin, contents)
+    if not await writer.ask(source, number, attempt, lambda: made):
+        return []
+    await once_more(attempt)
+    return made
+
+
+async def once_more(attempt: Callable[[], Awaitable[int]]) -> None:
+    """Send an acknowledged request again, as if its answer had been lost."""
+    try:
+        await attempt()
+    except grpc.aio.AioRpcError as error:
+        if meaning(error) is not grpc.StatusCode.UNAVAILABLE:
+            raise
+
+
+def request_id(source: random.Random) -> str:
+    """Return an identity for a request that may be sent again."""
+    return source.randbytes(16).hex()
+
+
+def origin_of(ref: CheckpointRef) -> str:
+    """Return a reference as lineage spells it."""
+    return f"{ref.thread_id}:{ref.checkpoint_id}"
+
+
 async def streaming_agent(writer: Writer, line: Line) -> None:
     """Save large values in chunks on streams."""
     while not writer.stopped.is_set():
@@ -311,6 +454,7 @@ ROLES = {
     "certified": Role(certified_agent),
     "deleting": Role(deleting_agent),
     "streaming": Role(streaming_agent),
+    "descending": Role(descending_agent),
 }
 
 

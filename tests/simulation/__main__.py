@@ -1,4 +1,5 @@
-"""Runs schedules: `python -m tests.simulation [--seed N] [--schedules N] [--processes N]`.
+"""Runs schedules: `python -m tests.simulation [--seed N] [--schedules N] [--processes N]
+[--plain]`.
 
 Prints the first violation, the seed and the command that replays it, and exits with 1.
 A seed means the same schedule in every process, so the order of sets must not vary:
@@ -25,9 +26,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of the first schedule")
     parser.add_argument("--schedules", type=int, default=2000, help="how many, by rising seed")
     parser.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--plain", action="store_true", help="leave lineage and snapshots alone")
     chosen = parser.parse_args()
     seeds = list(range(chosen.seed, chosen.seed + chosen.schedules))
-    tally = run_all(seeds, chosen.processes)
+    tally = run_all(seeds, chosen.processes, chosen.plain)
     if tally.violation is not None:
         seed, text = tally.violation
         print(f"seed {seed}: {text}\nreplay: {replay_command(seed)}")

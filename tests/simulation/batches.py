@@ -41,14 +41,14 @@ class Tally:
             self.violation = other.violation
 
 
-def run_batch(seeds: list[int]) -> Tally:
+def run_batch(seeds: list[int], plain: bool = False) -> Tally:
     """Run the schedules of some seeds up to the first violation."""
     tally = Tally()
     gc.freeze()
     for seed in seeds:
         tally.schedules += 1
         try:
-            outcome = run_schedule(seed)
+            outcome = run_schedule(seed, plain=plain)
         except Violation as violation:
             tally.violation = (seed, str(violation))
             break
@@ -59,19 +59,19 @@ def run_batch(seeds: list[int]) -> Tally:
     return tally
 
 
-def run_all(seeds: list[int], processes: int) -> Tally:
+def run_all(seeds: list[int], processes: int, plain: bool) -> Tally:
     """Run the schedules of all seeds, a batch at a time in each process."""
     batches = [seeds[start : start + BATCH] for start in range(0, len(seeds), BATCH)]
     total = Tally()
     if processes == 1 or len(batches) == 1:
         for batch in batches:
-            total.add(run_batch(batch))
+            total.add(run_batch(batch, plain))
             if total.violation is not None:
                 break
         return total
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(processes, mp_context=spawn) as pool:
-        running = [pool.submit(run_batch, batch) for batch in batches]
+        running = [pool.submit(run_batch, batch, plain) for batch in batches]
         for one in concurrent.futures.as_completed(running):
             total.add(one.result())
             if total.violation is not None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
+from tests.simulation import descent_model
 from tests.simulation.model import Channels, Place, Stored
 from tests.simulation.walk import PlainArchive, StoredThread, Unreadable, Walker
 from tests.simulation.world import TENANT, World
 from tuskpoint_server.archive.spool import Spool, SpoolDamaged
 from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.domain import snapshots as kept
 from tuskpoint_server.domain.catalog import ThreadHead
 from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.domain.manifest import ManifestEntry
@@ -19,10 +21,20 @@ from tuskpoint_server.domain.model import (
     Checkpoint,
     CheckpointKey,
     CheckpointQuery,
+    LineageStep,
     State,
     View,
 )
-from tuskpoint_server.journal import archive_status, deltas, reads
+from tuskpoint_server.journal import (
+    archive_status,
+    deltas,
+    descent,
+    pages,
+    reads,
+    schema,
+    snapshots,
+)
+from tuskpoint_server.journal.lineage_api import SnapshotQuery
 from tuskpoint_server.service.completing import Completer
 
 # --- at every commit and every put -------------------------------------------------------
@@ -209,11 +221,12 @@ async def _journal_equals_model(world: World, connection: Connection, promise: s
         for place, one in thread.visible().items()
     }
     completer = Completer(PlainArchive(world.vault))  # type: ignore[arg-type] # it only reads
-    page = reads.list_page(
+    page = pages.list_page(
         connection, TENANT, CheckpointQuery(), View.FULL, None, max_count=9999, max_bytes=1 << 40
     )
     try:
-        whole = [await completer.checkpoint(TENANT, one) for one in page.checkpoints]
+        loaded = [*page.checkpoints, *_captured(connection)]
+        whole = [await completer.checkpoint(TENANT, one) for one in loaded]
         found = {
             one.entry.key: (one.entry.incarnation, one.entry.revision, content_of(one))
             for one in whole
@@ -229,8 +242,55 @@ async def _journal_equals_model(world: World, connection: Connection, promise: s
             if (value, history.writes) != rebuilt:
                 how = _difference(rebuilt, (value, history.writes))
                 world.violate(promise, f"{key}: history of log: {how}")
+        _snapshots_equal(world, connection, promise)
+        _lineage_equals(world, connection, promise)
     except (Unreadable, Refusal) as problem:
         world.violate(promise, str(problem))
+
+
+def _captured(connection: Connection) -> Iterator[Checkpoint]:
+    """Yield what snapshots hold; no listing shows it."""
+    named = (schema.checkpoints.c[name] for name in ("thread_id", "checkpoint_ns", "checkpoint_id"))
+    rows = connection.execute(
+        select(*named).where(
+            schema.checkpoints.c.thread_id >= kept.THREADS,
+            schema.checkpoints.c.thread_id < kept.THREADS_END,
+            schema.checkpoints.c.hidden.is_(False),
+        )
+    )
+    for row in rows.fetchall():
+        found = reads.load(connection, TENANT, CheckpointKey(*row), View.FULL)
+        assert found is not None
+        yield found
+
+
+def _snapshots_equal(world: World, connection: Connection, promise: str) -> None:
+    """Every snapshot is listed, newest first, as it was told of when it was taken."""
+    told = {one: snapshot for one, (snapshot, _) in world.model.snapshots.items()}
+    expected = [told[one] for one in sorted(told, reverse=True)]
+    found = snapshots._list(connection, TENANT, SnapshotQuery(), "", 9999)
+    if found != expected:
+        world.violate(promise, f"snapshots: {_difference(expected, found)}")
+
+
+def _lineage_equals(world: World, connection: Connection, promise: str) -> None:
+    """Every thread knows what it came from and what came from it."""
+    for name, thread in world.model.of_users().items():
+        if thread.deleted:
+            continue
+        tree = descent.tree(connection, TENANT, name, 9999)
+        found = tree and (_steps(tree.ancestors), frozenset(_steps(tree.descendants)))
+        model = world.model
+        expected = (
+            tuple(descent_model.ancestors(model, name)),
+            frozenset(descent_model.descendants(model, name)),
+        )
+        if (found or ((), frozenset())) != expected:
+            world.violate(promise, f"lineage of {name}: {_difference(expected, found)}")
+
+
+def _steps(steps: Sequence[LineageStep]) -> tuple[descent_model.Step, ...]:
+    return tuple(descent_model.Step(one.descent, one.origin, one.key) for one in steps)
 
 
 def all_is_certified(world: World) -> None:
@@ -331,6 +391,7 @@ def _entry_equals(
         created_us=entry.created_us,
         revision=entry.revision,
         writes={(write.task_id, write.idx): write for write in envelope.writes},
+        lineage=entry.lineage,
     )
     expected = (stored.revision, stored.content())
     if (found.revision, found.content()) != expected:
@@ -341,20 +402,28 @@ def _entry_equals(
 # --- comparing ------------------------------------------------------------------------------
 
 
-def content_of(checkpoint: Checkpoint) -> tuple[object, ...]:
-    """Return what a reader sees, in the order of `Stored.content`."""
+def stored_of(checkpoint: Checkpoint) -> Stored:
+    """Return a loaded checkpoint as the model holds one."""
     entry, state = checkpoint.entry, checkpoint.state
     assert state is not None
-    return (
-        entry.parent_id,
-        state.frame,
-        _channels(state),
-        checkpoint.writes,
-        entry.metadata,
-        entry.label,
-        entry.summary,
-        entry.created_us,
+    return Stored(
+        parent_id=entry.parent_id,
+        frame=state.frame,
+        channels=_channels(state),
+        metadata=entry.metadata,
+        run_id="",
+        label=entry.label,
+        summary=entry.summary,
+        created_us=entry.created_us,
+        revision=entry.revision,
+        writes={(write.task_id, write.idx): write for write in checkpoint.writes},
+        lineage=entry.lineage,
     )
+
+
+def content_of(checkpoint: Checkpoint) -> tuple[object, ...]:
+    """Return what a reader sees, in the order of `Stored.content`."""
+    return stored_of(checkpoint).content()
 
 
 def _channels(state: State) -> Channels:

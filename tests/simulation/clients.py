@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from tests.simulation import checks
 from tests.simulation.crashes import Crash
+from tests.simulation.descents import Descents
 from tests.simulation.model import Place, Thread
 from tests.simulation.world import TENANT, World
 from tuskpoint.v1 import checkpoint_pb2
@@ -53,6 +54,7 @@ _EXPECTED = {
     Reason.CHECKPOINT_NOT_FOUND,
     Reason.DRAINING,
     Reason.JOURNAL_UNAVAILABLE,
+    Reason.SNAPSHOT_NOT_FOUND,
     Reason.THREAD_DELETED,
     Reason.THREAD_EXISTS,
     Reason.THREAD_NOT_FOUND,
@@ -89,6 +91,7 @@ class Clients:
             "sweep": self.sweep,
             "evict": self.evict,
             "retention": self.retention,
+            **Descents(self).calls,
         }
 
     async def call(self, name: str) -> None:
@@ -109,7 +112,7 @@ class Clients:
 
     async def save(self, *, wait: bool = False) -> None:
         """Save a checkpoint, and perhaps wait until it is certified."""
-        self._admit()
+        self.admit()
         draft = self._draft()
         try:
             saved = await self._save(draft)
@@ -122,8 +125,10 @@ class Clients:
 
     async def save_writes(self, *, wait: bool = False) -> None:
         """Save writes to a checkpoint that may be old, or not there yet."""
-        self._admit()
-        key = self._some_key() if self.rng.random() < 0.8 else self._new_key()
+        self.admit()
+        key = self.some_key() if self.rng.random() < 0.8 else self._new_key()
+        if self.world.model.snapshots and self.rng.random() < 0.2:
+            key = self.some_captured()  # which may be gone from its thread
         writes = tuple(self._write() for _ in range(self.rng.randint(1, 3)))
         now_us = self.world.clock()
 
@@ -141,7 +146,7 @@ class Clients:
 
     async def label(self) -> None:
         """Label a checkpoint."""
-        key, label = self._some_key(), self.rng.choice(("", "good", "bad"))
+        key, label = self.some_key(), self.rng.choice(("", "good", "bad"))
         now_us = self.world.clock()
 
         def work(connection: Connection) -> Saved:
@@ -198,7 +203,7 @@ class Clients:
                 "a revision counts changes", f"{saved.key}: {saved.revision}, not {revision}"
             )
 
-    def _admit(self) -> None:
+    def admit(self) -> None:
         """Let the archive refuse; what it lets pass is bounded."""
         self.world.archive.admit(TENANT)
         checks.the_backlog_is_bounded(self.world, admitted=True, slack=20 * BIGGEST)
@@ -222,7 +227,7 @@ class Clients:
 
     async def read(self) -> None:
         """Read a checkpoint from the store, or from the journal if it is not certified."""
-        world, key = self.world, self._some_key()
+        world, key = self.world, self.some_key()
         found, acknowledged = await world.journal.query(
             lambda connection: (
                 reads.load(connection, TENANT, key, View.FULL),
@@ -381,6 +386,8 @@ class Clients:
             checkpoint_id = f"{rng.randint(1, 10 * self._numbers + 10):06d}"
         else:
             checkpoint_id = self._new_id()
+            if ids and len(ids[-1]) > len(checkpoint_id):  # a minted one; go on from there
+                checkpoint_id = f"{ids[-1]}{self._numbers % 10}"
         below = [one for one in ids if one < checkpoint_id]
         parent_id = ""
         if below and not thread.deleted and rng.random() < 0.9:
@@ -398,6 +405,8 @@ class Clients:
         metadata: dict[str, object] = {"step": rng.randint(0, 9)}
         if rng.random() < 0.5:
             metadata["run_id"] = rng.choice(RUNS)
+        if ns and not self.world.plan.plain:
+            metadata |= self._tie(thread)
         return CheckpointDraft(
             CheckpointKey(thread_id, ns, checkpoint_id),
             parent_id,
@@ -410,6 +419,14 @@ class Clients:
             agent_id=rng.choice(("", "", "planner", "writer")),
             writes=writes,
         )
+
+    def _tie(self, thread: Thread) -> dict[str, object]:
+        """Return what ties a subgraph's checkpoint to a root checkpoint, to most of them."""
+        roots = sorted(place[1] for place in thread.visible() if not place[0])
+        if not roots or self.rng.random() < 0.3:
+            return {}
+        root_id = roots[-1] if self.rng.random() < 0.7 else self.rng.choice(roots)
+        return {"parents": {"": root_id}}
 
     def _channel(self, name: str, known: Mapping[str, Version | None]) -> ChannelDraft:
         rng = self.rng
@@ -472,10 +489,16 @@ class Clients:
     def _new_key(self) -> CheckpointKey:
         return CheckpointKey(self.rng.choice(THREADS), self.rng.choice(NAMESPACES), self._new_id())
 
-    def _some_key(self) -> CheckpointKey:
+    def some_key(self) -> CheckpointKey:
         keys = sorted(
             (name, *place)
-            for name, thread in self.world.model.threads.items()
+            for name, thread in self.world.model.of_users().items()
             for place in thread.stored
         )
         return CheckpointKey(*self.rng.choice(keys)) if keys else self._new_key()
+
+    def some_captured(self) -> CheckpointKey:
+        """Return the key of a checkpoint that a snapshot captured; there must be one."""
+        snapshots = self.world.model.snapshots
+        captured, _ = snapshots[self.rng.choice(sorted(snapshots))]
+        return self.rng.choice(captured.members)

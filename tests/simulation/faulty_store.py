@@ -10,7 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.simulation.crashes import Life
-from tuskpoint_server.blobs.api import Listed, Member, Receipt, StoredBlob, StoreLimits
+from tuskpoint_server.blobs.api import (
+    Listed,
+    Member,
+    Progress,
+    Receipt,
+    StoredBlob,
+    StoreLimits,
+)
 from tuskpoint_server.blobs.verified import verified
 from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
@@ -143,7 +150,7 @@ class FaultyStore:
         finally:
             self._running -= 1
 
-    async def get(self, location: BlobLocation) -> bytes:
+    async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         await self._travel(self.faults.unreadable)
         return self._read(location)
 

@@ -14,12 +14,15 @@ from dataclasses import dataclass, field, replace
 from tuskpoint_server.domain.model import (
     CheckpointDraft,
     CheckpointKey,
+    Lineage,
     Reference,
+    Snapshot,
     Value,
     Version,
     Write,
     write_order,
 )
+from tuskpoint_server.domain.snapshots import is_reserved
 
 Place = tuple[str, str]
 """Namespace and checkpoint ID, inside a thread."""
@@ -28,6 +31,8 @@ Slot = tuple[str, int]
 """Task and index of a write."""
 
 Channels = tuple[tuple[str, Version | None, Value | None], ...]
+
+NO_LINEAGE = Lineage()
 
 
 @dataclass
@@ -45,6 +50,7 @@ class Stored:
     revision: int = 1
     hidden: bool = False
     writes: dict[Slot, Write] = field(default_factory=dict)
+    lineage: Lineage = NO_LINEAGE
 
     def content(self) -> tuple[object, ...]:
         """Return all that a reader sees of it, in an order that can be compared."""
@@ -57,6 +63,7 @@ class Stored:
             self.label,
             self.summary,
             self.created_us,
+            self.lineage,
         )
 
 
@@ -89,11 +96,24 @@ class Thread:
 
 
 class Model:
-    """All threads by ID."""
+    """All threads by ID, those that keep snapshots among them.
+
+    Attributes:
+        threads: The threads.
+        values: Every value that was ever sent, by digest.
+        snapshots: What was told of each snapshot, and the agents of its members.
+        answers: First answers by `request_id`.
+    """
 
     def __init__(self) -> None:
         self.threads: dict[str, Thread] = {}
         self.values: dict[bytes, Value] = {}
+        self.snapshots: dict[str, tuple[Snapshot, tuple[str, ...]]] = {}
+        self.answers: dict[str, object] = {}
+
+    def of_users(self) -> dict[str, Thread]:
+        """Return the threads that callers can name."""
+        return {name: one for name, one in self.threads.items() if not is_reserved(name)}
 
     def find(self, key: CheckpointKey) -> Stored | None:
         """Return a checkpoint that readers see, or `None`."""
@@ -131,6 +151,7 @@ class Model:
             created_us=before.created_us if before else now_us,
             revision=before.revision if before else 0,
             writes=dict(before.writes) if before else thread.early.pop(place, {}),
+            lineage=before.lineage if before else NO_LINEAGE,
         )
         add_writes(one.writes, draft.writes)
         thread.agent_id = draft.agent_id or thread.agent_id
@@ -183,7 +204,7 @@ class Model:
         wanted = set(run_ids)
         return {
             name: {place for place, one in thread.visible().items() if one.run_id in wanted}
-            for name, thread in self.threads.items()
+            for name, thread in self.of_users().items()
         }
 
     def remove(self, thread_id: str, doomed: AbstractSet[Place], kept: AbstractSet[Place]) -> None:
@@ -207,28 +228,34 @@ class Model:
             if (place in doomed or one.hidden) and place not in kept:
                 del thread.stored[place]
 
+    def begin(self, name: str, agent_id: str) -> Thread:
+        """Begin a thread out of others' checkpoints."""
+        thread = self.threads.get(name)
+        if thread is None:
+            thread = self.threads[name] = Thread()
+        else:
+            thread.end()
+            thread.begin_next()
+        thread.agent_id = agent_id
+        return thread
+
     def copy(self, source: str, target: str, revisions: Mapping[Place, int]) -> int:
         """Copy a thread, with these revisions; return how many checkpoints a reader sees."""
         origin = self.threads[source]
-        goal = self.threads.get(target)
-        if goal is None:
-            goal = self.threads[target] = Thread()
-        else:
-            goal.end()
-            goal.begin_next()
+        goal = self.begin(target, origin.agent_id)
         goal.stored = copy.deepcopy(origin.stored)
         goal.early = copy.deepcopy(origin.early)
-        goal.agent_id = origin.agent_id
         for place, one in goal.stored.items():
             one.revision = revisions[place]
         return len(goal.visible())
 
     def forget_what_no_catalog_tells(self, told: Mapping[str, tuple[int, bool]]) -> None:
-        """Forget early writes, and what became of threads of which nothing is left.
+        """Forget early writes and answers, and threads of which nothing is left.
 
         Args:
             told: Incarnation of every thread that a recovery found, and whether it ended.
         """
+        self.answers.clear()
         for name, thread in list(self.threads.items()):
             thread.early = {}
             if thread.stored:

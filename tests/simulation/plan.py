@@ -29,6 +29,18 @@ OPERATIONS = (
     "restart",
     "outage",
 )
+DESCENTS = (
+    "fork",
+    "rollback",
+    "adopt",
+    "snapshot",
+    "restore",
+    "restore_back",
+    "delete_snapshot",
+    "retry",
+)
+"""Operations on lineage and snapshots."""
+
 _USUAL = {"save": 12.0, "save_and_wait": 5.0, "save_writes": 4.0, "read": 3.0}
 
 
@@ -44,6 +56,7 @@ class Plan:
         disk_fails: How likely an fsync is to fail.
         months: Epochs of the store pass, while faults go on and after them.
         recovers: In the end everything is recovered from the newest catalog.
+        plain: Nothing is done to lineage; snapshots are not taken.
     """
 
     shape: Shape
@@ -54,12 +67,15 @@ class Plan:
     disk_fails: float
     months: bool
     recovers: bool
+    plain: bool
     store: StoreFaults
     journal: JournalFaults
     settings: ArchiveSettings
 
 
-def make_plan(rng: random.Random, root: Path, shape: Shape | None = None) -> Plan:
+def make_plan(
+    rng: random.Random, root: Path, shape: Shape | None = None, *, plain: bool = False
+) -> Plan:
     """Choose. Each fault is left out in many schedules, so that others come to the fore."""
 
     def some(most: float) -> float:
@@ -68,7 +84,7 @@ def make_plan(rng: random.Random, root: Path, shape: Shape | None = None) -> Pla
     weights = {
         name: rng.choice((0.0, 0.3, 1.0, 2.0)) + _USUAL.get(name, 0.0) for name in OPERATIONS
     }
-    return Plan(
+    plan = Plan(
         shape=shape or rng.choice((DIRECTORY, WALRUS, WALRUS)),
         steps=rng.choice((5, 5, 10, 10, 25)),
         weights=weights,
@@ -77,6 +93,7 @@ def make_plan(rng: random.Random, root: Path, shape: Shape | None = None) -> Pla
         disk_fails=some(0.05),
         months=rng.random() < 0.05,
         recovers=rng.random() < 0.5,
+        plain=plain,
         store=StoreFaults(
             refuses=some(0.4),
             lies=some(0.4),
@@ -104,3 +121,7 @@ def make_plan(rng: random.Random, root: Path, shape: Shape | None = None) -> Pla
             renew_interval_s=2 * 24 * 3600.0,
         ),
     )
+    if not plain:
+        often = rng.choice((1.0, 2.0, 6.0))
+        plan.weights |= {name: often * rng.choice((0.3, 1.0, 2.0)) for name in DESCENTS}
+    return plan

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.simulation.faulty_store import FaultyStore
+from tuskpoint_server.archive import building
 from tuskpoint_server.archive.flusher import TenantFlusher
 from tuskpoint_server.archive.packs import Pack, PackRunner
 from tuskpoint_server.archive.spool import Spool
 from tuskpoint_server.blobs.api import Member, Receipt
-from tuskpoint_server.journal import archive_certify, evicting, removals
+from tuskpoint_server.domain.model import Lineage
+from tuskpoint_server.journal import answers, archive_certify, closures, evicting, removals
 from tuskpoint_server.journal.archive_plan import PackState
 
 
@@ -147,6 +150,31 @@ def waiters_that_are_forgotten() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def copies_without_what_they_are_rebuilt_from() -> Iterator[None]:
+    """Forks, adoptions and snapshots leave the ancestors of delta channels behind."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(closures, "_rebuilt_from", lambda connection, tenant, key: iter(()))
+        yield
+
+
+@contextmanager
+def answers_that_are_forgotten() -> Iterator[None]:
+    """A request that is sent again is carried out again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answers, "keep_answer", lambda *arguments: None)
+        yield
+
+
+@contextmanager
+def lineage_that_is_not_stored() -> Iterator[None]:
+    """Manifests do not tell what a checkpoint came from."""
+    with pytest.MonkeyPatch.context() as patch:
+        put = building._put
+        patch.setattr(building, "_put", lambda *told: replace(put(*told), lineage=Lineage()))
+        yield
+
+
 _UNREADABLE = (
     "a certified catalog can be read|certified means|flushed means|the store alone|a read returns"
 )
@@ -156,10 +184,13 @@ SABOTAGES: dict[Callable[[], AbstractContextManager[None]], tuple[str, int]] = {
     certification_without_read_back: (_UNREADABLE, 0),
     spool_that_forgets: ("only spooled bytes are put", 0),
     catalog_that_is_certified_before_it_is_stored: (f"{_UNREADABLE}|catalogs follow", 0),
-    deletion_that_tells_nobody: ("flushed means all found|the store alone", 55),
+    deletion_that_tells_nobody: ("flushed means all found|the store alone", 63),
     late_writes_that_are_dropped: (_UNREADABLE, 3),
     put_of_other_bytes: ("only spooled bytes are put", 0),
-    eviction_of_what_is_not_stored: ("the journal holds|a read returns|the archive has no", 37),
-    waiters_that_are_forgotten: ("waiters never hang", 3),
+    eviction_of_what_is_not_stored: ("the journal holds|a read returns|the archive has no", 75),
+    waiters_that_are_forgotten: ("waiters never hang", 4),
+    copies_without_what_they_are_rebuilt_from: ("what is made of checkpoints", 17),
+    answers_that_are_forgotten: ("what is made of checkpoints", 30),
+    lineage_that_is_not_stored: ("the store alone|recovery brings", 0),
 }
 """What is broken: the promises that may be the first to tell, and the first seed to try."""

@@ -18,7 +18,7 @@ from tests.simulation import checks
 from tests.simulation.clients import Clients
 from tests.simulation.crashes import Crash, crashing_at_failpoints
 from tests.simulation.faulty_store import EPOCH_S, EPOCHS, Shape
-from tests.simulation.plan import OPERATIONS, make_plan
+from tests.simulation.plan import DESCENTS, make_plan
 from tests.simulation.virtual_loop import Deadlock, VirtualLoop
 from tests.simulation.walk import PlainStore, Unreadable
 from tests.simulation.world import TENANT, DefectLog, Violation, World
@@ -55,8 +55,13 @@ class Outcome:
     points: frozenset[str]
 
 
-def run_schedule(seed: int, *, shape: Shape | None = None) -> Outcome:
+def run_schedule(seed: int, *, shape: Shape | None = None, plain: bool = False) -> Outcome:
     """Run the schedule of a seed.
+
+    Args:
+        seed: The seed.
+        shape: The store's shape; `None`: the seed chooses.
+        plain: Leave lineage and snapshots alone.
 
     Raises:
         Violation: A promise was broken.
@@ -68,7 +73,7 @@ def run_schedule(seed: int, *, shape: Shape | None = None) -> Outcome:
         _seeded(seed),
     ):
         root = Path(directory)
-        plan = make_plan(random.Random(f"plan {seed}"), root, shape)
+        plan = make_plan(random.Random(f"plan {seed}"), root, shape, plain=plain)
         world = World(seed, root, loop, plan)
         world.on_commit = checks.catalogs_follow_one_another
         world.on_put = checks.only_spooled_bytes_are_put
@@ -96,8 +101,7 @@ class _Driver:
     async def run(self) -> None:
         world = self._world
         await world.live()
-        names = list(OPERATIONS)
-        weights = [world.plan.weights[name] for name in names]
+        names, weights = list(world.plan.weights), list(world.plan.weights.values())
         for _ in range(world.plan.steps):
             [name] = self._rng.choices(names, weights)
             await self._step(name)
@@ -161,8 +165,9 @@ class _Driver:
         await self._check_at_rest()
         if world.plan.recovers and world.certified:
             await self._recover()
+            names = _AFTER_RECOVERY if world.plan.plain else (*_AFTER_RECOVERY, *DESCENTS)
             for _ in range(3):
-                await self._step(self._rng.choice(_AFTER_RECOVERY))
+                await self._step(self._rng.choice(names))
             await self._check_at_rest()
         await world.archive.stop()
 

@@ -49,6 +49,7 @@ class World:
     Attributes:
         certified: Catalogs in the order of their certification: (generation, seq).
         ended: Greatest incarnation that a catalog told as ended, by thread.
+        entropy: What identities and names are made of.
         unadmitted_bytes: Bytes journaled past admission: copies, and saves whose answer
             was lost.
         put_members: Hashes of what was put, by spool file.
@@ -60,6 +61,7 @@ class World:
         self.loop = loop
         self.plan = plan
         self.rng = random.Random(f"client {seed}")
+        self.entropy = random.Random(f"entropy {seed}")
         self.clock = Clock(loop)
         self.model = Model()
         self.vault = Vault(plan.shape, loop.time)

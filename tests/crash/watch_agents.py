@@ -1,0 +1,330 @@
+"""Writers and watchers that record what they were told, whatever happens to the server."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.duration_pb2 import Duration
+
+from tests.crash.watch_record import Change, Record, Seen, Session
+from tests.crash.writer import CHANNEL_OPTIONS, meaning
+from tuskpoint.v1 import checkpoint_pb2, value_pb2
+from tuskpoint.v1 import history_service_pb2 as history
+from tuskpoint.v1.checkpoint_service_pb2 import (
+    SaveCheckpointRequest,
+    SaveWritesRequest,
+    SetLabelRequest,
+)
+from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
+from tuskpoint.v1.thread_service_pb2 import (
+    PRUNE_STRATEGY_KEEP_LATEST,
+    DeleteThreadRequest,
+    PruneThreadsRequest,
+)
+from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
+
+T = TypeVar("T")
+LARGE_BYTES = 300 * 1024  # goes in chunks
+RETRY_SECONDS = 0.05
+WRITERS = 4
+DELETED_MEANWHILE = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND)
+
+
+@dataclass
+class Agents:
+    """What all writers and watchers of a run share.
+
+    Attributes:
+        target: Address of the server.
+        record: What they are told.
+        ends: Number of the last change of each thread, once writing has ended.
+        stopping: Tells the writers to end.
+    """
+
+    target: str
+    record: Record = field(default_factory=Record)
+    ends: dict[str, int] = field(default_factory=dict)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _noted: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+
+    def note(self, change: Change) -> None:
+        """Record a change that was acknowledged."""
+        self.record.changes.append(change)
+        self._noted.release()
+
+    async def acknowledged(self, count: int) -> None:
+        """Wait until so many more changes are acknowledged."""
+        for _ in range(count):
+            await self._noted.acquire()
+
+    def channel(self) -> grpc.aio.Channel:
+        """Dial the server."""
+        size = ("grpc.max_receive_message_length", 16 * 1024 * 1024)
+        return grpc.aio.insecure_channel(self.target, options=[*CHANNEL_OPTIONS, size])
+
+
+class Writer:
+    """Changes threads, one change at a time, each until it is acknowledged or refused."""
+
+    def __init__(self, agents: Agents, name: str, seed: str) -> None:
+        self._agents = agents
+        self._name = name
+        self._random = random.Random(f"{seed} {name}")
+        self._count = 0
+
+    async def write(self, threads: Sequence[str]) -> None:
+        """Make changes until it is told to stop."""
+        async with self._agents.channel() as channel:
+            saves, whole = CheckpointServiceStub(channel), ThreadServiceStub(channel)
+            checkpoint_ids = dict.fromkeys(threads, "")
+            while not self._agents.stopping.is_set():
+                thread = self._random.choice(threads)
+                latest, chance = checkpoint_ids[thread], self._random.random()
+                if not latest or chance < 0.4:
+                    checkpoint_ids[thread] = await self.save(saves, thread)
+                elif chance < 0.7:
+                    await self._save_writes(saves, thread, latest)
+                elif chance < 0.9:
+                    await self._set_label(saves, thread, latest)
+                else:
+                    await self._delete(whole, thread, everything=chance >= 0.95)
+
+    async def save(self, saves: Any, thread: str) -> str:
+        """Save a new root checkpoint with writes, now and then a large one; return its ID."""
+        self._count += 1
+        checkpoint_id = f"{self._count:06}-{self._name}"
+        tasks = [f"{self._name}-{self._count}-{n}" for n in range(self._random.randrange(3))]
+        size = LARGE_BYTES if self._random.random() < 0.1 else 10
+        content = value_pb2.Value(type="bytes", data=self._random.randbytes(size))
+        request = SaveCheckpointRequest(
+            checkpoint=checkpoint_pb2.Checkpoint(
+                ref=_ref(thread, checkpoint_id),
+                metadata_json=b"{}",
+                state=checkpoint_pb2.CheckpointState(
+                    channels=[
+                        value_pb2.Channel(
+                            name="x", version=value_pb2.Version(integer=1), value=content
+                        )
+                    ]
+                ),
+            ),
+            writes=[_write(task) for task in tasks],
+        )
+        answer = await self._ask(lambda: saves.SaveCheckpoint(request, wait_for_ready=True))
+        if answer is not None:
+            self._note(thread, "CHECKPOINT_SAVED", answer, checkpoint_id, frozenset(tasks))
+        return checkpoint_id
+
+    async def _save_writes(self, saves: Any, thread: str, checkpoint_id: str) -> None:
+        self._count += 1
+        request = SaveWritesRequest(
+            ref=_ref(thread, checkpoint_id), writes=[_write(f"{self._name}-{self._count}")]
+        )
+        answer = await self._ask(lambda: saves.SaveWrites(request, wait_for_ready=True))
+        if answer is not None:
+            self._note(thread, "WRITES_SAVED", answer, checkpoint_id)
+
+    async def _set_label(self, saves: Any, thread: str, checkpoint_id: str) -> None:
+        self._count += 1
+        request = SetLabelRequest(
+            ref=_ref(thread, checkpoint_id), label=f"{self._name}-{self._count}"
+        )
+        await self._ask(lambda: saves.SetLabel(request, wait_for_ready=True))
+
+    async def _delete(self, threads: Any, thread: str, *, everything: bool) -> None:
+        if everything:
+            request = DeleteThreadRequest(thread_id=thread)
+            await self._ask(lambda: threads.DeleteThread(request, wait_for_ready=True))
+        else:
+            prune = PruneThreadsRequest(thread_ids=[thread], strategy=PRUNE_STRATEGY_KEEP_LATEST)
+            await self._ask(lambda: threads.PruneThreads(prune, wait_for_ready=True))
+
+    def _note(
+        self,
+        thread: str,
+        kind: str,
+        answer: Any,
+        checkpoint_id: str,
+        writes: frozenset[str] = frozenset(),
+    ) -> None:
+        # Writes that wait for their checkpoint have no number to be asked for again.
+        if answer.revision:
+            place = f"/{checkpoint_id}"
+            self._agents.note(
+                Change(self._name, thread, kind, answer.seq, place, answer.revision, writes)
+            )
+
+    async def _ask(self, attempt: Callable[[], Awaitable[T]]) -> T | None:
+        """Make a request until it is answered; `None` if it is refused."""
+        while True:
+            try:
+                return await attempt()
+            except grpc.aio.AioRpcError as error:
+                if meaning(error) in DELETED_MEANWHILE:
+                    return None
+                if meaning(error) is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+class Watcher:
+    """Watches a thread until it has seen its end, over as many sessions as that takes.
+
+    Args:
+        agents: What is shared.
+        name: Its name.
+        seed: Decides when it goes away by itself, and where it comes back.
+        kinds: The kinds it asks for; empty: all.
+        jumps: It comes back at any cursor that it ever got, not only at the last.
+    """
+
+    def __init__(
+        self,
+        agents: Agents,
+        name: str,
+        seed: str,
+        *,
+        kinds: frozenset[str] = frozenset(),
+        jumps: bool = False,
+    ) -> None:
+        self._agents = agents
+        self._name = name
+        self._random = random.Random(f"{seed} {name}")
+        self._kinds = kinds
+        self._jumps = jumps
+        self._cursors: list[tuple[int, bytes]] = []
+
+    async def watch(self, thread: str, begin: tuple[int, bytes]) -> None:
+        """Watch to the end from a number with its cursor."""
+        self._cursors = [begin]
+        async with self._agents.channel() as channel:
+            stub = HistoryServiceStub(channel)
+            through = 0
+            while through < self._agents.ends.get(thread, through + 1):
+                session = await self._session(stub, thread)
+                through = max(through, session.through)
+
+    async def _session(self, stub: Any, thread: str) -> Session:
+        """Watch until the server or the watcher has had enough."""
+        after, cursor = self._cursors[-1]
+        if self._jumps and self._random.random() < 0.7:
+            after, cursor = self._random.choice(self._cursors)
+        session = Session(self._name, thread, after, self._kinds)
+        request = history.WatchThreadRequest(
+            thread_id=thread,
+            cursor=cursor,
+            kinds=[f"EVENT_KIND_{kind}" for kind in self._kinds],
+            progress_interval=Duration(seconds=1),
+        )
+        call = stub.WatchThread(request, wait_for_ready=True)
+        patience = self._random.choice((1, 5, 20, 50))
+        try:
+            while len(session.seen) < patience and not self._done(session):
+                seen = await _next(call)
+                session.seen.append(seen)
+                self._cursors.append((seen.seq, seen.cursor))
+        except grpc.aio.AioRpcError as error:
+            if meaning(error) is not grpc.StatusCode.UNAVAILABLE:
+                raise
+            await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            call.cancel()
+        self._agents.record.sessions.append(session)
+        return session
+
+    def _done(self, session: Session) -> bool:
+        return session.through >= self._agents.ends.get(session.thread, session.through + 1)
+
+
+async def run(
+    agents: Agents, threads: Sequence[str], seed: str, meanwhile: Callable[[], Awaitable[None]]
+) -> None:
+    """Let writers and watchers work while something happens, and then to the end."""
+    begun = {thread: await _begin(agents, thread) for thread in threads}
+    async with asyncio.TaskGroup() as watching:
+        for thread in threads:
+            for watcher in _watchers(agents, f"{seed} {thread}"):
+                watching.create_task(watcher.watch(thread, begun[thread]))
+        async with asyncio.TaskGroup() as writing:
+            for number in range(WRITERS):
+                writing.create_task(Writer(agents, f"w{number}", seed).write(threads))
+            await meanwhile()
+            agents.stopping.set()
+        async with agents.channel() as channel:
+            for thread in threads:
+                await Writer(agents, "last", seed).save(CheckpointServiceStub(channel), thread)
+                agents.ends[thread] = agents.record.changes[-1].seq
+
+
+def _watchers(agents: Agents, seed: str) -> Iterator[Watcher]:
+    yield Watcher(agents, "steady", seed)
+    yield Watcher(agents, "restless", seed, jumps=True)
+    for kinds in (("LABEL_SET", "THREAD_DELETED"), ("WRITES_SAVED",), ("CERTIFIED",)):
+        yield Watcher(agents, "+".join(kinds), seed, kinds=frozenset(kinds))
+
+
+async def _begin(agents: Agents, thread: str) -> tuple[int, bytes]:
+    """Begin a thread; return the number of its first event, with its cursor."""
+    async with agents.channel() as channel:
+        await Writer(agents, "first", "").save(CheckpointServiceStub(channel), thread)
+        call = HistoryServiceStub(channel).WatchThread(history.WatchThreadRequest(thread_id=thread))
+        first = await _next(call)
+        call.cancel()
+        return first.seq, first.cursor
+
+
+async def _next(call: Any) -> Seen:
+    """Receive the next event with everything that belongs to it."""
+    frame = await call.read()
+    assert frame is not grpc.aio.EOF, "a watch has no end"
+    event = frame.event
+    checkpoint = event.checkpoint
+    holders = [*checkpoint.state.channels, *checkpoint.writes]
+    for index, holder in enumerate(one for one in holders if one.HasField("large")):
+        data = bytearray()
+        while len(data) < holder.large.size_bytes:
+            chunk = (await call.read()).chunk
+            assert (chunk.value_index, chunk.offset) == (index, len(data))
+            data += chunk.data
+        holder.value.CopyFrom(value_pb2.Value(type=holder.large.type, data=bytes(data)))
+    kind = history.EventKind.Name(event.kind).removeprefix("EVENT_KIND_")
+    named = event.HasField("checkpoint")
+    return Seen(
+        kind=kind,
+        seq=event.seq,
+        incarnation=event.incarnation,
+        cursor=event.cursor,
+        checkpoint=f"{checkpoint.ref.checkpoint_ns}/{checkpoint.ref.checkpoint_id}"
+        if named
+        else "",
+        revision=checkpoint.revision,
+        deleted=event.deleted_checkpoints,
+        writes=(
+            frozenset(write.task_id for write in checkpoint.writes)
+            if checkpoint.HasField("state")
+            else None
+        ),
+        intact=all(_intact(holder) for holder in holders),
+    )
+
+
+def _intact(holder: Any) -> bool:
+    content = holder.value.type.encode() + b"\0" + holder.value.data
+    return bool(hashlib.sha256(content).digest() == holder.digest)
+
+
+def _ref(thread: str, checkpoint_id: str) -> checkpoint_pb2.CheckpointRef:
+    return checkpoint_pb2.CheckpointRef(thread_id=thread, checkpoint_id=checkpoint_id)
+
+
+def _write(task: str) -> value_pb2.PendingWrite:
+    content = value_pb2.Value(type="bytes", data=task.encode())
+    return value_pb2.PendingWrite(task_id=task, channel="x", value=content)

@@ -1,0 +1,275 @@
+"""What watchers saw and writers were acknowledged, and what must be true of it.
+
+Each guarantee of a watch is a validator: a pure function of a record, which returns what is
+wrong with it. docs/history.md says what each of them promises.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+PROGRESS = "PROGRESS"
+ENDED = "THREAD_DELETED"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An event as a watcher received it.
+
+    Attributes:
+        kind: Its kind.
+        seq: Its number.
+        incarnation: Incarnation of the thread.
+        cursor: Where to resume after it.
+        checkpoint: Namespace and ID of the checkpoint concerned, or empty.
+        revision: The revision that it made.
+        deleted: How many checkpoints were deleted.
+        writes: Tasks whose writes came with a saved checkpoint; `None` if it was gone.
+        intact: Every value has the digest that was announced with it.
+    """
+
+    kind: str
+    seq: int
+    incarnation: int
+    cursor: bytes = b""
+    checkpoint: str = ""
+    revision: int = 0
+    deleted: int = 0
+    writes: frozenset[str] | None = None
+    intact: bool = True
+
+    @property
+    def fact(self) -> tuple[str, int, int, str, int, int]:
+        """What everybody must see alike."""
+        return (
+            self.kind,
+            self.seq,
+            self.incarnation,
+            self.checkpoint,
+            self.revision,
+            self.deleted,
+        )
+
+
+@dataclass
+class Session:
+    """One watch, from its call to its end.
+
+    Attributes:
+        watcher: Who watched.
+        thread: The thread.
+        after: Number of the position that it was resumed after.
+        kinds: The kinds asked for; empty: all.
+        seen: What was delivered, in order.
+    """
+
+    watcher: str
+    thread: str
+    after: int
+    kinds: frozenset[str] = frozenset()
+    seen: list[Seen] = field(default_factory=list)
+
+    @property
+    def events(self) -> list[Seen]:
+        """What was delivered, without progress."""
+        return [one for one in self.seen if one.kind != PROGRESS]
+
+    @property
+    def through(self) -> int:
+        """Number up to which everything was delivered."""
+        return self.seen[-1].seq if self.seen else self.after
+
+    def wants(self, kind: str) -> bool:
+        """Tell whether it asked for this kind."""
+        return not self.kinds or kind in self.kinds
+
+    def __str__(self) -> str:
+        """Name it."""
+        return f"{self.watcher} on {self.thread} after {self.after}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change that a writer was acknowledged.
+
+    Attributes:
+        writer: Who made it; a writer makes one at a time.
+        thread: The thread.
+        kind: Kind of the event that it must be.
+        seq: The number that the answer named.
+        checkpoint: Namespace and ID of the checkpoint.
+        revision: The revision that the answer named.
+        writes: Tasks whose writes were saved with a checkpoint.
+    """
+
+    writer: str
+    thread: str
+    kind: str
+    seq: int
+    checkpoint: str
+    revision: int
+    writes: frozenset[str] = frozenset()
+
+
+@dataclass
+class Record:
+    """What happened in a run; changes are in the order of their acknowledgements."""
+
+    sessions: list[Session] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+
+    def known(self, thread: str) -> Mapping[int, str]:
+        """Return the kind of every event of a thread that anybody knows of, by number."""
+        found = {
+            one.seq: one.kind
+            for session in self.sessions
+            if session.thread == thread
+            for one in session.events
+        }
+        found.update({one.seq: one.kind for one in self.changes if one.thread == thread})
+        return found
+
+
+Problems = list[str]
+
+
+def ordered(record: Record) -> Problems:
+    """Events come in the order of the thread's sequence, which is that of what happened."""
+    problems = []
+    for session in record.sessions:
+        for earlier, later in pairwise(session.seen):
+            if later.seq < earlier.seq or later.incarnation < earlier.incarnation:
+                problems.append(f"{session}: {later} follows {earlier}")
+        for earlier, later in pairwise(session.events):
+            ends, begins = earlier.kind == ENDED, later.incarnation > earlier.incarnation
+            if not session.kinds and ends != begins:
+                problems.append(f"{session}: {later} follows {earlier}")
+    last: dict[tuple[str, str], Change] = {}
+    for change in record.changes:
+        before = last.get((change.writer, change.thread))
+        if before is not None and change.seq <= before.seq:
+            problems.append(f"{change} was made after {before}")
+        last[change.writer, change.thread] = change
+    return problems
+
+
+def unique(record: Record) -> Problems:
+    """No event comes twice, neither on one watch nor after the cursor that it is resumed at."""
+    problems = []
+    for session in record.sessions:
+        numbers = [one.seq for one in session.events]
+        problems += [
+            f"{session}: number {seq} comes twice" for seq in set(numbers) if numbers.count(seq) > 1
+        ]
+        problems += [
+            f"{session}: number {seq} had come before" for seq in numbers if seq <= session.after
+        ]
+    return problems
+
+
+def atomic(record: Record) -> Problems:
+    """A change is one event, the same for everybody, and comes whole."""
+    problems = []
+    facts: dict[tuple[str, int], Seen] = {}
+    for session in record.sessions:
+        for one in session.events:
+            first = facts.setdefault((session.thread, one.seq), one)
+            if first.fact != one.fact:
+                problems.append(f"{session}: {one} was {first} to another")
+            if not one.intact:
+                problems.append(f"{session}: {one} is damaged")
+    for change in record.changes:
+        seen = facts.get((change.thread, change.seq))
+        if seen is not None and (seen.kind, seen.checkpoint, seen.revision) != (
+            change.kind,
+            change.checkpoint,
+            change.revision,
+        ):
+            problems.append(f"{change} was delivered as {seen}")
+    return problems + list(_halves(record))
+
+
+def _halves(record: Record) -> Iterator[str]:
+    changes = {(one.thread, one.seq): one for one in record.changes}
+    for session in record.sessions:
+        for one in session.events:
+            change = changes.get((session.thread, one.seq))
+            if change is not None and one.writes is not None and change.writes - one.writes:
+                yield f"{session}: {one} came without writes that were saved with it"
+
+
+def reliable(record: Record) -> Problems:
+    """Nothing is left out, and whatever was acknowledged is delivered."""
+    problems = []
+    for session in record.sessions:
+        came = {one.seq for one in session.events}
+        if not session.kinds:
+            expected = list(range(session.after + 1, max(came, default=session.after) + 1))
+        else:
+            known = record.known(session.thread)
+            expected = [
+                n for n in known if session.after < n <= session.through and session.wants(known[n])
+            ]
+        problems += [f"{session}: number {n} is left out" for n in expected if n not in came]
+    watched: dict[tuple[str, str], list[Session]] = defaultdict(list)
+    for session in record.sessions:
+        watched[session.watcher, session.thread].append(session)
+    for (watcher, thread), sessions in watched.items():
+        came = {one.seq for session in sessions for one in session.events}
+        problems += [
+            f"{watcher} never saw {change}"
+            for change in record.changes
+            if change.thread == thread
+            and change.seq > sessions[0].after
+            and sessions[0].wants(change.kind)
+            and change.seq not in came
+        ]
+    return problems
+
+
+def resumable(record: Record) -> Problems:
+    """A watch that is resumed goes on with the event after its cursor."""
+    problems = []
+    for session in record.sessions:
+        known = record.known(session.thread)
+        later = [n for n, kind in known.items() if n > session.after and session.wants(kind)]
+        events = session.events
+        if events and events[0].seq != min(later):
+            problems.append(f"{session}: begins with {events[0].seq} and not with {min(later)}")
+    return problems
+
+
+def bookmarkable(record: Record) -> Problems:
+    """Progress says that everything up to its cursor was delivered."""
+    problems = []
+    for session in record.sessions:
+        known = record.known(session.thread)
+        wanted = {n for n, kind in known.items() if n > session.after and session.wants(kind)}
+        came: set[int] = set()
+        for one in session.seen:
+            if one.kind != PROGRESS:
+                came.add(one.seq)
+                continue
+            missing = {n for n in wanted if n <= one.seq} - came
+            ahead = {n for n in came if n > one.seq}
+            if missing or ahead:
+                problems.append(
+                    f"{session}: progress at {one.seq} lacks {sorted(missing)} and comes after "
+                    f"{sorted(ahead)}"
+                )
+    return problems
+
+
+GUARANTEES: Mapping[str, Callable[[Record], Problems]] = {
+    each.__name__: each for each in (ordered, unique, atomic, reliable, resumable, bookmarkable)
+}
+"""The six guarantees of a watch, by name."""
+
+
+def broken(record: Record) -> dict[str, Problems]:
+    """Return the guarantees that a record breaks, with what is wrong."""
+    found = {name: validate(record) for name, validate in GUARANTEES.items()}
+    return {name: problems for name, problems in found.items() if problems}
