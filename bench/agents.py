@@ -80,6 +80,11 @@ class Agent:
         }
         self._versions: dict[str, Any] = {}
 
+    @property
+    def thread_id(self) -> str:
+        """The thread that it works on now."""
+        return str(self._head.get("configurable", {})["thread_id"])
+
     def _next_checkpoint(self) -> tuple[Checkpoint, dict[str, Any]]:
         """Take a step in memory; return the checkpoint and the versions that rose."""
         said = self._values["messages"]

@@ -1,5 +1,7 @@
 """Kill an agent and its server in mid-run, and prove that nothing was lost or done twice.
 
+Then hand the thread to another server, and show that a tampered copy gets nobody anywhere.
+
     python examples/document_agent/demo.py
 
 Needs no network, no account and no model key. Exit code 0 only if every check held.
@@ -17,6 +19,7 @@ from pathlib import Path
 from agent import documents_in
 from console import heading, plural, say, show, verdict
 from execution_log import ExecutionLog, Record, Settings
+from handing_over import HandOver
 from processes import HERE, Agent, Deadline, DemoError, Server
 from proof import (
     BlobDirectory,
@@ -50,6 +53,7 @@ class Demo:
         self.hold = folder / "hold"
         self.agents: list[Agent] = []
         self.servers: list[Server] = []
+        self.others: list[Server] = []
 
     @property
     def server(self) -> Server:
@@ -69,8 +73,9 @@ class Demo:
         heading("A server that is killed")
         self.kill_server("group", "write_section")
 
+        handed = self.hand_over()
         self.answer()
-        return self.prove()
+        return self.prove() & all_held(handed.checks(REFERENCE, self.log.read()))
 
     def start_server(self, port: int = 0, data: str = "data") -> None:
         """Start a server on one of the demo's data directories."""
@@ -86,10 +91,12 @@ class Demo:
         )
         say("server", f"listens on {self.server.target} (process {self.server.pid})")
 
-    def start_agent(self, thread: str = THREAD, answer: str | None = None) -> Agent:
+    def start_agent(
+        self, thread: str = THREAD, answer: str | None = None, server: Server | None = None
+    ) -> Agent:
         """Start a process that begins or carries on the thread."""
         options: dict[str, object] = {
-            "target": self.server.target,
+            "target": (server or self.server).target,
             "thread": thread,
             "log": self.log.path,
             "documents": self.documents,
@@ -159,6 +166,28 @@ class Demo:
         for title in question["sections"]:
             show(f"{'':20}- {title}")
 
+    def hand_over(self) -> HandOver:
+        """Hand the thread to a server of another team, which finishes it there."""
+        finished = read_history(self.log.read(), THREAD).settled
+        handed = HandOver(self.folder, self.server, self.folder / "data" / "blobs", finished)
+        handed.make(THREAD)
+        handed.refuse_mirror(self._start_beside)
+        handed.adopt(self._start_beside)
+        handed.finish(
+            lambda server, thread, answer: self.start_agent(thread, answer, server), ANSWER
+        )
+        return handed
+
+    def _start_there(self, server: Server, thread: str, answer: str) -> Agent:
+        return self.start_agent(thread, answer, server)
+
+    def _start_beside(self, name: str, data: Path, blobs: Path) -> Server:
+        """Start a server that shares nothing with ours but, perhaps, the blobs."""
+        options = ("--blob-dir", str(blobs))
+        server = Server(name, data, 0, self.folder, self.deadline, options)
+        self.others.append(server)
+        return server
+
     def answer(self) -> None:
         """Answer in a new process, and show how the briefing begins."""
         say("person", f"answers {ANSWER!r}")
@@ -191,7 +220,7 @@ class Demo:
 
     def close(self) -> None:
         """End whatever still runs; only processes of this demo."""
-        for process in (*self.agents, *self.servers):
+        for process in (*self.agents, *self.servers, *self.others):
             if process.child.poll() is None:
                 process.kill()
 

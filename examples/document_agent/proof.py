@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from execution_log import Record
 from tuskpoint import CheckpointRecord, Client, Location, TuskPointSaver
@@ -192,14 +192,14 @@ def _verified(
     hashed, loaded, equal = 0, 0, 0
     damage = ""
     for record in records:
-        where = {"checkpoint_ns": record.checkpoint_ns, "checkpoint_id": record.checkpoint_id}
+        place = (record.thread_id, record.checkpoint_ns, record.checkpoint_id)
         hashed += record.location is not None and _has_hash(blobs, record.location)
         try:
-            blob = client.load(record.thread_id, **where, source="blob")
+            blob = _load(client, place, "blob")
         except DataLoss as error:
             damage = str(error)
             continue
-        journal = client.load(record.thread_id, **where, source="any")
+        journal = _load(client, place, "any")
         loaded += 1
         equal += (blob.channels, blob.writes, blob.metadata) == (
             journal.channels,
@@ -222,6 +222,13 @@ def _verified(
         0 < seen == equal,
         f"{equal} of {seen}",
     )
+
+
+def _load(
+    client: Client, place: tuple[str, str, str], source: Literal["any", "blob"]
+) -> CheckpointRecord:
+    thread, namespace, checkpoint = place
+    return client.load(thread, checkpoint_ns=namespace, checkpoint_id=checkpoint, source=source)
 
 
 def _has_hash(blobs: StoredBlobs, location: Location) -> bool:

@@ -1,0 +1,65 @@
+"""An application that keeps an agent: it goes on where it stopped, or from any input before.
+
+    tuskpoint-server &
+    python examples/application_session.py "buy milk" "call Ann"
+    python examples/application_session.py "water the plants"
+    python examples/application_session.py --from "buy milk" "buy tea"
+
+Each run is a new process. The last one launches the agent in a thread of its own, from the
+checkpoint that the first input led to.
+"""
+
+import argparse
+import sys
+from typing import Any
+
+from tuskpoint import ApplicationSession, BackgroundSaver, Client, NotFound
+from tuskpoint.applications import input_label
+
+THREAD = "notes"
+
+
+def handle(message: str, thread_id: str, client: Client, saver: BackgroundSaver) -> None:
+    """Handle an input in two steps; a real agent would call a model here."""
+    try:
+        state: dict[str, Any] = client.load(thread_id).state
+    except NotFound:
+        state = {"step": 0, "notes": []}
+    for change in ({"reading": message}, {"reading": "", "notes": [*state["notes"], message]}):
+        state |= change | {"step": state["step"] + 1}
+        # Returns at once; the server is waited for when the input is handled.
+        saver.handle_agent_step({"thread_id": thread_id, "step": state["step"], "state": state})
+
+
+def launch_from(message: str, client: Client) -> str:
+    """Make a thread that begins where an input had led to; return its ID."""
+    found = next(client.list(THREAD, label=input_label(message), limit=1), None)
+    if found is None:
+        sys.exit(f"no checkpoint is labelled '{message}'")
+    return client.fork(THREAD, found.checkpoint_id).new_thread_id
+
+
+def main() -> None:
+    """Handle the inputs of the command line and show what the thread holds."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--from", dest="origin", help="go on from this earlier input")
+    parser.add_argument("inputs", nargs="+")
+    given = parser.parse_args()
+    with (
+        Client() as client,
+        BackgroundSaver() as saver,
+        ApplicationSession(client, session_id=THREAD, threads=[THREAD], background=saver) as app,
+    ):
+        app.restore_latest()
+        thread_id = launch_from(given.origin, client) if given.origin else THREAD
+        for message in given.inputs:
+            handle(message, thread_id, client, saver)
+            app.input_handled(thread_id, message)
+        for one in client.history(thread_id):
+            print(one.checkpoint_id, one.label)
+        print("notes:")
+        print("\n".join(client.load(thread_id).state["notes"]))
+
+
+if __name__ == "__main__":
+    main()
