@@ -414,7 +414,8 @@ def test_a_lost_answer_saves_nothing_twice(saver: BackgroundSaver, service: Serv
         saver.handle_agent_step(event(number))
     saver.flush()
     history = service.history("t")
-    assert len(service.requests) == 7
+    sent = {request.SerializeToString(deterministic=True) for request in service.requests}
+    assert (len(service.requests), len(sent)) == (7, 5)
     assert service.steps("t") == list(range(5))
     assert parents(history) == line_of(history)
 
@@ -657,6 +658,29 @@ def test_a_stop_says_what_it_could_not_save_and_a_start_goes_on(
     assert service.steps("a") == [0, 2, 4, 6]
     assert service.steps("b") == [1, 3, 5]
     assert told == []
+
+
+def test_a_stop_does_not_wait_longer_than_asked_for_another(service: Service) -> None:
+    free, held = threading.Event(), threading.Event()
+
+    def hold(request: SaveCheckpointRequest) -> None:
+        held.set()
+        free.wait()
+
+    service.before = hold
+    saver = BackgroundSaver("h:1")
+    saver.start()
+    saver.handle_agent_step(event(0))
+    assert held.wait(10)
+    patient = threading.Thread(target=saver.stop, args=(None,))
+    patient.start()
+    while saver._life.acquire(blocking=False):  # until the patient one has it
+        saver._life.release()
+    with pytest.raises(StepsNotSaved):
+        saver.stop(timeout_s=0.01)
+    free.set()
+    patient.join(10)
+    assert service.steps("t") == [0]
 
 
 def test_a_save_on_its_way_when_the_time_is_up_is_not_lost(

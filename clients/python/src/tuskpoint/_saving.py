@@ -84,6 +84,11 @@ class Memory:
                 del self._known[key]
 
 
+def now() -> str:
+    """Return the time as checkpoints spell it: ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat()
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A save as the caller asked for it.
@@ -100,6 +105,7 @@ class Draft:
         label: A name.
         agent_id: Name of the agent.
         durability: What to wait for.
+        ts: Time of the checkpoint, ISO 8601.
     """
 
     thread_id: str
@@ -113,6 +119,7 @@ class Draft:
     label: str
     agent_id: str
     durability: Durability
+    ts: str = field(default_factory=now)
 
 
 def encode_state(state: Mapping[str, Any]) -> dict[str, bytes]:
@@ -231,7 +238,7 @@ def _request(draft: Draft, parent: Known) -> SaveCheckpointRequest:
             parent_checkpoint_id=parent.parent_id if saved_again else parent.checkpoint_id,
             state=CheckpointState(
                 schema_version=_STATE_LAYOUT,
-                ts=datetime.now(UTC).isoformat(),
+                ts=draft.ts,
                 channels=channels,
                 updated_channels=ChannelNames(
                     names=[one.name for one in channels if one.HasField("value")]

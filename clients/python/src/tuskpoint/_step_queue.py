@@ -25,6 +25,7 @@ class Queued:
         size: The bytes that it counts for.
         parent: The checkpoint that it follows; `None` until decided.
         checkpoint_id: The ID that it is saved with; `None` until minted.
+        ts: Time of its checkpoint; empty until the ID is minted.
         failures: How often saving it failed.
         done: Whether it left the queue.
     """
@@ -34,6 +35,7 @@ class Queued:
     size: int
     parent: str | None = None
     checkpoint_id: str | None = None
+    ts: str = ""
     failures: int = 0
     done: bool = False
 

@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from ._faces.checkpoints import SyncCheckpoints
 from ._options import Options
 from ._records import DurabilityName
 from ._retry import Repeat, RetryPolicy, worth_repeating
-from ._saving import Draft, Known, Memory, save_steps
+from ._saving import Draft, Known, Memory, now, save_steps
 from ._step_queue import Queued, QueueFull, StepQueue
 from .errors import DeadlineExceeded, InvalidRequest, PreconditionFailed, TuskPointError
 from .v1.checkpoint_pb2 import VIEW_ENTRY
@@ -226,16 +227,23 @@ class BackgroundSaver:
             timeout_s: Seconds to wait at most; `None` waits as long as it takes.
 
         Raises:
-            StepsNotSaved: The time was up, or the service was not running. It has ended.
+            StepsNotSaved: The time was up, or the service was not running. It has ended, unless
+                another `stop` goes on waiting.
             PreconditionFailed: This is a forked child, or a worker.
         """
         self._check_caller()
-        with self._life:
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        if not self._life.acquire(timeout=-1 if timeout_s is None else max(timeout_s, 0.0)):
+            raise StepsNotSaved(self._queue.unfinished())
+        try:
             self._queue.close()
+            left = None if until is None else max(until - time.monotonic(), 0.0)
+            done = self._queue.wait_for_all(left)
+        finally:
             try:
-                done = self._queue.wait_for_all(timeout_s)
-            finally:
                 self._end_shift()
+            finally:
+                self._life.release()
         if not done:
             raise StepsNotSaved(self._queue.unfinished())
 
@@ -344,6 +352,7 @@ class BackgroundSaver:
             # Decided once: whatever comes of an attempt, the next one saves the same checkpoint.
             queued.parent = self._head(thread_id, service)
             queued.checkpoint_id = new_checkpoint_id(queued.parent)
+            queued.ts = now()
         draft = Draft(
             thread_id=thread_id,
             checkpoint_ns="",
@@ -356,6 +365,7 @@ class BackgroundSaver:
             label="",
             agent_id=self._agent_id,
             durability=self._durability,
+            ts=queued.ts,
         )
         saved = service.save_draft(draft)
         with self._forgetting:

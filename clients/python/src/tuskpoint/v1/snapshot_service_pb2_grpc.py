@@ -75,7 +75,9 @@ class SnapshotServiceServicer(object):
         """Captures the heads of threads at one instant, with everything needed to go
         on from them. The snapshot keeps what it captured when the threads are
         pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, also for a
-        thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+        thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`;
+        `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the snapshot was deleted
+        meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -37,7 +37,9 @@ class SnapshotServiceStub:
     """Captures the heads of threads at one instant, with everything needed to go
     on from them. The snapshot keeps what it captured when the threads are
     pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, also for a
-    thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+    thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`;
+    `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the snapshot was deleted
+    meanwhile.
     """
     GetSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.GetSnapshotRequest, _snapshot_service_pb2.GetSnapshotResponse]
     """Returns one snapshot. Errors: `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`."""
@@ -68,7 +70,9 @@ class SnapshotServiceAsyncStub(SnapshotServiceStub):
     """Captures the heads of threads at one instant, with everything needed to go
     on from them. The snapshot keeps what it captured when the threads are
     pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, also for a
-    thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+    thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`;
+    `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the snapshot was deleted
+    meanwhile.
     """
     GetSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.GetSnapshotRequest, _snapshot_service_pb2.GetSnapshotResponse]  # type: ignore[assignment]
     """Returns one snapshot. Errors: `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`."""
@@ -102,7 +106,9 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
         """Captures the heads of threads at one instant, with everything needed to go
         on from them. The snapshot keeps what it captured when the threads are
         pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, also for a
-        thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+        thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`;
+        `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the snapshot was deleted
+        meanwhile.
         """
 
     @_abc_1.abstractmethod
