@@ -22,8 +22,8 @@ from ..domain.stored_json import malformed
 
 _T = TypeVar("_T")
 
-_THREAD_ABOVE_BYTES = 64 * 1024
 _PARTS_AT_ONCE = 4
+_OPENED_AT_ONCE = 2
 _NOT_THERE = (Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND)
 
 
@@ -53,6 +53,7 @@ class HandoffStore:
         self._blobs = blobs
         # Half of what the store takes at once: flushes must get through.
         self._gate = asyncio.Semaphore(max(1, blobs.limits.puts_at_once // 2))
+        self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
 
     @property
     def backend(self) -> str:
@@ -102,9 +103,9 @@ class HandoffStore:
         Raises:
             Refusal: `BLOB_MALFORMED`.
         """
-        if len(data) > _THREAD_ABOVE_BYTES:
+        # Aside and few at once: a few bytes, packed, can unpack to much.
+        async with self._opening:
             return await asyncio.to_thread(decode_bundle, data, blob_id)
-        return decode_bundle(data, blob_id)
 
     async def _put(self, data: bytes) -> tuple[BlobLocation, tuple[StoredBlob, ...]]:
         """Store bytes as a blob of their own, and compare what the store has then."""

@@ -40,8 +40,17 @@ def check_size(closure: Closure) -> None:
     """
     states = (member.checkpoint.state for member in closure.members)
     size = sum(channel.size for state in states if state for channel in state.channels)
+    check_bytes(closure.key, size)
+
+
+def check_bytes(key: CheckpointKey, size: int) -> None:
+    """Refuse the closure of a checkpoint that takes so many bytes or more.
+
+    Raises:
+        Refusal: `LIMIT_EXCEEDED`.
+    """
     if size > MAX_BUNDLE_BYTES:
-        raise _too_large(closure.key, size)
+        raise _too_large(key, size)
 
 
 def encode_bundle(closure: Closure) -> bytes:
@@ -57,9 +66,7 @@ def encode_bundle(closure: Closure) -> bytes:
     for member in sorted(closure.members, key=_place):
         bundled = message.checkpoints.add(hidden=member.hidden)
         fill_message(bundled.envelope, _envelope(member.checkpoint))
-    size = message.ByteSize()
-    if size > MAX_BUNDLE_BYTES:
-        raise _too_large(closure.key, size)
+    check_bytes(closure.key, message.ByteSize())
     plain = message.SerializeToString(deterministic=True)
     if has_too_many(plain):
         raise Refusal(
