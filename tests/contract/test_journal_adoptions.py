@@ -186,9 +186,9 @@ async def test_adopting_takes_a_free_name(journal: SqlJournal, lineage: Lineage)
     for taken in ("full", "t"):
         call = lineage.adopt(TENANT, found, HASH, taken, "", "")
         await refused(call, Reason.THREAD_EXISTS)
-        await refused(lineage.adopted(TENANT, key("01"), HASH, taken, ""), Reason.THREAD_EXISTS)
+        await refused(lineage.adopted(TENANT, key("01"), HASH, taken, "", ""), Reason.THREAD_EXISTS)
     for target in ("gone", "early"):
-        assert await lineage.adopted(TENANT, key("01"), HASH, target, "") is None
+        assert await lineage.adopted(TENANT, key("01"), HASH, target, "", "") is None
         saved = await lineage.adopt(TENANT, found, HASH, target, "", "")
         assert saved.incarnation == 2
         assert (await seen(journal, target))["", "01"].writes == ()
@@ -208,17 +208,18 @@ async def test_a_retried_adoption_gets_the_first_answer(
 ) -> None:
     await save(journal, draft("01"))
     found = await closure_of(journal, key("01"))
-    assert await lineage.adopted(TENANT, key("01"), HASH, "mine", "r") is None
+    assert await lineage.adopted(TENANT, key("01"), HASH, "mine", "writer", "r") is None
     await adopt(lineage, found, "mine", "r")
     await save(journal, draft("02", "01", thread_id="mine"))
-    again = await lineage.adopted(TENANT, key("01"), HASH, "mine", "r")
+    again = await lineage.adopted(TENANT, key("01"), HASH, "mine", "writer", "r")
     assert again is not None
     assert again.key == await adopt(lineage, found, "mine", "r") == key("01", "mine")
     assert len(await seen(journal, "mine")) == 2
     for other in (
-        lineage.adopted(TENANT, key("01"), "cd" * 32, "mine", "r"),
-        lineage.adopted(TENANT, key("01"), HASH, "other", "r"),
-        lineage.adopted(TENANT, key("02"), HASH, "mine", "r"),
+        lineage.adopted(TENANT, key("01"), "cd" * 32, "mine", "writer", "r"),
+        lineage.adopted(TENANT, key("01"), HASH, "other", "writer", "r"),
+        lineage.adopted(TENANT, key("01"), HASH, "mine", "reader", "r"),
+        lineage.adopted(TENANT, key("02"), HASH, "mine", "writer", "r"),
         lineage.adopt(TENANT, found, HASH, "other", "", "r"),
         lineage.fork(TENANT, key("01"), "mine", "r"),
     ):

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.journal_drafts import TENANT, channel, data_of, draft, key, write, written
+from tests.contract.journal_drafts import (
+    TENANT,
+    channel,
+    data_of,
+    draft,
+    key,
+    refused,
+    write,
+    written,
+)
 from tests.contract.lineage_kit import chain, members, save, under
+from tuskpoint_server.domain import bundle
+from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import Checkpoint, Closure, PruneStrategy, View
+from tuskpoint_server.journal import reads
 from tuskpoint_server.journal.journal import SqlJournal
 from tuskpoint_server.journal.lineage import Lineage
 
@@ -53,6 +65,25 @@ async def test_what_does_not_exist_has_no_closure(journal: SqlJournal, lineage: 
     assert await lineage.closure("another tenant", key("03")) is None
 
 
+async def test_what_no_bundle_can_hold_is_not_read(
+    journal: SqlJournal, lineage: Lineage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await chain(journal, ["01", "02", "03"], seeds=["01"])
+
+    def fail(*_: object) -> None:
+        pytest.fail("content was read")
+
+    read = reads.load_hidden
+    monkeypatch.setattr(reads, "load_hidden", fail)
+    # Of the hidden ones only the writes of "log" count: "w01", "w02".
+    least = sum(map(len, (b"03", b"w03", b"v03", b"w02", b"w01")))
+    monkeypatch.setattr(bundle, "MAX_BUNDLE_BYTES", least - 1)
+    await refused(lineage.closure(TENANT, key("03")), Reason.LIMIT_EXCEEDED)
+    monkeypatch.setattr(bundle, "MAX_BUNDLE_BYTES", least)
+    monkeypatch.setattr(reads, "load_hidden", read)
+    assert len(await parts(lineage, "03")) == 3
+
+
 # --- subgraphs -----------------------------------------------------------------------------
 
 
@@ -63,7 +94,7 @@ async def test_names_tell_which_subgraphs_keep_a_state_of_their_own(
     calls = ["node:1", "node:2|inner", "node:\U0010ffff", "node|inner:3", ":"]
     await save(journal, draft("01"), draft("02", ns="own"))
     for ns in (*stateful, *calls):
-        await save(journal, draft("03", ns=ns, metadata=under("00")))
+        await save(journal, draft("03", ns=ns, metadata=under("01")))
     await save(journal, draft("04", "01"))
     found = await parts(lineage, "04")
     assert found == sorted([("", "04", False), *((ns, "03", False) for ns in stateful)])

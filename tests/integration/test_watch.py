@@ -372,6 +372,7 @@ async def test_progress_at_the_beginning_can_be_resumed(house: HistoryHouse) -> 
         ({"thread_id": ""}, "thread_id"),
         ({"progress_interval": Duration(nanos=999_999_999)}, "progress_interval"),
         ({"progress_interval": Duration(seconds=-1)}, "progress_interval"),
+        ({"progress_interval": Duration(seconds=1, nanos=-999_999_999)}, "progress_interval"),
         ({"kinds": [0]}, "kinds[0]"),
         ({"kinds": [1, 99]}, "kinds[1]"),
         ({"view": 9}, "view"),

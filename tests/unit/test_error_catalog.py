@@ -18,6 +18,7 @@ from tuskpoint_server.domain.errors import (
     Refusal,
     Status,
     Violation,
+    checkpoint_not_found,
     invalid_field,
     values_missing,
 )
@@ -130,9 +131,7 @@ def test_a_status_fits_into_trailers(text: str, names: list[str]) -> None:
     for refusal in (
         values_missing(names),
         invalid_field(text, text),
-        Refusal(
-            Reason.CHECKPOINT_NOT_FOUND, thread_id=text, checkpoint_ns=text, checkpoint_id=text
-        ),
+        checkpoint_not_found(text, text, text),
     ):
         status = to_status(refusal)
         encoded = 3 * len(status.message.encode()) + 4 * len(status.SerializeToString()) // 3

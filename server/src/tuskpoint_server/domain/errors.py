@@ -118,7 +118,7 @@ CATALOG: dict[Reason, CatalogEntry] = {
     ),
     Reason.CHECKPOINT_NOT_FOUND: CatalogEntry(
         Status.NOT_FOUND,
-        "no checkpoint '{checkpoint_id}' in namespace '{checkpoint_ns}' of thread '{thread_id}'",
+        "no {what} in namespace '{checkpoint_ns}' of thread '{thread_id}'",
     ),
     Reason.THREAD_NOT_FOUND: CatalogEntry(Status.NOT_FOUND, "no thread '{thread_id}'"),
     Reason.THREAD_DELETED: CatalogEntry(
@@ -290,6 +290,17 @@ def invalid_field(field: str, problem: str) -> Refusal:
         violations=(Violation(field, problem),),
         field=field,
         problem=problem,
+    )
+
+
+def checkpoint_not_found(thread_id: str, checkpoint_ns: str, checkpoint_id: str) -> Refusal:
+    """Return the refusal of a checkpoint that is not there; an empty ID means the latest."""
+    return Refusal(
+        Reason.CHECKPOINT_NOT_FOUND,
+        what=f"checkpoint '{checkpoint_id}'" if checkpoint_id else "checkpoint",
+        thread_id=thread_id,
+        checkpoint_ns=checkpoint_ns,
+        checkpoint_id=checkpoint_id,
     )
 
 

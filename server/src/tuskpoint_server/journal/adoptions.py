@@ -35,7 +35,8 @@ def adopt(
     threads.review_head(connection, thread)
     threads.store(connection, thread, now_us)
     key = replace(closure.key, thread_id=target)
-    return Saved(key, 1, thread.seq, thread.incarnation, size_of(closure))
+    alone = len(closure.members) == 1
+    return Saved(key, 1, thread.seq, thread.incarnation, size_of(closure), alone)
 
 
 def _graft(member: ClosureMember, target: str, lineage: Lineage) -> grafts.Graft:

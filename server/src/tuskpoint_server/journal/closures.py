@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, bindparam, func, literal_column, or_, select
 
+from ..domain.bundle import check_bytes
 from ..domain.model import (
     Checkpoint,
     CheckpointKey,
@@ -28,7 +29,7 @@ from ..domain.model import (
 )
 from . import deltas, reads, threads
 from .removals import SUBGRAPH_CALL
-from .schema import checkpoints
+from .schema import checkpoints, contents, references, writes
 from .statements import EMPTY, Statement, of_checkpoint, of_namespace, of_thread, parameters_of
 
 NAMESPACE_SEPARATOR = "|"
@@ -83,6 +84,19 @@ _RAN = Statement(
     )
     .limit(1)
 )
+_VALUE_BYTES = Statement(
+    select(func.coalesce(func.sum(contents.c.size), 0))
+    .join(
+        references,
+        (references.c.tenant == contents.c.tenant) & (references.c.digest == contents.c.digest),
+    )
+    .where(of_checkpoint(references))
+)
+_WRITE_BYTES = Statement(
+    select(writes.c.channel, func.sum(writes.c.size))
+    .where(of_checkpoint(writes))
+    .group_by(writes.c.channel)
+)
 _RUNS = Statement(
     select(_of.checkpoint_id, checkpoints.c.root_id)
     .where(
@@ -134,11 +148,20 @@ def parts(connection: Connection, tenant: str, key: CheckpointKey) -> list[Part]
 
 
 def closure(connection: Connection, tenant: str, key: CheckpointKey) -> Closure | None:
-    """Return a closure with its content; see `lineage_api.LineageJournal.closure`."""
+    """Return a closure with its content; see `lineage_api.LineageJournal.closure`.
+
+    Raises:
+        Refusal: `LIMIT_EXCEEDED` if it is larger than a bundle; nothing was read then.
+    """
     found = named(connection, tenant, key)
     if found is None:
         return None
-    members = (_member(connection, tenant, part) for part in parts(connection, tenant, found))
+    needed = parts(connection, tenant, found)
+    size = 0
+    for part in needed:  # before anything is read: it would all be in memory at once
+        size += _least_bytes(connection, tenant, part)
+        check_bytes(found, size)
+    members = (_member(connection, tenant, part) for part in needed)
     return Closure(found, tuple(sorted(members, key=_place)))
 
 
@@ -310,6 +333,16 @@ def _rebuilt_from(
         names -= ancestor.stored.keys()
         if not names:
             return
+
+
+def _least_bytes(connection: Connection, tenant: str, part: Part) -> int:
+    """Return a bound below which the content of a part is not."""
+    of = parameters_of(tenant, part.key)
+    written = dict(_WRITE_BYTES.run(connection, **of).fetchall())
+    if part.hidden:
+        return sum(int(written.get(channel, 0)) for channel in part.channels)
+    row = _VALUE_BYTES.run(connection, **of).fetchone()
+    return sum(map(int, written.values())) + (int(row[0]) if row is not None else 0)
 
 
 def _member(connection: Connection, tenant: str, part: Part) -> ClosureMember:

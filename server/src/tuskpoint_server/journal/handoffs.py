@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, or_, select
 
-from ..domain.errors import Reason, Refusal
+from ..domain.errors import checkpoint_not_found
 from ..domain.model import BlobLocation, CheckpointKey, StoredBlob
 from . import answers, archive_blobs, archive_packs, threads
 from .journal import SqlJournal
@@ -84,12 +84,7 @@ def _keep(
 ) -> None:
     thread = threads.lock(connection, tenant, key.thread_id)
     if thread is None or thread.deleted:
-        raise Refusal(
-            Reason.CHECKPOINT_NOT_FOUND,
-            thread_id=key.thread_id,
-            checkpoint_ns=key.checkpoint_ns,
-            checkpoint_id=key.checkpoint_id,
-        )
+        raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
     archive_packs.place(connection, tenant, [bundle, *parts])
     archive_packs.add_parts(connection, tenant, bundle.sha256, [part.sha256 for part in parts])
     _KEEP.run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from ..domain.errors import Reason, Refusal
+from ..domain.errors import Reason, Refusal, checkpoint_not_found
 from ..domain.model import CheckpointKey, Closure, LineageTree, Saved
 from . import adoptions, answers, closures, descent, grafts, rollbacks, threads
 from .adoptions import decode_saved, encode_saved
@@ -92,7 +92,7 @@ class Lineage:
         """Make a thread of what came; see `lineage_api.LineageJournal.adopt`."""
         now_us = self._journal.now_us()
         named = target or self._new_name()
-        request = self._adoption(tenant, closure.key, sha256, target, request_id, now_us)
+        request = self._adoption(tenant, closure.key, sha256, target, agent_id, request_id, now_us)
         return await self._journal.transact(
             lambda connection: (
                 request.answered(connection)
@@ -105,10 +105,16 @@ class Lineage:
         )
 
     async def adopted(
-        self, tenant: str, source: CheckpointKey, sha256: str, target: str, request_id: str
+        self,
+        tenant: str,
+        source: CheckpointKey,
+        sha256: str,
+        target: str,
+        agent_id: str,
+        request_id: str,
     ) -> Saved | None:
         """Return the first answer; see `lineage_api.LineageJournal.adopted`."""
-        request = self._adoption(tenant, source, sha256, target, request_id, 0)
+        request = self._adoption(tenant, source, sha256, target, agent_id, request_id, 0)
 
         def look(connection: Connection) -> Saved | None:
             answered = request.answered(connection)
@@ -124,10 +130,11 @@ class Lineage:
         source: CheckpointKey,
         sha256: str,
         target: str,
+        agent_id: str,
         request_id: str,
         now_us: int,
     ) -> _Request:
-        asked = (source.thread_id, source.checkpoint_id, sha256, target)
+        asked = (source.thread_id, source.checkpoint_id, sha256, target, agent_id)
         fingerprint = answers.fingerprint_of(adoptions.METHOD, *asked)
         return _Request(tenant, request_id, adoptions.METHOD, fingerprint, now_us)
 
@@ -213,12 +220,7 @@ def _rollback(
 
 
 def _not_found(key: CheckpointKey) -> Refusal:
-    return Refusal(
-        Reason.CHECKPOINT_NOT_FOUND,
-        thread_id=key.thread_id,
-        checkpoint_ns=key.checkpoint_ns,
-        checkpoint_id=key.checkpoint_id,
-    )
+    return checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
 
 
 def _fields(key: CheckpointKey) -> tuple[str, str, str]:

@@ -52,6 +52,9 @@ class LineageJournal(Protocol):
 
         Where a value was evicted stands `EVICTED`; the entry has the envelopes then.
         `None`: there is no such checkpoint.
+
+        Raises:
+            Refusal: `LIMIT_EXCEEDED` if it is larger than a bundle.
         """
 
     async def fork(self, tenant: str, key: CheckpointKey, target: str, request_id: str) -> Saved:
@@ -95,7 +98,13 @@ class LineageJournal(Protocol):
         """
 
     async def adopted(
-        self, tenant: str, source: CheckpointKey, sha256: str, target: str, request_id: str
+        self,
+        tenant: str,
+        source: CheckpointKey,
+        sha256: str,
+        target: str,
+        agent_id: str,
+        request_id: str,
     ) -> Saved | None:
         """Return the first answer of `adopt` under this `request_id`; `None` if it is new.
 

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, or_, select, update
 
 from ..domain.checkpoint_ids import mint_checkpoint_id
-from ..domain.errors import Reason, Refusal
+from ..domain.errors import Reason, Refusal, checkpoint_not_found
 from ..domain.limits import LIMITS
 from ..domain.model import (
     Channel,
@@ -205,12 +205,7 @@ def set_label(
     named = CheckpointKey(key.thread_id, key.checkpoint_ns, checkpoint_id)
     row, _ = _rows(connection, tenant, named, "")
     if thread is None or row is None or row.hidden:
-        raise Refusal(
-            Reason.CHECKPOINT_NOT_FOUND,
-            thread_id=key.thread_id,
-            checkpoint_ns=key.checkpoint_ns,
-            checkpoint_id=key.checkpoint_id,
-        )
+        raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
     if row.label == label:
         return Saved(named, row.revision, row.seq, thread.incarnation)
     thread.seq += 1

@@ -17,6 +17,7 @@ from ..domain import snapshots as kept
 from ..domain.checkpoint_ids import mint_checkpoint_id
 from ..domain.digests import value_digest
 from ..domain.errors import Reason, Refusal
+from ..domain.limits import KIB, LIMITS
 from ..domain.metadata import matches, parse_metadata
 from ..domain.model import (
     Channel,
@@ -33,32 +34,32 @@ from .closures import Part
 from .journal import SqlJournal
 from .lineage_api import SnapshotDraft, SnapshotQuery, Supplied
 from .schema import checkpoints
-from .statements import EMPTY, Statement, of_thread
+from .schema import threads as threads_table
+from .statements import EMPTY, Statement, of_checkpoint, of_thread, parameters_of
 from .threads import ThreadRow
 
 CREATE, RESTORE = "CreateSnapshot", "RestoreSnapshot"
 
-_OF_SNAPSHOTS = (
-    checkpoints.c.tenant == bindparam("of_tenant"),
-    checkpoints.c.thread_id >= kept.THREADS,
-    checkpoints.c.thread_id < kept.THREADS_END,
+_KEEPERS = (
+    threads_table.c.tenant == bindparam("of_tenant"),
+    threads_table.c.thread_id >= kept.THREADS,
+    threads_table.c.thread_id < bindparam("below"),
 )
-_NEWEST = Statement(select(func.max(checkpoints.c.thread_id)).where(*_OF_SNAPSHOTS))
+_NEWEST = Statement(select(func.max(threads_table.c.thread_id)).where(*_KEEPERS))
 _BELOW = Statement(
-    select(checkpoints.c.thread_id, checkpoints.c.checkpoint_id, checkpoints.c.metadata)
-    .where(
-        *_OF_SNAPSHOTS,
-        checkpoints.c.thread_id < bindparam("below"),
-        checkpoints.c.checkpoint_ns == EMPTY,
-    )
-    .order_by(checkpoints.c.thread_id.desc())
+    select(threads_table.c.thread_id)
+    .where(*_KEEPERS, threads_table.c.deleted.is_(False))
+    .order_by(threads_table.c.thread_id.desc())
 )
+_METADATA = Statement(select(checkpoints.c.metadata).where(of_checkpoint(checkpoints)))
 _PARTS = Statement(
     select(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id, checkpoints.c.hidden)
     .where(of_thread(checkpoints), checkpoints.c.checkpoint_ns != EMPTY)
     .order_by(checkpoints.c.hidden, checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
 )
 _AT_ONCE = 64
+_MEMBER_BYTES = 16 * KIB
+"""What a member counts as in a batch of the writer, so that few large snapshots share one."""
 
 
 class Snapshots:
@@ -92,7 +93,8 @@ class Snapshots:
             )
             return created
 
-        return await self._journal.transact(work, size_bytes=len(draft.metadata))
+        size = len(draft.metadata) + len(draft.thread_ids) * _MEMBER_BYTES
+        return await self._journal.transact(work, size_bytes=size)
 
     async def snapshot(self, tenant: str, snapshot_id: str) -> Snapshot | None:
         """Return a snapshot; see `lineage_api.SnapshotJournal.snapshot`."""
@@ -141,9 +143,9 @@ class Snapshots:
             )
             return restored
 
-        return await self._journal.transact(
-            work, size_bytes=sum(len(value.data) for value in supplied.values())
-        )
+        size = sum(len(value.data) for value in supplied.values())
+        size += LIMITS.max_snapshot_members * _MEMBER_BYTES  # nobody has counted them yet
+        return await self._journal.transact(work, size_bytes=size)
 
     async def delete_snapshot(self, tenant: str, snapshot_id: str) -> bool:
         """Delete a snapshot; see `lineage_api.SnapshotJournal.delete_snapshot`."""
@@ -171,7 +173,7 @@ def thread_not_found(thread_id: str) -> Refusal:
 def _create(
     connection: Connection, tenant: str, draft: SnapshotDraft, now_us: int, entropy: int
 ) -> Snapshot:
-    row = _NEWEST.run(connection, of_tenant=tenant).fetchone()
+    row = _NEWEST.run(connection, of_tenant=tenant, below=kept.THREADS_END).fetchone()
     newest = (row[0] or "" if row else "").removeprefix(kept.THREADS)
     snapshot_id = mint_checkpoint_id(now_us, entropy, newest)
     thread = threads.new_thread(tenant, kept.thread_of(snapshot_id), now_us)
@@ -277,11 +279,20 @@ def _list(
     rows = _BELOW.run(connection, of_tenant=tenant, below=end)
     found: list[Snapshot] = []
     while len(found) < limit and (some := rows.fetchmany(_AT_ONCE)):
-        for _, snapshot_id, metadata in some:
-            loaded = _load(connection, tenant, snapshot_id) if matches(metadata, wanted) else None
-            if loaded is not None and len(found) < limit:
-                found.append(loaded[0])
+        for (thread_id,) in some:
+            snapshot_id = thread_id.removeprefix(kept.THREADS)
+            if len(found) < limit and _matches(connection, tenant, snapshot_id, wanted):
+                loaded = _load(connection, tenant, snapshot_id)
+                found += [loaded[0]] if loaded else []
     return found
+
+
+def _matches(
+    connection: Connection, tenant: str, snapshot_id: str, wanted: dict[str, object]
+) -> bool:
+    key = CheckpointKey(kept.thread_of(snapshot_id), "", snapshot_id)
+    row = _METADATA.run(connection, **parameters_of(tenant, key)).fetchone()
+    return row is not None and matches(row[0], wanted)
 
 
 # --- restoring -------------------------------------------------------------------------
@@ -357,7 +368,7 @@ class _Restore:
         threads.review_head(connection, thread)
         threads.store(connection, thread, self.now_us)
         key = CheckpointKey(thread.thread_id, "", member.key.checkpoint_id)
-        return Saved(key, 1, thread.seq, thread.incarnation)
+        return Saved(key, 1, thread.seq, thread.incarnation, alone=len(parts) == 1)
 
     def _roll_back(
         self,

@@ -38,6 +38,7 @@ def check_watch(request: pb.WatchThreadRequest) -> None:
     for number, kind in enumerate(request.kinds):
         checks.member(f"kinds[{number}]", kind, _KINDS)
     checks.member("view", request.view, VIEWS)
-    if request.HasField("progress_interval") and request.progress_interval.seconds < 1:
+    interval = request.progress_interval
+    if request.HasField("progress_interval") and (interval.seconds < 1 or interval.nanos < 0):
         checks.fail("progress_interval", "must be at least 1 second")
     checks.finish()

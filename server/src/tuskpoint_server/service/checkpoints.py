@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from ..domain.errors import Reason, Refusal
+from ..domain.errors import Reason, Refusal, checkpoint_not_found
 from ..domain.limits import MIB
 from ..domain.model import (
     Checkpoint,
@@ -154,12 +154,7 @@ class Checkpoints:
         stored = View.ENTRY if source is Source.BLOB else view
         loaded = await self._journal.load(tenant, key, stored)
         if loaded is None:
-            raise Refusal(
-                Reason.CHECKPOINT_NOT_FOUND,
-                thread_id=key.thread_id,
-                checkpoint_ns=key.checkpoint_ns,
-                checkpoint_id=key.checkpoint_id,
-            )
+            raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
         if source is Source.BLOB:
             return await self._completer.from_blob(tenant, loaded.entry, view)
         return await self._completer.checkpoint(tenant, loaded)

@@ -18,7 +18,7 @@ from ..domain.descriptor import (
     source_of,
     summary_of,
 )
-from ..domain.errors import Reason, Refusal, Status
+from ..domain.errors import Reason, Refusal, Status, checkpoint_not_found
 from ..domain.limits import MIB
 from ..domain.model import (
     BlobLocation,
@@ -207,7 +207,9 @@ class Handoffs:
         """
         source = CheckpointKey(descriptor.thread_id, "", descriptor.checkpoint_id)
         sha256 = descriptor.blob_sha256
-        saved = await self._lineage.adopted(tenant, source, sha256, target, request_id)
+        saved = await self._lineage.adopted(
+            tenant, source, sha256, target, descriptor.to_agent, request_id
+        )
         if saved is not None:
             yield await self._again(tenant, descriptor, saved, wanted)
             return
@@ -354,9 +356,4 @@ def _not_in_this_store(blob_id: str, backend: str) -> Refusal:
 
 
 def _checkpoint_not_found(key: CheckpointKey) -> Refusal:
-    return Refusal(
-        Reason.CHECKPOINT_NOT_FOUND,
-        thread_id=key.thread_id,
-        checkpoint_ns=key.checkpoint_ns,
-        checkpoint_id=key.checkpoint_id,
-    )
+    return checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
