@@ -41,7 +41,7 @@ lock: env ## resolve requirements/*.in again (ARGS=--upgrade for newer releases)
 # --- running --------------------------------------------------------------------------------------
 
 .PHONY: demo
-demo: env ## run the example: an agent and its server are killed, resume, and prove it
+demo: env ## run the example: an agent and its server are killed and resume; then it is handed to another server
 	@$(PY) examples/document_agent/demo.py $(ARGS)
 
 .PHONY: demo-walrus

@@ -14,7 +14,14 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 
 from tests.interop.conftest import Face
-from tuskpoint import AlreadyExists, Client, Conflict, InvalidDescriptor, NotFound
+from tuskpoint import (
+    AlreadyExists,
+    Client,
+    Conflict,
+    InvalidDescriptor,
+    InvalidRequest,
+    NotFound,
+)
 from tuskpoint.langgraph import TuskPointSaver
 from tuskpoint.langgraph._lineage import LineageMethods
 
@@ -266,3 +273,10 @@ def test_every_method_has_its_twin() -> None:
     for name in twins:
         ours, theirs = inspect.signature(named[name]), inspect.signature(named[f"a{name}"])
         assert ours.parameters == theirs.parameters, name
+
+
+def test_no_thread_is_no_thread(server_target: str) -> None:
+    with TuskPointSaver(server_target) as saver:
+        for call in (saver.fork, saver.verify_trail):
+            with pytest.raises(InvalidRequest, match="thread_id: it names no thread"):
+                call(None)  # type: ignore[arg-type]

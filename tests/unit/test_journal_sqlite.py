@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Table, create_mock_engine, event, inspect, text
 from sqlalchemy.schema import CreateIndex, CreateTable
 
@@ -21,6 +23,7 @@ from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.journal import closures, descent, reads, saves, schema, sqlite, sweeping
 from tuskpoint_server.journal.journal import SqlJournal
+from tuskpoint_server.journal.migrations import upgrade
 from tuskpoint_server.journal.statements import Statement
 
 
@@ -407,3 +410,12 @@ async def test_log_stays_bounded_while_somebody_always_reads(
     await asyncio.gather(*readers)
     assert sqlite.log_bytes(tmp_path / "journal.db") < 1 << 22
     await journal.close()
+
+
+def test_the_newest_layout_is_that_of_the_last_step() -> None:
+    config = Config()
+    folder = Path(upgrade.__file__).parent
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    steps = ScriptDirectory.from_config(config)
+    assert steps.get_current_head() == upgrade.NEWEST

@@ -98,7 +98,7 @@ def _get(holder: Any, name: str) -> Any:
 def _required(holder: Any, name: str) -> Any:
     value = _get(holder, name)
     if value is _ABSENT:
-        raise _invalid(name, f"the event has none: {type(holder).__name__}")
+        raise _invalid(name, f"the event has none (looked for in: {type(holder).__name__})")
     return value
 
 
@@ -107,7 +107,8 @@ def _text(payload: Any, name: str, default: str | None = None) -> str:
     if default is not None and value in (_ABSENT, None):
         return default
     if not isinstance(value, str) or (default is None and not value):
-        raise _invalid(name, f"it is a text, not {value!r}")
+        wanted = "a text that is not empty" if default is None else "a text"
+        raise _invalid(name, f"it is {wanted}, not {value!r}")
     if not is_unicode(value):
         raise _invalid(name, "it cannot be written in UTF-8")
     return value

@@ -80,7 +80,18 @@ def view(word: ViewName) -> checkpoint.View:
 
 
 def ref(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> checkpoint.CheckpointRef:
-    """Return a reference; no ID means the latest."""
+    """Return a reference; no ID means the latest.
+
+    Raises:
+        InvalidRequest: One of them is no text.
+    """
+    for name, given in (
+        ("thread_id", thread_id),
+        ("checkpoint_ns", checkpoint_ns),
+        ("checkpoint_id", checkpoint_id or ""),
+    ):
+        if not isinstance(given, str):
+            raise invalid_field(name, f"it is a text, not {given!r}")
     return checkpoint.CheckpointRef(
         thread_id=thread_id, checkpoint_ns=checkpoint_ns, checkpoint_id=checkpoint_id or ""
     )

@@ -177,7 +177,7 @@ class StepQueue:
     def _admit(self, step: AgentStep, size: int) -> None:
         if self._is_closed:
             raise PreconditionFailed(
-                f"{step} was not accepted: background saving was stopped",
+                f"{step} was not accepted: background saving was stopped; start() goes on with it",
                 status="FAILED_PRECONDITION",
             )
         if size > self.max_bytes:
@@ -189,7 +189,8 @@ class StepQueue:
         if self._steps >= self.max_steps or self._bytes + size > self.max_bytes:
             raise QueueFull(
                 f"{step} was not accepted: {self._steps} steps of {self._bytes} bytes wait to be "
-                f"saved, and there may be {self.max_steps} of {self.max_bytes}",
+                f"saved, and at most {self.max_steps} steps of {self.max_bytes} bytes may; hand "
+                "it over again later, or raise max_steps or max_bytes",
                 status="RESOURCE_EXHAUSTED",
             )
 

@@ -207,7 +207,10 @@ CATALOG: dict[Reason, CatalogEntry] = {
     Reason.SCOPE_MISSING: CatalogEntry(
         Status.PERMISSION_DENIED, "the credential lacks the scope '{scope}'"
     ),
-    Reason.SNAPSHOT_NOT_FOUND: CatalogEntry(Status.NOT_FOUND, "no snapshot '{snapshot_id}'"),
+    Reason.SNAPSHOT_NOT_FOUND: CatalogEntry(
+        Status.NOT_FOUND,
+        "no snapshot '{snapshot_id}'; ListSnapshots without filters has all of them",
+    ),
     Reason.DEADLINE_EXCEEDED: CatalogEntry(
         Status.DEADLINE_EXCEEDED, "the deadline passed; what was journaled stays"
     ),

@@ -162,9 +162,9 @@ def not_found(snapshot_id: str) -> Refusal:
     return Refusal(Reason.SNAPSHOT_NOT_FOUND, snapshot_id=snapshot_id)
 
 
-def thread_not_found(thread_id: str) -> Refusal:
+def thread_not_found(thread_id: str, advice: str = "") -> Refusal:
     """Return the refusal of a thread that does not exist, or has no root checkpoint."""
-    return Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+    return Refusal(Reason.THREAD_NOT_FOUND, advice=advice, thread_id=thread_id)
 
 
 # --- capturing -------------------------------------------------------------------------
@@ -381,7 +381,7 @@ class _Restore:
         thread_id = member.key.thread_id
         thread = threads.lock(connection, self._tenant, thread_id)
         if thread is None or thread.deleted:
-            raise thread_not_found(thread_id)
+            raise thread_not_found(thread_id, "restore the snapshot as new threads instead")
         self._take_back(connection, thread, parts)
         target = self._captured(connection, number, member)
         saved = rollbacks.roll_back(

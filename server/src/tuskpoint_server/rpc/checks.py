@@ -60,7 +60,7 @@ class Checks:
     def batch(self, path: str, names: Collection[str], maximum: int) -> None:
         """Check a list of names, each of at most `maximum` bytes."""
         if len(names) > LIMITS.max_batch:
-            self.fail(path, f"must be at most {LIMITS.max_batch}")
+            self.fail(path, f"must be at most {LIMITS.max_batch} names")
             return
         for number, name in enumerate(names):
             self.text(f"{path}[{number}]", name, maximum, required=True)
@@ -68,7 +68,7 @@ class Checks:
     def threads(self, path: str, thread_ids: Collection[str]) -> None:
         """Check a list of threads."""
         if len(thread_ids) > LIMITS.max_batch:
-            self.fail(path, f"must be at most {LIMITS.max_batch}")
+            self.fail(path, f"must be at most {LIMITS.max_batch} threads")
             return
         for number, thread_id in enumerate(thread_ids):
             self.thread(f"{path}[{number}]", thread_id)

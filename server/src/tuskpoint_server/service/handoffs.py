@@ -312,6 +312,8 @@ class _Fetch:
             blob_id = self._location.blob_id
             if refusal.reason is Reason.BLOB_NOT_FOUND and refusal.metadata["blob_id"] == blob_id:
                 raise _not_in_this_store(blob_id, self._store.backend) from refusal
+            if refusal.reason is Reason.BLOB_HASH_MISMATCH:
+                raise _not_trusted(refusal) from refusal
             raise
 
 
@@ -344,12 +346,23 @@ def _check_reference(descriptor: Descriptor, found: CheckpointKey) -> None:
             raise Refusal(Reason.DESCRIPTOR_MISMATCH, field=field, claimed=claimed, found=actual)
 
 
+def _not_trusted(refusal: Refusal) -> Refusal:
+    told = refusal.metadata
+    return Refusal(
+        Reason.BLOB_HASH_MISMATCH,
+        advice="do not trust the blob, and ask for another hand-off",
+        blob_id=told["blob_id"],
+        expected=told["expected"],
+        actual=told["actual"],
+    )
+
+
 def _not_in_this_store(blob_id: str, backend: str) -> Refusal:
     return Refusal(
         Reason.BLOB_NOT_FOUND,
         status=Status.NOT_FOUND,
-        advice=f"this server uses a store of the kind '{backend}', and whoever handed it off "
-        "may use another: a store of another kind, another directory, another Walrus network",
+        advice=f"this server's is of the kind '{backend}', and the two sides may use different "
+        "stores: of another kind, another directory, another Walrus network",
         blob_id=blob_id,
         backend=backend,
     )

@@ -15,6 +15,7 @@ from .._calls import AsyncCalls, SyncCalls
 from .._handoff import DescriptorLike
 from .._history import replaying
 from .._records import DurabilityName
+from .._saving import invalid_field
 from ..v1.checkpoint_pb2 import Checkpoint
 from ..v1.thread_service_pb2 import VerifyThreadRequest
 
@@ -57,7 +58,7 @@ class LineageMethods:
             NotFound: There is no such checkpoint.
             Unavailable: The blob store cannot be used now.
         """
-        request = handoffs.handing_off(str(thread_id), checkpoint_id, "", to_agent or "")
+        request = handoffs.handing_off(_thread(thread_id), checkpoint_id, "", to_agent or "")
         answer = self._calls.create_handoff(request)
         return handoffs.read_descriptor(answer.descriptor).as_dict()
 
@@ -65,7 +66,7 @@ class LineageMethods:
         self, thread_id: str, checkpoint_id: str | None, to_agent: str | None = None
     ) -> dict[str, str]:
         """Async twin of `handoff_checkpoint`."""
-        request = handoffs.handing_off(str(thread_id), checkpoint_id, "", to_agent or "")
+        request = handoffs.handing_off(_thread(thread_id), checkpoint_id, "", to_agent or "")
         answer = await self._async_calls.create_handoff(request)
         return handoffs.read_descriptor(answer.descriptor).as_dict()
 
@@ -90,7 +91,7 @@ class LineageMethods:
             AlreadyExists: The new thread has checkpoints.
         """
         adopting = handoffs.Adopting()
-        request = handoffs.adopting(descriptor, str(new_thread_id), "certified")
+        request = handoffs.adopting(descriptor, _named(new_thread_id), "certified")
         with closing(self._calls.adopt_handoff(request)) as frames:
             for frame in frames:
                 adopting.add(frame)
@@ -101,7 +102,7 @@ class LineageMethods:
     ) -> dict[str, Any]:
         """Async twin of `adopt_checkpoint`."""
         adopting = handoffs.Adopting()
-        request = handoffs.adopting(descriptor, str(new_thread_id), "certified")
+        request = handoffs.adopting(descriptor, _named(new_thread_id), "certified")
         async with aclosing(self._async_calls.adopt_handoff(request)) as frames:
             async for frame in frames:
                 adopting.add(frame)
@@ -127,7 +128,7 @@ class LineageMethods:
             AlreadyExists: The new thread has checkpoints.
         """
         request = lineages.forking(
-            str(thread_id), checkpoint_id, _named(new_thread_id), "", self._waits_for
+            _thread(thread_id), checkpoint_id, _named(new_thread_id), "", self._waits_for
         )
         return asdict(lineages.fork_of(self._calls.fork_thread(request)))
 
@@ -136,7 +137,7 @@ class LineageMethods:
     ) -> dict[str, Any]:
         """Async twin of `fork`."""
         request = lineages.forking(
-            str(thread_id), checkpoint_id, _named(new_thread_id), "", self._waits_for
+            _thread(thread_id), checkpoint_id, _named(new_thread_id), "", self._waits_for
         )
         return asdict(lineages.fork_of(await self._async_calls.fork_thread(request)))
 
@@ -162,7 +163,7 @@ class LineageMethods:
             Conflict: The latest is not `expected_head`.
         """
         request = lineages.rolling_back(
-            str(thread_id), checkpoint_id, expected_head, "", self._waits_for
+            _thread(thread_id), checkpoint_id, expected_head, "", self._waits_for
         )
         return asdict(lineages.rollback_of(self._calls.rollback_thread(request)))
 
@@ -171,7 +172,7 @@ class LineageMethods:
     ) -> dict[str, Any]:
         """Async twin of `rollback_to`."""
         request = lineages.rolling_back(
-            str(thread_id), checkpoint_id, expected_head, "", self._waits_for
+            _thread(thread_id), checkpoint_id, expected_head, "", self._waits_for
         )
         return asdict(lineages.rollback_of(await self._async_calls.rollback_thread(request)))
 
@@ -189,7 +190,7 @@ class LineageMethods:
             NotFound: There is no such thread.
         """
         verifying = lineages.Verifying()
-        request = VerifyThreadRequest(thread_id=str(thread_id))
+        request = VerifyThreadRequest(thread_id=_thread(thread_id))
         with closing(self._calls.verify_thread(request)) as frames:
             for frame in frames:
                 verifying.add(frame)
@@ -198,7 +199,7 @@ class LineageMethods:
     async def averify_trail(self, thread_id: str) -> dict[str, Any]:
         """Async twin of `verify_trail`."""
         verifying = lineages.Verifying()
-        request = VerifyThreadRequest(thread_id=str(thread_id))
+        request = VerifyThreadRequest(thread_id=_thread(thread_id))
         async with aclosing(self._async_calls.verify_thread(request)) as frames:
             async for frame in frames:
                 verifying.add(frame)
@@ -228,7 +229,7 @@ class LineageMethods:
             NotFound: There is no such checkpoint.
         """
         request = lineages.comparing(
-            str(thread_id), from_checkpoint_id, to_checkpoint_id, _named(to_thread_id), "", 0
+            _thread(thread_id), from_checkpoint_id, to_checkpoint_id, _named(to_thread_id), "", 0
         )
         return _plain(lineages.diff_of(self._calls.diff_checkpoints(request)))
 
@@ -242,7 +243,7 @@ class LineageMethods:
     ) -> dict[str, Any]:
         """Async twin of `diff`."""
         request = lineages.comparing(
-            str(thread_id), from_checkpoint_id, to_checkpoint_id, _named(to_thread_id), "", 0
+            _thread(thread_id), from_checkpoint_id, to_checkpoint_id, _named(to_thread_id), "", 0
         )
         return _plain(lineages.diff_of(await self._async_calls.diff_checkpoints(request)))
 
@@ -254,21 +255,32 @@ class LineageMethods:
         Raises:
             NotFound: There is no such thread.
         """
-        request = replaying(str(thread_id), None, "", "", "full", "any")
+        request = replaying(_thread(thread_id), None, "", "", "full", "any")
         with closing(self._calls.replay_thread(request)) as messages:
             for message in messages:
                 yield self._decode(message)
 
     async def areplay(self, thread_id: str) -> AsyncGenerator[CheckpointTuple, None]:
         """Async twin of `replay`."""
-        request = replaying(str(thread_id), None, "", "", "full", "any")
+        request = replaying(_thread(thread_id), None, "", "", "full", "any")
         async with aclosing(self._async_calls.replay_thread(request)) as messages:
             async for message in messages:
                 yield await self._adecode(message)
 
 
-def _named(thread_id: str | None) -> str:
-    """Return a thread ID as text, which LangGraph's users need not give; empty for none."""
+def _thread(thread_id: object) -> str:
+    """Return a thread ID as text, which LangGraph's users need not give.
+
+    Raises:
+        InvalidRequest: There is none.
+    """
+    if thread_id is None:
+        raise invalid_field("thread_id", "it names no thread")
+    return str(thread_id)
+
+
+def _named(thread_id: object) -> str:
+    """Return a thread ID as text; empty for none."""
     return "" if thread_id is None else str(thread_id)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.util import CommandError
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, inspect, text
+
+NEWEST = "0003"
+"""Revision of the newest step."""
+
+_VERSION_TABLE = "alembic_version"
 
 
 def upgrade(connection: Connection) -> None:
@@ -17,8 +19,26 @@ def upgrade(connection: Connection) -> None:
         RuntimeError: The database is another program's, or was written by a newer server.
     """
     tables = inspect(connection).get_table_names()
-    if tables and "alembic_version" not in tables:
+    if tables and _VERSION_TABLE not in tables:
         raise RuntimeError("it is a database of another program")
+    if tables and _revision(connection) == NEWEST:
+        return
+    _apply(connection)
+
+
+def _revision(connection: Connection) -> str | None:
+    found: str | None = connection.execute(
+        text(f"SELECT version_num FROM {_VERSION_TABLE}")  # noqa: S608 - a constant
+    ).scalar()
+    return found
+
+
+def _apply(connection: Connection) -> None:
+    # Loaded where it is needed: a server that finds its database as it left it starts sooner.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util import CommandError
+
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
