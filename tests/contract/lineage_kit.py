@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from sqlalchemy import select
 
 from tests.contract.journal_drafts import TENANT, draft, key, write
+from tuskpoint_server.domain.lineage import Closure, EventKind
 from tuskpoint_server.domain.model import (
     CheckpointDraft,
     CheckpointKey,
     CheckpointQuery,
-    Closure,
-    EventKind,
     State,
     View,
     Write,

@@ -26,6 +26,7 @@ from sqlalchemy import Connection
 from tests.contract.eviction_house import House, open_house
 from tests.contract.journal_drafts import TENANT, by_digest, channel, draft, key, write
 from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.lineage import Snapshot
 from tuskpoint_server.domain.model import (
     ChannelDraft,
     Checkpoint,
@@ -35,7 +36,6 @@ from tuskpoint_server.domain.model import (
     Durability,
     PruneStrategy,
     Reference,
-    Snapshot,
     Source,
     Value,
     View,

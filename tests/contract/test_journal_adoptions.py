@@ -13,11 +13,9 @@ from tests.contract.journal_drafts import TENANT, data_of, digest, draft, key, r
 from tests.contract.lineage_kit import chain, history, save, seen, told, under
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.lineage import Closure, ClosureMember, EventKind
 from tuskpoint_server.domain.model import (
     CheckpointKey,
-    Closure,
-    ClosureMember,
-    EventKind,
     PruneStrategy,
     Reference,
     Removed,

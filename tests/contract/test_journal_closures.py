@@ -17,7 +17,8 @@ from tests.contract.journal_drafts import (
 from tests.contract.lineage_kit import chain, members, save, under
 from tuskpoint_server.domain import bundle
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.model import Checkpoint, Closure, PruneStrategy, View
+from tuskpoint_server.domain.lineage import Closure
+from tuskpoint_server.domain.model import Checkpoint, PruneStrategy, View
 from tuskpoint_server.journal import reads
 from tuskpoint_server.journal.journal import SqlJournal
 from tuskpoint_server.journal.lineage import Lineage

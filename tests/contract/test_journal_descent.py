@@ -6,7 +6,8 @@ import pytest
 
 from tests.contract.journal_drafts import TENANT, draft, key
 from tests.contract.lineage_kit import save
-from tuskpoint_server.domain.model import CheckpointKey, Descent, LineageStep
+from tuskpoint_server.domain.lineage import Descent, LineageStep
+from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.journal.journal import SqlJournal
 from tuskpoint_server.journal.lineage import Lineage
 

@@ -28,11 +28,10 @@ from tests.contract.journal_drafts import TENANT, draft, key, refused, write
 from tests.integration.archive_kit import open_kit
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.limits import LIMITS
+from tuskpoint_server.domain.lineage import Event, EventKind
 from tuskpoint_server.domain.model import (
     CheckpointDraft,
     CheckpointKey,
-    Event,
-    EventKind,
     PruneStrategy,
     Removed,
     View,

@@ -16,9 +16,9 @@ from tests.contract.lineage_kit import chain, history, members, save, seen, told
 from tuskpoint_server.archive.building import ENVELOPE
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.evicted import lacks_values
+from tuskpoint_server.domain.lineage import EventKind
 from tuskpoint_server.domain.model import (
     Durability,
-    EventKind,
     PruneStrategy,
     Reference,
     Removed,

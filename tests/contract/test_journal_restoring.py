@@ -12,14 +12,8 @@ from tests.contract.journal_drafts import TENANT, data_of, draft, key, refused, 
 from tests.contract.lineage_kit import chain, history, under
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.evicted import lacks_values
-from tuskpoint_server.domain.model import (
-    Checkpoint,
-    CheckpointKey,
-    Durability,
-    PruneStrategy,
-    Snapshot,
-    View,
-)
+from tuskpoint_server.domain.lineage import Snapshot
+from tuskpoint_server.domain.model import Checkpoint, CheckpointKey, Durability, PruneStrategy, View
 from tuskpoint_server.domain.snapshots import thread_of
 from tuskpoint_server.journal.lineage_api import SnapshotDraft, ValuesEvicted
 from tuskpoint_server.journal.snapshots import Snapshots

@@ -15,10 +15,10 @@ from tests.contract.lineage_kit import chain, history, save, seen, told, under
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.evicted import values_of
+from tuskpoint_server.domain.lineage import EventKind
 from tuskpoint_server.domain.model import (
     Checkpoint,
     Durability,
-    EventKind,
     PruneStrategy,
     ThreadState,
     Value,

@@ -15,7 +15,8 @@ import tuskpoint_server.journal.migrations.upgrade as migrations
 from tests.contract.journal_drafts import TENANT, data_of, draft, key, write
 from tests.contract.lineage_kit import chain, history, under
 from tests.integration.archive_kit import Clock
-from tuskpoint_server.domain.model import Descent, EventKind, Snapshot, View
+from tuskpoint_server.domain.lineage import Descent, EventKind, Snapshot
+from tuskpoint_server.domain.model import View
 from tuskpoint_server.journal import sqlite
 from tuskpoint_server.journal.event_log import EventLog
 from tuskpoint_server.journal.journal import SqlJournal

@@ -32,7 +32,8 @@ from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
 from tuskpoint_server.domain.bundle import decode_bundle
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import CheckpointKey, Closure
+from tuskpoint_server.domain.lineage import Closure
+from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.journal.handoffs import Handoffs
 from tuskpoint_server.journal.lineage import Lineage
 

@@ -29,7 +29,8 @@ from tuskpoint_server.config import Config
 from tuskpoint_server.data_dir import DataDirLock
 from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, Snapshot
+from tuskpoint_server.domain.lineage import Snapshot
+from tuskpoint_server.domain.model import BlobLocation, CheckpointKey
 from tuskpoint_server.exits import StartError
 from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.lineage_api import SnapshotDraft

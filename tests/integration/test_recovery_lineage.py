@@ -8,14 +8,8 @@ from pathlib import Path
 import pytest
 
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import (
-    CheckpointKey,
-    Descent,
-    LineageTree,
-    PruneStrategy,
-    Saved,
-    Snapshot,
-)
+from tuskpoint_server.domain.lineage import Descent, LineageTree, Snapshot
+from tuskpoint_server.domain.model import CheckpointKey, PruneStrategy, Saved
 from tuskpoint_server.domain.snapshots import thread_of
 from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.lineage_api import SnapshotDraft

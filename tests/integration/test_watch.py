@@ -30,7 +30,8 @@ from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.evicted import lacks_values
-from tuskpoint_server.domain.model import CheckpointKey, EventKind, PruneStrategy, View
+from tuskpoint_server.domain.lineage import EventKind
+from tuskpoint_server.domain.model import CheckpointKey, PruneStrategy, View
 from tuskpoint_server.journal.waking import Waiter
 from tuskpoint_server.rpc.server import Server
 from tuskpoint_server.service.cursors import Cursors, Position

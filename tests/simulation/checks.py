@@ -15,13 +15,13 @@ from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.domain import snapshots as kept
 from tuskpoint_server.domain.catalog import ThreadHead
 from tuskpoint_server.domain.errors import Refusal
+from tuskpoint_server.domain.lineage import LineageStep
 from tuskpoint_server.domain.manifest import ManifestEntry
 from tuskpoint_server.domain.model import (
     BlobLocation,
     Checkpoint,
     CheckpointKey,
     CheckpointQuery,
-    LineageStep,
     State,
     View,
 )

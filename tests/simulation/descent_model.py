@@ -14,7 +14,8 @@ from typing import TypeVar
 from tests.simulation.model import NO_LINEAGE, Model, Place, Stored, Thread
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain import rollback
-from tuskpoint_server.domain.model import CheckpointKey, Descent, Lineage, Snapshot
+from tuskpoint_server.domain.lineage import Descent, Snapshot
+from tuskpoint_server.domain.model import CheckpointKey, Lineage
 from tuskpoint_server.domain.snapshots import inside, outside, thread_of
 
 _T = TypeVar("_T")

@@ -14,15 +14,8 @@ from tests.simulation import checks, descent_model
 from tests.simulation.descent_model import Row, Rows, Wrong
 from tests.simulation.model import Stored
 from tests.simulation.world import TENANT, World
-from tuskpoint_server.domain.model import (
-    CheckpointKey,
-    Closure,
-    Removed,
-    Saved,
-    Snapshot,
-    Value,
-    View,
-)
+from tuskpoint_server.domain.lineage import Closure, Snapshot
+from tuskpoint_server.domain.model import CheckpointKey, Removed, Saved, Value, View
 from tuskpoint_server.domain.snapshots import thread_of
 from tuskpoint_server.journal import closures, reads
 from tuskpoint_server.journal.lineage import Lineage

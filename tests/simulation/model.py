@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from tuskpoint_server.domain.lineage import Snapshot
 from tuskpoint_server.domain.model import (
     CheckpointDraft,
     CheckpointKey,
     Lineage,
     Reference,
-    Snapshot,
     Value,
     Version,
     Write,

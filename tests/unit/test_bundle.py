@@ -24,12 +24,11 @@ from tuskpoint_server.domain.digests import value_digest
 from tuskpoint_server.domain.envelope import Envelope
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.limits import LIMITS
+from tuskpoint_server.domain.lineage import Closure, ClosureMember
 from tuskpoint_server.domain.model import (
     Channel,
     Checkpoint,
     CheckpointKey,
-    Closure,
-    ClosureMember,
     Entry,
     Lineage,
     State,

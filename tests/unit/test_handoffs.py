@@ -12,7 +12,8 @@ import pytest
 from tests.unit.test_bundle import closure, member
 from tuskpoint_server.domain.descriptor import Descriptor, decode_descriptor, encode_descriptor
 from tuskpoint_server.domain.errors import Reason, Refusal, Status
-from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, Closure, Durability, Saved
+from tuskpoint_server.domain.lineage import Closure
+from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, Durability, Saved
 from tuskpoint_server.service.commits import Commits
 from tuskpoint_server.service.handoffs import TOLD_EVERY_BYTES, Handoffs, Stage, Step
 

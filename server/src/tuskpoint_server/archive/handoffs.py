@@ -16,7 +16,8 @@ from ..blobs.api import BlobStore, Member, Progress
 from ..domain.bundle import MAX_STORED_BYTES, decode_bundle, encode_bundle
 from ..domain.digests import blob_digest
 from ..domain.errors import Reason, Refusal
-from ..domain.model import BlobLocation, Closure, StoredBlob
+from ..domain.lineage import Closure
+from ..domain.model import BlobLocation, StoredBlob
 from ..domain.parts import PartList, cut, decode_parts, encode_parts, is_part_list, join
 from ..domain.stored_json import malformed
 

@@ -17,8 +17,9 @@ from .bundle_limits import member_problem
 from .envelope import Envelope, fill_message, read_message
 from .errors import Reason, Refusal
 from .limits import LIMITS, MIB
+from .lineage import Closure, ClosureMember
 from .metadata import parse_metadata
-from .model import Checkpoint, CheckpointKey, Closure, ClosureMember, Entry
+from .model import Checkpoint, CheckpointKey, Entry
 from .stored_json import malformed
 
 FORMAT_VERSION = 1

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from tuskpoint.v1 import checkpoint_pb2
 
-from .model import CheckpointKey, Snapshot, Value
+from .lineage import Snapshot
+from .model import CheckpointKey, Value
 
 THREADS = "$snapshot/"
 """What the names of these threads begin with; no caller can name one."""

@@ -8,8 +8,9 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from ..domain.digests import value_digest
+from ..domain.lineage import Closure, ClosureMember
 from ..domain.metadata import parse_metadata
-from ..domain.model import Channel, CheckpointKey, Closure, ClosureMember, Lineage, Saved
+from ..domain.model import Channel, CheckpointKey, Lineage, Saved
 from ..domain.state import delta_channels, encode_state
 from . import grafts, threads
 

@@ -17,7 +17,8 @@ from sqlalchemy import (
 )
 
 from ..domain.catalog import RunRef, Runs, encode_runs, place_runs, with_run
-from ..domain.model import BlobLocation, Event, EventKind
+from ..domain.lineage import Event, EventKind
+from ..domain.model import BlobLocation
 from . import events
 from .archive_packs import SAME, add_envelopes, drop, same
 from .archive_plan import PackPlan, PlannedCatalog, PlannedCheckpoint, PlannedManifest

@@ -18,15 +18,8 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection, bindparam, func, literal_column, or_, select
 
 from ..domain.bundle import check_bytes
-from ..domain.model import (
-    Checkpoint,
-    CheckpointKey,
-    Closure,
-    ClosureMember,
-    Entry,
-    State,
-    View,
-)
+from ..domain.lineage import Closure, ClosureMember
+from ..domain.model import Checkpoint, CheckpointKey, Entry, State, View
 from . import deltas, reads, threads
 from .removals import SUBGRAPH_CALL
 from .schema import checkpoints, contents, references, writes

@@ -20,7 +20,8 @@ from sqlalchemy import (
 )
 
 from ..domain.errors import Reason, Refusal
-from ..domain.model import CheckpointKey, EventKind
+from ..domain.lineage import EventKind
+from ..domain.model import CheckpointKey
 from . import answers, events, evicting, removals, threads
 from .schema import checkpoints, envelopes, references, writes
 from .schema import events as events_table

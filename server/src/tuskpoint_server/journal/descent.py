@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Connection, bindparam, literal_column, select
 
-from ..domain.model import CheckpointKey, Descent, LineageStep, LineageTree
+from ..domain.lineage import Descent, LineageStep, LineageTree
+from ..domain.model import CheckpointKey
 from ..domain.snapshots import is_reserved
 from . import threads
 from .schema import DESCENDED, checkpoints

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, bindparam, select
 
-from ..domain.model import CheckpointKey, Event, EventKind
+from ..domain.lineage import Event, EventKind
+from ..domain.model import CheckpointKey
 from .lineage_api import EventsCompacted, Extent
 from .schema import events, threads
 from .statements import Statement, of_thread

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection
 
-from ..domain.model import CheckpointKey, Event, EventKind
+from ..domain.lineage import Event, EventKind
+from ..domain.model import CheckpointKey
 from .schema import events
 from .statements import Statement, all_columns
 from .threads import ThreadRow

@@ -24,7 +24,8 @@ from sqlalchemy import (
 )
 
 from ..domain.errors import Reason, Refusal
-from ..domain.model import Channel, CheckpointKey, EventKind, Lineage, Metadata, Write
+from ..domain.lineage import EventKind
+from ..domain.model import Channel, CheckpointKey, Lineage, Metadata, Write
 from . import events, evicting, pending, removals, threads, values
 from .closures import Part
 from .copies import LATE, STATE_IS_HELD, same

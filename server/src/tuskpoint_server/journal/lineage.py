@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from ..domain.errors import Reason, Refusal, checkpoint_not_found
-from ..domain.model import CheckpointKey, Closure, LineageTree, Saved
+from ..domain.lineage import Closure, LineageTree
+from ..domain.model import CheckpointKey, Saved
 from . import adoptions, answers, closures, descent, grafts, rollbacks, threads
 from .adoptions import decode_saved, encode_saved
 from .journal import SqlJournal

@@ -13,18 +13,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..domain.model import (
-    BlobLocation,
-    CheckpointKey,
-    Closure,
-    Entry,
-    Event,
-    LineageTree,
-    Saved,
-    Snapshot,
-    StoredBlob,
-    Value,
-)
+from ..domain.lineage import Closure, Event, LineageTree, Snapshot
+from ..domain.model import BlobLocation, CheckpointKey, Entry, Saved, StoredBlob, Value
 from .waking import Waiter
 
 
@@ -163,7 +153,7 @@ class SnapshotQuery:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDraft:
-    """A snapshot to be made; fields as in `domain.model.Snapshot`."""
+    """A snapshot to be made; fields as in `domain.lineage.Snapshot`."""
 
     thread_ids: tuple[str, ...]
     session_id: str = ""

@@ -12,7 +12,8 @@ from collections.abc import Set as AbstractSet
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from ..domain.model import EventKind, Removed
+from ..domain.lineage import EventKind
+from ..domain.model import Removed
 from . import events, threads
 from .hidden import Ancestry, Node, NodeKey
 from .schema import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Connection, bindparam, literal_column, select
 
 from ..domain.errors import Reason, Refusal
-from ..domain.model import EventKind, Removed
+from ..domain.lineage import EventKind
+from ..domain.model import Removed
 from . import events, removals, threads
 from .schema import threads as threads_table
 from .statements import Statement

@@ -12,15 +12,8 @@ from sqlalchemy import Connection, bindparam, func, or_, select, update
 from ..domain.checkpoint_ids import mint_checkpoint_id
 from ..domain.errors import Reason, Refusal, checkpoint_not_found
 from ..domain.limits import LIMITS
-from ..domain.model import (
-    Channel,
-    CheckpointDraft,
-    CheckpointKey,
-    EventKind,
-    Saved,
-    ThreadState,
-    Write,
-)
+from ..domain.lineage import EventKind
+from ..domain.model import Channel, CheckpointDraft, CheckpointKey, Saved, ThreadState, Write
 from ..domain.state import encode_state
 from . import events, evicting, pending, reads, threads, values
 from .api import WritesEvicted

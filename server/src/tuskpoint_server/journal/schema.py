@@ -310,7 +310,7 @@ events = Table(
     Column("thread_id", Name, primary_key=True),
     Column("seq", BigInteger, primary_key=True),
     Column("incarnation", BigInteger, nullable=False),
-    Column("kind", Integer, nullable=False, comment="domain.model.EventKind"),
+    Column("kind", Integer, nullable=False, comment="domain.lineage.EventKind"),
     Column("checkpoint_ns", Name, nullable=False),
     Column("checkpoint_id", Name, nullable=False, comment="empty: no checkpoint is concerned"),
     Column("revision", BigInteger, nullable=False),

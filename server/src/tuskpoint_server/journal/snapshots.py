@@ -18,15 +18,9 @@ from ..domain.checkpoint_ids import mint_checkpoint_id
 from ..domain.digests import value_digest
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import KIB, LIMITS
+from ..domain.lineage import Snapshot
 from ..domain.metadata import matches, parse_metadata
-from ..domain.model import (
-    Channel,
-    CheckpointKey,
-    Saved,
-    Snapshot,
-    State,
-    View,
-)
+from ..domain.model import Channel, CheckpointKey, Saved, State, View
 from ..domain.state import encode_state
 from . import answers, closures, grafts, pending, reads, removals, rollbacks, threads
 from .adoptions import decode_saved, encode_saved

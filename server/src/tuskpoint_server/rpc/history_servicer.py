@@ -7,7 +7,8 @@ from contextlib import aclosing
 
 from tuskpoint.v1 import history_service_pb2 as pb
 
-from ..domain.model import EventKind, View
+from ..domain.lineage import EventKind
+from ..domain.model import View
 from ..journal.api import ReplayQuery
 from ..service.history import Delivery, History
 from . import convert, history_validation, views

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuskpoint.v1 import history_service_pb2 as pb
 
 from ..domain.limits import LIMITS
-from ..domain.model import EventKind
+from ..domain.lineage import EventKind
 from .checks import SOURCES, VIEWS, Checks
 
 _KINDS = frozenset(EventKind)

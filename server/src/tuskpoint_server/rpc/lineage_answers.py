@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuskpoint.v1 import thread_service_pb2 as pb
 
-from ..domain.model import Descent, LineageStep, LineageTree
+from ..domain.lineage import Descent, LineageStep, LineageTree
 from . import convert
 
 _KINDS = {

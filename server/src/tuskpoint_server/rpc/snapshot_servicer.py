@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tuskpoint.v1 import snapshot_service_pb2 as pb
 
+from ..domain.lineage import Snapshot
 from ..domain.metadata import parse_object
-from ..domain.model import Snapshot
 from ..journal.lineage_api import SnapshotDraft, SnapshotQuery
 from ..service.snapshots import Snapshots
 from . import convert

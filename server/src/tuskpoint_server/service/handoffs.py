@@ -20,15 +20,8 @@ from ..domain.descriptor import (
 )
 from ..domain.errors import Reason, Refusal, Status, checkpoint_not_found
 from ..domain.limits import MIB
-from ..domain.model import (
-    BlobLocation,
-    Checkpoint,
-    CheckpointKey,
-    Closure,
-    Durability,
-    Saved,
-    View,
-)
+from ..domain.lineage import Closure
+from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Durability, Saved, View
 from ..journal.answers import fingerprint_of
 from ..journal.api import Journal
 from ..journal.handoffs import METHOD

@@ -9,7 +9,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from ..domain.errors import Reason, Refusal, invalid_field
-from ..domain.model import Checkpoint, CheckpointKey, Event, EventKind, Source, View
+from ..domain.lineage import Event, EventKind
+from ..domain.model import Checkpoint, CheckpointKey, Source, View
 from ..journal.api import Journal, ListPosition, ReplayQuery
 from ..journal.lineage_api import EventJournal, EventsCompacted, Extent
 from .archiving import Archive

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
-from ..domain.model import CheckpointKey, Durability, LineageTree, Saved, Value
+from ..domain.lineage import LineageTree
+from ..domain.model import CheckpointKey, Durability, Saved, Value
 from ..journal.lineage_api import LineageJournal, ValuesEvicted
 from .archiving import Archive
 from .commits import Commits

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
-from ..domain.model import CheckpointKey, Durability, Saved, Snapshot, Value
+from ..domain.lineage import Snapshot
+from ..domain.model import CheckpointKey, Durability, Saved, Value
 from ..journal.lineage_api import SnapshotDraft, SnapshotJournal, SnapshotQuery, ValuesEvicted
 from .archiving import Archive
 from .commits import Commits

@@ -61,7 +61,7 @@ def _create_events() -> None:
         sa.Column("thread_id", NAME, nullable=False),
         sa.Column("seq", sa.BigInteger(), nullable=False),
         sa.Column("incarnation", sa.BigInteger(), nullable=False),
-        sa.Column("kind", sa.Integer(), nullable=False, comment="domain.model.EventKind"),
+        sa.Column("kind", sa.Integer(), nullable=False, comment="domain.lineage.EventKind"),
         sa.Column("checkpoint_ns", NAME, nullable=False),
         sa.Column(
             "checkpoint_id", NAME, nullable=False, comment="empty: no checkpoint is concerned"
