@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from sqlalchemy import Connection, bindparam, func, select
 
@@ -182,7 +183,7 @@ def _create(
             parts,
             now_us,
             origins={},
-            place=lambda namespace, number=number: kept.inside(number, namespace),  # type: ignore[misc]
+            place=partial(kept.inside, number),
         )
         members.append(key)
         agents.append(agent_id)
