@@ -3,6 +3,7 @@ import datetime
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from tuskpoint.v1 import checkpoint_pb2 as _checkpoint_pb2
+from tuskpoint.v1 import search_service_pb2 as _search_service_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -12,7 +13,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ServerLimits(_message.Message):
-    __slots__ = ("max_message_bytes", "max_unary_bytes", "max_chunk_bytes", "max_value_bytes", "max_checkpoint_bytes", "max_metadata_bytes", "max_channels", "max_writes", "max_thread_id_bytes", "max_checkpoint_ns_bytes", "max_checkpoint_id_bytes", "early_write_ttl", "request_id_ttl", "max_state_bytes", "max_write_names_bytes", "event_ttl", "max_bundle_bytes")
+    __slots__ = ("max_message_bytes", "max_unary_bytes", "max_chunk_bytes", "max_value_bytes", "max_checkpoint_bytes", "max_metadata_bytes", "max_channels", "max_writes", "max_thread_id_bytes", "max_checkpoint_ns_bytes", "max_checkpoint_id_bytes", "early_write_ttl", "request_id_ttl", "max_state_bytes", "max_write_names_bytes", "event_ttl", "max_bundle_bytes", "max_search_text_bytes", "max_query_bytes", "max_search_results", "max_vector_dimension")
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_UNARY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +31,10 @@ class ServerLimits(_message.Message):
     MAX_WRITE_NAMES_BYTES_FIELD_NUMBER: _ClassVar[int]
     EVENT_TTL_FIELD_NUMBER: _ClassVar[int]
     MAX_BUNDLE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_SEARCH_TEXT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_QUERY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_SEARCH_RESULTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_VECTOR_DIMENSION_FIELD_NUMBER: _ClassVar[int]
     max_message_bytes: int
     max_unary_bytes: int
     max_chunk_bytes: int
@@ -47,14 +52,18 @@ class ServerLimits(_message.Message):
     max_write_names_bytes: int
     event_ttl: _duration_pb2.Duration
     max_bundle_bytes: int
-    def __init__(self, max_message_bytes: _Optional[int] = ..., max_unary_bytes: _Optional[int] = ..., max_chunk_bytes: _Optional[int] = ..., max_value_bytes: _Optional[int] = ..., max_checkpoint_bytes: _Optional[int] = ..., max_metadata_bytes: _Optional[int] = ..., max_channels: _Optional[int] = ..., max_writes: _Optional[int] = ..., max_thread_id_bytes: _Optional[int] = ..., max_checkpoint_ns_bytes: _Optional[int] = ..., max_checkpoint_id_bytes: _Optional[int] = ..., early_write_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., request_id_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_state_bytes: _Optional[int] = ..., max_write_names_bytes: _Optional[int] = ..., event_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_bundle_bytes: _Optional[int] = ...) -> None: ...
+    max_search_text_bytes: int
+    max_query_bytes: int
+    max_search_results: int
+    max_vector_dimension: int
+    def __init__(self, max_message_bytes: _Optional[int] = ..., max_unary_bytes: _Optional[int] = ..., max_chunk_bytes: _Optional[int] = ..., max_value_bytes: _Optional[int] = ..., max_checkpoint_bytes: _Optional[int] = ..., max_metadata_bytes: _Optional[int] = ..., max_channels: _Optional[int] = ..., max_writes: _Optional[int] = ..., max_thread_id_bytes: _Optional[int] = ..., max_checkpoint_ns_bytes: _Optional[int] = ..., max_checkpoint_id_bytes: _Optional[int] = ..., early_write_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., request_id_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_state_bytes: _Optional[int] = ..., max_write_names_bytes: _Optional[int] = ..., event_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_bundle_bytes: _Optional[int] = ..., max_search_text_bytes: _Optional[int] = ..., max_query_bytes: _Optional[int] = ..., max_search_results: _Optional[int] = ..., max_vector_dimension: _Optional[int] = ...) -> None: ...
 
 class GetServerInfoRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("version", "limits", "methods", "journal_backend", "blob_backend", "journal_id", "start_time")
+    __slots__ = ("version", "limits", "methods", "journal_backend", "blob_backend", "journal_id", "start_time", "search_modes", "embedder")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     METHODS_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +71,8 @@ class GetServerInfoResponse(_message.Message):
     BLOB_BACKEND_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_ID_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_MODES_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDER_FIELD_NUMBER: _ClassVar[int]
     version: str
     limits: ServerLimits
     methods: _containers.RepeatedScalarFieldContainer[str]
@@ -69,14 +80,16 @@ class GetServerInfoResponse(_message.Message):
     blob_backend: str
     journal_id: str
     start_time: _timestamp_pb2.Timestamp
-    def __init__(self, version: _Optional[str] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., methods: _Optional[_Iterable[str]] = ..., journal_backend: _Optional[str] = ..., blob_backend: _Optional[str] = ..., journal_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    search_modes: _containers.RepeatedScalarFieldContainer[_search_service_pb2.SearchMode]
+    embedder: str
+    def __init__(self, version: _Optional[str] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., methods: _Optional[_Iterable[str]] = ..., journal_backend: _Optional[str] = ..., blob_backend: _Optional[str] = ..., journal_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., search_modes: _Optional[_Iterable[_Union[_search_service_pb2.SearchMode, str]]] = ..., embedder: _Optional[str] = ...) -> None: ...
 
 class GetArchiveStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetArchiveStatusResponse(_message.Message):
-    __slots__ = ("backlog_checkpoints", "backlog_bytes", "oldest_uncertified_time", "last_error", "last_error_time", "last_flush_time", "catalog", "catalog_seq", "journal_bytes", "spool_bytes", "cache_bytes", "certified_checkpoints", "earliest_expire_time", "evicted_bytes", "stored_blobs", "billed_bytes", "cost", "failing_renewals")
+    __slots__ = ("backlog_checkpoints", "backlog_bytes", "oldest_uncertified_time", "last_error", "last_error_time", "last_flush_time", "catalog", "catalog_seq", "journal_bytes", "spool_bytes", "cache_bytes", "certified_checkpoints", "earliest_expire_time", "evicted_bytes", "stored_blobs", "billed_bytes", "cost", "failing_renewals", "search")
     BACKLOG_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     OLDEST_UNCERTIFIED_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -95,6 +108,7 @@ class GetArchiveStatusResponse(_message.Message):
     BILLED_BYTES_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
     FAILING_RENEWALS_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
     backlog_checkpoints: int
     backlog_bytes: int
     oldest_uncertified_time: _timestamp_pb2.Timestamp
@@ -113,7 +127,44 @@ class GetArchiveStatusResponse(_message.Message):
     billed_bytes: int
     cost: int
     failing_renewals: int
-    def __init__(self, backlog_checkpoints: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_uncertified_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_flush_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., catalog: _Optional[_Union[_checkpoint_pb2.BlobLocation, _Mapping]] = ..., catalog_seq: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., spool_bytes: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., certified_checkpoints: _Optional[int] = ..., earliest_expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., evicted_bytes: _Optional[int] = ..., stored_blobs: _Optional[int] = ..., billed_bytes: _Optional[int] = ..., cost: _Optional[int] = ..., failing_renewals: _Optional[int] = ...) -> None: ...
+    search: SearchStatus
+    def __init__(self, backlog_checkpoints: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_uncertified_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_flush_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., catalog: _Optional[_Union[_checkpoint_pb2.BlobLocation, _Mapping]] = ..., catalog_seq: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., spool_bytes: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., certified_checkpoints: _Optional[int] = ..., earliest_expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., evicted_bytes: _Optional[int] = ..., stored_blobs: _Optional[int] = ..., billed_bytes: _Optional[int] = ..., cost: _Optional[int] = ..., failing_renewals: _Optional[int] = ..., search: _Optional[_Union[SearchStatus, _Mapping]] = ...) -> None: ...
+
+class SearchStatus(_message.Message):
+    __slots__ = ("unindexed_checkpoints", "oldest_unindexed_time", "indexed_checkpoints", "vectors", "last_error", "memwal")
+    UNINDEXED_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_UNINDEXED_TIME_FIELD_NUMBER: _ClassVar[int]
+    INDEXED_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    MEMWAL_FIELD_NUMBER: _ClassVar[int]
+    unindexed_checkpoints: int
+    oldest_unindexed_time: _timestamp_pb2.Timestamp
+    indexed_checkpoints: int
+    vectors: int
+    last_error: str
+    memwal: MemWalStatus
+    def __init__(self, unindexed_checkpoints: _Optional[int] = ..., oldest_unindexed_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., indexed_checkpoints: _Optional[int] = ..., vectors: _Optional[int] = ..., last_error: _Optional[str] = ..., memwal: _Optional[_Union[MemWalStatus, _Mapping]] = ...) -> None: ...
+
+class MemWalStatus(_message.Message):
+    __slots__ = ("healthy", "waiting", "underway", "delivered", "oldest_waiting_time", "last_error", "last_error_time", "last_recall_time")
+    HEALTHY_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    UNDERWAY_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_WAITING_TIME_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_TIME_FIELD_NUMBER: _ClassVar[int]
+    LAST_RECALL_TIME_FIELD_NUMBER: _ClassVar[int]
+    healthy: bool
+    waiting: int
+    underway: int
+    delivered: int
+    oldest_waiting_time: _timestamp_pb2.Timestamp
+    last_error: str
+    last_error_time: _timestamp_pb2.Timestamp
+    last_recall_time: _timestamp_pb2.Timestamp
+    def __init__(self, healthy: bool = ..., waiting: _Optional[int] = ..., underway: _Optional[int] = ..., delivered: _Optional[int] = ..., oldest_waiting_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_recall_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class FlushRequest(_message.Message):
     __slots__ = ()

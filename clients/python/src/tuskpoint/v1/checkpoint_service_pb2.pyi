@@ -10,18 +10,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SaveCheckpointRequest(_message.Message):
-    __slots__ = ("checkpoint", "writes", "durability", "expected_head", "agent_id")
+    __slots__ = ("checkpoint", "writes", "durability", "expected_head", "agent_id", "vector", "searchable")
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     WRITES_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_HEAD_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    VECTOR_FIELD_NUMBER: _ClassVar[int]
+    SEARCHABLE_FIELD_NUMBER: _ClassVar[int]
     checkpoint: _checkpoint_pb2.Checkpoint
     writes: _containers.RepeatedCompositeFieldContainer[_value_pb2.PendingWrite]
     durability: _checkpoint_pb2.Durability
     expected_head: str
     agent_id: str
-    def __init__(self, checkpoint: _Optional[_Union[_checkpoint_pb2.Checkpoint, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., expected_head: _Optional[str] = ..., agent_id: _Optional[str] = ...) -> None: ...
+    vector: _containers.RepeatedScalarFieldContainer[float]
+    searchable: bool
+    def __init__(self, checkpoint: _Optional[_Union[_checkpoint_pb2.Checkpoint, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., expected_head: _Optional[str] = ..., agent_id: _Optional[str] = ..., vector: _Optional[_Iterable[float]] = ..., searchable: bool = ...) -> None: ...
 
 class SaveCheckpointResponse(_message.Message):
     __slots__ = ("ref", "durability", "revision", "seq", "incarnation", "catalog_blob_id", "warnings")

@@ -48,11 +48,14 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_CERTIFICATION_FAILED: _ClassVar[ErrorReason]
     ERROR_REASON_BLOB_REJECTED: _ClassVar[ErrorReason]
     ERROR_REASON_DESCRIPTOR_MISMATCH: _ClassVar[ErrorReason]
+    ERROR_REASON_SEARCH_UNAVAILABLE: _ClassVar[ErrorReason]
 
 class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     WARNING_KIND_UNSPECIFIED: _ClassVar[WarningKind]
     WARNING_KIND_BACKLOG: _ClassVar[WarningKind]
+    WARNING_KIND_SEARCH_FELL_BACK: _ClassVar[WarningKind]
+    WARNING_KIND_MEMORIES_DROPPED: _ClassVar[WarningKind]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_METADATA_NOT_JSON: ErrorReason
@@ -89,8 +92,11 @@ ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason
 ERROR_REASON_CERTIFICATION_FAILED: ErrorReason
 ERROR_REASON_BLOB_REJECTED: ErrorReason
 ERROR_REASON_DESCRIPTOR_MISMATCH: ErrorReason
+ERROR_REASON_SEARCH_UNAVAILABLE: ErrorReason
 WARNING_KIND_UNSPECIFIED: WarningKind
 WARNING_KIND_BACKLOG: WarningKind
+WARNING_KIND_SEARCH_FELL_BACK: WarningKind
+WARNING_KIND_MEMORIES_DROPPED: WarningKind
 
 class FieldViolation(_message.Message):
     __slots__ = ("field", "description")

@@ -49,9 +49,25 @@ class SearchServiceServicer(object):
     """
 
     def SearchCheckpoints(self, request, context):
-        """Searches summaries and plans, nearest first. Errors: `INVALID_ARGUMENT` /
-        `INVALID_FIELD` for an empty query, a vector of the wrong dimension or an
-        unknown filter operator.
+        """Searches checkpoints by words, by meaning, or by a vector, nearest first.
+
+        A checkpoint is found by its summary and by its searchable text: the value
+        of channel `current_plan` if it has one that is not empty, else the JSON
+        view of its state, what changed last first, up to
+        `ServerLimits.max_search_text_bytes`. Not found are checkpoints that are
+        deleted, and those of threads that were made not searchable; both at once,
+        whatever an index still holds.
+
+        What was journaled before the call is waited for, though not for long:
+        `unindexed_checkpoints` tells of the rest. Being an index, it can be
+        rebuilt from the journal; no search reads state from anywhere else.
+
+        Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
+        of the wrong dimension, with a component that is not finite, or of length
+        0 with the cosine metric, an unknown filter operator, a limit out of range,
+        a mode that does not go with the query; `INVALID_ARGUMENT` /
+        `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
+        server does not index, or lacks the mode that is asked for.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

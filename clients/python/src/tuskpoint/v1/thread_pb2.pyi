@@ -31,7 +31,7 @@ class NamespaceHead(_message.Message):
     def __init__(self, checkpoint_ns: _Optional[str] = ..., checkpoint_id: _Optional[str] = ...) -> None: ...
 
 class Thread(_message.Message):
-    __slots__ = ("thread_id", "incarnation", "seq", "agent_id", "state", "checkpoint_count", "head_checkpoint_id", "heads", "uncertified_count", "create_time", "update_time", "expire_time", "retention")
+    __slots__ = ("thread_id", "incarnation", "seq", "agent_id", "state", "checkpoint_count", "head_checkpoint_id", "heads", "uncertified_count", "create_time", "update_time", "expire_time", "retention", "unsearchable")
     THREAD_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,7 @@ class Thread(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _ClassVar[int]
     EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
+    UNSEARCHABLE_FIELD_NUMBER: _ClassVar[int]
     thread_id: str
     incarnation: int
     seq: int
@@ -58,4 +59,5 @@ class Thread(_message.Message):
     update_time: _timestamp_pb2.Timestamp
     expire_time: _timestamp_pb2.Timestamp
     retention: _duration_pb2.Duration
-    def __init__(self, thread_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., seq: _Optional[int] = ..., agent_id: _Optional[str] = ..., state: _Optional[_Union[ThreadState, str]] = ..., checkpoint_count: _Optional[int] = ..., head_checkpoint_id: _Optional[str] = ..., heads: _Optional[_Iterable[_Union[NamespaceHead, _Mapping]]] = ..., uncertified_count: _Optional[int] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    unsearchable: bool
+    def __init__(self, thread_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., seq: _Optional[int] = ..., agent_id: _Optional[str] = ..., state: _Optional[_Union[ThreadState, str]] = ..., checkpoint_count: _Optional[int] = ..., head_checkpoint_id: _Optional[str] = ..., heads: _Optional[_Iterable[_Union[NamespaceHead, _Mapping]]] = ..., uncertified_count: _Optional[int] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., unsearchable: bool = ...) -> None: ...

@@ -124,6 +124,22 @@ class SetRetentionResponse(_message.Message):
     durability: _checkpoint_pb2.Durability
     def __init__(self, durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
 
+class SetSearchableRequest(_message.Message):
+    __slots__ = ("thread_id", "searchable", "durability")
+    THREAD_ID_FIELD_NUMBER: _ClassVar[int]
+    SEARCHABLE_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    thread_id: str
+    searchable: bool
+    durability: _checkpoint_pb2.Durability
+    def __init__(self, thread_id: _Optional[str] = ..., searchable: bool = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
+
+class SetSearchableResponse(_message.Message):
+    __slots__ = ("durability",)
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    durability: _checkpoint_pb2.Durability
+    def __init__(self, durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
+
 class CopyThreadRequest(_message.Message):
     __slots__ = ("source_thread_id", "target_thread_id", "request_id", "durability")
     SOURCE_THREAD_ID_FIELD_NUMBER: _ClassVar[int]

@@ -58,6 +58,11 @@ class ThreadServiceStub(object):
                 request_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.SetRetentionRequest.SerializeToString,
                 response_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.SetRetentionResponse.FromString,
                 _registered_method=True)
+        self.SetSearchable = channel.unary_unary(
+                '/tuskpoint.v1.ThreadService/SetSearchable',
+                request_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.SetSearchableRequest.SerializeToString,
+                response_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.SetSearchableResponse.FromString,
+                _registered_method=True)
         self.CopyThread = channel.unary_unary(
                 '/tuskpoint.v1.ThreadService/CopyThread',
                 request_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.CopyThreadRequest.SerializeToString,
@@ -145,6 +150,23 @@ class ThreadServiceServicer(object):
         The setting ends with the incarnation, and recovery brings it back. To set
         it counts as a change of the thread. Errors: `NOT_FOUND` /
         `THREAD_NOT_FOUND`, for a deleted thread too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetSearchable(self, request, context):
+        """Sets whether search finds the checkpoints of a thread; it does unless it is
+        told not to.
+
+        A thread that is not searchable is not found from then on, nothing of it
+        is given to an index or to MemWal, and what the server's own index holds
+        of it is removed within minutes. Memories that MemWal has already stay
+        there, out of sight. `SaveCheckpointRequest.searchable` does the same with
+        a save, the first one too. The setting ends with the incarnation, and
+        recovery brings it back. To change it counts as a change of the thread; to
+        set what is set does not. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
+        deleted thread too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -277,6 +299,11 @@ def add_ThreadServiceServicer_to_server(servicer, server):
                     servicer.SetRetention,
                     request_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.SetRetentionRequest.FromString,
                     response_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.SetRetentionResponse.SerializeToString,
+            ),
+            'SetSearchable': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetSearchable,
+                    request_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.SetSearchableRequest.FromString,
+                    response_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.SetSearchableResponse.SerializeToString,
             ),
             'CopyThread': grpc.unary_unary_rpc_method_handler(
                     servicer.CopyThread,
@@ -436,6 +463,33 @@ class ThreadService(object):
             '/tuskpoint.v1.ThreadService/SetRetention',
             tuskpoint_dot_v1_dot_thread__service__pb2.SetRetentionRequest.SerializeToString,
             tuskpoint_dot_v1_dot_thread__service__pb2.SetRetentionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetSearchable(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuskpoint.v1.ThreadService/SetSearchable',
+            tuskpoint_dot_v1_dot_thread__service__pb2.SetSearchableRequest.SerializeToString,
+            tuskpoint_dot_v1_dot_thread__service__pb2.SetSearchableResponse.FromString,
             options,
             channel_credentials,
             insecure,

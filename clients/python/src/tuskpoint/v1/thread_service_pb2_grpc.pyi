@@ -59,6 +59,19 @@ class ThreadServiceStub:
     it counts as a change of the thread. Errors: `NOT_FOUND` /
     `THREAD_NOT_FOUND`, for a deleted thread too.
     """
+    SetSearchable: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.SetSearchableRequest, _thread_service_pb2.SetSearchableResponse]
+    """Sets whether search finds the checkpoints of a thread; it does unless it is
+    told not to.
+
+    A thread that is not searchable is not found from then on, nothing of it
+    is given to an index or to MemWal, and what the server's own index holds
+    of it is removed within minutes. Memories that MemWal has already stay
+    there, out of sight. `SaveCheckpointRequest.searchable` does the same with
+    a save, the first one too. The setting ends with the incarnation, and
+    recovery brings it back. To change it counts as a change of the thread; to
+    set what is set does not. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
+    deleted thread too.
+    """
     CopyThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.CopyThreadRequest, _thread_service_pb2.CopyThreadResponse]
     """Copies all checkpoints, with their IDs, parents and writes, into a thread
     that has none. The source is not touched.
@@ -159,6 +172,19 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     The setting ends with the incarnation, and recovery brings it back. To set
     it counts as a change of the thread. Errors: `NOT_FOUND` /
     `THREAD_NOT_FOUND`, for a deleted thread too.
+    """
+    SetSearchable: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.SetSearchableRequest, _thread_service_pb2.SetSearchableResponse]  # type: ignore[assignment]
+    """Sets whether search finds the checkpoints of a thread; it does unless it is
+    told not to.
+
+    A thread that is not searchable is not found from then on, nothing of it
+    is given to an index or to MemWal, and what the server's own index holds
+    of it is removed within minutes. Memories that MemWal has already stay
+    there, out of sight. `SaveCheckpointRequest.searchable` does the same with
+    a save, the first one too. The setting ends with the incarnation, and
+    recovery brings it back. To change it counts as a change of the thread; to
+    set what is set does not. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
+    deleted thread too.
     """
     CopyThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.CopyThreadRequest, _thread_service_pb2.CopyThreadResponse]  # type: ignore[assignment]
     """Copies all checkpoints, with their IDs, parents and writes, into a thread
@@ -281,6 +307,25 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         The setting ends with the incarnation, and recovery brings it back. To set
         it counts as a change of the thread. Errors: `NOT_FOUND` /
         `THREAD_NOT_FOUND`, for a deleted thread too.
+        """
+
+    @_abc_1.abstractmethod
+    def SetSearchable(
+        self,
+        request: _thread_service_pb2.SetSearchableRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_thread_service_pb2.SetSearchableResponse, _abc.Awaitable[_thread_service_pb2.SetSearchableResponse]]:
+        """Sets whether search finds the checkpoints of a thread; it does unless it is
+        told not to.
+
+        A thread that is not searchable is not found from then on, nothing of it
+        is given to an index or to MemWal, and what the server's own index holds
+        of it is removed within minutes. Memories that MemWal has already stay
+        there, out of sight. `SaveCheckpointRequest.searchable` does the same with
+        a save, the first one too. The setting ends with the incarnation, and
+        recovery brings it back. To change it counts as a change of the thread; to
+        set what is set does not. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
+        deleted thread too.
         """
 
     @_abc_1.abstractmethod
