@@ -56,6 +56,10 @@ serve: env ## run the server (ARGS='--data-dir DIR --listen HOST:PORT')
 walrus: env ## run an emulated Walrus (ARGS='--latency 5 --directory DIR')
 	@$(BIN)/tuskpoint-walrus $(ARGS)
 
+.PHONY: memwal
+memwal: env ## run an emulated MemWal relayer (ARGS='--job-delay 30'); it prints what a server needs to use it
+	@$(BIN)/tuskpoint-memwal $(ARGS)
+
 # --- checking -------------------------------------------------------------------------------------
 
 .PHONY: test

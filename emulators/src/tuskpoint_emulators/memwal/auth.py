@@ -1,0 +1,160 @@
+"""Who calls: the signature of a request, judged in MemWal's own order.
+
+`services/server/src/auth.rs` of MystenLabs/MemWal. A refusal says nothing (HTTP 401 without
+a body), so only the order, the delays and the two exceptions tell causes apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+
+import nacl.exceptions
+import nacl.signing
+
+from .accounts import Account
+from .answers import Answer, Refused, error_answer
+from .clock import Clock
+
+DRIFTED = "ERR_TIMESTAMP_OUT_OF_BOUNDS"
+
+_KEY = re.compile(r"[0-9a-fA-F]{64}")
+_SIGNATURE = re.compile(r"[0-9a-fA-F]{128}")
+_TIMESTAMP = re.compile(r"[+-]?[0-9]{1,19}")
+_TIMESTAMPS = range(-(2**63), 2**63)
+_HYPHENATED = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_UUID = re.compile(rf"(?:urn:uuid:)?{_HYPHENATED}|\{{{_HYPHENATED}\}}|[0-9a-fA-F]{{32}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A request as it was sent.
+
+    Attributes:
+        method: In upper case.
+        target: Path and query, still percent-encoded.
+        headers: By name; the lookup does not mind their case.
+        body: Every byte.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who signed a request: a key, for an account, whose memories are the owner's."""
+
+    public_key: str
+    account_id: str
+    owner: str
+
+
+class LateRefusal(Refused):
+    """A refusal that waits, so that its cause cannot be told by its speed."""
+
+
+class Gate:
+    """Lets signed requests in.
+
+    Args:
+        accounts: Who may call; read anew for every request.
+        clock: What nonces are forgotten by.
+        max_drift_s: How far a signature's time may be off.
+        max_body_bytes: Largest body.
+        now: What time it is for signatures, in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        accounts: Mapping[str, Account],
+        clock: Clock,
+        *,
+        max_drift_s: int,
+        max_body_bytes: int,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.ahead_s = 0.0
+        """How far the relayer's clock is ahead of the callers'."""
+        self._accounts = accounts
+        self._clock = clock
+        self._max_drift_s = max_drift_s
+        self._max_body_bytes = max_body_bytes
+        self._now = now
+        self._nonces: dict[str, float] = {}
+
+    def admit(self, request: Signed) -> Caller:
+        """Return who signed a request.
+
+        Raises:
+            Refused: Nobody who may, or a body that is too large.
+        """
+        key, signature, timestamp, nonce = _headers(request.headers)
+        if _UUID.fullmatch(nonce) is None:
+            raise _refused_late()
+        self._check_time(timestamp)
+        if _KEY.fullmatch(key) is None or _SIGNATURE.fullmatch(signature) is None:
+            raise Refused(Answer(401))
+        if len(request.body) > self._max_body_bytes:
+            raise Refused(error_answer("Request body too large", 400))
+        account_id = request.headers.get("x-account-id", "")
+        _check_signature(request, key, signature, timestamp, nonce, account_id)
+        self._burn(nonce)
+        account = self._accounts.get(account_id)
+        if account is None or not account.active or key.lower() not in account.delegates:
+            raise _refused_late()
+        return Caller(key.lower(), account_id, account.owner)
+
+    def reset(self) -> None:
+        """Forget all nonces, and be on time."""
+        self._nonces.clear()
+        self.ahead_s = 0.0
+
+    def _check_time(self, timestamp: str) -> None:
+        if _TIMESTAMP.fullmatch(timestamp) is None or int(timestamp) not in _TIMESTAMPS:
+            raise Refused(Answer(401))
+        if abs(int(self._now() + self.ahead_s) - int(timestamp)) > self._max_drift_s:
+            raise _refused_late({"x-auth-error": DRIFTED})
+
+    def _burn(self, nonce: str) -> None:
+        now = self._clock.now()
+        # All live equally long, so the first are the oldest.
+        for known in [*takewhile(lambda each: self._nonces[each] <= now, self._nonces)]:
+            del self._nonces[known]
+        if nonce in self._nonces:
+            raise Refused(Answer(401))
+        self._nonces[nonce] = now + 2 * self._max_drift_s + 300
+
+
+def _headers(headers: Mapping[str, str]) -> tuple[str, str, str, str]:
+    key, signature, timestamp, nonce = (
+        headers.get(name) for name in ("x-public-key", "x-signature", "x-timestamp", "x-nonce")
+    )
+    if key is None or signature is None or timestamp is None:
+        raise Refused(Answer(401))
+    if nonce is None:
+        raise Refused(error_answer("This SDK is no longer supported: x-nonce is missing", 426))
+    return key, signature, timestamp, nonce
+
+
+def _check_signature(
+    request: Signed, key: str, signature: str, timestamp: str, nonce: str, account_id: str
+) -> None:
+    body = hashlib.sha256(request.body).hexdigest()
+    fields = (timestamp, request.method, request.target, body, nonce, account_id)
+    try:
+        nacl.signing.VerifyKey(bytes.fromhex(key)).verify(
+            ".".join(fields).encode("utf-8", "surrogateescape"), bytes.fromhex(signature)
+        )
+    except (nacl.exceptions.CryptoError, ValueError):
+        raise _refused_late() from None
+
+
+def _refused_late(headers: Mapping[str, str] | None = None) -> LateRefusal:
+    return LateRefusal(Answer(401, headers=headers or {}))

@@ -1,0 +1,159 @@
+"""What requests hold, or why they are refused.
+
+A body that is no JSON, or of another shape, is answered in plain text by the web framework
+(400, 422); what does not fit otherwise is answered by MemWal itself (400).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+import numpy as np
+
+from .answers import Refused, refused, text_answer
+from .embedding import DIMENSION, Vector
+
+MAX_TEXT_BYTES = 1024 * 1024
+MAX_SHORT_TEXT_BYTES = 64 * 1024
+MAX_NAMESPACE_BYTES = 255
+MAX_KEY_BYTES = 255
+MAX_BATCH = 20
+MAX_RECALLED = 100
+
+DEFAULT_NAMESPACE = "default"
+
+_WHOLE_NUMBERS = range(2**32)
+_LARGEST_NUMBER = 1e38  # of 32 bits
+
+
+class Body:
+    """An object in JSON, read field by field.
+
+    Args:
+        value: The object.
+        name: What it is called in messages.
+
+    Raises:
+        Refused: It is no object.
+    """
+
+    def __init__(self, value: Any, name: str = "the body") -> None:
+        if not isinstance(value, dict):
+            _wrong_shape(f"{name} is no object")
+        self._fields: dict[str, Any] = value
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Body:
+        """Return a request's body.
+
+        Raises:
+            Refused: It is no JSON, or no object.
+        """
+        try:
+            value = json.loads(raw.decode(), parse_constant=_no_constant)
+        except (ValueError, RecursionError):
+            raise Refused(text_answer("Failed to parse the request body as JSON", 400)) from None
+        return cls(value)
+
+    def string(self, name: str, default: str | None = None) -> str:
+        """Return a field that is text; without a default it must be there."""
+        value = self._fields.get(name, default)
+        if not isinstance(value, str):
+            _wrong_shape(f"{name} is no string")
+        if not _is_unicode(value):
+            raise Refused(text_answer("Failed to parse the request body as JSON", 400))
+        return value
+
+    def maybe(self, name: str) -> str | None:
+        """Return a field that is text or null, or lacks."""
+        return None if self._fields.get(name) is None else self.string(name)
+
+    def text(self, name: str = "text", limit: int = MAX_TEXT_BYTES) -> str:
+        """Return a text that is not blank and not too long."""
+        value = self.string(name)
+        if not value.strip():
+            raise refused(f"{name} cannot be empty")
+        if len(value.encode()) > limit:
+            raise refused(f"{name} exceeds {limit} bytes")
+        return value
+
+    def namespace(self) -> str:
+        """Return the namespace, which has a default."""
+        value = self.string("namespace", DEFAULT_NAMESPACE)
+        if not 1 <= len(value.encode()) <= MAX_NAMESPACE_BYTES:
+            raise refused(f"namespace must be 1 to {MAX_NAMESPACE_BYTES} bytes")
+        return value
+
+    def key(self) -> str | None:
+        """Return the idempotency key, if there is one."""
+        value = self.maybe("idempotency_key")
+        if value is not None and len(value.encode()) > MAX_KEY_BYTES:
+            raise refused(f"idempotency_key exceeds {MAX_KEY_BYTES} bytes")
+        return value
+
+    def limit(self, default: int = 10) -> int:
+        """Return how many memories are asked for; more than `MAX_RECALLED` are not given."""
+        value = self._fields.get("limit", default)
+        if type(value) is not int or value not in _WHOLE_NUMBERS:
+            _wrong_shape("limit is no whole number from 0 on")
+        return min(value, MAX_RECALLED)
+
+    def members(self, name: str) -> list[Any]:
+        """Return a batch: a list of 1 to `MAX_BATCH`."""
+        value = self._fields.get(name)
+        if not isinstance(value, list):
+            _wrong_shape(f"{name} is no list")
+        if not 1 <= len(value) <= MAX_BATCH:
+            raise refused(f"{name} must hold 1 to {MAX_BATCH}")
+        return value
+
+    def vector(self) -> Vector:
+        """Return the vector, of `DIMENSION` numbers."""
+        value = self._fields.get("vector")
+        if not isinstance(value, list) or not all(_is_number(each) for each in value):
+            _wrong_shape("vector is no list of numbers")
+        if len(value) != DIMENSION:
+            raise refused(f"vector must have {DIMENSION} dimensions, has {len(value)}")
+        return np.array(value, np.float32)
+
+    def weights(self) -> dict[str, float]:
+        """Return the scoring weights that are given."""
+        value = self._fields.get("scoring_weights")
+        if value is None:
+            return {}
+        if not isinstance(value, dict) or not all(_is_number(each) for each in value.values()):
+            _wrong_shape("scoring_weights is no object of numbers")
+        return {name: float(each) for name, each in value.items()}
+
+
+def job_ids(values: list[Any]) -> list[str]:
+    """Return the IDs of jobs.
+
+    Raises:
+        Refused: One is no text.
+    """
+    if any(not isinstance(each, str) for each in values):
+        _wrong_shape("job_ids holds what is no string")
+    return values
+
+
+def _wrong_shape(problem: str) -> NoReturn:
+    message = f"Failed to deserialize the JSON body into the target type: {problem}"
+    raise Refused(text_answer(message, 422))
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= _LARGEST_NUMBER
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

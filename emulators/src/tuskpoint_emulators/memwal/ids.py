@@ -1,0 +1,11 @@
+"""Identifiers, in the shape of the real ones."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+
+def blob_id_of(name: str) -> str:
+    """Return the ID of a blob, as Walrus writes them: 43 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(hashlib.sha256(name.encode()).digest()).decode().rstrip("=")

@@ -1,0 +1,242 @@
+"""What is remembered: blobs that stay, and an index of them that can be forgotten."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .clock import Clock
+from .embedding import Vector, embed
+from .ids import blob_id_of
+
+Shelf = tuple[str, str]
+"""Owner and namespace: memories are looked for on one shelf only."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """A blob and what the index knows of it.
+
+    Attributes:
+        blob_id: Its ID on Walrus.
+        owner: Whose it is.
+        namespace: Where it lies.
+        text: What it says; `None`: bytes that the relayer cannot decrypt.
+        vector: What it is found by.
+        size: Bytes of content.
+        created_at: When it could be recalled first, in seconds since 1970.
+        expires_at: When its blob is gone; `None`: never.
+    """
+
+    blob_id: str
+    owner: str
+    namespace: str
+    text: str | None
+    vector: Vector
+    size: int
+    created_at: float
+    expires_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A memory, and its cosine distance from what was looked for: 0 to 2."""
+
+    memory: Memory
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """How a shelf was indexed again: counts of blobs."""
+
+    restored: int
+    skipped: int
+    failed: int
+    total: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """What lies in a namespace: the index's counts."""
+
+    name: str
+    memories: int
+    size: int
+    updated_at: float
+
+
+class Ledger:
+    """All memories.
+
+    Args:
+        clock: When they are stored and expire.
+        lifetime_s: Seconds until they do; `None`: never.
+    """
+
+    def __init__(self, clock: Clock, lifetime_s: float | None = None) -> None:
+        self._clock = clock
+        self._lifetime_s = lifetime_s
+        self._blobs: dict[str, Memory] = {}
+        self._index: dict[Shelf, dict[str, Memory]] = {}
+        self._matrices: dict[Shelf, Vector] = {}
+        self._sizes: Counter[str] = Counter()
+        self.changes = 0
+        """How often the index changed."""
+
+    def store(
+        self,
+        owner: str,
+        namespace: str,
+        text: str | None,
+        *,
+        vector: Vector | None = None,
+        size: int | None = None,
+        blob_id: str | None = None,
+        created_at: float | None = None,
+    ) -> Memory:
+        """Store a memory and index it.
+
+        Args:
+            owner: Whose it is.
+            namespace: Where it lies.
+            text: What it says; `None`: what nobody can decrypt.
+            vector: What it is found by; by default the text's.
+            size: Bytes of content; by default the text's.
+            blob_id: By default a new one.
+            created_at: By default now.
+        """
+        at = self._clock.now() if created_at is None else created_at
+        memory = Memory(
+            blob_id=blob_id_of(secrets.token_hex(16)) if blob_id is None else blob_id,
+            owner=owner,
+            namespace=namespace,
+            text=text,
+            vector=embed(text or "") if vector is None else vector,
+            size=len((text or "").encode()) if size is None else size,
+            created_at=at,
+            expires_at=None if self._lifetime_s is None else at + self._lifetime_s,
+        )
+        self._blobs[memory.blob_id] = memory
+        self._sizes[owner] += memory.size
+        self._shelve(memory)
+        return memory
+
+    def memories(self, owner: str | None = None, namespace: str | None = None) -> Iterator[Memory]:
+        """Iterate over what the index holds, oldest first on each shelf."""
+        for (whose, where), rows in self._index.items():
+            if owner in (None, whose) and namespace in (None, where):
+                yield from rows.values()
+
+    def texts(self, namespace: str | None = None) -> list[str]:
+        """Return the texts that the index holds."""
+        return [each.text for each in self.memories(namespace=namespace) if each.text is not None]
+
+    def stored_bytes(self, owner: str) -> int:
+        """Return how much an owner has stored."""
+        return self._sizes[owner]
+
+    def nearest(self, owner: str, namespace: str, vector: Vector, limit: int) -> list[Hit]:
+        """Return the memories of a shelf that are nearest to a vector, nearest first."""
+        shelf = (owner, namespace)
+        rows = self._index.get(shelf)
+        length = float(np.linalg.norm(vector))
+        if not rows or limit < 1 or length == 0:
+            return []
+        matrix = self._matrices.get(shelf)
+        if matrix is None:
+            matrix = self._matrices[shelf] = np.stack(
+                [_unit(each.vector) for each in rows.values()]
+            )
+        distances = 1.0 - matrix @ (vector / np.float32(length))
+        memories = list(rows.values())
+        order = np.argsort(distances, kind="stable")[:limit]
+        return [Hit(memories[at], min(max(float(distances[at]), 0.0), 2.0)) for at in order]
+
+    def sift(self, hits: list[Hit]) -> tuple[list[Hit], int]:
+        """Return the hits that can be read, and how many cannot.
+
+        Those whose blobs are gone or cannot be decrypted leave the index, as with MemWal.
+        """
+        readable = []
+        for hit in hits:
+            if hit.memory.text is None or self._is_gone(hit.memory):
+                self._unshelve(hit.memory)
+            else:
+                readable.append(hit)
+        return readable, len(hits) - len(readable)
+
+    def forget(self, owner: str, namespace: str) -> int:
+        """Drop a shelf from the index and return how many memories it held; the blobs stay."""
+        self._matrices.pop((owner, namespace), None)
+        self.changes += 1
+        return len(self._index.pop((owner, namespace), {}))
+
+    def restore(self, owner: str, namespace: str, limit: int) -> Restored:
+        """Index up to `limit` blobs of a shelf that the index lacks."""
+        present = self._index.get((owner, namespace), {})
+        blobs = [
+            each
+            for each in self._blobs.values()
+            if (each.owner, each.namespace) == (owner, namespace) and not self._is_gone(each)
+        ]
+        missing = [each for each in blobs if each.blob_id not in present]
+        skipped = len(blobs) - len(missing)
+        page = missing[:limit]
+        readable = [each for each in page if each.text is not None]
+        for memory in readable:
+            self._shelve(memory)
+        return Restored(
+            restored=len(readable),
+            skipped=skipped,
+            failed=len(page) - len(readable),
+            total=len(blobs),
+            truncated=len(page) < len(missing),
+        )
+
+    def expire(self, owner: str | None = None, namespace: str | None = None) -> int:
+        """Let the blobs of what the index holds be gone, and return how many that are."""
+        now = self._clock.now()
+        expired = list(self.memories(owner, namespace))
+        for memory in expired:
+            memory.expires_at = now
+        return len(expired)
+
+    def namespaces(self, owner: str) -> list[Namespace]:
+        """Return the namespaces in which an owner has memories, the longest unchanged first."""
+        found = [
+            Namespace(
+                name=where,
+                memories=len(rows),
+                size=sum(each.size for each in rows.values()),
+                updated_at=max(each.created_at for each in rows.values()),
+            )
+            for (whose, where), rows in self._index.items()
+            if whose == owner and rows
+        ]
+        return sorted(found, key=lambda each: (each.updated_at, each.name))
+
+    def _is_gone(self, memory: Memory) -> bool:
+        return memory.expires_at is not None and memory.expires_at <= self._clock.now()
+
+    def _shelve(self, memory: Memory) -> None:
+        shelf = (memory.owner, memory.namespace)
+        self._index.setdefault(shelf, {})[memory.blob_id] = memory
+        self._matrices.pop(shelf, None)
+        self.changes += 1
+
+    def _unshelve(self, memory: Memory) -> None:
+        shelf = (memory.owner, memory.namespace)
+        self._index.get(shelf, {}).pop(memory.blob_id, None)
+        self._matrices.pop(shelf, None)
+        self.changes += 1
+
+
+def _unit(vector: Vector) -> Vector:
+    length = float(np.linalg.norm(vector))
+    return vector / np.float32(length) if length else vector

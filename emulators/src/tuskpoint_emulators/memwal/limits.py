@@ -1,0 +1,91 @@
+"""How much may be asked: three sliding windows of points, which all must have room.
+
+`services/server/src/rate_limit.rs` of MystenLabs/MemWal.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, fields
+
+from .answers import Answer, json_answer
+from .clock import Clock
+
+MINUTE_S = 60.0
+HOUR_S = 3600.0
+
+_RETRY_AFTER_S = {MINUTE_S: 60, HOUR_S: 300}
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """Points that calls may take; every attribute is a layer.
+
+    Attributes:
+        delegate_key: By one key, in a minute.
+        account_burst: By one account, in a minute.
+        account_sustained: By one account, in an hour.
+    """
+
+    delegate_key: int = 30
+    account_burst: int = 60
+    account_sustained: int = 500
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if type(value) is not int or value < 0:
+                raise ValueError(f"{each.name} is no whole number from 0 on")
+
+
+class Limiter:
+    """Counts the points of each key and account.
+
+    Args:
+        clock: What time it is.
+        limits: How many they are.
+        enabled: Whether any is refused.
+    """
+
+    def __init__(self, clock: Clock, limits: RateLimits, *, enabled: bool = True) -> None:
+        self.limits = limits
+        self.enabled = enabled
+        self._clock = clock
+        self._windows: dict[tuple[str, str], deque[tuple[float, int]]] = {}
+
+    def take(self, public_key: str, account_id: str, points: int) -> Answer | None:
+        """Take a call's points, or return why it may not be made.
+
+        What the earlier layers took stays taken where a later one has no room.
+        """
+        if not self.enabled or not points:
+            return None
+        now = self._clock.now()
+        for layer, who, seconds in (
+            ("delegate_key", public_key, MINUTE_S),
+            ("account_burst", account_id, MINUTE_S),
+            ("account_sustained", account_id, HOUR_S),
+        ):
+            limit = getattr(self.limits, layer)
+            window = self._windows.setdefault((layer, who), deque())
+            while window and window[0][0] <= now - seconds:
+                window.popleft()
+            if sum(taken for _, taken in window) + points > limit:
+                return limited(layer, limit, _RETRY_AFTER_S[seconds])
+            window.append((now, points))
+        return None
+
+    def reset(self) -> None:
+        """Forget what was taken."""
+        self._windows.clear()
+
+
+def limited(layer: str, limit: int, retry_after_s: int) -> Answer:
+    """Return the answer that says that a limit is reached."""
+    body = {
+        "error": "Rate limit exceeded",
+        "layer": layer,
+        "limit": limit,
+        "retry_after_seconds": retry_after_s,
+    }
+    return json_answer(body, 429, {"Retry-After": str(retry_after_s)})

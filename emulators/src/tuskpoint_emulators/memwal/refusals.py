@@ -1,0 +1,32 @@
+"""The answers that faults give."""
+
+from __future__ import annotations
+
+import uuid
+
+from .answers import JSON, TEXT, Answer, error_answer, json_answer
+from .faults import Fault, FaultKind, Operation
+from .limits import RateLimits, limited
+
+
+def refusal(operation: Operation, fault: Fault) -> Answer:
+    """Return what a fault answers: its own words, or MemWal's for its status.
+
+    Args:
+        operation: What was asked for.
+        fault: Of the kind `REFUSE` or `SAY`.
+    """
+    if fault.kind is FaultKind.SAY:
+        looks_like_json = fault.body.lstrip()[:1] in ("{", "[")
+        kind = JSON if looks_like_json else TEXT
+        return Answer(fault.status, fault.body.encode(), {"Content-Type": kind})
+    headers = {"x-auth-error": fault.auth_error} if fault.auth_error else {}
+    match fault.status:
+        case 401:
+            return Answer(401, headers=headers)
+        case 429:
+            return limited("delegate_key", RateLimits().delegate_key, fault.retry_after_s)
+        case 500:
+            return json_answer({"traceId": uuid.uuid4().hex}, 500, headers)
+    answer = error_answer(f"{operation}: {fault.message}", fault.status)
+    return Answer(answer.code, answer.body, {**answer.headers, **headers})

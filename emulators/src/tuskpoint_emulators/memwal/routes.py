@@ -1,0 +1,38 @@
+"""Which path and method is answered by what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+from urllib.parse import unquote
+
+T = TypeVar("T")
+
+_PARAMETER = re.compile(r"\{[a-z_]+\}")
+
+
+class Routes(Generic[T]):
+    """What answers each path. The first path that matches answers, so literal ones come first.
+
+    Args:
+        routes: Method, path and answerer; a segment of a path in braces matches any.
+    """
+
+    def __init__(self, routes: Iterable[tuple[str, str, T]]) -> None:
+        self._routes: dict[str, tuple[re.Pattern[str], dict[str, T]]] = {}
+        for method, path, answerer in routes:
+            pattern = re.compile(_PARAMETER.sub("([^/]+)", path))
+            self._routes.setdefault(path, (pattern, {}))[1][method] = answerer
+
+    def find(self, raw_path: str) -> tuple[str, dict[str, T], tuple[str, ...]] | None:
+        """Return the path that matches, its answerers by method, and its parameters, decoded.
+
+        Args:
+            raw_path: Still percent-encoded.
+        """
+        for path, (pattern, answerers) in self._routes.items():
+            found = pattern.fullmatch(raw_path)
+            if found is not None:
+                return path, answerers, tuple(unquote(each) for each in found.groups())
+        return None

@@ -1,0 +1,317 @@
+"""The emulator as a server: one port for the relayer, a Sui node and the control API."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from aiohttp import web
+
+from . import metadata
+from .accounts import Account, Credentials
+from .answers import Answer, Dropped, Refused
+from .auth import Caller, Gate, LateRefusal, Signed
+from .clock import Clock
+from .control import Control
+from .endpoints import Call, Endpoint, Endpoints
+from .faults import Fault, FaultKind, FaultPlan, Operation, Stage
+from .jobs import Jobs
+from .ledger import Ledger
+from .limits import Limiter
+from .refusals import refusal
+from .routes import Routes
+from .settings import RelayerSettings
+from .statistics import Statistics
+
+_SHUTDOWN_S = 2.0
+_NO_TYPE = ""
+
+Unsigned = Callable[[bytes], Answer]
+Answerer = Callable[[web.Request, tuple[str, ...]], Awaitable[Answer]]
+
+
+class MemWalEmulator:
+    """A MemWal relayer on a port of this process.
+
+    An async context manager. Without accounts in its settings it makes one: `credentials`.
+
+    Args:
+        settings: What it is like.
+        clock: What its jobs, limits and lifetimes go by.
+
+    Raises:
+        ValueError: Settings that make no relayer.
+    """
+
+    def __init__(
+        self, settings: RelayerSettings | None = None, *, clock: Clock | None = None
+    ) -> None:
+        self.settings = settings if settings is not None else RelayerSettings()
+        self.clock = clock if clock is not None else Clock()
+        self.credentials = Credentials.make()
+        """A key and its account; known to the relayer if the settings name no other."""
+        self.accounts: dict[str, Account] = {}
+        """Who may call, by account ID."""
+        self.faults = FaultPlan(self.clock, self.settings.seed)
+        self.limiter = Limiter(self.clock, self.settings.limits, enabled=self.settings.limited)
+        self.gate = Gate(
+            self.accounts,
+            self.clock,
+            max_drift_s=self.settings.max_drift_s,
+            max_body_bytes=self.settings.max_body_bytes,
+        )
+        self._runner: web.AppRunner | None = None
+        self._begin()
+
+    @property
+    def statistics(self) -> Statistics:
+        """What was asked and is remembered by now."""
+        self.jobs.settle()
+        return self._statistics
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is remembered by now."""
+        self.jobs.settle()
+        return self._ledger
+
+    @property
+    def owner(self) -> str:
+        """The owner of `credentials`."""
+        return self.credentials.account.owner
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that it listens on.
+
+        Raises:
+            RuntimeError: It has not been started.
+        """
+        if self._runner is None or not self._runner.addresses:
+            raise RuntimeError("the emulator is not running")
+        host, port, *_ = self._runner.addresses[0]
+        return host, port
+
+    @property
+    def url(self) -> str:
+        """Where to reach it.
+
+        Raises:
+            RuntimeError: It has not been started.
+        """
+        host, port = self.address
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Serve, on a free port by default.
+
+        Raises:
+            ValueError: Others could reach that host.
+            OSError: The port is taken, or the host is not one of this machine.
+        """
+        if not is_loopback(host):
+            raise ValueError(f"{host} is no loopback address")
+        application = web.Application(client_max_size=0)
+        application.router.add_route("*", "/{path:.*}", self._handle)
+        application.on_response_prepare.append(_drop_content_type)
+        runner = web.AppRunner(
+            application,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=_SHUTDOWN_S,
+            auto_decompress=False,
+        )
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port, backlog=1024).start()
+        except BaseException:
+            await runner.cleanup()
+            raise
+        self._runner = runner
+
+    async def stop(self) -> None:
+        """Stop serving; requests under way get a moment."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            self.faults.release()
+            await runner.cleanup()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def reset(self) -> None:
+        """Begin again: nothing remembered or counted, no faults to come, the first accounts.
+
+        The clock stays where it is.
+        """
+        self.faults.clear()
+        self.faults.injected.clear()
+        self.faults.reseed(self.settings.seed)
+        self.limiter.reset()
+        self.limiter.limits = self.settings.limits
+        self.limiter.enabled = self.settings.limited
+        self.gate.reset()
+        self._begin()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all counts as one JSON object."""
+        return {
+            **self.statistics.to_json(),
+            "unfinished_jobs": self.jobs.unfinished,
+            "faults": self.faults.to_json()["injected"],
+        }
+
+    def _begin(self) -> None:
+        made = {self.credentials.account_id: self.credentials.account}
+        self.accounts.clear()
+        self.accounts.update(self.settings.accounts or made)
+        settings = self.settings
+        self._statistics = Statistics()
+        self._ledger = Ledger(self.clock, settings.lifetime_s)
+        self.jobs = Jobs(self.clock, self._ledger, self._statistics, settings.job_delay_s)
+        endpoints = Endpoints(self.clock, self._ledger, self.jobs, settings.quota_bytes)
+        self._routes = Routes(
+            [
+                *self._unsigned(),
+                *(
+                    (method, path, partial(self._signed, endpoint))
+                    for (method, path), endpoint in endpoints.all().items()
+                ),
+                *Control(self).routes(),
+            ]
+        )
+
+    def _unsigned(self) -> list[tuple[str, str, Answerer]]:
+        def answered(operation: Operation, handler: Unsigned) -> Answerer:
+            return partial(self._answer_unsigned, operation, handler)
+
+        return [
+            ("GET", "/health", answered(Operation.HEALTH, lambda _: metadata.health_answer())),
+            ("GET", "/version", answered(Operation.VERSION, lambda _: metadata.version_answer())),
+            ("GET", "/config", answered(Operation.CONFIG, lambda _: self._config())),
+            ("POST", metadata.SUI_PATH, answered(Operation.SUI, metadata.sui_answer)),
+        ]
+
+    def _config(self) -> Answer:
+        return metadata.config_answer(self.url, limited=self.limiter.enabled)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        found = self._routes.find(request.raw_path.partition("?")[0])
+        if found is None:
+            return _response(Answer(404))
+        path, answerers, parameters = found
+        answerer = answerers.get(request.method)
+        try:
+            if answerer is None:
+                answer = Answer(405, headers={"Allow": ",".join(sorted(answerers))})
+            else:
+                answer = await answerer(request, parameters)
+        except Refused as refused:
+            answer = refused.answer
+        except Dropped:
+            self._count(request, path, "dropped")
+            return _dropped(request)
+        self._count(request, path, str(answer.code))
+        return _response(answer)
+
+    async def _answer_unsigned(
+        self, operation: Operation, handler: Unsigned, request: web.Request, _: tuple[str, ...]
+    ) -> Answer:
+        raw = await request.read()
+        fault = self.faults.take(operation)
+        await self._strike(request, operation, fault, Stage.BEFORE)
+        answer = handler(raw)
+        await self._strike(request, operation, fault, Stage.AFTER)
+        return answer
+
+    async def _signed(
+        self, endpoint: Endpoint, request: web.Request, parameters: tuple[str, ...]
+    ) -> Answer:
+        operation = endpoint.operation
+        raw = await request.read()
+        caller = await self._admit(request, raw)
+        fault = self.faults.take(operation)
+        await self._strike(request, operation, fault, Stage.BEFORE)
+        refused = self.limiter.take(caller.public_key, caller.account_id, endpoint.points)
+        if refused is not None:
+            return refused
+        self.statistics.calls[operation] += 1
+        self.statistics.points[operation] += endpoint.points
+        query = request.raw_path.partition("?")[2]
+        answer = endpoint.handler(Call(caller, raw, parameters, query, fault))
+        await self._strike(request, operation, fault, Stage.AFTER)
+        return answer
+
+    async def _admit(self, request: web.Request, raw: bytes) -> Caller:
+        try:
+            return self.gate.admit(Signed(request.method, request.raw_path, request.headers, raw))
+        except LateRefusal:
+            await asyncio.sleep(self.settings.refusal_delay_s)
+            raise
+
+    async def _strike(
+        self, request: web.Request, operation: Operation, fault: Fault | None, stage: Stage
+    ) -> None:
+        """Let a fault happen, if this is its moment.
+
+        Raises:
+            Refused: The answer that it gives.
+            Dropped: It cuts the connection, or the caller has left.
+        """
+        if fault is None or fault.stage is not stage:
+            return
+        if fault.latency_s:
+            await self.faults.pause(fault.latency_s)
+        match fault.kind:
+            case FaultKind.HOLD:
+                await self.faults.hold()
+            case FaultKind.REFUSE | FaultKind.SAY:
+                raise Refused(refusal(operation, fault))
+            case FaultKind.DROP:
+                raise Dropped
+        if request.transport is None or request.transport.is_closing():
+            raise Dropped
+
+    def _count(self, request: web.Request, path: str, outcome: str) -> None:
+        self.statistics.requests[f"{request.method} {path} {outcome}"] += 1
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches a host."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _response(answer: Answer) -> web.Response:
+    headers = {"Content-Type": _NO_TYPE, **answer.headers}
+    return web.Response(status=answer.code, body=answer.body, headers=headers)
+
+
+def _dropped(request: web.Request) -> web.Response:
+    """Cut the connection; what is returned reaches nobody."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+async def _drop_content_type(_request: web.Request, response: web.StreamResponse) -> None:
+    """Send no content type where none is meant; the framework would add one."""
+    if response.headers.get("Content-Type") == _NO_TYPE:
+        del response.headers["Content-Type"]
