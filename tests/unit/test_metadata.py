@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.metadata import matches, parse_metadata, parse_object
+from tuskpoint_server.domain.metadata import matches, matches_typed, parse_metadata, parse_object
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -72,3 +72,48 @@ def test_what_is_of_another_type_is_not_read(raw: bytes) -> None:
 )
 def test_filter(stored: str, wanted: dict[str, object], expected: bool) -> None:
     assert matches(stored.encode(), wanted) is expected
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "expected"),
+    [
+        ('{"a": 1}', {}, True),
+        ('{"a": 1, "b": 2}', {"a": 1}, True),
+        ('{"a": 1}', {"a": 1, "b": 2}, False),
+        ('{"a": 1}', {"a": 1.0}, True),
+        ('{"a": 1.5}', {"a": 1}, False),
+        ('{"a": true}', {"a": 1}, False),
+        ('{"a": 1}', {"a": True}, False),
+        ('{"a": 0}', {"a": False}, False),
+        ('{"a": true}', {"a": True}, True),
+        ('{"a": "1"}', {"a": 1}, False),
+        ('{"a": null}', {"a": None}, True),
+        ("{}", {"a": None}, False),
+        ('{"a": 0}', {"a": None}, False),
+        ('{"a": ""}', {"a": None}, False),
+        ('{"a": [1, {"b": [true]}]}', {"a": [1.0, {"b": [True]}]}, True),
+        ('{"a": [1, {"b": [true]}]}', {"a": [1, {"b": [1]}]}, False),
+        ('{"a": [1, 2]}', {"a": [1]}, False),
+        ('{"a": [1, 2]}', {"a": [2, 1]}, False),
+        ('{"a": []}', {"a": {}}, False),
+        ('{"a": {"b": 1, "c": 2}}', {"a": {"b": 1}}, False),
+        ('{"a": {"c": 2, "b": 1}}', {"a": {"b": 1, "c": 2}}, True),
+        ('{"a": {"b": 1}}', {"a.b": 1}, False),
+        ('{"a": 9007199254740993}', {"a": 9007199254740992.0}, False),
+    ],
+)
+def test_typed_filter(stored: str, wanted: dict[str, object], expected: bool) -> None:
+    assert matches_typed(stored.encode(), wanted) is expected
+
+
+@given(st.dictionaries(st.text(max_size=3), JSON, max_size=3))
+def test_metadata_matches_itself(metadata: dict[str, object]) -> None:
+    raw = json.dumps(metadata).encode()
+    assert matches_typed(raw, json.loads(raw))
+
+
+def test_deep_values_are_compared() -> None:
+    depth = 900
+    raw = ('{"a":' + "[" * depth + "1" + "]" * depth + "}").encode()
+    assert matches_typed(raw, json.loads(raw))
+    assert not matches_typed(raw, json.loads(raw.replace(b"1", b"true")))

@@ -37,6 +37,7 @@ class ThreadHead:
         manifest: Head of the incarnation's manifest; `None` if nothing of it was stored.
         agent_id: Agent that drives the thread, or empty.
         retention_s: Seconds without a change after which the thread is deleted; 0: never.
+        unsearchable: Search does not find its checkpoints.
     """
 
     thread_id: str
@@ -46,6 +47,7 @@ class ThreadHead:
     manifest: ManifestHead | None
     agent_id: str = ""
     retention_s: int = 0
+    unsearchable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,6 +403,7 @@ def _head_json(head: ThreadHead) -> JsonObject:
         "deleted_through": head.deleted_through,
         "agent_id": head.agent_id,
         "retention_s": head.retention_s,
+        "unsearchable": head.unsearchable,
         "manifest": None
         if manifest is None
         else {
@@ -421,6 +424,7 @@ def _head(reader: Reader, holder: str) -> ThreadHead:
         manifest=_manifest(reader.child("manifest"), holder) if reader.has("manifest") else None,
         agent_id=reader.text("agent_id", ""),
         retention_s=reader.number("retention_s", 0),
+        unsearchable=reader.flag("unsearchable", False),
     )
 
 

@@ -71,6 +71,7 @@ class Reason(StrEnum):
     CERTIFICATION_FAILED = "CERTIFICATION_FAILED"
     BLOB_REJECTED = "BLOB_REJECTED"
     DESCRIPTOR_MISMATCH = "DESCRIPTOR_MISMATCH"
+    SEARCH_UNAVAILABLE = "SEARCH_UNAVAILABLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +229,7 @@ CATALOG: dict[Reason, CatalogEntry] = {
         "the descriptor says {field} is '{claimed}' and the blob holds '{found}'; ask whoever "
         "handed it off for the descriptor as it was made",
     ),
+    Reason.SEARCH_UNAVAILABLE: CatalogEntry(Status.FAILED_PRECONDITION, "{problem}"),
 }
 
 

@@ -58,6 +58,11 @@ class Limits:
     default_diff_changes: int = 1000
     max_lineage_steps: int = 1000
     max_retention_s: int = 100 * 365 * 24 * 3600
+    max_search_text: int = 8 * KIB
+    max_query: int = 4096
+    default_results: int = 5
+    max_results: int = 100
+    max_vector_dimension: int = 8192
 
 
 LIMITS = Limits()

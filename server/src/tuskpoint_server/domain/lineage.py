@@ -19,6 +19,7 @@ class EventKind(IntEnum):
     CERTIFIED = 6
     PROGRESS = 7
     RETENTION_SET = 8
+    SEARCHABLE_SET = 9
 
 
 class Descent(IntEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from .errors import Reason, Refusal, Violation
 from .limits import LIMITS
@@ -70,6 +71,35 @@ def matches(metadata: bytes, wanted: dict[str, object]) -> bool:
         return True
     parsed = json.loads(metadata)
     return all(parsed.get(key, _MISSING) == value for key, value in wanted.items())
+
+
+def matches_typed(metadata: bytes, wanted: Mapping[str, object]) -> bool:
+    """Tell whether metadata has every wanted top-level key with an equal value of its type.
+
+    Types are those of JSON: `1` equals `1.0`, and `true` does not equal `1`. Arrays and
+    objects are compared whole, in depth.
+    """
+    if not wanted:
+        return True
+    parsed = json.loads(metadata)
+    return all(key in parsed and _equal_typed(parsed[key], value) for key, value in wanted.items())
+
+
+def _equal_typed(one: object, other: object) -> bool:
+    pairs = [(one, other)]  # no recursion: both may be nested as deep as JSON may be
+    while pairs:
+        left, right = pairs.pop()
+        if isinstance(left, dict) and isinstance(right, dict):
+            if left.keys() != right.keys():
+                return False
+            pairs += [(value, right[key]) for key, value in left.items()]
+        elif isinstance(left, list) and isinstance(right, list):
+            if len(left) != len(right):
+                return False
+            pairs += zip(left, right, strict=True)
+        elif isinstance(left, bool) is not isinstance(right, bool) or left != right:
+            return False
+    return True
 
 
 def _not_json(field: str, problem: str) -> Refusal:

@@ -205,6 +205,9 @@ class CheckpointDraft:
         agent_id: Agent that drives the thread; empty leaves the thread's as it is.
         writes: Pending writes saved with it.
         expected_head: Required greatest ID of the namespace; `None` does not ask.
+        vector: Vector that search finds it by, packed; empty leaves it as it is.
+        searchable: Whether search finds the thread's checkpoints from now on; `None`
+            leaves it as it is.
     """
 
     key: CheckpointKey
@@ -218,6 +221,8 @@ class CheckpointDraft:
     agent_id: str = ""
     writes: tuple[Write, ...] = ()
     expected_head: str | None = None
+    vector: bytes = b""
+    searchable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +325,8 @@ class Saved:
         incarnation: Incarnation of the thread.
         stored_bytes: Bytes of new content; 0 if nothing changed.
         alone: No other checkpoint was stored with it.
+        untold: The checkpoint is as it was, but its thread's agent or a setting is not; the
+            catalog has yet to be told.
     """
 
     key: CheckpointKey
@@ -328,6 +335,7 @@ class Saved:
     incarnation: int
     stored_bytes: int = 0
     alone: bool = True
+    untold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +358,7 @@ class Thread:
     """A thread; `head_id` is the latest checkpoint of the root namespace.
 
     `retention_s`: seconds without a change after which it is deleted; 0: never.
+    `unsearchable`: search does not find its checkpoints.
     """
 
     thread_id: str
@@ -361,6 +370,7 @@ class Thread:
     created_us: int
     updated_us: int
     retention_s: int = 0
+    unsearchable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

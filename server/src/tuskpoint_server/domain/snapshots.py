@@ -8,6 +8,7 @@ stored, certified, renewed and recovered as every thread is.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuskpoint.v1 import checkpoint_pb2
@@ -62,10 +63,17 @@ def own_namespace(key: CheckpointKey) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A captured checkpoint of a root graph, and the agent that drove its thread."""
+    """A captured checkpoint of a root graph.
+
+    Attributes:
+        key: The checkpoint.
+        agent_id: Agent that drove its thread, or empty.
+        unsearchable: Search did not find its thread.
+    """
 
     key: CheckpointKey
     agent_id: str = ""
+    unsearchable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +85,13 @@ class Record:
     values: tuple[tuple[str, Value], ...]
 
 
-def encode(snapshot: Snapshot, agents: tuple[str, ...]) -> Record:
+def encode(snapshot: Snapshot, members: Sequence[Member]) -> Record:
     """Return the content of a snapshot's describing checkpoint.
 
     Args:
         snapshot: The snapshot.
-        agents: The agent of each member, or empty.
+        members: Its members, in order.
     """
-    members = [
-        {"thread_id": key.thread_id, "checkpoint_id": key.checkpoint_id, "agent_id": agent}
-        for key, agent in zip(snapshot.members, agents, strict=True)
-    ]
     named = {
         "session_id": snapshot.session_id,
         "hostname": snapshot.hostname,
@@ -97,7 +101,7 @@ def encode(snapshot: Snapshot, agents: tuple[str, ...]) -> Record:
         metadata=_dump(named),
         frame=checkpoint_pb2.CheckpointState(schema_version=STATE_VERSION).SerializeToString(),
         values=(
-            (MEMBERS, Value("json", _dump(members))),
+            (MEMBERS, Value("json", _dump([_member_json(member) for member in members]))),
             (METADATA, Value("json", snapshot.metadata)),
         ),
     )
@@ -109,7 +113,11 @@ def decode(
     """Return the snapshot that a checkpoint describes, and its members."""
     named = json.loads(metadata)
     members = tuple(
-        Member(CheckpointKey(one["thread_id"], "", one["checkpoint_id"]), one["agent_id"])
+        Member(
+            CheckpointKey(one["thread_id"], "", one["checkpoint_id"]),
+            one["agent_id"],
+            one.get("unsearchable", False),
+        )
         for one in json.loads(values[MEMBERS].data)
     )
     snapshot = Snapshot(
@@ -122,6 +130,15 @@ def decode(
         created_us=created_us,
     )
     return snapshot, members
+
+
+def _member_json(member: Member) -> dict[str, object]:
+    return {
+        "thread_id": member.key.thread_id,
+        "checkpoint_id": member.key.checkpoint_id,
+        "agent_id": member.agent_id,
+        "unsearchable": member.unsearchable,
+    }
 
 
 def _dump(content: object) -> bytes:

@@ -1,0 +1,218 @@
+"""What search knows of a state: its plan in words, or else its JSON view.
+
+The text is for finding, not for loading: what nobody looks for is left out of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from .json_view import Json, Room, escapes_of
+from .limits import MIB
+from .model import Value
+
+PLAN = "current_plan"
+"""Channel that says in words what an agent is about to do."""
+
+MAX_SHOWN = 1 * MIB
+"""Bytes of the views of one state that are made at all; a value that takes more says nothing."""
+
+_INTERNAL = ("__", "branch:")
+"""How the names of LangGraph's own channels begin: nobody looks for what they hold."""
+
+_ROOT = "__root__"
+"""The one of them that holds state: that of a graph whose state is no object."""
+
+_NOT_TEXT = frozenset({"$bytes", "$bytearray", "$string", "$ext", "$opaque", "$too_deep"})
+"""Escapes of which nothing can be looked for: binary values are base64 in them."""
+
+_OF_CODE = frozenset({"$type", "$method"})
+"""Escapes that name what a program would call."""
+
+_CONTROLS = dict.fromkeys(range(0x20), " ")
+"""JSON would write a line break as a letter, with which the next word would begin."""
+
+_NO_WORD = re.compile(r"[A-Za-z0-9+/=_-]{129,}")
+"""What is that long without a space is no word: images lie in messages as base64."""
+
+
+def body_of(
+    channels: Sequence[tuple[str, Value]], excluded: frozenset[str], maximum: int
+) -> tuple[str, bool]:
+    """Return the searchable text of a state, and whether it is a plan. No bytes make it fail.
+
+    If there is a `PLAN` that says anything, the text is that: a string as it stands, an array
+    of strings line by line, anything else as JSON. It is cut at its end.
+
+    Otherwise the text is one JSON object with the view of every channel, in the order given.
+    Left out are the channels of LangGraph itself, binary values, names of types, and what is
+    empty; line breaks are spaces. What is too long is shortened where that costs least: no
+    channel takes more than half of what is left, unless those after it need less; an array
+    keeps its last items, which are what happened last; an object keeps its first members, and
+    a string its beginning. So it stays JSON.
+
+    Args:
+        channels: Name and value of each channel; what matters most comes first.
+        excluded: Names of channels, and of members at any depth, that are left out.
+        maximum: Most bytes of the text in UTF-8.
+    """
+    values = {
+        name: value
+        for name, value in channels
+        if name not in excluded and (name == _ROOT or not name.startswith(_INTERNAL))
+    }
+    room = Room(MAX_SHOWN)
+    plan = values.pop(PLAN, None)
+    if plan is not None and (text := _plan(room.show(plan).content, excluded, maximum)):
+        return text, True
+    told = {name: _told(room.show(value).content, excluded) for name, value in values.items()}
+    state = {name: view for name, view in told.items() if _says(view)}
+    return _state(state, maximum).decode(), False
+
+
+def _plan(view: Json, excluded: frozenset[str], maximum: int) -> str:
+    """Return a plan in words, empty if it says nothing."""
+    if isinstance(view, str):
+        return _cut(view, maximum)
+    if isinstance(view, list) and all(isinstance(item, str) for item in view):
+        return _cut("\n".join(map(str, view)), maximum)
+    told = _told(view, excluded)
+    return _fit(told, maximum)[0].decode() if _says(told) else ""
+
+
+def _cut(text: str, maximum: int) -> str:
+    """Return the beginning of a text as it can be stored, empty if only gaps are in it."""
+    stored = _encodable(text[:maximum]).replace("\0", " ")
+    return stored.encode()[:maximum].decode(errors="ignore") if stored.strip() else ""
+
+
+def _encodable(text: str) -> str:
+    """Return a text with a question mark for each half of a surrogate pair."""
+    return text.encode(errors="replace").decode()
+
+
+# --- what a view tells -----------------------------------------------------------------------
+
+
+def _says(told: Json) -> bool:
+    """Tell whether there is anything to look for; 0 and `false` say something."""
+    return told is not None and told not in ("", [], {})
+
+
+def _told(view: Json, excluded: frozenset[str]) -> Json:
+    """Return what of a view can be looked for."""
+    if isinstance(view, str):
+        words = _NO_WORD.sub(" ", _encodable(view)).translate(_CONTROLS).split()
+        return " ".join(words)
+    if isinstance(view, list):
+        return [told for item in view if _says(told := _told(item, excluded))]
+    if isinstance(view, dict):
+        return _told_object(view, excluded)
+    return view
+
+
+def _told_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
+    escapes = escapes_of(view)
+    if escapes & _NOT_TEXT:
+        return None
+    for escape in escapes - _OF_CODE:
+        held = view[escape]
+        if escape == "$map" and isinstance(held, list):
+            held = [pair for pair in held if not _is_excluded(pair, excluded)]
+        return _told(held, excluded)
+    members: dict[str, Json] = {}
+    for key, item in view.items():
+        # Names of the agent's own that begin with "$" have one more in a view.
+        name = key.removeprefix("$")
+        if key in escapes or name in excluded:
+            continue
+        told = _told(item, excluded)
+        if _says(told):
+            members[name] = told
+    return members
+
+
+def _is_excluded(pair: Json, excluded: frozenset[str]) -> bool:
+    """Tell whether the key of a pair of `$map` is an excluded name."""
+    return isinstance(pair, list) and isinstance(pair[0], str) and pair[0] in excluded
+
+
+# --- what fits -------------------------------------------------------------------------------
+
+
+def _state(state: Mapping[str, Json], maximum: int) -> bytes:
+    """Return a state as JSON that is not too long; empty if nothing is in it."""
+    sizes = [len(_json({name: view})) - 1 for name, view in state.items()]
+    after = sum(sizes)
+    left = maximum - 1
+    members: list[bytes] = []
+    for (name, view), size in zip(state.items(), sizes, strict=True):
+        after -= size
+        member, _ = _fit_member(name, view, max(left // 2, left - after) - 1)
+        if member:
+            members.append(member)
+            left -= len(member) + 1
+    return b"{%s}" % b",".join(members) if members else b""
+
+
+def _json(told: Json) -> bytes:
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _fit(told: Json, room: int) -> tuple[bytes, bool]:
+    """Return JSON that fits, empty if nothing does, and whether it is all of it."""
+    if isinstance(told, str):
+        return _fit_text(told, room)
+    if isinstance(told, list):
+        return _fit_array(told, room)
+    if isinstance(told, dict):
+        return _fit_object(told, room)
+    text = _json(told)
+    return (text, True) if len(text) <= room else (b"", False)
+
+
+def _fit_text(told: str, room: int) -> tuple[bytes, bool]:
+    text = _json(told[: max(room, 0)])
+    if len(told) <= room and len(text) <= room:
+        return text, True
+    held = text[1 : max(room - 1, 1)].decode(errors="ignore")
+    # What is escaped is two characters, the first of which may be left alone now.
+    if (len(held) - len(held.rstrip("\\"))) % 2:
+        held = held[:-1]
+    return (f'"{held}"'.encode(), False) if held else (b"", False)
+
+
+def _fit_array(told: list[Json], room: int) -> tuple[bytes, bool]:
+    left = room - 1
+    items: list[bytes] = []
+    whole = True
+    for item in reversed(told):
+        text, whole = _fit(item, left - 1)
+        if text:
+            items.append(text)
+            left -= len(text) + 1
+        if not whole:
+            break
+    return (b"[%s]" % b",".join(reversed(items)) if items else b"", whole)
+
+
+def _fit_object(told: Mapping[str, Json], room: int) -> tuple[bytes, bool]:
+    left = room - 1
+    members: list[bytes] = []
+    whole = True
+    for name, item in told.items():
+        text, whole = _fit_member(name, item, left - 1)
+        if text:
+            members.append(text)
+            left -= len(text) + 1
+        if not whole:
+            break
+    return (b"{%s}" % b",".join(members) if members else b"", whole)
+
+
+def _fit_member(name: str, told: Json, room: int) -> tuple[bytes, bool]:
+    key = _json(name)
+    text, whole = _fit(told, room - len(key) - 1)
+    return (b"%s:%s" % (key, text) if text else b"", whole)
