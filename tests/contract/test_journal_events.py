@@ -46,6 +46,7 @@ T = TypeVar("T")
 SAVED, WRITES, LABEL = EventKind.CHECKPOINT_SAVED, EventKind.WRITES_SAVED, EventKind.LABEL_SET
 DELETED, ENDED = EventKind.CHECKPOINTS_DELETED, EventKind.THREAD_DELETED
 CERTIFIED, RETENTION = EventKind.CERTIFIED, EventKind.RETENTION_SET
+SEARCHABLE = EventKind.SEARCHABLE_SET
 FOREVER = 1e9
 
 
@@ -98,6 +99,7 @@ async def test_each_kind_of_change_is_an_event(journal: SqlJournal, clock: Clock
     await journal.save_writes(TENANT, key("b"), [write("z", b"late", idx=2)])
     await journal.set_label(TENANT, key(""), "good")
     await journal.set_retention(TENANT, "t", 60)
+    await journal.set_searchable(TENANT, "t", False)
     await journal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
     await journal.delete_thread(TENANT, "t")
     assert await told(journal) == [
@@ -108,13 +110,14 @@ async def test_each_kind_of_change_is_an_event(journal: SqlJournal, clock: Clock
         (WRITES, "b", 3, 0),
         (LABEL, "b", 4, 0),
         (RETENTION, "", 0, 0),
+        (SEARCHABLE, "", 0, 0),
         (DELETED, "", 0, 1),
         (ENDED, "", 0, 1),
     ]
     found = await events(journal)
-    assert [one.seq for one in found] == list(range(1, 10))
+    assert [one.seq for one in found] == list(range(1, 11))
     assert {one.incarnation for one in found} == {1}
-    assert [clock.now_us - one.created_us for one in found] == [5_000_000] * 4 + [0] * 5
+    assert [clock.now_us - one.created_us for one in found] == [5_000_000] * 4 + [0] * 6
 
 
 async def test_what_changes_nothing_is_none(journal: SqlJournal) -> None:
@@ -128,6 +131,7 @@ async def test_what_changes_nothing_is_none(journal: SqlJournal) -> None:
     await journal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
     await journal.delete_runs(TENANT, ["none"])
     await journal.delete_thread(TENANT, "never was")
+    await journal.set_searchable(TENANT, "t", True)
     await refused(journal.set_retention(TENANT, "never was", 1), Reason.THREAD_NOT_FOUND)
     await refused(journal.save_checkpoint(TENANT, draft("b", expected_head="z")), Reason.HEAD_MOVED)
     assert await events(journal) == before
@@ -543,6 +547,10 @@ class Lives(RuleBasedStateMachine):
     @rule(thread=a_thread, retention_s=st.sampled_from((0, 1)))
     def set_retention(self, thread: str, retention_s: int) -> None:
         self.make(self.journal.set_retention(TENANT, self.name(thread), retention_s))
+
+    @rule(thread=a_thread, searchable=st.booleans())
+    def set_searchable(self, thread: str, searchable: bool) -> None:
+        self.make(self.journal.set_searchable(TENANT, self.name(thread), searchable))
 
     @rule(thread=a_thread, strategy=st.sampled_from(PruneStrategy))
     def prune(self, thread: str, strategy: PruneStrategy) -> None:

@@ -14,11 +14,13 @@ from alembic.config import Config
 import tuskpoint_server.journal.migrations.upgrade as migrations
 from tests.contract.journal_drafts import TENANT, data_of, draft, key, write
 from tests.contract.lineage_kit import chain, history, under
+from tests.contract.search_kit import drain, findable, indexed, look
 from tests.integration.archive_kit import Clock
 from tuskpoint_server.domain.lineage import Descent, EventKind, Snapshot
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.journal import sqlite
 from tuskpoint_server.journal.event_log import EventLog
+from tuskpoint_server.journal.indexing import IndexRows
 from tuskpoint_server.journal.journal import SqlJournal
 from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.lineage_api import EventsCompacted, SnapshotDraft
@@ -82,7 +84,7 @@ async def test_the_older_layout_knows_no_events(tmp_path: Path) -> None:
         columns = {row[1] for row in older.execute("PRAGMA table_info(threads)")}
         assert older.execute("SELECT count(*) FROM checkpoints").fetchone() == (5,)
     assert "threads" in tables
-    assert "events" not in tables
+    assert not tables & {"events", "search_documents", "search_text"}
     assert "compacted_seq" not in columns
 
 
@@ -151,3 +153,19 @@ async def check_restoring(journal: SqlJournal, snapshot: Snapshot) -> None:
             assert data_of(await journal.load(TENANT, one.key, View.FULL))["x"] == b"03"
             assert await history(journal, one.key) == HISTORY
     assert await snapshots.delete_snapshot(TENANT, snapshot.snapshot_id)
+
+
+async def test_what_was_saved_before_there_was_search_is_found(
+    journal: SqlJournal, tmp_path: Path
+) -> None:
+    index = IndexRows(journal)
+    due = await index.due(100)
+    assert sorted(str(one.key) for one in due) == ["t:01", "t:02", "t:03", "t:04", "t:05"]
+    assert all(one.shown for one in due)
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as database:
+        times = database.execute("SELECT created_us - unindexed_us FROM checkpoints").fetchall()
+    assert times == [(0,)] * 5
+    assert await drain(journal, body=lambda one: f"checkpoint {one.key.checkpoint_id}") == 5
+    assert await index.due(100) == []
+    assert await indexed(journal) == await findable(journal)
+    assert await look(journal, "checkpoint 02", limit=1) == [key("02")]

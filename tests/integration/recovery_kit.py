@@ -201,7 +201,12 @@ def _rows(connection: Connection) -> dict[str, Any]:
             .order_by(threads.c.thread_id)
         ).all(),
         "facts": connection.execute(
-            select(threads.c.thread_id, threads.c.retention_s, threads.c.deleted_through)
+            select(
+                threads.c.thread_id,
+                threads.c.retention_s,
+                threads.c.unsearchable,
+                threads.c.deleted_through,
+            )
             .where(
                 threads.c.deleted.is_(False),
                 select(row.thread_id).where(row.thread_id == threads.c.thread_id).exists(),

@@ -176,18 +176,18 @@ async def test_a_hidden_checkpoint_that_was_saved_anew_is_visible(tmp_path: Path
             assert await seen(found.journal) == before
 
 
-async def test_agent_and_retention_come_back(tmp_path: Path) -> None:
+async def test_agent_and_settings_come_back(tmp_path: Path) -> None:
+    facts = [threads.c[name] for name in ("agent_id", "retention_s", "unsearchable", "untold")]
     async with new_kit(tmp_path / "old") as kit:
         await save(kit, draft("1", agent_id="planner"))
         await kit.journal.set_retention(TENANT, "t", 86_400)
+        await kit.journal.set_searchable(TENANT, "t", False)
         catalog = await flush(kit)
         async with recovered_kit(tmp_path / "new", kit, catalog) as found:
             row = await found.journal.query(
-                lambda connection: connection.execute(
-                    select(threads.c.agent_id, threads.c.retention_s, threads.c.untold)
-                ).one()
+                lambda connection: connection.execute(select(*facts)).one()
             )
-            assert tuple(row) == ("planner", 86_400, False)
+            assert tuple(row) == ("planner", 86_400, True, False)
 
 
 async def test_the_thread_goes_on_in_a_new_generation(tmp_path: Path) -> None:

@@ -218,6 +218,17 @@ class Retain:
 
 
 @dataclass(frozen=True)
+class Expose:
+    """Set whether search finds a thread."""
+
+    thread_id: str
+    searchable: bool
+
+    async def __call__(self, kit: Kit) -> None:
+        await kit.journal.set_searchable(TENANT, self.thread_id, self.searchable)
+
+
+@dataclass(frozen=True)
 class Flush:
     """Certify all there is."""
 
@@ -256,6 +267,7 @@ operations = st.one_of(
     st.builds(TakeSnapshot, threads),
     st.builds(Restore, st.sampled_from(("rollback", "threads", "delete"))),
     st.builds(Retain, threads, st.sampled_from((0, 1000, 2000))),
+    st.builds(Expose, threads, st.booleans()),
     st.builds(Flush),
 )
 histories = st.lists(st.lists(operations, min_size=1, max_size=12), min_size=1, max_size=3)

@@ -218,10 +218,11 @@ async def test_a_recovered_writer_merges_what_it_found() -> None:
     assert {part.run for part in await parts(blobs, newest)} == set(runs.merges[0].inputs)
 
 
-def test_agent_and_retention_may_be_missing() -> None:
+def test_facts_of_threads_may_be_missing() -> None:
     content = json.loads(encode_catalog(catalog(head("a"))))
-    del content["changes"][0]["agent_id"], content["changes"][0]["retention_s"]
-    read = decode_catalog(json.dumps(content).encode(), AT)
-    assert (read.changes[0].agent_id, read.changes[0].retention_s) == ("", 0)
-    told = replace(head("a"), agent_id="planner", retention_s=5)
+    for fact in ("agent_id", "retention_s", "unsearchable"):
+        del content["changes"][0][fact]
+    [read] = decode_catalog(json.dumps(content).encode(), AT).changes
+    assert (read.agent_id, read.retention_s, read.unsearchable) == ("", 0, False)
+    told = replace(head("a"), agent_id="planner", retention_s=5, unsearchable=True)
     assert decode_catalog(encode_catalog(catalog(told)), AT).changes == (told,)

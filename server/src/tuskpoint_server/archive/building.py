@@ -421,10 +421,11 @@ def _thread_head(
         manifest=head,
         agent_id=facts.agent_id if current else "",
         retention_s=facts.retention_s if current else 0,
+        unsearchable=current and facts.unsearchable,
     )
 
 
-_NO_FACTS = ThreadFacts(0, "", "", 0, untold=False)
+_NO_FACTS = ThreadFacts(0, "", "", 0, unsearchable=False, untold=False)
 
 
 def _told_facts(collected: Collected, changes: Iterable[ThreadHead]) -> tuple[PlannedFacts, ...]:
@@ -435,7 +436,11 @@ def _told_facts(collected: Collected, changes: Iterable[ThreadHead]) -> tuple[Pl
         if facts.untold and facts.incarnation == change.incarnation and not change.ended:
             told.append(
                 PlannedFacts(
-                    change.thread_id, change.incarnation, facts.agent_id, facts.retention_s
+                    change.thread_id,
+                    change.incarnation,
+                    facts.agent_id,
+                    facts.retention_s,
+                    facts.unsearchable,
                 )
             )
     return tuple(told)

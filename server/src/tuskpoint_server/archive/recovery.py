@@ -157,7 +157,8 @@ class Recovery:
         """Recover the one thread that a segment of a manifest is the head of.
 
         The next flush writes a catalog that knows the thread. Whether it was deleted
-        later, its agent and its retention stand in catalogs alone.
+        later, its agent, its retention and whether search may find it stand in catalogs
+        alone.
 
         Args:
             location: Where the segment lies.

@@ -28,6 +28,10 @@ def adopt(
     """Make a thread of a closure; see `lineage_api.LineageJournal.adopt`."""
     thread = grafts.begin(connection, tenant, target, now_us)
     thread.agent_id = agent_id
+    # A bundle does not say whether search finds its thread; where that is here too, it counts.
+    thread.unsearchable = threads.exists(connection, tenant, closure.key) and (
+        threads.is_unsearchable(connection, tenant, closure.key.thread_id)
+    )
     # The hidden ones share the number of one that readers see.
     for member in sorted(closure.members, key=lambda member: member.hidden):
         adopted = member.checkpoint.entry.key == closure.key

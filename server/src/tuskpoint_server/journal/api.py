@@ -170,6 +170,15 @@ class Journal(Protocol):
             Refusal: `THREAD_NOT_FOUND`.
         """
 
+    async def set_searchable(self, tenant: str, thread_id: str, searchable: bool) -> None:
+        """Set whether search finds the checkpoints of a thread.
+
+        It counts as a change of the thread if it is one.
+
+        Raises:
+            Refusal: `THREAD_NOT_FOUND`.
+        """
+
     async def past_retention(self, limit: int) -> list[tuple[str, str]]:
         """Return tenant and name of threads that are past their retention."""
 

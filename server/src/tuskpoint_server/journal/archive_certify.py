@@ -128,6 +128,7 @@ _TOLD_FACTS = Statement(
         threads.c.incarnation == bindparam("of_incarnation"),
         threads.c.agent_id == bindparam("told_agent"),
         threads.c.retention_s == bindparam("told_retention"),
+        threads.c.unsearchable == bindparam("told_unsearchable"),
     )
     .values(untold=false())
 )
@@ -262,6 +263,7 @@ def _told(connection: Connection, tenant: str, plan: PackPlan) -> None:
                 "of_incarnation": told.incarnation,
                 "told_agent": told.agent_id,
                 "told_retention": told.retention_s,
+                "told_unsearchable": told.unsearchable,
             }
             for told in plan.facts
         ],

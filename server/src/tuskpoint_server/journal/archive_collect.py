@@ -66,6 +66,7 @@ class ThreadFacts:
     deleted_through: str
     agent_id: str
     retention_s: int
+    unsearchable: bool
     untold: bool
 
 

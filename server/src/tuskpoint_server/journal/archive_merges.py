@@ -67,6 +67,7 @@ def _heads_of_runs(
             threads.c.incarnation.label("current"),
             threads.c.agent_id,
             threads.c.retention_s,
+            threads.c.unsearchable,
         )
         .join(
             placements,
@@ -99,6 +100,7 @@ def _heads_of_runs(
             else None,
             agent_id=row.agent_id if _is_current(row) else "",
             retention_s=row.retention_s if _is_current(row) else 0,
+            unsearchable=_is_current(row) and row.unsearchable,
         )
         for row in rows
     ]

@@ -143,6 +143,7 @@ class PlannedFacts:
     incarnation: int
     agent_id: str
     retention_s: int
+    unsearchable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,13 @@ def encode_plan(plan: PackPlan) -> bytes:
             "retractions": plan.retractions,
             "tombstones": plan.tombstones,
             "facts": [
-                [told.thread_id, told.incarnation, told.agent_id, told.retention_s]
+                [
+                    told.thread_id,
+                    told.incarnation,
+                    told.agent_id,
+                    told.retention_s,
+                    told.unsearchable,
+                ]
                 for told in plan.facts
             ],
         },

@@ -90,6 +90,7 @@ _CHECKPOINTS = _copy(
         ),
         "dirty_us": _NOW,
         "dirty_bytes": func.length(checkpoints.c.state) + func.length(checkpoints.c.metadata),
+        "unindexed_us": _NOW,
     },
 )
 _REFERENCES = _copy(references, {})
@@ -164,6 +165,7 @@ def copy_thread(
     _ENVELOPES.run(connection, **of)
     visible = _tell(connection, goal, now_us)
     goal.agent_id, goal.state, goal.head_id = origin.agent_id, origin.state, origin.head_id
+    goal.unsearchable = origin.unsearchable
     threads.store(connection, goal, now_us)
     answers.keep_answer(
         connection, tenant, request_id, METHOD, fingerprint, b"%d" % visible, now_us

@@ -74,6 +74,7 @@ _COPY_CHECKPOINT = _copy(
         "created_us": _NOW,
         "dirty_us": _NOW,
         "dirty_bytes": func.length(checkpoints.c.state) + func.length(checkpoints.c.metadata),
+        "unindexed_us": _NOW,
         "hidden": _HIDDEN,
         "label": case((_HIDDEN, ""), else_=checkpoints.c.label),
         "forked_from": _parameter("new_origin", "forked_from"),
@@ -256,6 +257,7 @@ def insert_checkpoint(connection: Connection, thread: ThreadRow, graft: Graft, n
         created_us=now_us,
         dirty_us=now_us,
         dirty_bytes=size + written.size_bytes + len(graft.state) + len(graft.metadata.raw),
+        unindexed_us=now_us,
     )
     if not graft.hidden:
         events.append(connection, thread, EventKind.CHECKPOINT_SAVED, now_us, graft.key, revision=1)

@@ -40,6 +40,7 @@ from . import (
     removals,
     retention,
     saves,
+    searchability,
     sqlite,
     sweeping,
     thread_reads,
@@ -268,6 +269,15 @@ class SqlJournal:
             )
         )
 
+    async def set_searchable(self, tenant: str, thread_id: str, searchable: bool) -> None:
+        """Set whether search finds a thread; see `api.Journal.set_searchable`."""
+        now_us = self._clock_us()
+        await self.transact(
+            lambda connection: searchability.set_searchable(
+                connection, tenant, thread_id, searchable, now_us
+            )
+        )
+
     async def past_retention(self, limit: int) -> list[tuple[str, str]]:
         """Return threads past their retention; see `api.Journal.past_retention`."""
         now_us = self._clock_us()
@@ -401,7 +411,8 @@ def _prepare(engine: Engine) -> str:
 
 
 def _draft_size(draft: CheckpointDraft) -> int:
-    size = len(draft.frame) + len(draft.metadata.raw) + _writes_size(draft.writes)
+    size = len(draft.frame) + len(draft.metadata.raw) + len(draft.vector)
+    size += _writes_size(draft.writes)
     for channel in draft.channels:
         if isinstance(channel.content, Value):
             size += len(channel.content.data)

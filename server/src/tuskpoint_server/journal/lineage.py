@@ -191,7 +191,8 @@ def _fork(
         raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
     origin = threads.lock(connection, tenant, key.thread_id)
     thread = grafts.begin(connection, tenant, target, now_us)
-    thread.agent_id = origin.agent_id if origin else ""
+    if origin is not None:
+        thread.agent_id, thread.unsearchable = origin.agent_id, origin.unsearchable
     parts = closures.parts(connection, tenant, found)
     grafts.copy_parts(connection, thread, parts, now_us, origins={found: str(found)})
     threads.review_head(connection, thread)

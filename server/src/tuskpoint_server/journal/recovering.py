@@ -188,6 +188,7 @@ def _checkpoint_row(tenant: str, checkpoint: StoredCheckpoint) -> dict[str, obje
         "created_us": entry.created_us,
         "dirty_us": None,
         "dirty_bytes": 0,
+        "unindexed_us": entry.created_us,
     }
 
 
@@ -291,6 +292,7 @@ def _thread_row(tenant: str, head: ThreadHead, *, seq: int, created_us: int) -> 
         created_us=created_us,
         updated_us=created_us,
         retention_s=head.retention_s,
+        unsearchable=head.unsearchable,
         compacted_seq=seq,  # of what happened there are no events here
     )
 

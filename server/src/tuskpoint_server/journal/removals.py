@@ -23,6 +23,7 @@ from .schema import (
     references,
     retractions,
     tombstones,
+    vectors,
     writes,
 )
 from .statements import EMPTY, Statement, all_columns, of_checkpoint, of_thread, of_users
@@ -37,8 +38,9 @@ _DROP_CHECKPOINT = tuple(
 )
 _DROP_THREAD = tuple(
     Statement(delete(table).where(of_thread(table)))
-    for table in (*_OF_CHECKPOINTS, retractions, handoffs)
+    for table in (*_OF_CHECKPOINTS, vectors, retractions, handoffs)
 )
+_DROP_VECTOR = Statement(delete(vectors).where(of_checkpoint(vectors)))
 _DROP_WRITES = Statement(delete(writes).where(of_thread(writes)))
 _EXTENT = Statement(
     select(
@@ -205,6 +207,8 @@ def _remove(
     thread.seq += 1
     for statement in _DROP_CHECKPOINT:
         statement.run_many(connection, list(_keys(thread, gone - needed)))
+    # What is saved under these IDs again is not what their vectors stand for.
+    _DROP_VECTOR.run_many(connection, list(_keys(thread, doomed)))
     _HIDE.run_many(
         connection,
         [{**of, "new_seq": thread.seq, "now_us": now_us} for of in _keys(thread, doomed & needed)],

@@ -15,7 +15,7 @@ from ..domain.limits import LIMITS
 from ..domain.lineage import EventKind
 from ..domain.model import Channel, CheckpointDraft, CheckpointKey, Saved, ThreadState, Write
 from ..domain.state import encode_state
-from . import events, evicting, pending, reads, threads, values
+from . import events, evicting, pending, reads, searchability, threads, values, vectors
 from .api import WritesEvicted
 from .schema import checkpoints
 from .statements import (
@@ -125,9 +125,12 @@ def save_checkpoint(
     changed = plan.replaces or plan.label is not None or written.count > 0
     if draft.expected_head is not None:
         _check_head(connection, tenant, key, draft.expected_head, changed=changed)
+    _prepare_search(connection, thread, key, draft, now_us)
     if not changed and stored is not None:
         _name_agent(connection, thread, draft.agent_id, now_us)
-        return Saved(key, stored.revision, stored.seq, thread.incarnation)
+        return Saved(
+            key, stored.revision, stored.seq, thread.incarnation, untold=bool(thread.untold)
+        )
     thread.seq += 1
     thread.agent_id = draft.agent_id or thread.agent_id
     size = written.size_bytes
@@ -336,6 +339,24 @@ def _check_head(
     )
 
 
+def _prepare_search(
+    connection: Connection,
+    thread: ThreadRow,
+    key: CheckpointKey,
+    draft: CheckpointDraft,
+    now_us: int,
+) -> None:
+    """Do what a save says about search; neither is part of the checkpoint.
+
+    The setting comes before the checkpoint that it is to hold for. A thread that is not
+    searchable keeps no vectors.
+    """
+    if draft.searchable is not None:
+        searchability.switch(connection, thread, draft.searchable, now_us)
+    if draft.vector and not thread.unsearchable:
+        vectors.store(connection, thread.tenant, key, draft.vector)
+
+
 def _name_agent(connection: Connection, thread: ThreadRow, agent_id: str, now_us: int) -> None:
     if agent_id and agent_id != thread.agent_id:
         thread.agent_id = agent_id
@@ -399,6 +420,7 @@ def _replace(
         created_us=now_us,
         dirty_us=now_us,
         dirty_bytes=size + waiting_bytes,
+        unindexed_us=now_us,
     )
     return size
 

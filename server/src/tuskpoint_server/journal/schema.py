@@ -24,6 +24,7 @@ from sqlalchemy import (
     or_,
     text,
 )
+from sqlalchemy.sql.elements import ColumnElement
 
 metadata = MetaData()
 
@@ -85,7 +86,7 @@ threads = Table(
         Boolean,
         nullable=False,
         server_default=false(),
-        comment="agent or retention changed since the catalog was told",
+        comment="agent or a setting changed since the catalog was told",
     ),
     Column(
         "begun_seq",
@@ -100,6 +101,13 @@ threads = Table(
         nullable=False,
         server_default=text("0"),
         comment="events up to here are gone",
+    ),
+    Column(
+        "unsearchable",
+        Boolean,
+        nullable=False,
+        server_default=false(),
+        comment="search does not find its checkpoints",
     ),
     Index("threads_by_agent", "tenant", "agent_id", "thread_id"),
     Index("threads_by_state", "tenant", "state", "thread_id"),
@@ -159,6 +167,12 @@ checkpoints = Table(
         nullable=False,
         server_default=text("0"),
         comment="at which it last gave its values up; 0: it has them all",
+    ),
+    Column(
+        "unindexed_us",
+        BigInteger,
+        nullable=True,
+        comment="time of the content that the search index lacks; null: it has it",
     ),
     Index("checkpoints_by_id", "tenant", "checkpoint_id"),
     Index("checkpoints_by_thread", "tenant", "thread_id", "checkpoint_id"),
@@ -222,6 +236,13 @@ Index(
     checkpoints.c.created_us,
     sqlite_where=and_(*_GIVES_UP),
     postgresql_where=and_(*_GIVES_UP),
+)
+
+Index(
+    "checkpoints_unindexed",
+    checkpoints.c.unindexed_us,
+    sqlite_where=checkpoints.c.unindexed_us.is_not(None),
+    postgresql_where=checkpoints.c.unindexed_us.is_not(None),
 )
 
 contents = Table(
@@ -477,3 +498,79 @@ packs = Table(
     sqlite_autoincrement=True,
     comment="Packs on their way; a certified pack's row is removed.",
 )
+
+# --- what search finds -----------------------------------------------------------------
+
+documents = Table(
+    "search_documents",
+    metadata,
+    Column("number", RowNumber, primary_key=True, autoincrement=True),
+    *_checkpoint_key(primary=False),
+    Column("scope", Text, nullable=False, comment="word that stands for the thread"),
+    Column("summary", Text, nullable=False),
+    Column("body", Text, nullable=False, comment="searchable text of the state"),
+    Column("planned", Boolean, nullable=False, comment="the body is a plan, not JSON"),
+    Column("pointer", LargeBinary, nullable=False, comment="domain.memories.pointer_of"),
+    Column("unembedded", Boolean, nullable=False, comment="the embedder owes it a vector"),
+    Index(
+        "search_documents_by_checkpoint",
+        "tenant",
+        "thread_id",
+        "checkpoint_ns",
+        "checkpoint_id",
+        unique=True,
+    ),
+    Index("search_documents_by_pointer", "tenant", "pointer"),
+    sqlite_autoincrement=True,
+    comment="What is indexed of each checkpoint; full text has it under the same number.",
+)
+Index(
+    "search_documents_unembedded",
+    documents.c.number,
+    sqlite_where=documents.c.unembedded,
+    postgresql_where=documents.c.unembedded,
+)
+
+vectors = Table(
+    "search_vectors",
+    metadata,
+    Column("number", RowNumber, primary_key=True, autoincrement=True),
+    *_checkpoint_key(primary=False),
+    Column("embedder", Text, nullable=False, comment="who made it; empty: the caller"),
+    Column("vector", LargeBinary, nullable=False, comment="domain.vectors.pack"),
+    Index(
+        "search_vectors_by_checkpoint",
+        "tenant",
+        "checkpoint_id",
+        "checkpoint_ns",
+        "thread_id",
+        unique=True,
+    ),
+    Index("search_vectors_by_thread", "tenant", "thread_id", "number"),
+    sqlite_autoincrement=True,  # a number that was used is never used again: scans count on it
+    comment="Vectors of checkpoints.",
+)
+
+memories = Table(
+    "search_memories",
+    metadata,
+    Column("number", RowNumber, primary_key=True, autoincrement=True),
+    Column("tenant", Name, nullable=False),
+    Column("pointer", LargeBinary, nullable=False, comment="domain.memories.pointer_of"),
+    Column("text", Text, nullable=False, comment="what MemWal is told"),
+    Column("digest", LargeBinary, nullable=False, comment="SHA-256 of the text"),
+    Column("state", Integer, nullable=False, comment="domain.memories.MemoryState"),
+    Column("unsure", Boolean, nullable=False, comment="it may have been stored already"),
+    Column("attempts", Integer, nullable=False, comment="that failed"),
+    Column("due_us", BigInteger, nullable=False, comment="time of the next step"),
+    Column("job_id", Text, nullable=False, comment="MemWal's; empty: none"),
+    Column("blob_id", Text, nullable=False, comment="where MemWal stored it; empty: unknown"),
+    Column("created_us", BigInteger, nullable=False),
+    Index("search_memories_by_pointer", "tenant", "pointer", "digest", unique=True),
+    Index("search_memories_by_state", "state", "due_us", "tenant"),
+    sqlite_autoincrement=True,
+    comment="Summaries for MemWal and how far they got.",
+)
+UNSURE: ColumnElement[bool] = literal_column("unsure")
+"""A memory is unsure, spelled as in the index: `unsure = 1` would not use it."""
+Index("search_memories_unsure", memories.c.due_us, sqlite_where=UNSURE, postgresql_where=UNSURE)

@@ -172,11 +172,10 @@ def _create(
     newest = (row[0] or "" if row else "").removeprefix(kept.THREADS)
     snapshot_id = mint_checkpoint_id(now_us, entropy, newest)
     thread = threads.new_thread(tenant, kept.thread_of(snapshot_id), now_us)
-    members: list[CheckpointKey] = []
-    agents: list[str] = []
+    members: list[kept.Member] = []
     for number, thread_id in enumerate(draft.thread_ids):
-        key, agent_id = _head(connection, tenant, thread_id)
-        parts = closures.parts(connection, tenant, key)
+        member = _head(connection, tenant, thread_id)
+        parts = closures.parts(connection, tenant, member.key)
         grafts.copy_parts(
             connection,
             thread,
@@ -185,39 +184,39 @@ def _create(
             origins={},
             place=partial(kept.inside, number),
         )
-        members.append(key)
-        agents.append(agent_id)
+        members.append(member)
     snapshot = Snapshot(
         snapshot_id=snapshot_id,
         session_id=draft.session_id,
         hostname=draft.hostname,
         working_directory=draft.working_directory,
         metadata=draft.metadata,
-        members=tuple(members),
+        members=tuple(member.key for member in members),
         created_us=now_us,
     )
-    _describe(connection, thread, snapshot, tuple(agents), now_us)
+    _describe(connection, thread, snapshot, members, now_us)
     thread.head_id = snapshot_id
     threads.store(connection, thread, now_us)
     return snapshot
 
 
-def _head(connection: Connection, tenant: str, thread_id: str) -> tuple[CheckpointKey, str]:
-    """Return the latest root checkpoint of a thread, and its agent."""
+def _head(connection: Connection, tenant: str, thread_id: str) -> kept.Member:
+    """Return the latest root checkpoint of a thread, as a member."""
     thread = threads.lock(connection, tenant, thread_id)
     if thread is None or thread.deleted or not thread.head_id:
         raise thread_not_found(thread_id)
-    return CheckpointKey(thread_id, "", thread.head_id), thread.agent_id
+    key = CheckpointKey(thread_id, "", thread.head_id)
+    return kept.Member(key, thread.agent_id, bool(thread.unsearchable))
 
 
 def _describe(
     connection: Connection,
     thread: ThreadRow,
     snapshot: Snapshot,
-    agents: tuple[str, ...],
+    members: Sequence[kept.Member],
     now_us: int,
 ) -> None:
-    record = kept.encode(snapshot, agents)
+    record = kept.encode(snapshot, members)
     channels = tuple(
         Channel(name, 1, value_digest(value), len(value.data), value)
         for name, value in record.values
@@ -351,6 +350,9 @@ class _Restore:
     ) -> Saved:
         thread = grafts.begin(connection, self._tenant, f"{self._names}-{number}", self.now_us)
         thread.agent_id = member.agent_id
+        thread.unsearchable = member.unsearchable or threads.is_unsearchable(
+            connection, self._tenant, member.key.thread_id
+        )
         origins = {
             part.key: str(member.key)
             for part in parts

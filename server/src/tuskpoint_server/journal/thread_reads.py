@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Select, case, func, select
@@ -27,6 +28,7 @@ _THREAD = tuple(
         "created_us",
         "updated_us",
         "retention_s",
+        "unsearchable",
     )
 )
 _LIVE = threads.c.deleted.is_(False)
@@ -71,8 +73,9 @@ def list_threads(
 
 
 def _thread(row: Any) -> Thread:
-    thread_id, incarnation, seq, agent_id, state, *rest = row
-    return Thread(thread_id, incarnation, seq, agent_id, ThreadState(state), *rest)
+    thread_id, incarnation, seq, agent_id, state, *rest, unsearchable = row
+    found = Thread(thread_id, incarnation, seq, agent_id, ThreadState(state), *rest)
+    return replace(found, unsearchable=bool(unsearchable))
 
 
 def _listing(tenant: str, query: ThreadQuery, after: str, limit: int) -> Select[Any]:

@@ -41,6 +41,7 @@ class ThreadRow:
     untold: bool = False
     begun_seq: int = 0
     compacted_seq: int = 0
+    unsearchable: bool = False
 
     def refuse_deleted(self) -> Refusal:
         """Return the refusal of a change that belongs to an ended incarnation."""
@@ -56,6 +57,7 @@ class ThreadRow:
         self.head_id = ""
         self.created_us = now_us
         self.retention_s = 0
+        self.unsearchable = False
         self.untold = False
         # It began when the last one ended. What was compacted since then has expired as well,
         # and of incarnations that ended elsewhere there are no events.
@@ -64,6 +66,11 @@ class ThreadRow:
 
 _READ = Statement(select(*threads.columns).where(of_thread(threads)).with_for_update())
 _LIVE = Statement(select(threads.c.seq).where(of_thread(threads), threads.c.deleted.is_(False)))
+_UNSEARCHABLE = Statement(
+    select(threads.c.seq).where(
+        of_thread(threads), threads.c.deleted.is_(False), threads.c.unsearchable
+    )
+)
 _STORE = Statement(
     lambda insert_into: (
         (insert := insert_into(threads))
@@ -111,6 +118,12 @@ def lock(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | Non
 def is_live(connection: Connection, tenant: str, thread_id: str) -> bool:
     """Tell whether a thread exists and is not deleted."""
     row = _LIVE.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
+    return row is not None
+
+
+def is_unsearchable(connection: Connection, tenant: str, thread_id: str) -> bool:
+    """Tell whether a thread exists, is not deleted, and is not found by search."""
+    row = _UNSEARCHABLE.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
     return row is not None
 
 

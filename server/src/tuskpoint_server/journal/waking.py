@@ -7,7 +7,7 @@ the journal. So one that is slow, or gone, costs a flag.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 Watched = tuple[str, str]
@@ -46,6 +46,17 @@ class Waiters:
 
     def __init__(self) -> None:
         self._waiting: dict[Watched, set[Waiter]] = {}
+        self._listening: set[Waiter] = set()
+
+    @contextmanager
+    def listen(self) -> Iterator[Waiter]:
+        """Be woken by changes of any thread that are committed inside the context."""
+        waiter = Waiter()
+        self._listening.add(waiter)
+        try:
+            yield waiter
+        finally:
+            self._listening.discard(waiter)
 
     @contextmanager
     def subscribe(self, tenant: str, thread_id: str) -> Iterator[Waiter]:
@@ -63,12 +74,15 @@ class Waiters:
             if not left:
                 del self._waiting[place]
 
-    def wake(self, changed: Iterable[Watched]) -> None:
+    def wake(self, changed: Collection[Watched]) -> None:
         """Wake who waits for these threads."""
+        if changed:
+            for waiter in self._listening:
+                waiter.wake()
         for place in changed:
             for waiter in self._waiting.get(place, ()):
                 waiter.wake()
 
     def __len__(self) -> int:
-        """Return how many wait."""
+        """Return how many wait for a thread."""
         return sum(len(waiting) for waiting in self._waiting.values())

@@ -1,0 +1,280 @@
+"""The search index in a journal being read: candidates become checkpoints that live now.
+
+Whoever proposes candidates, the text, vectors or MemWal, proposes them nearest first. They
+are looked up page by page until there are enough results, so however few pass the filters,
+those that do are found, and an answer is of one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import BindParameter, Connection, Select, bindparam, func, or_, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from ..domain.memories import one_line
+from ..domain.metadata import matches_typed
+from ..domain.model import CheckpointKey
+from ..domain.search import Found, SearchScope
+from ..domain.search_words import Words
+from . import full_text, vectors
+from .copies import same
+from .findable import FINDABLE, ITS_THREAD
+from .journal import SqlJournal
+from .schema import checkpoints, documents, threads
+from .schema import vectors as vectors_table
+from .search_api import Candidate, IndexStanding, Recalled, VectorRow
+from .statements import EMPTY, IN_LIST, Statement
+
+FIRST_PAGE = 32
+"""Candidates that are looked up first; each further page has twice as many."""
+
+_INDEXED = checkpoints.c.unindexed_us.is_(None)
+"""The document says what the checkpoint does; else it may be of earlier content."""
+
+
+def _looked_at(column: ColumnElement[str]) -> ColumnElement[str]:
+    """Return a column that no index is asked for: a look-up begins with its numbers."""
+    return func.coalesce(column, EMPTY)
+
+
+_FOUND = (
+    checkpoints.c.thread_id,
+    checkpoints.c.checkpoint_ns,
+    checkpoints.c.checkpoint_id,
+    checkpoints.c.summary,
+    checkpoints.c.metadata,
+    _INDEXED,
+    documents.c.number,
+)
+_NUMBERS: BindParameter[Any] = bindparam("numbers", expanding=True)
+_OF_DOCUMENTS = documents.join(checkpoints, same(documents, checkpoints)).join(threads, ITS_THREAD)
+_OF_VECTORS = (
+    vectors_table.join(checkpoints, same(vectors_table, checkpoints))
+    .join(threads, ITS_THREAD)
+    .outerjoin(documents, same(vectors_table, documents))
+)
+_BY_DOCUMENT = (
+    select(documents.c.number, *_FOUND)
+    .select_from(_OF_DOCUMENTS)
+    .where(documents.c.number.in_(_NUMBERS))
+)
+_BY_VECTOR = (
+    select(vectors_table.c.number, *_FOUND)
+    .select_from(_OF_VECTORS)
+    .where(
+        vectors_table.c.number.in_(_NUMBERS),
+        or_(vectors_table.c.embedder == EMPTY, _INDEXED),
+    )
+)
+_OF_POINTER = Statement(
+    select(documents.c.thread_id, documents.c.number).where(
+        documents.c.tenant == bindparam("of_tenant"),
+        documents.c.pointer == bindparam("of_pointer"),
+    )
+)
+_BODY = Statement(select(documents.c.body).where(documents.c.number == bindparam("of_number")))
+_OF_TENANT = vectors_table.c.tenant == bindparam("of_tenant")
+_SCAN = Statement(
+    select(vectors_table.c.number, vectors_table.c.vector)
+    .where(
+        vectors_table.c.number > bindparam("after"),
+        _looked_at(vectors_table.c.tenant) == bindparam("of_tenant"),
+    )
+    .order_by(vectors_table.c.number)
+    .limit(bindparam("max_rows"))
+)
+_SCAN_THREAD = Statement(
+    select(vectors_table.c.number, vectors_table.c.vector)
+    .where(_OF_TENANT, vectors_table.c.thread_id == bindparam("of_thread"))
+    .order_by(vectors_table.c.number)
+)
+_UNINDEXED = Statement(
+    select(func.count(), func.min(checkpoints.c.unindexed_us)).where(
+        checkpoints.c.unindexed_us.is_not(None),
+        _looked_at(checkpoints.c.tenant) == bindparam("of_tenant"),
+    )
+)
+_DOCUMENTS = Statement(
+    select(func.count()).select_from(documents).where(documents.c.tenant == bindparam("of_tenant"))
+)
+_VECTORS = Statement(select(func.count()).select_from(vectors_table).where(_OF_TENANT))
+
+
+@dataclass(frozen=True, slots=True)
+class _Proposed:
+    """A candidate of any kind.
+
+    Attributes:
+        number: Of the document, or of the vector.
+        distance: From the query.
+        summary: What the checkpoint's must be, on one line; `None`: anything.
+    """
+
+    number: int
+    distance: float
+    summary: str | None = None
+
+
+class FindRows:
+    """The index of a `SqlJournal`; satisfies `search_api.Finding`."""
+
+    def __init__(self, journal: SqlJournal) -> None:
+        self._journal = journal
+
+    async def lexical(
+        self, tenant: str, words: Words, scope: SearchScope, limit: int
+    ) -> list[Found]:
+        """Return checkpoints by words; see `search_api.Finding.lexical`."""
+        word = full_text.scope_word(tenant, scope.thread_id) if scope.thread_id else ""
+        matching = full_text.expression(words, word)
+        if not matching:
+            return []
+
+        def work(connection: Connection) -> list[Found]:
+            # Closed before the transaction ends: what is left of it would keep it open.
+            with closing(full_text.ranked(connection, matching)) as ranked:
+                proposed = (_Proposed(number, 1 / (1 + score)) for number, score in ranked)
+                return _resolve(
+                    connection, tenant, _BY_DOCUMENT.where(_INDEXED), proposed, scope, limit
+                )
+
+        return await self._journal.query(work)
+
+    async def by_vectors(
+        self, tenant: str, candidates: Iterable[Candidate], scope: SearchScope, limit: int
+    ) -> list[Found]:
+        """Return the first candidates that count; see `search_api.Finding.by_vectors`."""
+        proposed = (_Proposed(one.number, one.distance) for one in candidates)
+        return await self._journal.query(
+            lambda connection: _resolve(connection, tenant, _BY_VECTOR, proposed, scope, limit)
+        )
+
+    async def by_pointers(
+        self, tenant: str, recalled: Sequence[Recalled], scope: SearchScope, limit: int
+    ) -> list[Found]:
+        """Return what memories point to; see `search_api.Finding.by_pointers`."""
+
+        def work(connection: Connection) -> list[Found]:
+            proposed = (
+                _Proposed(number, one.distance, one.summary)
+                for one in recalled
+                for _, number in _with_pointer(connection, tenant, one.pointer)
+            )
+            return _resolve(connection, tenant, _BY_DOCUMENT, proposed, scope, limit)
+
+        return await self._journal.query(work)
+
+    async def dimension(self, tenant: str) -> int:
+        """Return the dimension of vectors; see `search_api.Finding.dimension`."""
+        return await self._journal.query(lambda connection: vectors.dimension(connection, tenant))
+
+    async def scan(self, tenant: str, after: int, limit: int) -> list[VectorRow]:
+        """Return the next vectors; see `search_api.Finding.scan`."""
+        of = {"of_tenant": tenant, "after": after, "max_rows": limit}
+        return await self._journal.query(
+            lambda connection: [VectorRow(*row) for row in _SCAN.run(connection, **of).fetchall()]
+        )
+
+    async def scan_thread(self, tenant: str, thread_id: str) -> list[VectorRow]:
+        """Return all vectors of a thread; see `search_api.Finding.scan_thread`."""
+        of = {"of_tenant": tenant, "of_thread": thread_id}
+        return await self._journal.query(
+            lambda connection: [
+                VectorRow(*row) for row in _SCAN_THREAD.run(connection, **of).fetchall()
+            ]
+        )
+
+    async def standing(self, tenant: str) -> IndexStanding:
+        """Return how the index stands; see `search_api.Finding.standing`."""
+        return await self._journal.query(lambda connection: _standing(connection, tenant))
+
+
+def _with_pointer(connection: Connection, tenant: str, pointer: bytes) -> list[tuple[str, int]]:
+    """Return thread and number of the documents that a pointer stands for, by thread."""
+    # Asked to sort them, SQLite would rather read all documents in the order of their threads.
+    rows = _OF_POINTER.run(connection, of_tenant=tenant, of_pointer=pointer).fetchall()
+    return sorted((thread_id, number) for thread_id, number in rows)
+
+
+def _standing(connection: Connection, tenant: str) -> IndexStanding:
+    [(unindexed, oldest_us)] = _UNINDEXED.run(connection, of_tenant=tenant).fetchall()
+    [(indexed,)] = _DOCUMENTS.run(connection, of_tenant=tenant).fetchall()
+    [(held,)] = _VECTORS.run(connection, of_tenant=tenant).fetchall()
+    return IndexStanding(unindexed, oldest_us, indexed, held)
+
+
+# --- resolving -------------------------------------------------------------------------
+
+
+def _resolve(
+    connection: Connection,
+    tenant: str,
+    lookup: Select[Any],
+    proposed: Iterable[_Proposed],
+    scope: SearchScope,
+    limit: int,
+) -> list[Found]:
+    """Return the first candidates that are live and in scope, each checkpoint once.
+
+    Args:
+        connection: In a transaction.
+        tenant: The tenant.
+        lookup: Selects number and `_FOUND` of the checkpoints that `numbers` stand for.
+        proposed: Nearest first; read only as far as needed.
+        scope: Which checkpoints may be found.
+        limit: At most so many.
+    """
+    found: dict[CheckpointKey, Found] = {}
+    lookup = _within(lookup, tenant, scope)
+    for page in _pages(proposed):
+        numbers = [one.number for one in page]
+        rows = {row[0]: row[1:] for row in connection.execute(lookup, {"numbers": numbers})}
+        for one in page:
+            row = rows.get(one.number)
+            if row is None or not _counts(one, row, scope):
+                continue
+            key = CheckpointKey(*row[:3])
+            if key not in found:
+                found[key] = _found(connection, key, row, one.distance)
+            if len(found) >= limit:
+                return list(found.values())
+    return list(found.values())
+
+
+def _within(lookup: Select[Any], tenant: str, scope: SearchScope) -> Select[Any]:
+    lookup = lookup.where(_looked_at(checkpoints.c.tenant) == tenant, FINDABLE)
+    if scope.thread_id:
+        lookup = lookup.where(_looked_at(checkpoints.c.thread_id) == scope.thread_id)
+    if scope.agent_id:
+        lookup = lookup.where(_looked_at(threads.c.agent_id) == scope.agent_id)
+    return lookup
+
+
+def _pages(proposed: Iterable[_Proposed]) -> Iterator[list[_Proposed]]:
+    iterator = iter(proposed)
+    size = FIRST_PAGE
+    while page := list(islice(iterator, size)):
+        yield page
+        size = min(2 * size, IN_LIST)
+
+
+def _counts(one: _Proposed, row: Sequence[Any], scope: SearchScope) -> bool:
+    _, _, _, summary, metadata, *_ = row
+    if one.summary is not None and one_line(summary) != one.summary:
+        return False
+    return matches_typed(metadata, scope.filter)
+
+
+def _found(
+    connection: Connection, key: CheckpointKey, row: Sequence[Any], distance: float
+) -> Found:
+    _, _, _, summary, metadata, indexed, number = row
+    content = ""
+    if indexed and number is not None:
+        [(content,)] = _BODY.run(connection, of_number=number).fetchall()
+    return Found(key, summary, content, metadata, distance)
