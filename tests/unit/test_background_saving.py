@@ -181,8 +181,9 @@ def test_events_and_payloads_are_mappings_or_objects(given: object) -> None:
     assert datetime.fromisoformat(str(step.timestamp)).tzinfo is UTC
 
 
-def test_a_step_is_itself_a_payload() -> None:
-    step = agent_step(event(7, text="ÿ"))
+@pytest.mark.parametrize("vector", [None, [1, 0.1]])
+def test_a_step_is_itself_a_payload(vector: object) -> None:
+    step = agent_step({**FIELDS, "state": {"text": "ÿ"}, "vector": vector})
     assert step is not None
     assert agent_step(step) == step
 
@@ -230,6 +231,8 @@ def test_the_timestamp_is_kept_as_it_was_said(given: object, saved: object) -> N
         ({**FIELDS, "summary": "\ud800"}, "summary: it cannot be written in UTF-8"),
         ({**FIELDS, "thread_id": "\ud800"}, "thread_id: it cannot be written in UTF-8"),
         ({**FIELDS, "state": {"\ud800": 1}}, "state: its keys"),
+        ({**FIELDS, "vector": []}, "vector: it has one component"),
+        ({**FIELDS, "vector": "12"}, "vector: it is a sequence of numbers"),
     ],
 )
 def test_what_cannot_be_saved_is_refused_at_once(given: object, problem: str) -> None:
@@ -251,6 +254,16 @@ def test_steps_become_one_line_of_checkpoints(saver: BackgroundSaver, service: S
     assert saver.get_queue_size() == 0
     # What did not change is not sent again.
     assert [one.HasField("value") for one in history[5].state.channels] == [False, True]
+
+
+def test_steps_bring_their_vectors_and_the_saver_its_setting(service: Service) -> None:
+    with BackgroundSaver("h:1", searchable=True) as saver:
+        for step, vector in enumerate(([1, 0.5], None)):
+            saver.handle_agent_step({**FIELDS, "step": step, "vector": vector})
+    assert [[*one.vector] for one in service.requests] == [[1, 0.5], []]
+    assert [one.searchable for one in service.requests] == [True, True]
+    with pytest.raises(errors.InvalidRequest, match="searchable: it is True, False or None"):
+        BackgroundSaver("h:1", searchable="no")  # type: ignore[arg-type]
 
 
 def test_an_event_of_another_topic_is_told_apart(saver: BackgroundSaver, service: Service) -> None:

@@ -95,10 +95,14 @@ def test_an_error_without_its_metadata_names_nothing() -> None:
     assert (other.field, other.claimed, other.found) == ("", "", "")
 
 
-def test_only_the_reason_with_two_statuses_leaves_the_class_to_the_status() -> None:
-    assert [name for name, kind in errors.BY_REASON.items() if kind is None] == ["BLOB_NOT_FOUND"]
+def test_only_reasons_with_two_statuses_leave_the_class_to_the_status() -> None:
+    two = [name for name, kind in errors.BY_REASON.items() if kind is None]
+    assert two == ["BLOB_NOT_FOUND", "SEARCH_UNAVAILABLE"]
     assert errors.error_class("DATA_LOSS", "BLOB_NOT_FOUND") is errors.DataLoss
     assert errors.error_class("NOT_FOUND", "BLOB_NOT_FOUND") is errors.NotFound
+    lacking = errors.error_class("FAILED_PRECONDITION", "SEARCH_UNAVAILABLE")
+    assert lacking is errors.PreconditionFailed
+    assert errors.error_class("UNAVAILABLE", "SEARCH_UNAVAILABLE") is errors.Unavailable
 
 
 def test_a_reason_of_a_newer_server_falls_back_on_its_status() -> None:

@@ -20,6 +20,7 @@ SERVICES = [
     "CheckpointService",
     "HandoffService",
     "HistoryService",
+    "SearchService",
     "SnapshotService",
     "ThreadService",
 ]

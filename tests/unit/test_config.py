@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from tuskpoint_server import config
 from tuskpoint_server.config import Config, ConfigError
@@ -18,7 +19,7 @@ def load(*argv: str) -> Config:
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
-        if name.startswith(("TUSKPOINT_", "OTEL_", "WALRUS_")):
+        if name.startswith(("TUSKPOINT_", "OTEL_", "WALRUS_", "MEMWAL_")):
             monkeypatch.delenv(name)
 
 
@@ -66,7 +67,8 @@ def test_help_tells_every_setting_with_its_three_names(capsys: pytest.CaptureFix
     assert ended.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     for name, field in Config.model_fields.items():
-        assert f"--{name.replace('_', '-')}" in text
+        # Every user of a machine can read a program's flags.
+        assert (f"--{name.replace('_', '-')} " in text) is (field.annotation is not SecretStr)
         assert f"TUSKPOINT_{name.upper()}" in text
         assert (field.description or "?") in text
 
@@ -118,6 +120,31 @@ def test_a_bad_file_is_told_in_one_line(tmp_path: Path, text: str, told: str) ->
         load("--config", str(file))
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_memwals_own_variables_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMWAL_PRIVATE_KEY", "seed")
+    monkeypatch.setenv("MEMWAL_ACCOUNT_ID", "0xaccount")
+    monkeypatch.setenv("MEMWAL_NAMESPACE", "theirs")
+    monkeypatch.setenv("TUSKPOINT_MEMWAL_NAMESPACE", "ours")
+    settings = load()
+    assert settings.memwal_private_key.get_secret_value() == "seed"
+    assert (settings.memwal_account_id, settings.memwal_namespace) == ("0xaccount", "ours")
+    assert "seed" not in repr(settings)
+
+
+def test_a_secret_that_cannot_be_one_is_not_repeated(tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text("embedder_key = 4711")
+    with pytest.raises(ConfigError) as refused:
+        load("--config", str(file))
+    assert "TUSKPOINT_EMBEDDER_KEY" in str(refused.value)
+    assert "4711" not in str(refused.value)
+
+
+def test_names_that_are_not_indexed_stand_in_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUSKPOINT_SEARCH_EXCLUDE", "password, api_key token")
+    assert load().search_exclude == ("password", "api_key", "token")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "[::1]"])

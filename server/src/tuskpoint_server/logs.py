@@ -6,6 +6,12 @@ import logging
 import sys
 import time
 
+_NOISY = ("alembic", "sqlalchemy", "grpc._cython", "asyncio")
+"""Loggers whose details help only who asks for them."""
+
+_TELLING = ("httpx", "httpcore", "hpack", "memwal")
+"""Loggers that are never asked for details: those are URLs and headers, credentials included."""
+
 
 class OneLineFormatter(logging.Formatter):
     """Keeps what an event says on one line, tracebacks included."""
@@ -26,6 +32,6 @@ def configure(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    if level != "debug":
-        for noisy in ("alembic", "sqlalchemy", "grpc._cython", "asyncio", "httpx", "httpcore"):
-            logging.getLogger(noisy).setLevel(logging.WARNING)
+    quiet = _TELLING if level == "debug" else _TELLING + _NOISY
+    for name in quiet:
+        logging.getLogger(name).setLevel(logging.WARNING)

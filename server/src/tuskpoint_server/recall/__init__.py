@@ -1,0 +1,12 @@
+"""Search: from summaries to an index, and from words or vectors to pointers.
+
+What is due in the journal is turned into documents (`indexer`), given vectors (`embedding`,
+`embedders`), and told to MemWal (`memwal`); each by one task of its own, each from a queue
+that is in the database. What is asked is answered by words, by vectors (`vectors`) or by
+MemWal; `recall` puts it together.
+
+It must never: delay or fail a save, be the record of anything (all of it can be made again
+from the journal), return what it did not look up among the checkpoints that live, give
+MemWal or an embedder anything of a thread that is not searchable, give MemWal state, log
+keys or headers, or block the event loop with work on text or vectors.
+"""

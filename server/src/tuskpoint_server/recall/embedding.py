@@ -1,0 +1,209 @@
+"""The one task that has documents embedded, and the embedding of queries."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from ..domain.errors import Reason, Refusal
+from ..journal.search_api import Indexing, Unembedded
+from .embedders.api import Embedder, EmbedderError
+from .pacing import Aside, Backoff, Pause, pause, text_of
+from .settings import IndexSettings
+from .telemetry import Instruments
+
+QUERY_S = 10.0
+"""Deadline of a query's embedding."""
+
+ASIDE_S = 3600.0
+"""Seconds after which a text that the embedder refuses is tried again."""
+
+PROBE = "probe"
+"""Embedded to find out whether a failure is due to the embedder or to a text."""
+
+_log = logging.getLogger(__name__)
+
+
+class Embedding:
+    """Gives documents vectors, oldest first.
+
+    Args:
+        rows: The index.
+        embedder: Makes the vectors.
+        settings: Settings.
+        instruments: What is measured.
+        clock: Seconds of a monotonic clock.
+        wait: Waits for seconds, but not longer than until an event.
+    """
+
+    def __init__(
+        self,
+        rows: Indexing,
+        embedder: Embedder,
+        settings: IndexSettings,
+        *,
+        instruments: Instruments | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Pause = pause,
+    ) -> None:
+        self._rows = rows
+        self._embedder = embedder
+        self._settings = settings
+        self._instruments = instruments or Instruments()
+        self._wait = wait
+        self._backoff = Backoff(settings.first_retry_s, settings.longest_retry_s)
+        self._aside: Aside[int] = Aside(ASIDE_S, clock)
+        self._problem = ""
+        self._told = ""
+        self._more = asyncio.Event()
+        self._never = asyncio.Event()
+        self._ready = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, with what has no vector yet."""
+        self._task = asyncio.create_task(self._run(), name="search-embedding")
+
+    async def stop(self) -> None:
+        """Stop; what is left is embedded after the next start."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def wake(self) -> None:
+        """Say that documents were stored."""
+        self._more.set()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the index holds vectors of this embedder, so that queries find some."""
+        return self._ready
+
+    @property
+    def set_aside(self) -> int:
+        """Number of documents whose text the embedder refuses."""
+        return len(self._aside)
+
+    @property
+    def last_error(self) -> str:
+        """What went wrong last, or still does, for people; empty since the last success."""
+        if self._problem or not len(self._aside):
+            return self._problem
+        return f"the embedder refuses {len(self._aside)} texts: {self._aside.problem}"
+
+    async def query(self, text: str) -> bytes:
+        """Return the vector of a query.
+
+        Raises:
+            EmbedderError: It cannot be had, or not in time.
+        """
+        if not self._ready:
+            raise EmbedderError(self._problem or "it has not answered yet")
+        try:
+            async with asyncio.timeout(QUERY_S):
+                [vector] = await self._embedder.embed([text])
+        except TimeoutError:
+            raise EmbedderError(f"no answer within {QUERY_S:g} s") from None
+        return vector
+
+    # --- the loop ----------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            self._more.clear()
+            try:
+                if not self._ready:
+                    await self._adopt()
+                more = await self._batch()
+            except Exception as error:  # noqa: BLE001 - a defect must not end the task; it is told and retried
+                await self._failed(error)
+                continue
+            self._backoff.succeeded()
+            self._problem = self._told = ""
+            if not more:
+                await self._wait(self._settings.longest_retry_s, self._more)
+
+    async def _adopt(self) -> None:
+        """Have the index ready for vectors of this embedder."""
+        dimension = await self._embedder.dimension()
+        dropped = await self._rows.adopt_embedder(self._embedder.name, dimension)
+        if dropped:
+            _log.info(
+                "%d vectors do not go with embedder %s and were dropped; their text is embedded "
+                "again",
+                dropped,
+                self._embedder.name,
+            )
+        self._ready = True
+
+    async def _batch(self) -> bool:
+        """Embed some documents; tell whether there were any."""
+        limit = self._embedder.batch + len(self._aside)
+        found = await self._rows.unembedded(limit)
+        if len(found) < limit:
+            self._aside.keep({one.number for one in found})
+        texts = [one for one in found if not self._aside.holds(one.number)]
+        if not texts:
+            return False
+        vectors = await self._embed(texts[: self._embedder.batch])
+        if vectors:
+            await self._store(vectors)
+        return True
+
+    async def _store(self, vectors: Sequence[tuple[Unembedded, bytes]]) -> None:
+        try:
+            await self._rows.embed(self._embedder.name, vectors)
+        except Refusal as refusal:
+            if refusal.reason is Reason.INVALID_FIELD:
+                # A caller's vector of another dimension came first: it does not go with these.
+                self._ready = False
+            raise
+        self._aside.release([text.number for text, _ in vectors])
+        self._instruments.embedded(len(vectors))
+
+    async def _embed(self, texts: Sequence[Unembedded]) -> list[tuple[Unembedded, bytes]]:
+        """Return vectors of the texts that the embedder takes; set the others aside.
+
+        Raises:
+            EmbedderError: It is the embedder that fails, not a text.
+        """
+        try:
+            vectors = await self._embedder.embed([text.text for text in texts])
+            return list(zip(texts, vectors, strict=True))
+        except Exception as error:
+            if isinstance(error, EmbedderError) and error.retry_after_s is not None:
+                raise
+            await self._embedder.embed([PROBE])
+            if len(texts) == 1:
+                self._set_aside(texts[0], error)
+                return []
+        half = len(texts) // 2
+        return await self._embed(texts[:half]) + await self._embed(texts[half:])
+
+    def _set_aside(self, text: Unembedded, error: Exception) -> None:
+        self._instruments.embedding_failed()
+        if self._aside.put(text.number, text_of(error)):
+            _log.warning(
+                "the embedder refuses the text of document %d, which is set aside: %s",
+                text.number,
+                error,
+                exc_info=None if isinstance(error, EmbedderError) else error,
+            )
+
+    async def _failed(self, error: Exception) -> None:
+        """Tell of a failure, and wait before the next attempt."""
+        wait_s = self._backoff.failed()
+        if isinstance(error, EmbedderError) and error.retry_after_s is not None:
+            wait_s = max(wait_s, error.retry_after_s)
+        self._problem = text_of(error)
+        self._instruments.embedding_failed()
+        told = f"{type(error).__name__}: {error}"
+        if told != self._told:
+            self._told = told
+            if isinstance(error, (Refusal, EmbedderError)):
+                _log.warning("embedding waits: %s", error)
+            else:
+                _log.error("embedding failed", exc_info=error)
+        await self._wait(wait_s, self._never)

@@ -1,0 +1,441 @@
+"""Delivers memories: one task sends what waits, and asks what became of it.
+
+What is certain is sent in batches. A batch cannot be repeated: it would be stored twice.
+So what may have been stored already (a call was not answered, the server ended meanwhile,
+a job was lost) is from then on sent alone, under a key that is always the same: however
+often that is repeated, it is stored at most twice, once by the batch and once by the key.
+
+The journal says at any time what is to be done next. If the task ends anywhere, the next one
+goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import random
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from ...domain.errors import Refusal
+from ...domain.memories import Memory, MemoryState
+from ...journal.search_api import Memories
+from ..settings import MemWalSettings
+from .api import (
+    COST_ASK,
+    COST_BATCH,
+    COST_REMEMBER,
+    MAX_BATCH,
+    Job,
+    JobState,
+    Relayer,
+    RelayerError,
+    Trouble,
+)
+from .budget import Budget
+from .health import Health
+
+_log = logging.getLogger(__name__)
+
+STOP_GRACE_S = 2.0
+"""Time that a call under way has to end when the server stops."""
+
+LIMITED_S = 60.0
+"""Pause after a refusal by the rate limit that does not say how long."""
+
+_DEFECT = "a defect of the server; its log tells more"
+_SPREAD = 0.25
+
+
+class Delivery:
+    """Brings memories to the relayer.
+
+    Args:
+        memories: What there is to do. Nothing else changes its rows.
+        relayer: A client of the relayer; the task closes it at its end.
+        budget: What calls cost is taken from here.
+        settings: Deadlines and pauses.
+        health: Told of every outcome.
+        namespace_of: Returns the namespace of a tenant's memories.
+        clock_us: Microseconds since the Unix epoch; that of `memories`.
+        jitter: Returns a number from 0 to 1, as it likes.
+    """
+
+    def __init__(
+        self,
+        memories: Memories,
+        relayer: Relayer,
+        budget: Budget,
+        settings: MemWalSettings,
+        health: Health,
+        namespace_of: Callable[[str], str],
+        clock_us: Callable[[], int],
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._memories = memories
+        self._relayer = relayer
+        self._budget = budget
+        self._settings = settings
+        self._health = health
+        self._namespace_of = namespace_of
+        self._clock_us = clock_us
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._sending = _Backoff(settings, jitter)
+        self._asking = _Backoff(settings, jitter)
+        # By number of the memory. Of one that was sent before the start, since the start.
+        self._sent_at: dict[int, float] = {}
+        self._adrift = True
+        # After a failure, one memory finds out whether the relayer is back.
+        self._probing = False
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to deliver."""
+        self._task = asyncio.create_task(self._run(), name="memwal-delivery")
+
+    async def stop(self) -> None:
+        """End; a call under way has a moment, then it is given up."""
+        self._stopping = True
+        self._wake.set()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=STOP_GRACE_S)
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def wake(self) -> None:
+        """Look for memories now: there are new ones."""
+        self._wake.set()
+
+    @property
+    def last_error(self) -> str:
+        """The last error, for people; empty since the last success."""
+        return self._health.last_error
+
+    # --- the task ----------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                waits = [
+                    await self._guarded(self._ask, self._asking),
+                    await self._guarded(self._send, self._sending),
+                ]
+                await self._sleep(min((wait for wait in waits if wait is not None), default=None))
+        finally:
+            try:
+                await self._relayer.close()
+            except RelayerError as error:
+                _log.debug("closing a client of MemWal: %s", error)
+
+    async def _sleep(self, seconds: float | None) -> None:
+        """Wait until someone wakes the task or the time is over; `None` is for ever."""
+        if self._stopping:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _guarded(
+        self, work: Callable[[], Awaitable[float | None]], backoff: _Backoff
+    ) -> float | None:
+        """Do a piece of work if it is time; return the seconds until the next, if there is one."""
+        now = self._loop.time()
+        if self._stopping or backoff.until > now:
+            return backoff.until - now
+        try:
+            await self._take_up()
+            return await work()
+        except Refusal as refusal:
+            _log.warning("deliveries to MemWal wait: %s", refusal.message)
+        except Exception:  # noqa: BLE001 - a defect must not end the task; it is told and retried
+            _log.exception("a delivery to MemWal failed")
+            self._health.failed(RelayerError(Trouble.UNAVAILABLE, _DEFECT))
+        self._adrift = True
+        self._probing = True
+        backoff.failed(self._loop.time())
+        return 0.0
+
+    async def _take_up(self) -> None:
+        """See to what was being sent when something ended unforeseen, the server perhaps."""
+        if self._adrift:
+            count = await self._memories.take_up()
+            self._adrift = False
+            if count:
+                _log.info("%d memories may have been stored by MemWal; they are sent again", count)
+
+    async def _due_in_s(self, state: MemoryState) -> float | None:
+        """Return the seconds until memories in a state are due, 0 or less if they are."""
+        due_us = await self._memories.next_due_us([state])
+        return None if due_us is None else (due_us - self._clock_us()) / 1e6
+
+    def _in_us(self, seconds: float) -> int:
+        return self._clock_us() + int(seconds * 1e6)
+
+    # --- sending -----------------------------------------------------------------------
+
+    async def _send(self) -> float | None:
+        """Make one call that sends, if there is anything to send and points are left."""
+        due_s = await self._due_in_s(MemoryState.WAITING)
+        if due_s is None:
+            return None
+        wait_s = due_s + self._settings.gather_s
+        probing = self._probing
+        if wait_s <= 0:
+            wait_s = self._budget.wait_delivery(COST_REMEMBER if probing else COST_BATCH)
+        if wait_s > 0:
+            return wait_s
+        memories = await self._memories.take(1 if probing else MAX_BATCH, unsure_first=probing)
+        if not memories:
+            return self._settings.gather_s
+        await self._pay_and_send(memories)
+        return 0.0
+
+    async def _pay_and_send(self, memories: Sequence[Memory]) -> None:
+        if self._budget.take_delivery(COST_REMEMBER if len(memories) == 1 else COST_BATCH):
+            await self._again(memories)  # a recall came first
+            return
+        try:
+            job_ids = await self._call(memories)
+        except RelayerError as error:
+            await self._unsent(memories, error)
+            return
+        except Exception:  # noqa: BLE001 - a defect, perhaps in what becomes of one text: others go on
+            _log.exception("sending to MemWal failed")
+            defect = RelayerError(Trouble.UNAVAILABLE, _DEFECT, unsure=True)
+            await self._unsent(memories, defect)
+            return
+        self._probing = False
+        self._succeeded(self._sending)
+        now = self._loop.time()
+        self._sent_at.update((memory.number, now) for memory in memories)
+        await self._memories.sent(
+            [(memory.number, job_id) for memory, job_id in zip(memories, job_ids, strict=True)],
+            self._ask_us(self._settings.first_ask_s),
+        )
+
+    async def _call(self, memories: Sequence[Memory]) -> list[str]:
+        """Send memories of one tenant; return their jobs."""
+        namespace = self._namespace_of(memories[0].tenant)
+        texts = [memory.text for memory in memories]
+        if len(texts) == 1:
+            return [await self._relayer.remember(namespace, texts[0], key_of(namespace, texts[0]))]
+        job_ids = await self._relayer.remember_batch(namespace, texts)
+        if len(job_ids) != len(texts) or len(set(job_ids)) != len(job_ids):
+            raise RelayerError(
+                Trouble.UNAVAILABLE,
+                f"MemWal names {len(set(job_ids))} jobs for {len(texts)} memories",
+                unsure=True,
+            )
+        return job_ids
+
+    async def _unsent(self, memories: Sequence[Memory], error: RelayerError) -> None:
+        """See to memories whose call failed."""
+        if error.trouble is Trouble.REFUSED:
+            await self._refused(memories, error)
+            return
+        self._probing = True
+        self._troubled(error, self._sending)
+        if error.trouble is not Trouble.UNAVAILABLE:
+            await self._again(memories, unsure=error.unsure)
+            return
+        # The next probe comes sooner than these, and so with another memory: the trouble may
+        # lie in one of these. What cannot have been stored was not looked at either.
+        attempts = max(memory.attempts for memory in memories) + 1 if error.unsure else 0
+        pause_s = pause_after(max(attempts, self._sending.failures), self._settings)
+        await self._again(memories, pause_s, unsure=error.unsure, failed=error.unsure)
+
+    async def _refused(self, memories: Sequence[Memory], error: RelayerError) -> None:
+        """Find out which memories of a batch are refused; give up one that is."""
+        self._probing = False
+        self._sending.succeeded()
+        if len(memories) > 1:
+            # Not that anything was stored, but what is unsure is sent alone.
+            await self._again(memories, unsure=True)
+            return
+        for memory in memories:
+            _log.error(
+                "MemWal refuses the summary of the checkpoint with pointer %s, it will not be "
+                "recalled from there: %s",
+                memory.pointer.hex(),
+                error,
+            )
+        await self._memories.refused([memory.number for memory in memories])
+
+    async def _again(
+        self,
+        memories: Iterable[Memory],
+        pause_s: float = 0.0,
+        *,
+        unsure: bool = False,
+        failed: bool = False,
+    ) -> None:
+        numbers = [memory.number for memory in memories]
+        for number in numbers:
+            self._sent_at.pop(number, None)
+        await self._memories.again(numbers, self._in_us(pause_s), unsure=unsure, failed=failed)
+
+    def _succeeded(self, backoff: _Backoff) -> None:
+        """Note that a call succeeded; while others fail, that alone is no good health."""
+        backoff.succeeded()
+        if not (self._sending.failures or self._asking.failures):
+            self._health.answered()
+
+    def _troubled(self, error: RelayerError, backoff: _Backoff) -> None:
+        """Pause as the kind of trouble asks for."""
+        self._health.failed(error)
+        now = self._loop.time()
+        match error.trouble:
+            case Trouble.LIMITED:
+                self._budget.pause(
+                    LIMITED_S if error.retry_after_s is None else error.retry_after_s
+                )
+            case Trouble.DENIED:
+                backoff.failed(now)
+                for each in (self._sending, self._asking):
+                    each.until = now + self._settings.longest_retry_s
+            case _:
+                backoff.failed(now)
+
+    # --- asking ------------------------------------------------------------------------
+
+    def _ask_us(self, seconds: float) -> int:
+        """Return when to ask, a little later than in so many seconds: together with others."""
+        together_us = max(1, int(self._settings.ask_together_s * 1e6))
+        return -(-self._in_us(seconds) // together_us) * together_us
+
+    async def _ask(self) -> float | None:
+        """Make one call that asks for jobs, if any are due and points are left."""
+        wait_s = await self._due_in_s(MemoryState.SENT)
+        if wait_s is None:
+            self._sent_at.clear()
+            return None
+        if wait_s <= 0:
+            wait_s = self._budget.take_delivery(COST_ASK)
+        if wait_s > 0:
+            return wait_s
+        memories = await self._memories.underway(MAX_BATCH)
+        if not memories:
+            return self._settings.first_ask_s
+        try:
+            jobs = await self._relayer.jobs([memory.job_id for memory in memories])
+        except RelayerError as error:
+            self._troubled(error, self._asking)
+            if error.trouble is not Trouble.REFUSED:
+                await self._unanswered(memories, error)
+                return 0.0
+            jobs = []  # nothing was learnt of them; after a while they count as lost
+        else:
+            self._succeeded(self._asking)
+        await self._settle(memories, {job.job_id: job for job in jobs})
+        return 0.0
+
+    async def _unanswered(self, memories: Sequence[Memory], error: RelayerError) -> None:
+        """Ask for others next: the trouble may lie in one of these."""
+        if error.trouble is Trouble.UNAVAILABLE:
+            due_us = self._ask_us(pause_after(self._asking.failures, self._settings))
+            await self._memories.ask_again([memory.number for memory in memories], due_us)
+
+    async def _settle(self, memories: Sequence[Memory], jobs: dict[str, Job]) -> None:
+        """Note what became of jobs. One that the answer leaves out counts as running."""
+        by_state: dict[JobState, list[Memory]] = defaultdict(list)
+        for memory in memories:
+            job = jobs.get(memory.job_id)
+            by_state[job.state if job is not None else JobState.RUNNING].append(memory)
+        done = by_state[JobState.DONE]
+        if done:
+            for memory in done:
+                self._sent_at.pop(memory.number, None)
+            await self._memories.delivered(
+                [(memory.number, jobs[memory.job_id].blob_id) for memory in done]
+            )
+        await self._ask_later(by_state[JobState.RUNNING])
+        await self._lost(by_state[JobState.UNKNOWN])
+        failed = by_state[JobState.FAILED]
+        if failed:
+            reason = jobs[failed[0].job_id].error
+            _log.warning("MemWal failed to store %d memories: %s", len(failed), reason)
+            await self._failed(failed)
+
+    async def _ask_later(self, memories: Sequence[Memory]) -> None:
+        """Ask again after as long as they ran already; what ran too long counts as lost."""
+        now = self._loop.time()
+        later: dict[float, list[int]] = defaultdict(list)
+        lost: list[Memory] = []
+        for memory in memories:
+            age_s = now - self._sent_at.setdefault(memory.number, now)
+            if age_s >= self._settings.lost_after_s:
+                lost.append(memory)
+            else:
+                pause_s = min(max(age_s, self._settings.first_ask_s), self._settings.longest_ask_s)
+                later[pause_s].append(memory.number)
+        for pause_s, numbers in later.items():
+            await self._memories.ask_again(numbers, self._ask_us(pause_s))
+        await self._lost(lost)
+
+    async def _lost(self, memories: Sequence[Memory]) -> None:
+        """Send again what MemWal accepted and does not know, or does not finish."""
+        if memories:
+            _log.warning("MemWal lost %d memories; they are sent again", len(memories))
+        for attempts, group in _by_attempts(memories):
+            pause_s = pause_after(attempts + 1, self._settings)
+            await self._again(group, pause_s, unsure=True, failed=True)
+
+    async def _failed(self, memories: Sequence[Memory]) -> None:
+        """Send again what MemWal failed to store.
+
+        The first time in a batch, which costs the least: failures come in crowds. From then
+        on under its key, which takes up the job that failed.
+        """
+        for attempts, group in _by_attempts(memories):
+            pause_s = max(self._settings.restart_s, pause_after(attempts + 1, self._settings))
+            await self._again(group, pause_s, unsure=attempts > 0, failed=True)
+
+
+class _Backoff:
+    """Pauses that grow from failure to failure.
+
+    Attributes:
+        failures: In a row.
+        until: End of the pause, by the loop's clock.
+    """
+
+    def __init__(self, settings: MemWalSettings, jitter: Callable[[], float]) -> None:
+        self.failures = 0
+        self.until = 0.0
+        self._settings = settings
+        self._jitter = jitter
+
+    def failed(self, now: float) -> None:
+        """Begin a longer pause."""
+        self.failures += 1
+        pause_s = pause_after(self.failures, self._settings)
+        self.until = max(self.until, now + pause_s * (1 - _SPREAD * self._jitter()))
+
+    def succeeded(self) -> None:
+        """Forget the failures."""
+        self.failures = 0
+
+
+def pause_after(failures: int, settings: MemWalSettings) -> float:
+    """Return the seconds to wait after so many failures in a row."""
+    doubled = settings.first_retry_s * 2.0 ** min(failures - 1, 20)
+    return min(settings.longest_retry_s, doubled)
+
+
+def key_of(namespace: str, text: str) -> str:
+    """Return the idempotency key of a memory; its text names checkpoint and summary."""
+    named = namespace.encode() + b"\0" + text.encode()
+    return f"tuskpoint-{hashlib.sha256(named).hexdigest()}"
+
+
+def _by_attempts(memories: Iterable[Memory]) -> Iterable[tuple[int, list[Memory]]]:
+    groups: dict[int, list[Memory]] = defaultdict(list)
+    for memory in memories:
+        groups[memory.attempts].append(memory)
+    return groups.items()

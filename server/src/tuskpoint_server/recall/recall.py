@@ -1,0 +1,265 @@
+"""Search's mechanisms put together: what is running, and the ways to find checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..domain.search import Found, Metric, SearchMode, SearchScope
+from ..domain.search_words import Words
+from ..journal.search_api import (
+    Finding,
+    Indexing,
+    IndexStanding,
+    Memories,
+    MemoriesStanding,
+)
+from ..journal.waking import Waiter
+from .embedders.api import Embedder, EmbedderError
+from .embedding import Embedding
+from .indexer import Indexer
+from .memwal.api import MAX_RECALLED
+from .memwal.memwal import MemWal
+from .settings import IndexSettings
+from .telemetry import Instruments
+from .vectors import VectorIndex
+
+SPARE_MEMORIES = 10
+"""Memories asked for beyond the limit: some point to what is gone, or to the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemWalFindings:
+    """What MemWal recalled.
+
+    Attributes:
+        results: Nearest first; each is live.
+        truncated: More may exist than MemWal returns at once.
+        dropped: Matches that it could not return.
+        unindexed: Checkpoints that it cannot recall yet.
+    """
+
+    results: Sequence[Found]
+    truncated: bool
+    dropped: int
+    unindexed: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemWalStanding:
+    """How MemWal and the deliveries to it stand; times in microseconds since the epoch."""
+
+    memories: MemoriesStanding
+    healthy: bool
+    last_error: str
+    last_error_us: int | None
+    last_recall_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecallStanding:
+    """How search stands. `memwal` is `None` if there is none."""
+
+    index: IndexStanding
+    last_error: str
+    memwal: MemWalStanding | None
+
+
+class Rows(Protocol):
+    """The rows of a journal that search works on."""
+
+    @property
+    def indexing(self) -> Indexing:
+        """The index being written."""
+
+    @property
+    def finding(self) -> Finding:
+        """The index being read."""
+
+    @property
+    def memories(self) -> Memories:
+        """What MemWal is to be told."""
+
+
+class Recall:
+    """Keeps the index and MemWal up to date, and finds checkpoints.
+
+    Args:
+        rows: Of the journal.
+        listen: Wakes whoever is in the context after each commit that changed a thread.
+        settings: Of the embedded index.
+        embedder: Makes vectors of text, if there is one; closed by `stop`.
+        memwal: MemWal, if there is one; started and stopped with this.
+        clock_us: Microseconds since the Unix epoch.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        listen: Callable[[], AbstractContextManager[Waiter]],
+        settings: IndexSettings,
+        *,
+        embedder: Embedder | None,
+        memwal: MemWal | None,
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._rows = rows
+        self._embedder = embedder
+        self._memwal = memwal
+        self._instruments = Instruments(
+            lambda: self._indexer.backlog(),
+            lambda: memwal.tallies if memwal is not None else (),
+        )
+        self._embedding = (
+            Embedding(rows.indexing, embedder, settings, instruments=self._instruments)
+            if embedder is not None
+            else None
+        )
+        self._indexer = Indexer(
+            rows.indexing,
+            listen,
+            settings,
+            remember=memwal is not None,
+            stored=self._stored,
+            clock_us=clock_us,
+            instruments=self._instruments,
+        )
+        self._vectors = VectorIndex(rows.finding, settings.cache_bytes)
+
+    def start(self) -> None:
+        """Begin to index, to embed and to deliver."""
+        self._indexer.start()
+        if self._embedding is not None:
+            self._embedding.start()
+        if self._memwal is not None:
+            self._memwal.start(self._instruments.called)
+
+    async def stop(self) -> None:
+        """End at a safe point; what is left is taken up at the next start."""
+        await self._indexer.stop()
+        if self._embedding is not None:
+            await self._embedding.stop()
+        if self._memwal is not None:
+            await self._memwal.stop()
+        if self._embedder is not None:
+            await self._embedder.close()
+        await self._vectors.close()
+
+    async def sweep(self) -> int:
+        """Remove what the index holds of what search may not find; return how many rows."""
+        return await self._rows.indexing.sweep()
+
+    def _stored(self) -> None:
+        if self._embedding is not None:
+            self._embedding.wake()
+        if self._memwal is not None:
+            self._memwal.wake()
+
+    # --- what there is -----------------------------------------------------------------
+
+    @property
+    def modes(self) -> Sequence[SearchMode]:
+        """Modes that words can be searched in."""
+        found = [SearchMode.LEXICAL]
+        if self._embedding is not None:
+            found.append(SearchMode.VECTOR)
+        if self._memwal is not None:
+            found.append(SearchMode.MEMWAL)
+        return found
+
+    @property
+    def embedder_name(self) -> str:
+        """Name of the embedder; empty if there is none."""
+        return self._embedder.name if self._embedder is not None else ""
+
+    async def standing(self, tenant: str) -> RecallStanding:
+        """Return how index and deliveries stand."""
+        return RecallStanding(
+            index=await self._rows.finding.standing(tenant),
+            last_error=self._indexer.last_error
+            or (self._embedding.last_error if self._embedding is not None else ""),
+            memwal=await self._memwal_standing(tenant),
+        )
+
+    async def _memwal_standing(self, tenant: str) -> MemWalStanding | None:
+        memwal = self._memwal
+        if memwal is None:
+            return None
+        return MemWalStanding(
+            memories=await self._rows.memories.standing(tenant),
+            healthy=memwal.healthy,
+            last_error=memwal.last_error,
+            last_error_us=memwal.last_error_us,
+            last_recall_us=memwal.last_recall_us,
+        )
+
+    # --- finding -----------------------------------------------------------------------
+
+    async def catch_up(self, tenant: str) -> int:
+        """Wait, though not for long, until what was journaled before is indexed.
+
+        Returns:
+            How many checkpoints of the tenant are not.
+        """
+        return await self._indexer.catch_up(tenant)
+
+    async def dimension(self, tenant: str) -> int:
+        """Return the dimension of the tenant's vectors; 0 if none is known."""
+        return await self._rows.finding.dimension(tenant)
+
+    async def by_words(
+        self, tenant: str, words: Words, scope: SearchScope, limit: int
+    ) -> list[Found]:
+        """Return checkpoints by words, best first."""
+        return await self._rows.finding.lexical(tenant, words, scope, limit)
+
+    async def by_vector(
+        self, tenant: str, vector: bytes, metric: Metric, scope: SearchScope, limit: int
+    ) -> list[Found]:
+        """Return checkpoints by their vectors, nearest first."""
+        return await self._vectors.nearest(tenant, vector, metric, scope, limit)
+
+    async def embed(self, text: str) -> bytes:
+        """Return the vector of a query.
+
+        Raises:
+            EmbedderError: There is no embedder, or it does not answer.
+        """
+        if self._embedding is None:
+            raise EmbedderError("there is none")
+        return await self._embedding.query(text)
+
+    async def by_memwal(
+        self, tenant: str, text: str, scope: SearchScope, limit: int
+    ) -> MemWalFindings:
+        """Return checkpoints that MemWal recalls, nearest first.
+
+        It knows nothing of threads and metadata: what is out of scope is left out here, so a
+        search of a scope asks for as many memories as there are to have at once.
+
+        Raises:
+            RelayerError: It does not answer.
+        """
+        memwal = self._memwal
+        if memwal is None:
+            raise LookupError("there is no MemWal to ask")
+        narrow = bool(scope.thread_id or scope.agent_id or scope.filter)
+        asked = MAX_RECALLED if narrow else min(limit + SPARE_MEMORIES, MAX_RECALLED)
+        while True:
+            recalled, returned, dropped = await memwal.recall(tenant, text, asked)
+            # Pointers are resolved by documents, those of fresh forks too.
+            unindexed = await self.catch_up(tenant)
+            found = await self._rows.finding.by_pointers(tenant, recalled, scope, limit)
+            short = len(found) < limit and returned >= asked
+            if not short or asked == MAX_RECALLED:
+                break
+            asked = MAX_RECALLED
+        memories = await self._rows.memories.standing(tenant)
+        unindexed += memories.waiting + memories.underway
+        return MemWalFindings(found, short, dropped, unindexed)
+
+    def searched(self, mode: SearchMode, seconds: float, *, fell_back: bool) -> None:
+        """Measure a search."""
+        self._instruments.searched(mode, seconds, fell_back=fell_back)

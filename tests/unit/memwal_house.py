@@ -1,0 +1,370 @@
+"""A delivery with its rows, a relayer that does what a test says, and a clock that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from sqlalchemy import Connection, Table, insert, select
+
+from tests.contract.journal_drafts import TENANT, draft
+from tests.simulation.crashes import Life
+from tests.simulation.memory_journal import Database, JournalFaults, MemoryJournal, database
+from tests.simulation.virtual_loop import VirtualLoop
+from tuskpoint_server.domain.memories import MemoryState, memory_text, pointer_of
+from tuskpoint_server.journal import saves
+from tuskpoint_server.journal.journal import SqlJournal
+from tuskpoint_server.journal.memories import MemoryRows
+from tuskpoint_server.journal.schema import documents, memories
+from tuskpoint_server.journal.statements import Statement, all_columns
+from tuskpoint_server.recall.memwal.api import (
+    COST_ASK,
+    COST_BATCH,
+    COST_REMEMBER,
+    MAX_BATCH,
+    Job,
+    JobState,
+    Recollection,
+    RelayerError,
+    Trouble,
+)
+from tuskpoint_server.recall.memwal.budget import Budget
+from tuskpoint_server.recall.memwal.delivery import Delivery
+from tuskpoint_server.recall.memwal.health import Health
+from tuskpoint_server.recall.settings import MemWalSettings
+
+_T = TypeVar("_T")
+
+
+def _adding(table: Table) -> Statement:
+    columns = {name: one for name, one in all_columns(table).items() if name != "number"}
+    return Statement(insert(table).values(columns))
+
+
+_DOCUMENT, _MEMORY = _adding(documents), _adding(memories)
+WAITING = MemoryState.WAITING.value
+
+SETTINGS = MemWalSettings(private_key="", account_id="")
+START_US = 1_700_000_000_000_000
+JOB_S = 20.0
+"""How long a job runs."""
+
+
+class Carried(Enum):
+    """How much of a request a relayer carries out although the call fails."""
+
+    NOTHING = 0
+    ALL = 1
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What befalls a call.
+
+    Attributes:
+        error: Raised; `None`: the call is answered.
+        carried: What is done before.
+        after_s: Time the call takes.
+        jobs_named: How many jobs the answer names; `None`: all.
+        forgets: The jobs are accepted and forgotten; those of a batch are done all the same.
+    """
+
+    error: BaseException | None = None
+    carried: Carried = Carried.NOTHING
+    after_s: float = 0.1
+    jobs_named: int | None = None
+    forgets: bool = False
+
+
+def limited(retry_after_s: float | None = 60.0) -> Fault:
+    return Fault(RelayerError(Trouble.LIMITED, "too much", retry_after_s=retry_after_s))
+
+
+def hangs(carried: Carried) -> Fault:
+    error = RelayerError(Trouble.UNAVAILABLE, "no answer in time", unsure=True)
+    return Fault(error, carried, after_s=SETTINGS.send_timeout_s)
+
+
+def away() -> Fault:
+    return Fault(RelayerError(Trouble.UNAVAILABLE, "no connection"))
+
+
+def denied() -> Fault:
+    return Fault(RelayerError(Trouble.DENIED, "the credentials are not accepted"))
+
+
+def refused() -> Fault:
+    return Fault(RelayerError(Trouble.REFUSED, "malformed"))
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call as it came in."""
+
+    at: float
+    name: str
+    namespace: str
+    items: tuple[str, ...]
+    key: str
+    points: int
+
+
+@dataclass
+class _Job:
+    text: str
+    done_at: float
+    fails: bool
+
+
+class ScriptedRelayer:
+    """A relayer that keeps what it is sent, and fails as `fault_of` says."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.fault_of: Callable[[Call], Fault] = lambda call: Fault()
+        self.fails: Counter[str] = Counter()
+        """By summary, how many of its jobs are going to fail."""
+        self.job_s = JOB_S
+        self.closed = 0
+        self._jobs: dict[str, _Job] = {}
+        self._made = 0
+        self._unknown: list[_Job] = []
+        self._by_key: dict[str, str] = {}
+
+    @property
+    def stored(self) -> Counter[str]:
+        """By summary, how often it is stored."""
+        jobs = [*self._jobs.values(), *self._unknown]
+        return Counter(job.text for job in jobs if not job.fails)
+
+    async def remember(self, namespace: str, text: str, key: str) -> str:
+        call = self._came("remember", namespace, [text], key, COST_REMEMBER)
+        return (await self._send(call))[0]
+
+    async def remember_batch(self, namespace: str, texts: Sequence[str]) -> list[str]:
+        assert 2 <= len(texts) <= MAX_BATCH
+        return await self._send(self._came("remember_batch", namespace, texts, "", COST_BATCH))
+
+    async def jobs(self, job_ids: Sequence[str]) -> list[Job]:
+        assert 1 <= len(job_ids) <= MAX_BATCH
+        fault = self.fault_of(self._came("jobs", "", job_ids, "", COST_ASK))
+        await asyncio.sleep(fault.after_s)
+        if fault.error is not None:
+            raise fault.error
+        return [self._job(job_id) for job_id in job_ids][: fault.jobs_named]
+
+    async def recall(self, namespace: str, query: str, limit: int) -> Recollection:
+        raise AssertionError("a delivery recalls nothing")
+
+    async def close(self) -> None:
+        self.closed += 1
+
+    def _came(self, name: str, namespace: str, items: Sequence[str], key: str, points: int) -> Call:
+        now = asyncio.get_running_loop().time()
+        call = Call(now, name, namespace, tuple(summary_of(item) for item in items), key, points)
+        self.calls.append(call)
+        return call
+
+    async def _send(self, call: Call) -> list[str]:
+        fault = self.fault_of(call)
+        carried = fault.error is None or fault.carried is Carried.ALL
+        job_ids = [self._store(item, call.key) for item in call.items] if carried else []
+        if fault.forgets:
+            lost = [self._jobs.pop(job_id) for job_id in job_ids]
+            if call.key:
+                del self._by_key[call.key]  # with its key, all of it is gone
+            else:
+                self._unknown += lost
+        await asyncio.sleep(fault.after_s)
+        if fault.error is not None:
+            raise fault.error
+        return job_ids[: fault.jobs_named]
+
+    def _store(self, text: str, key: str) -> str:
+        """Make a job; a key that is known has its job, which is begun again if it failed."""
+        known = self._by_key.get(key, "") if key else ""
+        if known and not self._jobs[known].fails:
+            return known
+        self._made += not known
+        job_id = known or f"job {self._made}"
+        if key:
+            self._by_key[key] = job_id
+        fails = self.fails[text] > 0
+        self.fails[text] -= fails
+        self._jobs[job_id] = _Job(text, asyncio.get_running_loop().time() + self.job_s, fails)
+        return job_id
+
+    def _job(self, job_id: str) -> Job:
+        job = self._jobs.get(job_id)
+        if job is None:
+            return Job(job_id, JobState.UNKNOWN)
+        if asyncio.get_running_loop().time() < job.done_at:
+            return Job(job_id, JobState.RUNNING)
+        if job.fails:
+            return Job(job_id, JobState.FAILED, error="no gas left")
+        return Job(job_id, JobState.DONE, blob_id=f"blob of {job.text}")
+
+
+def summary_of(text: str) -> str:
+    return text.partition(" ckpt:")[0]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A memory in the journal."""
+
+    state: MemoryState
+    unsure: bool
+    attempts: int
+
+
+class _Journal(MemoryJournal):
+    def now_us(self) -> int:
+        return now_us()
+
+
+def now_us() -> int:
+    return START_US + int(asyncio.get_running_loop().time() * 1e6)
+
+
+class House:
+    """A server's deliveries, over lives. To be used inside `run`."""
+
+    def __init__(
+        self, settings: MemWalSettings = SETTINGS, rng: random.Random | None = None
+    ) -> None:
+        self.loop = cast(VirtualLoop, asyncio.get_running_loop())
+        self.settings = settings
+        self.relayer = ScriptedRelayer()
+        self.rng = rng or random.Random(0)
+        self.budget = Budget(settings, self.loop.time)
+        self.health = Health(now_us, works="MemWal works", waits="memories wait")
+        self.database: Database = database("memwal")
+        self.database.empty()
+        self.faults = JournalFaults()
+        self.lives: list[Life] = []
+        self.open()
+
+    @property
+    def calls(self) -> list[tuple[str, int]]:
+        """Calls in short: their names and how many items they had."""
+        return [(call.name, len(call.items)) for call in self.relayer.calls]
+
+    @property
+    def points(self) -> int:
+        return sum(call.points for call in self.relayer.calls)
+
+    def open(self) -> None:
+        """Begin a life: with what the journal has, and nothing else."""
+        self.lives.append(Life(len(self.lives) + 1))
+        self.journal = _Journal(self.database, self.lives[-1], self.faults, self.rng)
+        self.rows = MemoryRows(cast(SqlJournal, self.journal))
+        self.delivery = Delivery(
+            self.rows,
+            self.relayer,
+            self.budget,
+            self.settings,
+            self.health,
+            lambda tenant: f"tuskpoint/{tenant}",
+            now_us,
+            self.rng.random,
+        )
+        self.delivery.start()
+
+    def crash(self) -> None:
+        """End the life where it is; nothing that is left of it has an effect."""
+        self.lives[-1].end("crash")
+        task = self.delivery._task
+        assert task is not None
+        task.cancel()
+
+    def remember(self, *summaries: str, tenant: str = TENANT) -> None:
+        """Save checkpoints with summaries, indexed, and say so to the delivery."""
+        for summary in summaries:
+            self.database.transact(partial(_remember, tenant, summary), lambda: None)
+        self.delivery.wake()
+
+    async def until(self, seconds: float) -> None:
+        """Let time pass until then."""
+        while (left := seconds - self.loop.time()) > 0:
+            self.loop.forget_turns()
+            await asyncio.sleep(min(left, 600))
+
+    def at(self) -> dict[str, Row]:
+        """Return the memories by their summaries."""
+        found = self.database.connection.execute(
+            select(memories.c.text, memories.c.state, memories.c.unsure, memories.c.attempts)
+        ).all()
+        return {
+            summary_of(text): Row(MemoryState(state), unsure, attempts)
+            for text, state, unsure, attempts in found
+        }
+
+    def states(self) -> Counter[MemoryState]:
+        return Counter(row.state for row in self.at().values())
+
+
+def _remember(tenant: str, summary: str, connection: Connection) -> None:
+    saved = saves.save_checkpoint(
+        connection,
+        tenant,
+        draft(summary, thread_id=f"about {summary}", summary=summary),
+        now_us(),
+        0,
+    )
+    pointer = pointer_of(tenant, "", summary)
+    told = memory_text(summary, pointer)
+    _DOCUMENT.run(
+        connection,
+        tenant=tenant,
+        thread_id=saved.key.thread_id,
+        checkpoint_ns="",
+        checkpoint_id=summary,
+        scope="",
+        summary=summary,
+        body="",
+        planned=False,
+        pointer=pointer,
+        unembedded=False,
+    )
+    _MEMORY.run(
+        connection,
+        tenant=tenant,
+        pointer=pointer,
+        text=told,
+        digest=hashlib.sha256(told.encode()).digest(),
+        state=WAITING,
+        unsure=False,
+        attempts=0,
+        due_us=now_us(),
+        job_id="",
+        blob_id="",
+        created_us=now_us(),
+    )
+
+
+def run(test: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+    """Run a test in a loop whose clock jumps; see that no task of it is left."""
+    loop = VirtualLoop()
+    try:
+        return loop.run_until_complete(test())
+    finally:
+        for task in loop.living():
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+
+
+def quick(**changes: Any) -> MemWalSettings:
+    return replace(SETTINGS, **changes)
+
+
+def named(count: int, word: str = "summary") -> list[str]:
+    return [f"{word} {number}" for number in range(count)]

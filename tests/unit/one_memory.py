@@ -1,0 +1,73 @@
+"""The rows of MemWal's deliveries, of which there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuskpoint_server.domain.memories import Memory, MemoryState, memory_text
+from tuskpoint_server.journal.search_api import MemoriesStanding, MemoryTally
+
+POINTER = b"p" * 16
+
+
+@dataclass
+class OneMemory:
+    """The rows of a journal with one summary to tell MemWal."""
+
+    state: MemoryState = MemoryState.WAITING
+    due_us: int = 0
+    job_id: str = ""
+
+    def _memory(self) -> Memory:
+        return Memory(
+            number=1,
+            tenant="acme",
+            pointer=POINTER,
+            text=memory_text("the writer starts", POINTER),
+            state=self.state,
+            unsure=False,
+            attempts=0,
+            job_id=self.job_id,
+        )
+
+    async def take(self, limit: int, *, unsure_first: bool = False) -> list[Memory]:
+        del limit, unsure_first
+        self.state = MemoryState.SENDING
+        return [self._memory()]
+
+    async def sent(self, jobs: Sequence[tuple[int, str]], due_us: int) -> None:
+        self.state, self.due_us, self.job_id = MemoryState.SENT, due_us, jobs[0][1]
+
+    async def again(
+        self, numbers: Sequence[int], due_us: int, *, unsure: bool, failed: bool
+    ) -> None:
+        del numbers, unsure, failed
+        self.state, self.due_us = MemoryState.WAITING, due_us
+
+    async def underway(self, limit: int) -> list[Memory]:
+        del limit
+        return [self._memory()]
+
+    async def ask_again(self, numbers: Sequence[int], due_us: int) -> None:
+        del numbers
+        self.due_us = due_us
+
+    async def delivered(self, blobs: Sequence[tuple[int, str]]) -> None:
+        del blobs
+        self.state = MemoryState.DELIVERED
+
+    async def refused(self, numbers: Sequence[int]) -> None:
+        raise AssertionError(f"{numbers} are refused")
+
+    async def take_up(self) -> int:
+        return 0
+
+    async def next_due_us(self, states: Sequence[MemoryState]) -> int | None:
+        return self.due_us if self.state in states else None
+
+    async def standing(self, tenant: str) -> MemoriesStanding:
+        raise AssertionError(f"nobody asks how {tenant} stands")
+
+    async def tallies(self) -> list[MemoryTally]:
+        return [MemoryTally("default", self.state, 1)]

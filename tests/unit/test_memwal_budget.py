@@ -1,0 +1,173 @@
+"""The budget of points: no window is ever exceeded, and waits are as long as they have to be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuskpoint_server.recall.memwal.api import COST_ASK, COST_BATCH, COST_RECALL, COST_REMEMBER
+from tuskpoint_server.recall.memwal.budget import HEAD_START_S, HOUR_S, MINUTE_S, Budget
+from tuskpoint_server.recall.settings import MemWalSettings
+
+SETTINGS = MemWalSettings(private_key="", account_id="")
+TIGHT = replace(
+    SETTINGS,
+    points_per_minute=11,
+    points_per_hour=40,
+    recall_points_per_minute=13,
+    recall_points_per_hour=50,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Account:
+    """A budget and what was spent of it."""
+
+    def __init__(self, settings: MemWalSettings = SETTINGS) -> None:
+        self.clock = Clock()
+        self.settings = settings
+        self.budget = Budget(settings, self.clock)
+        self.recalls: list[tuple[float, int]] = []
+        self.deliveries: list[tuple[float, int]] = []
+
+    def recall(self, cost: int = COST_RECALL) -> float:
+        wait_s = self.budget.take_recall(cost)
+        if not wait_s:
+            self.recalls.append((self.clock.now, cost))
+        return wait_s
+
+    def deliver(self, cost: int) -> float:
+        assert self.budget.wait_delivery(cost) == self.budget.wait_delivery(cost)
+        wait_s = self.budget.take_delivery(cost)
+        if not wait_s:
+            self.deliveries.append((self.clock.now, cost))
+        return wait_s
+
+    def check(self) -> None:
+        limits = self.settings
+        assert most(self.deliveries, MINUTE_S) <= limits.points_per_minute
+        assert most(self.deliveries, HOUR_S) <= limits.points_per_hour
+        together = [*self.deliveries, *self.recalls]
+        assert most(together, MINUTE_S) <= limits.recall_points_per_minute
+        assert most(together, HOUR_S) <= limits.recall_points_per_hour
+
+
+def most(spent: Iterable[tuple[float, int]], length_s: float) -> int:
+    """Return the most points spent in any stretch of this length."""
+    listed = sorted(spent)
+    return max(
+        (sum(cost for at, cost in listed if start <= at < start + length_s) for start, _ in listed),
+        default=0,
+    )
+
+
+CALLS = st.tuples(
+    st.sampled_from([COST_RECALL, -COST_ASK, -COST_REMEMBER, -COST_BATCH]),
+    st.one_of(st.just(0.0), st.floats(0, 30), st.floats(0, 4000)),
+)
+
+
+@given(st.lists(CALLS, max_size=80), st.sampled_from([SETTINGS, TIGHT]))
+def test_no_window_is_ever_exceeded(
+    calls: list[tuple[int, float]], settings: MemWalSettings
+) -> None:
+    account = Account(settings)
+    for cost, later_s in calls:
+        account.clock.now += later_s
+        if cost > 0:
+            account.recall(cost)
+        else:
+            account.deliver(-cost)
+    account.check()
+
+
+@given(st.lists(CALLS, max_size=60), st.floats(0, 400))
+def test_whoever_waits_as_long_as_told_may_go_on_and_no_sooner(
+    calls: list[tuple[int, float]], paused_s: float
+) -> None:
+    account = Account(TIGHT)
+    for cost, later_s in calls:
+        account.clock.now += later_s
+        if cost == -COST_BATCH:
+            account.budget.pause(paused_s)
+        take = account.recall if cost > 0 else account.deliver
+        came = account.clock.now
+        wait_s = take(abs(cost))
+        if wait_s:
+            account.clock.now = came + wait_s * 0.999
+            assert take(abs(cost)) > 0
+            account.clock.now = math.nextafter(came + wait_s, math.inf)
+            assert take(abs(cost)) == 0
+    account.check()
+
+
+def test_deliveries_leave_points_to_recalls() -> None:
+    account = Account()
+    assert [account.deliver(COST_BATCH) > 0 for _ in range(3)] == [False, False, True]
+    assert account.deliver(COST_REMEMBER) == 0
+    assert account.deliver(COST_ASK) > 0
+    assert [account.recall() > 0 for _ in range(6)] == [False] * 5 + [True]
+
+
+def test_recalls_may_use_all_and_deliveries_get_what_they_leave() -> None:
+    account = Account()
+    assert [account.recall() for _ in range(26)] == [0] * 26
+    assert account.deliver(COST_REMEMBER) > 0
+    assert account.deliver(COST_ASK) == 0
+    assert [account.recall() > 0 for _ in range(4)] == [False, False, False, True]
+
+
+def test_over_an_hour_the_hour_counts() -> None:
+    account = Account()
+    began = account.clock.now
+    while account.clock.now < began + HOUR_S:
+        account.clock.now += account.deliver(COST_BATCH) + 1e-6
+    account.check()
+    assert sum(cost for _, cost in account.deliveries) == SETTINGS.points_per_hour
+
+
+def test_a_pause_stops_both_and_recalls_come_first_when_it_ends() -> None:
+    account = Account()
+    account.budget.pause(60)
+    account.budget.pause(10)  # the longer one stays
+    assert account.recall() == 60
+    assert account.deliver(COST_ASK) == 60 + HEAD_START_S
+    account.clock.now += 60
+    assert account.recall() == 0
+    assert account.deliver(COST_ASK) == HEAD_START_S
+    account.clock.now += HEAD_START_S
+    assert account.deliver(COST_ASK) == 0
+
+
+@pytest.mark.parametrize(("asked_s", "paused_s"), [(-5.0, 0.0), (1e9, HOUR_S)])
+def test_no_pause_is_longer_than_the_longest_window(asked_s: float, paused_s: float) -> None:
+    account = Account()
+    account.budget.pause(asked_s)
+    assert account.recall() == paused_s
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [replace(SETTINGS, points_per_minute=9), replace(SETTINGS, recall_points_per_hour=0)],
+)
+def test_a_ceiling_that_lets_no_batch_through_is_refused(settings: MemWalSettings) -> None:
+    with pytest.raises(ValueError, match="lets no batch through"):
+        Budget(settings, Clock())
+
+
+def test_a_call_that_never_fits_is_refused() -> None:
+    account = Account()
+    with pytest.raises(ValueError, match="never fits"):
+        account.budget.take_recall(31)

@@ -1,0 +1,228 @@
+"""Which mode answers a search, and what happens where it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from tuskpoint_server.domain.errors import Reason, Refusal, Status
+from tuskpoint_server.domain.model import CheckpointKey
+from tuskpoint_server.domain.search import (
+    Found,
+    Metric,
+    SearchAnswer,
+    SearchMode,
+    SearchQuery,
+    SearchScope,
+)
+from tuskpoint_server.domain.search_words import Words
+from tuskpoint_server.domain.vectors import pack
+from tuskpoint_server.journal.search_api import IndexStanding
+from tuskpoint_server.recall.embedders.api import EmbedderError
+from tuskpoint_server.recall.memwal.api import RelayerError, Trouble
+from tuskpoint_server.recall.recall import MemWalFindings, RecallStanding
+from tuskpoint_server.service.searching import Search
+
+LEXICAL, VECTOR, MEMWAL = SearchMode.LEXICAL, SearchMode.VECTOR, SearchMode.MEMWAL
+VECTOR_OF_QUERY = pack([1.0, 0.0])
+
+
+def found(checkpoint_id: str, distance: float = 0.5) -> Found:
+    return Found(CheckpointKey("thread", "", checkpoint_id), "summary", "text", b"{}", distance)
+
+
+@dataclass
+class ScriptedRecall:
+    """Finds in each mode what it is told to, and notes what it was asked."""
+
+    modes: Sequence[SearchMode] = (LEXICAL,)
+    embedder_name: str = ""
+    worded: Sequence[Found] = (found("worded"),)
+    exact: Sequence[Found] | None = None
+    near: Sequence[Found] = (found("near"),)
+    recalled: MemWalFindings | RelayerError = field(
+        default_factory=lambda: MemWalFindings(
+            [found("recalled")], truncated=True, dropped=3, unindexed=7
+        )
+    )
+    embedder_error: EmbedderError | None = None
+    known_dimension: int = 0
+    asked: list[object] = field(default_factory=list)
+    measured: list[tuple[SearchMode, bool]] = field(default_factory=list)
+
+    async def catch_up(self, tenant: str) -> int:
+        self.asked.append("catch up")
+        return 2
+
+    async def dimension(self, tenant: str) -> int:
+        return self.known_dimension
+
+    async def by_words(
+        self, tenant: str, words: Words, scope: SearchScope, limit: int
+    ) -> list[Found]:
+        self.asked.append(("words", words))
+        exactly = bool(words.phrases) and self.exact is not None
+        return list(self.exact or ()) if exactly else list(self.worded)
+
+    async def by_vector(
+        self, tenant: str, vector: bytes, metric: Metric, scope: SearchScope, limit: int
+    ) -> list[Found]:
+        self.asked.append(("vector", vector, metric))
+        return list(self.near)
+
+    async def embed(self, text: str) -> bytes:
+        if self.embedder_error is not None:
+            raise self.embedder_error
+        return VECTOR_OF_QUERY
+
+    async def by_memwal(
+        self, tenant: str, text: str, scope: SearchScope, limit: int
+    ) -> MemWalFindings:
+        self.asked.append(("memwal", text))
+        if isinstance(self.recalled, RelayerError):
+            raise self.recalled
+        return self.recalled
+
+    async def standing(self, tenant: str) -> RecallStanding:
+        return RecallStanding(IndexStanding(), "", None)
+
+    def searched(self, mode: SearchMode, seconds: float, *, fell_back: bool) -> None:
+        self.measured.append((mode, fell_back))
+
+
+async def search(recall: ScriptedRecall, **asked: object) -> SearchAnswer:
+    return await Search(recall).search("default", SearchQuery(**asked))  # type: ignore[arg-type]
+
+
+def ids(answer: SearchAnswer) -> list[str]:
+    return [one.key.checkpoint_id for one in answer.results]
+
+
+async def refusal(recall: ScriptedRecall | None, **asked: object) -> Refusal:
+    with pytest.raises(Refusal) as raised:
+        await Search(recall).search("default", SearchQuery(**asked))  # type: ignore[arg-type]
+    return raised.value
+
+
+async def test_a_server_that_does_not_index_says_so() -> None:
+    refused = await refusal(None, text="the writer")
+    assert refused.reason is Reason.SEARCH_UNAVAILABLE
+    assert "--no-search" in refused.message
+
+
+async def test_without_an_embedder_text_is_searched_by_words() -> None:
+    recall = ScriptedRecall()
+    answer = await search(recall, text="when did the writer start")
+    assert (ids(answer), answer.mode, answer.metric) == (["worded"], LEXICAL, "bm25")
+    assert (answer.unindexed, answer.fell_back) == (2, "")
+    assert recall.measured == [(LEXICAL, False)]
+
+
+async def test_an_embedder_searches_text_by_meaning() -> None:
+    recall = ScriptedRecall(modes=(LEXICAL, VECTOR))
+    answer = await search(recall, text="when did the writer start", metric=Metric.L2)
+    assert (ids(answer), answer.mode, answer.metric) == (["near"], VECTOR, "l2")
+    assert recall.asked == ["catch up", ("vector", VECTOR_OF_QUERY, Metric.L2)]
+
+
+@pytest.mark.parametrize("text", ['what about "the draft"', "who closed PAY-1234"])
+async def test_what_names_something_exactly_is_searched_by_words_first(text: str) -> None:
+    recall = ScriptedRecall(modes=(LEXICAL, VECTOR), exact=[found("exact")])
+    answer = await search(recall, text=text)
+    assert (ids(answer), answer.mode, answer.fell_back) == (["exact"], LEXICAL, "")
+
+
+async def test_a_name_that_no_text_has_is_searched_by_meaning() -> None:
+    recall = ScriptedRecall(modes=(LEXICAL, VECTOR), exact=[])
+    answer = await search(recall, text="who closed PAY-1234")
+    assert (ids(answer), answer.mode) == (["near"], VECTOR)
+
+
+async def test_an_embedder_that_does_not_answer_leaves_the_words() -> None:
+    recall = ScriptedRecall(
+        modes=(LEXICAL, VECTOR), embedder_error=EmbedderError("HTTP status 503")
+    )
+    answer = await search(recall, text="when did the writer start")
+    assert (ids(answer), answer.mode) == (["worded"], LEXICAL)
+    assert answer.fell_back == "the embedder does not answer: HTTP status 503"
+    assert recall.measured == [(LEXICAL, True)]
+
+
+async def test_memwal_answers_text_where_there_is_one() -> None:
+    recall = ScriptedRecall(modes=(LEXICAL, VECTOR, MEMWAL))
+    answer = await search(recall, text="who closed PAY-1234")
+    assert (ids(answer), answer.mode, answer.metric) == (["recalled"], MEMWAL, "cosine")
+    assert (answer.truncated, answer.dropped, answer.unindexed) == (True, 3, 7)
+    assert recall.asked == [("memwal", "who closed PAY-1234")]
+
+
+async def test_words_in_quotes_are_not_left_to_memwal() -> None:
+    recall = ScriptedRecall(modes=(LEXICAL, MEMWAL))
+    answer = await search(recall, text='"exactly this"')
+    assert (answer.mode, answer.fell_back) == (LEXICAL, "")
+    assert ("memwal", '"exactly this"') not in recall.asked
+
+
+@pytest.mark.parametrize(
+    ("recalled", "reason"),
+    [
+        (RelayerError(Trouble.UNAVAILABLE, "no answer in 5 s"), "MemWal does not answer: no"),
+        (
+            MemWalFindings([], truncated=False, dropped=0, unindexed=0),
+            "MemWal recalled nothing that is live",
+        ),
+    ],
+    ids=["no answer", "nothing"],
+)
+async def test_the_own_index_answers_where_memwal_has_nothing_to_say(
+    recalled: MemWalFindings | RelayerError, reason: str
+) -> None:
+    recall = ScriptedRecall(
+        modes=(LEXICAL, VECTOR, MEMWAL), recalled=recalled, embedder_error=EmbedderError("busy")
+    )
+    answer = await search(recall, text="when did the writer start")
+    assert (ids(answer), answer.mode) == (["worded"], LEXICAL)
+    assert answer.fell_back.startswith(reason)
+    assert answer.fell_back.endswith("; the embedder does not answer: busy")
+
+
+async def test_a_mode_that_is_asked_for_is_used() -> None:
+    recall = ScriptedRecall(modes=(LEXICAL, VECTOR, MEMWAL))
+    for mode in (LEXICAL, VECTOR, MEMWAL):
+        answer = await search(recall, text="the writer", mode=mode)
+        assert answer.mode is mode
+
+
+async def test_a_mode_that_is_asked_for_and_lacking_is_refused() -> None:
+    for mode, missing in ((VECTOR, "--embedder"), (MEMWAL, "MEMWAL_PRIVATE_KEY")):
+        refused = await refusal(ScriptedRecall(), text="the writer", mode=mode)
+        assert refused.reason is Reason.SEARCH_UNAVAILABLE
+        assert refused.status is Status.FAILED_PRECONDITION
+        assert missing in refused.message
+
+
+async def test_a_mode_that_is_asked_for_does_not_fall_back() -> None:
+    recall = ScriptedRecall(
+        modes=(LEXICAL, MEMWAL), recalled=RelayerError(Trouble.UNAVAILABLE, "no answer")
+    )
+    refused = await refusal(recall, text="the writer", mode=MEMWAL)
+    assert (refused.reason, refused.status) == (Reason.SEARCH_UNAVAILABLE, Status.UNAVAILABLE)
+
+
+async def test_a_vector_is_searched_for_by_vectors_whatever_else_there_is() -> None:
+    recall = ScriptedRecall(modes=(LEXICAL, MEMWAL), known_dimension=2)
+    answer = await search(recall, vector=pack([0.0, 1.0]))
+    assert (ids(answer), answer.mode, answer.unindexed) == (["near"], VECTOR, 2)
+
+
+async def test_a_vector_of_another_dimension_is_refused() -> None:
+    refused = await refusal(ScriptedRecall(known_dimension=3), vector=pack([0.0, 1.0]))
+    assert [violation.field for violation in refused.violations] == ["vector.values"]
+    assert "3 components" in refused.message
+
+
+async def test_a_vector_goes_with_no_mode_of_words() -> None:
+    refused = await refusal(ScriptedRecall(), vector=pack([1.0]), mode=LEXICAL)
+    assert [violation.field for violation in refused.violations] == ["mode"]

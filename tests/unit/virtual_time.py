@@ -1,0 +1,21 @@
+"""Tests in a loop whose clock jumps: what takes hours takes none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any
+
+from tests.simulation.virtual_loop import VirtualLoop
+
+
+def virtually(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in a loop whose clock jumps."""
+
+    @wraps(test)
+    def run(**fixtures: Any) -> None:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(test(**fixtures))
+
+    return run
