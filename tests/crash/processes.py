@@ -233,7 +233,7 @@ def own_environment() -> dict[str, str]:
     return {
         name: text
         for name, text in os.environ.items()
-        if not name.startswith(("TUSKPOINT_", "WALRUS_"))
+        if not name.startswith(("TUSKPOINT_", "WALRUS_", "MEMWAL_"))
     }
 
 

@@ -342,3 +342,16 @@ async def test_a_method_without_behavior_is_refused(shape: str) -> None:
         grpc.StatusCode.UNIMPLEMENTED,
         {"method": f"/tests.Shapes/{shape}"},
     )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_calls_that_are_not_built_say_so(measured: SimpleNamespace, shape: str) -> None:
+    around = layers(measured.telemetry, DrainGate(), 60)
+    async with serving(object(), around) as channel:
+        ended = await end_of(start_call(channel, shape))
+    assert ended is not None
+    assert (ended.code, ended.reason, ended.metadata) == (
+        grpc.StatusCode.UNIMPLEMENTED,
+        "NOT_IMPLEMENTED",
+        {"method": f"/tests.Shapes/{shape}"},
+    )

@@ -69,7 +69,7 @@ def run_recover() -> Run:
         environment = {
             name: text
             for name, text in os.environ.items()
-            if not name.startswith(("TUSKPOINT_", "WALRUS_"))
+            if not name.startswith(("TUSKPOINT_", "WALRUS_", "MEMWAL_"))
         }
         if failpoint:
             environment["TUSKPOINT_FAILPOINT"] = failpoint

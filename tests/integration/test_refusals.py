@@ -10,12 +10,8 @@ import grpc
 import pytest
 
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
-from tuskpoint.v1 import (
-    search_service_pb2,
-    search_service_pb2_grpc,
-    value_pb2,
-)
 from tuskpoint.v1 import thread_service_pb2 as tpb
+from tuskpoint.v1 import value_pb2
 
 from .messages import FIRST, channel, collect, ref, refused, save_request, write
 
@@ -345,13 +341,3 @@ async def test_a_message_far_above_the_limit_is_refused_by_grpc_itself(
     request = save_request(channels=[channel("a", bytes(16 * 1024 * 1024))])
     answer = await refused(checkpoints.SaveCheckpoint(request))
     assert (answer.code, answer.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "")
-
-
-async def test_calls_that_are_not_built_say_so(grpc_channel: grpc.aio.Channel) -> None:
-    search = search_service_pb2_grpc.SearchServiceStub(grpc_channel)
-    answer = await refused(search.SearchCheckpoints(search_service_pb2.SearchCheckpointsRequest()))
-    assert (answer.code, answer.reason, answer.metadata) == (
-        grpc.StatusCode.UNIMPLEMENTED,
-        "NOT_IMPLEMENTED",
-        {"method": "/tuskpoint.v1.SearchService/SearchCheckpoints"},
-    )

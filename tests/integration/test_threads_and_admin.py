@@ -171,7 +171,8 @@ async def test_the_server_says_what_it_is(admin: AdminServiceAsyncStub) -> None:
     assert info.limits.early_write_ttl.seconds == LIMITS.early_write_ttl_s
     assert "tuskpoint.v1.CheckpointService/SaveCheckpoint" in info.methods
     assert "tuskpoint.v1.AdminService/Flush" in info.methods
-    assert "tuskpoint.v1.SearchService/SearchCheckpoints" not in info.methods
+    assert "tuskpoint.v1.ThreadService/SetSearchable" in info.methods
+    assert "tuskpoint.v1.SearchService/SearchCheckpoints" in info.methods
 
 
 async def test_the_archive_says_how_it_stands(

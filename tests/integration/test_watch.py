@@ -72,8 +72,9 @@ async def test_every_change_is_delivered_in_order(house: HistoryHouse) -> None:
     await house.kit.archive.certify_all(TENANT)
     await journal.set_label(TENANT, CheckpointKey("t", "", "b"), "good")
     await journal.set_retention(TENANT, "t", 60)
+    await journal.set_searchable(TENANT, "t", False)
     await journal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
-    found = await next_events(house.watch(), 8)
+    found = await next_events(house.watch(), 9)
     assert [short(event) for event in found[:3]] == [
         (1, "WRITES_SAVED", "b", 0),
         (2, "CHECKPOINT_SAVED", "a", 1),
@@ -84,10 +85,11 @@ async def test_every_change_is_delivered_in_order(house: HistoryHouse) -> None:
         "CERTIFIED",
         "LABEL_SET",
         "RETENTION_SET",
+        "SEARCHABLE_SET",
         "CHECKPOINTS_DELETED",
     ]
-    assert [event.seq for event in found] == list(range(1, 9))
-    assert [event.deleted_checkpoints for event in found] == [0] * 7 + [1]
+    assert [event.seq for event in found] == list(range(1, 10))
+    assert [event.deleted_checkpoints for event in found] == [0] * 8 + [1]
     assert {event.incarnation for event in found} == {1}
     times = [event.time.ToMicroseconds() for event in found]
     assert times == sorted(times)

@@ -1,12 +1,12 @@
 """The composition root: builds the rooms, starts them, drains them in order.
 
 Start: configuration, logs, telemetry, data directory (locked), journal (opened and
-migrated), blob store, archive (takes up its spool), sweeper, gRPC; then one line on
+migrated), blob store, archive (takes up its spool), search, sweeper, gRPC; then one line on
 stdout, `tuskpoint-server listening on HOST:PORT`, and health says SERVING.
 
 End, at SIGTERM or SIGINT: health says NOT_SERVING, new calls are refused and long streams
-told, running calls finish (for `--drain-grace` seconds), the sweeper and the archive stop
-at a safe point, the journal closes, the directory is free again.
+told, running calls finish (for `--drain-grace` seconds), the sweeper, search and the archive
+stop at a safe point, the journal closes, the directory is free again.
 
 Exit codes: see `exits`.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import logging
+import os
 import signal
 import sys
 import time
@@ -26,7 +27,7 @@ from pathlib import Path
 from google.protobuf.descriptor import ServiceDescriptor
 
 from . import config as configuration
-from . import logs, otel, recover
+from . import logs, otel, recover, search_setup
 from .archive.archive import Archive, StoreChangedError
 from .archive.eviction import EvictionSettings, Evictor
 from .archive.settings import ArchiveSettings
@@ -56,6 +57,8 @@ from .journal.handoffs import Handoffs as HandoffRows
 from .journal.journal import SqlJournal
 from .journal.lineage import Lineage
 from .journal.snapshots import Snapshots as SnapshotRows
+from .recall.embedders.api import EmbedderError
+from .recall.recall import Recall
 from .rpc import server as rpc
 from .rpc.errors import incident
 from .service.admin import Admin
@@ -66,6 +69,7 @@ from .service.handoffs import Handoffs
 from .service.history import History
 from .service.lineage import Lineages
 from .service.page_tokens import PageTokens
+from .service.searching import Search
 from .service.snapshots import Snapshots
 from .service.threads import Threads
 
@@ -77,6 +81,8 @@ _log = logging.getLogger(__name__)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the server until it is told to stop; return the exit code."""
+    # Numpy's threads wait for one another while they spin, and take from saves what they need.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     version = importlib.metadata.version("tuskpoint-server")
     arguments = sys.argv[1:] if argv is None else argv
     try:
@@ -146,16 +152,25 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         commits = Commits()
         stack.push_async_callback(commits.drain)
         threads = Threads(journal, archive, commits)
-        sweeper = asyncio.create_task(_sweep(journal, threads))
+        recall = _start_recall(config, journal)
+        if recall is not None:
+            stack.push_async_callback(recall.stop)
+        sweeper = asyncio.create_task(_sweep(journal, threads, recall))
         stack.push_async_callback(_cancel, sweeper)
-        server = _listen(config, rpc.services(_rooms(journal, archive, commits, threads, blobs)))
+        rooms = _rooms(journal, archive, commits, threads, recall, blobs)
+        server = _listen(config, rpc.services(rooms))
         stack.push_async_callback(server.drain, 0)
         await server.start()
         yield server
 
 
 def _rooms(
-    journal: SqlJournal, archive: Archive, commits: Commits, threads: Threads, blobs: BlobStore
+    journal: SqlJournal,
+    archive: Archive,
+    commits: Commits,
+    threads: Threads,
+    recall: Recall | None,
+    blobs: BlobStore,
 ) -> rpc.Rooms:
     checkpoints = Checkpoints(journal, archive, commits)
     lineage = Lineage(journal)
@@ -170,9 +185,11 @@ def _rooms(
         ),
         handoffs=Handoffs(journal, lineage, kept, archive.handoffs, archive, commits),
         history=History(journal, EventLog(journal), archive, clock_us=journal.now_us),
+        search=Search(recall),
         admin=Admin(
             journal,
             archive,
+            recall,
             version=importlib.metadata.version("tuskpoint-server"),
             blob_backend=blobs.backend,
         ),
@@ -334,12 +351,24 @@ def _start_evictor(config: Config, journal: SqlJournal) -> Evictor:
     return evictor
 
 
+def _start_recall(config: Config, journal: SqlJournal) -> Recall | None:
+    try:
+        recall = search_setup.open_recall(config, journal)
+    except EmbedderError as error:
+        raise StartError(
+            EXIT_CONFIG, f"--embedder {config.embedder} cannot be used: {error}"
+        ) from None
+    if recall is not None:
+        recall.start()
+    return recall
+
+
 async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def _sweep(journal: SqlJournal, threads: Threads) -> None:
+async def _sweep(journal: SqlJournal, threads: Threads, recall: Recall | None) -> None:
     """Remove from time to time what is past its retention, and what nothing needs any more."""
 
     def sweep() -> Awaitable[Swept]:
@@ -351,6 +380,8 @@ async def _sweep(journal: SqlJournal, threads: Threads) -> None:
         await asyncio.sleep(SWEEP_SECONDS)
         await _swept("threads past their retention", threads.delete_past_retention)
         await _swept("rows that nothing needs", sweep)
+        if recall is not None:
+            await _swept("what search may not find", recall.sweep)
 
 
 async def _swept(what: str, sweep: Callable[[], Awaitable[object]]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -30,19 +30,25 @@ ECOSYSTEM_VARIABLES = {
     "WALRUS_PUBLISHER_URL": "walrus_publisher_url",
     "WALRUS_AGGREGATOR_URL": "walrus_aggregator_url",
     "WALRUS_EPOCHS": "walrus_epochs",
+    "MEMWAL_PRIVATE_KEY": "memwal_private_key",
+    "MEMWAL_ACCOUNT_ID": "memwal_account_id",
+    "MEMWAL_SERVER_URL": "memwal_server_url",
+    "MEMWAL_NAMESPACE": "memwal_namespace",
 }
-"""Variables that other Walrus programs read too; the server's own win over them."""
+"""Variables that other programs of Walrus and MemWal read too; the server's own win over them."""
 FLUSH_SECONDS = 2.0
 WALRUS_FLUSH_SECONDS = 30.0
 _MIB = 1024 * 1024
+MAX_NAMESPACE_BYTES = 128
 
 
 def _words(value: object) -> object:
-    """Split the text of a variable: several URLs stand there with spaces or commas."""
+    """Split the text of a variable: several words stand there with spaces or commas."""
     return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
 
 
 Urls = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 
 
 class ConfigError(Exception):
@@ -180,6 +186,67 @@ class Config(BaseSettings):
     eviction_grace: float = Field(
         default=60.0, ge=0, description="Seconds for which a checkpoint keeps its values at least."
     )
+    search: bool = Field(
+        default=True,
+        description="Index checkpoints for search. What is saved while it is off is indexed "
+        "once it is on again.",
+    )
+    search_exclude: Names = Field(
+        default=(),
+        description="Name of a channel, or of a key at any depth of the state, that is never "
+        "indexed; may be given more than once.",
+    )
+    search_cache_bytes: int = Field(
+        default=256 * _MIB,
+        ge=0,
+        description="Most bytes of vectors that are kept in memory for search.",
+    )
+    embedder: Literal["none", "local", "openai"] = Field(
+        default="none",
+        description="What makes vectors of text: the local model if its package is installed, or "
+        "an endpoint of OpenAI's kind. Without one, text is searched by words.",
+    )
+    embedder_url: str = Field(
+        default="https://api.openai.com/v1",
+        description="Endpoint of --embedder openai; summaries and searchable text are sent to it.",
+    )
+    embedder_model: str = Field(
+        default="text-embedding-3-small", description="Model of --embedder openai."
+    )
+    embedder_dimensions: int | None = Field(
+        default=None,
+        ge=1,
+        le=8192,
+        description="Components that --embedder openai is asked for. Default: the model's own.",
+    )
+    embedder_key: SecretStr = Field(
+        default=SecretStr(""), description="Key of --embedder openai, if it wants one."
+    )
+    memwal_private_key: SecretStr = Field(
+        default=SecretStr(""),
+        description="Seed of the delegate key that MemWal knows. With an account, summaries are "
+        "sent to MemWal and text is searched there.",
+    )
+    memwal_account_id: str = Field(
+        default="", description="Object ID of the MemWal account (not a wallet's address)."
+    )
+    memwal_server_url: str = Field(
+        default="https://relayer.memory.walrus.xyz", description="MemWal's relayer."
+    )
+    memwal_namespace: str = Field(
+        default="tuskpoint", description="Namespace of the memories in MemWal."
+    )
+    memwal_points_per_minute: int = Field(
+        default=25,
+        ge=10,
+        description="Points of the relayer's rate limit that deliveries may spend in a minute; "
+        "searches have five more.",
+    )
+    memwal_points_per_hour: int = Field(
+        default=450,
+        ge=10,
+        description="Points that deliveries may spend in an hour; searches have fifty more.",
+    )
     max_call_seconds: float = Field(
         default=300.0,
         gt=0,
@@ -231,6 +298,11 @@ class Config(BaseSettings):
             )
         if self.backlog_soft_limit > self.backlog_hard_limit:
             raise ValueError("--backlog-soft-limit must not be above --backlog-hard-limit")
+        if self.memwal_namespace and len(self.memwal_namespace.encode()) > MAX_NAMESPACE_BYTES:
+            raise ValueError(
+                f"--memwal-namespace must be at most {MAX_NAMESPACE_BYTES} bytes: the relayer "
+                "takes 255, and a tenant's name comes after it"
+            )
         return self
 
     @property
@@ -410,7 +482,11 @@ def _with_settings(version: str, **texts: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--config", metavar="FILE", help=f"TOML file with settings [{ENV_PREFIX}CONFIG]"
     )
+    secrets: list[str] = []
     for name, field in Config.model_fields.items():
+        if _is_secret(field):
+            secrets.append(f"{ENV_PREFIX}{name.upper()} ({name}): {_description(field)}")
+            continue  # every user of the machine can read a program's flags
         flag = "--" + name.replace("_", "-")
         description = f"{_description(field)} [{ENV_PREFIX}{name.upper()}, {name}]"
         if field.annotation is bool:
@@ -418,15 +494,22 @@ def _with_settings(version: str, **texts: str) -> argparse.ArgumentParser:
                 flag, help=description, dest=name, action=argparse.BooleanOptionalAction
             )
         elif field.annotation == tuple[str, ...]:
-            parser.add_argument(flag, help=description, dest=name, metavar="URL", action="append")
+            metavar = "URL" if name.endswith("_url") else "NAME"
+            parser.add_argument(flag, help=description, dest=name, metavar=metavar, action="append")
         else:
             parser.add_argument(flag, help=description, dest=name, metavar=_metavar(name, field))
+    parser.add_argument_group("secrets, which have no flag", " ".join(secrets))
     return parser
+
+
+def _is_secret(field: FieldInfo) -> bool:
+    return field.annotation is SecretStr
 
 
 def _description(field: FieldInfo) -> str:
     text = (field.description or "").replace("%", "%%")
-    shown = "" if field.default in (None, (), "") else f" Default: {_shown(field.default)}."
+    silent = _is_secret(field) or field.default in (None, (), "")
+    shown = "" if silent else f" Default: {_shown(field.default)}."
     return text + shown
 
 
@@ -435,7 +518,13 @@ def _shown(value: Any) -> str:
 
 
 _METAVARS = {
+    "embedder_dimensions": "NUMBER",
+    "embedder_url": "URL",
     "listen": "HOST:PORT",
+    "memwal_account_id": "ID",
+    "memwal_points_per_hour": "POINTS",
+    "memwal_points_per_minute": "POINTS",
+    "memwal_server_url": "URL",
     "walrus_epochs": "EPOCHS",
     "walrus_jwt_lifetime": "SECONDS",
     "walrus_puts_at_once": "NUMBER",
@@ -465,4 +554,7 @@ def _first_problem(error: ValidationError) -> str:
     name = str(problem["loc"][0])
     if problem["type"] == "extra_forbidden":
         return f"there is no setting '{name}'"
-    return f"--{name.replace('_', '-')}: {text[:1].lower()}{text[1:]}, not '{problem['input']}'"
+    said = f"{text[:1].lower()}{text[1:]}"
+    if _is_secret(Config.model_fields[name]):
+        return f"{ENV_PREFIX}{name.upper()}: {said}"
+    return f"--{name.replace('_', '-')}: {said}, not '{problem['input']}'"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuskpoint.v1 import admin_service_pb2 as pb
+from tuskpoint.v1 import search_service_pb2
 
 from ..domain.limits import LIMITS
 from ..service.admin import Admin
 from . import convert
 from .calls import Call
+from .search_status import search_status
 
 
 class AdminServicer:
@@ -37,6 +39,8 @@ class AdminServicer:
             blob_backend=info.blob_backend,
             journal_id=info.journal_id,
             start_time=convert.timestamp(info.started_us),
+            search_modes=[search_service_pb2.SearchMode.Name(mode) for mode in info.search_modes],
+            embedder=info.embedder,
         )
 
     async def GetArchiveStatus(
@@ -70,6 +74,8 @@ class AdminServicer:
                 getattr(message, field).CopyFrom(convert.timestamp(microseconds))
         if status.catalog is not None:
             message.catalog.CopyFrom(convert.location(status.catalog))
+        if standing.recall is not None:
+            message.search.CopyFrom(search_status(standing.recall))
         return message
 
     async def Flush(self, request: pb.FlushRequest, call: Call) -> pb.FlushResponse:
@@ -98,6 +104,10 @@ def limits() -> pb.ServerLimits:
         max_checkpoint_ns_bytes=LIMITS.max_checkpoint_ns,
         max_checkpoint_id_bytes=LIMITS.max_checkpoint_id,
         max_bundle_bytes=LIMITS.max_bundle,
+        max_search_text_bytes=LIMITS.max_search_text,
+        max_query_bytes=LIMITS.max_query,
+        max_search_results=LIMITS.max_results,
+        max_vector_dimension=LIMITS.max_vector_dimension,
     )
     message.early_write_ttl.FromSeconds(LIMITS.early_write_ttl_s)
     message.request_id_ttl.FromSeconds(LIMITS.request_id_ttl_s)

@@ -18,6 +18,7 @@ from tuskpoint.v1 import (
     value_pb2,
 )
 
+from ..domain import vectors
 from ..domain.digests import value_digest
 from ..domain.errors import Reason, Refusal
 from ..domain.metadata import parse_metadata, parse_object
@@ -138,6 +139,8 @@ def checkpoint_draft(
         agent_id=request.agent_id,
         writes=writes,
         expected_head=request.expected_head if request.HasField("expected_head") else None,
+        vector=vectors.pack(request.vector),
+        searchable=request.searchable if request.HasField("searchable") else None,
     )
 
 
@@ -337,6 +340,7 @@ def thread(stored: Thread) -> thread_pb2.Thread:
     )
     if stored.retention_s:
         message.retention.seconds = stored.retention_s
+    message.unsearchable = stored.unsearchable
     return message
 
 

@@ -30,6 +30,7 @@ from ..service.diffing import Diffing
 from ..service.handoffs import Handoffs
 from ..service.history import History
 from ..service.lineage import Lineages
+from ..service.searching import Search
 from ..service.snapshots import Snapshots
 from ..service.threads import Threads
 from .admin_servicer import AdminServicer
@@ -39,6 +40,7 @@ from .handlers import built_methods, service_handler
 from .handoff_servicer import HandoffServicer
 from .history_servicer import HistoryServicer
 from .layers import DeadlineCap, DrainGate, errors, tenant
+from .search_servicer import SearchServicer
 from .snapshot_servicer import SnapshotServicer
 from .telemetry import Telemetry
 from .thread_servicer import ThreadServicer
@@ -69,10 +71,6 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-class _Unbuilt:
-    """Servicer of a service of which nothing is built."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rooms:
     """What the servicers call: each group of calls with the room that gives them meaning."""
@@ -84,6 +82,7 @@ class Rooms:
     snapshots: Snapshots
     history: History
     handoffs: Handoffs
+    search: Search
     admin: Admin
 
 
@@ -100,7 +99,7 @@ def services(rooms: Rooms) -> list[tuple[ServiceDescriptor, object]]:
         ),
         (_service(history_service_pb2, "HistoryService"), HistoryServicer(rooms.history)),
         (_service(handoff_service_pb2, "HandoffService"), HandoffServicer(rooms.handoffs)),
-        (_service(search_service_pb2, "SearchService"), _Unbuilt()),
+        (_service(search_service_pb2, "SearchService"), SearchServicer(rooms.search)),
         (_service(snapshot_service_pb2, "SnapshotService"), SnapshotServicer(rooms.snapshots)),
     ]
     admin_service = _service(admin_service_pb2, "AdminService")

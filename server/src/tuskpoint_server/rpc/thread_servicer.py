@@ -76,6 +76,17 @@ class ThreadServicer:
         )
         return pb.SetRetentionResponse(durability=convert.DURABILITIES[wanted])
 
+    async def SetSearchable(
+        self, request: pb.SetSearchableRequest, call: Call
+    ) -> pb.SetSearchableResponse:
+        """Set whether search finds a thread."""
+        thread_validation.check_set_searchable(request)
+        wanted = convert.durability(request.durability)
+        await self._threads.set_searchable(
+            call.tenant, request.thread_id, request.searchable, wanted
+        )
+        return pb.SetSearchableResponse(durability=convert.DURABILITIES[wanted])
+
     async def CopyThread(self, request: pb.CopyThreadRequest, call: Call) -> pb.CopyThreadResponse:
         """Copy a thread."""
         thread_validation.check_copy_thread(request)

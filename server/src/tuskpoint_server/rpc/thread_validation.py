@@ -49,6 +49,18 @@ def check_set_retention(request: pb.SetRetentionRequest) -> None:
     checks.finish()
 
 
+def check_set_searchable(request: pb.SetSearchableRequest) -> None:
+    """Check whether a thread is to be searchable.
+
+    Raises:
+        Refusal: `INVALID_FIELD`.
+    """
+    checks = Checks()
+    checks.thread("thread_id", request.thread_id)
+    checks.member("durability", request.durability, DURABILITIES)
+    checks.finish()
+
+
 def check_list_threads(request: pb.ListThreadsRequest) -> None:
     """Check a listing of threads.
 

@@ -14,6 +14,7 @@ from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 from tuskpoint.v1 import checkpoint_pb2, checkpoint_service_pb2, value_pb2
 
+from ..domain import vectors
 from ..domain.digests import DIGEST_BYTES
 from ..domain.limits import LIMITS
 from ..domain.texts import text_problem
@@ -44,6 +45,8 @@ def check_save_checkpoint(
     if request.HasField("expected_head"):
         checks.text("expected_head", request.expected_head, LIMITS.max_checkpoint_id)
     checks.member("durability", request.durability, DURABILITIES)
+    if request.vector:
+        _vector(checks, "vector", request.vector)
     if len(checkpoint.metadata_json) > LIMITS.max_metadata:
         checks.fail("checkpoint.metadata_json", f"must be at most {LIMITS.max_metadata} bytes")
     if checkpoint.HasField("state"):
@@ -157,6 +160,12 @@ def check_set_label(request: checkpoint_service_pb2.SetLabelRequest) -> None:
 
 
 # --- parts ---------------------------------------------------------------------------------
+
+
+def _vector(checks: Checks, path: str, vector: Collection[float]) -> None:
+    problem = vectors.problem(vector, LIMITS.max_vector_dimension, zero_allowed=False)
+    if problem:
+        checks.fail(path, problem)
 
 
 def _state(

@@ -3,47 +3,79 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..archive.archive import ArchiveStatus
 from ..archive.flusher import FlushOutcome
+from ..domain.search import SearchMode
 from ..journal.api import Journal
+from ..recall.recall import RecallStanding
 from .archiving import Archive
+from .recalling import Recall
 
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What the server is. `started_us`: microseconds since the Unix epoch."""
+    """What the server is.
+
+    Attributes:
+        version: Of the server.
+        journal_backend: Kind of journal.
+        blob_backend: Kind of blob store.
+        journal_id: Identity of the journal.
+        started_us: Microseconds since the Unix epoch.
+        search_modes: That words can be searched in; none if it does not index.
+        embedder: Name of what makes vectors of text; empty: nothing.
+    """
 
     version: str
     journal_backend: str
     blob_backend: str
     journal_id: str
     started_us: int
+    search_modes: Sequence[SearchMode]
+    embedder: str
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How the archive of a tenant and the journal stand."""
+    """How the archive of a tenant, the journal and search stand.
+
+    `recall` is `None` if the server does not index.
+    """
 
     archive: ArchiveStatus
     journal_bytes: int
+    recall: RecallStanding | None
 
 
 class Admin:
-    """The server itself, and the archive as its operators see it."""
+    """The server itself, and the archive and search as its operators see them.
+
+    `recall` is `None` if the server does not index.
+    """
 
     def __init__(
-        self, journal: Journal, archive: Archive, *, version: str, blob_backend: str
+        self,
+        journal: Journal,
+        archive: Archive,
+        recall: Recall | None,
+        *,
+        version: str,
+        blob_backend: str,
     ) -> None:
         self._journal = journal
         self._archive = archive
+        self._recall = recall
         self._info = ServerInfo(
             version=version,
             journal_backend=journal.backend,
             blob_backend=blob_backend,
             journal_id=journal.journal_id,
             started_us=time.time_ns() // 1000,
+            search_modes=recall.modes if recall is not None else (),
+            embedder=recall.embedder_name if recall is not None else "",
         )
 
     def info(self) -> ServerInfo:
@@ -51,8 +83,12 @@ class Admin:
         return self._info
 
     async def standing(self, tenant: str) -> Standing:
-        """Return how the archive stands."""
-        return Standing(await self._archive.status(tenant), await self._journal.size_bytes())
+        """Return how the archive, the journal and search stand."""
+        return Standing(
+            archive=await self._archive.status(tenant),
+            journal_bytes=await self._journal.size_bytes(),
+            recall=await self._recall.standing(tenant) if self._recall is not None else None,
+        )
 
     async def flush(self, tenant: str) -> FlushOutcome:
         """Certify everything journaled before the call.

@@ -108,13 +108,16 @@ class Checkpoints:
         """Wait until a journaled change has the durability asked for.
 
         Raises:
-            Refusal: `CHECKPOINT_MISSING`, `DRAINING`; the change stays journaled.
+            Refusal: `CHECKPOINT_MISSING`, `DRAINING`; what `Archive.certify_all` raises, if
+                only facts of the thread changed. The change stays journaled.
         """
         if wanted <= outcome.durability:
             return outcome
         saved = outcome.saved
         if not saved.revision:
             raise _checkpoint_missing(saved.key)
+        if saved.untold:
+            await self._archive.certify_all(tenant)
         catalog = await self._archive.certify(tenant, saved.key, saved.revision)
         return replace(outcome, durability=Durability.CERTIFIED, catalog_blob_id=catalog.blob_id)
 

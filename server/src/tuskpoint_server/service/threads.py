@@ -135,6 +135,18 @@ class Threads:
         await self._commits.run(self._set_retention(tenant, thread_id, retention_s))
         await self._reach(tenant, wanted)
 
+    async def set_searchable(
+        self, tenant: str, thread_id: str, searchable: bool, wanted: Durability
+    ) -> None:
+        """Set whether search finds the checkpoints of a thread.
+
+        Raises:
+            Refusal: `THREAD_NOT_FOUND`; what `Archive.certify_all` raises, and then the
+                setting stays journaled.
+        """
+        await self._commits.run(self._set_searchable(tenant, thread_id, searchable))
+        await self._reach(tenant, wanted)
+
     async def delete_past_retention(self) -> int:
         """Delete the threads of all tenants that are past their retention; return how many.
 
@@ -204,6 +216,10 @@ class Threads:
 
     async def _set_retention(self, tenant: str, thread_id: str, retention_s: int) -> None:
         await self._journal.set_retention(tenant, thread_id, retention_s)
+        self._archive.changed(tenant, 0)
+
+    async def _set_searchable(self, tenant: str, thread_id: str, searchable: bool) -> None:
+        await self._journal.set_searchable(tenant, thread_id, searchable)
         self._archive.changed(tenant, 0)
 
     async def _delete_if_past(self, tenant: str, thread_id: str) -> bool:

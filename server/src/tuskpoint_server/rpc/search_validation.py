@@ -1,0 +1,77 @@
+"""What the limits of the contract say about a search."""
+
+from __future__ import annotations
+
+from tuskpoint.v1 import search_service_pb2 as pb
+
+from ..domain.limits import LIMITS
+from ..domain.metadata import parse_object
+from ..domain.search import Metric, SearchMode, SearchQuery, SearchScope
+from ..domain.vectors import pack, problem
+from .checks import Checks
+
+_MODES = frozenset(pb.SearchMode.values())
+_METRICS = frozenset(pb.SearchMetric.values())
+
+
+def search_query(request: pb.SearchCheckpointsRequest) -> SearchQuery:
+    """Check a search and return what it asks.
+
+    Raises:
+        Refusal: `INVALID_FIELD`, `METADATA_NOT_JSON`.
+    """
+    checks = Checks()
+    vector = _query(checks, request)
+    checks.thread("thread_id", request.thread_id, required=False)
+    checks.text("agent_id", request.agent_id, LIMITS.max_agent_id)
+    if request.limit > LIMITS.max_results:
+        checks.fail("limit", f"must be 1 to {LIMITS.max_results}, or 0 for the default")
+    checks.member("mode", request.mode, _MODES)
+    checks.member("metric", request.metric, _METRICS)
+    wanted = _filter(checks, request.filter_json)
+    checks.finish()
+    return SearchQuery(
+        text=request.text,
+        vector=vector,
+        scope=SearchScope(request.thread_id, request.agent_id, wanted),
+        limit=request.limit or LIMITS.default_results,
+        mode=SearchMode(request.mode) if request.mode else None,
+        metric=Metric(request.metric) if request.metric else Metric.COSINE,
+    )
+
+
+def _query(checks: Checks, request: pb.SearchCheckpointsRequest) -> bytes:
+    """Check what is searched for; return the vector if it is one."""
+    kind = request.WhichOneof("query")
+    if kind == "text":
+        checks.text("text", request.text, LIMITS.max_query)
+        if not request.text.strip():
+            checks.fail("text", "must not be empty")
+    elif kind == "vector":
+        values = request.vector.values
+        zero_allowed = request.metric == pb.SEARCH_METRIC_L2
+        if told := problem(values, LIMITS.max_vector_dimension, zero_allowed=zero_allowed):
+            checks.fail("vector.values", told)
+        else:
+            return pack(values)
+    else:
+        checks.fail("query", "must be set: text or vector")
+    return b""
+
+
+def _filter(checks: Checks, raw: bytes) -> dict[str, object]:
+    """Check a filter; an operator of another query language would match nothing, silently."""
+    if len(raw) > LIMITS.max_metadata:
+        checks.fail("filter_json", f"must be at most {LIMITS.max_metadata} bytes")
+        return {}
+    wanted = parse_object(raw, "filter_json")
+    operators = [key for key in wanted if key.startswith("$")]
+    for value in wanted.values():
+        if isinstance(value, dict):
+            operators += [key for key in value if key.startswith("$")]
+    if operators:
+        checks.fail(
+            "filter_json",
+            f"'{operators[0]}' is no operator: a filter names the values that metadata must equal",
+        )
+    return wanted

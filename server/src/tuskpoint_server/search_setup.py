@@ -1,0 +1,80 @@
+"""Search as it is configured: the embedder, MemWal, and what runs them.
+
+What is asked for and cannot be had does not keep the server from saving: one line says what
+is missing, and search does with what there is.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from .config import Config
+from .journal.journal import SqlJournal
+from .journal.search import SearchRows
+from .recall.embedders.api import Embedder
+from .recall.embedders.local import LocalEmbedder
+from .recall.embedders.openai import OpenAIEmbedder
+from .recall.memwal.memwal import MemWal
+from .recall.recall import Recall
+from .recall.settings import IndexSettings, MemWalSettings
+
+SPARE_POINTS_PER_MINUTE = 5
+SPARE_POINTS_PER_HOUR = 50
+"""Points of the relayer's rate limit that searches have for themselves."""
+
+_log = logging.getLogger(__name__)
+
+
+def open_recall(config: Config, journal: SqlJournal) -> Recall | None:
+    """Return search over a journal, not yet started; `None` if it is switched off.
+
+    Raises:
+        EmbedderError: The embedder that is asked for cannot be had.
+    """
+    if not config.search:
+        return None
+    rows = SearchRows(journal)
+    return Recall(
+        rows,
+        journal.waiters.listen,
+        IndexSettings(
+            excluded=frozenset(config.search_exclude), cache_bytes=config.search_cache_bytes
+        ),
+        embedder=_embedder(config),
+        memwal=_memwal(config, rows, journal),
+        clock_us=journal.now_us,
+    )
+
+
+def _embedder(config: Config) -> Embedder | None:
+    if config.embedder == "local":
+        return LocalEmbedder()
+    if config.embedder == "openai":
+        return OpenAIEmbedder(
+            config.embedder_url,
+            config.embedder_model,
+            key=config.embedder_key.get_secret_value(),
+            dimensions=config.embedder_dimensions,
+        )
+    return None
+
+
+def _memwal(config: Config, rows: SearchRows, journal: SqlJournal) -> MemWal | None:
+    key, account = config.memwal_private_key.get_secret_value(), config.memwal_account_id
+    if not key and not account:
+        return None
+    if not key or not account:
+        missing = "MEMWAL_ACCOUNT_ID" if key else "MEMWAL_PRIVATE_KEY"
+        _log.error("MemWal is off: %s is not set; search uses the server's own index", missing)
+        return None
+    settings = MemWalSettings(
+        private_key=key,
+        account_id=account,
+        server_url=config.memwal_server_url,
+        namespace=config.memwal_namespace,
+        points_per_minute=config.memwal_points_per_minute,
+        points_per_hour=config.memwal_points_per_hour,
+        recall_points_per_minute=config.memwal_points_per_minute + SPARE_POINTS_PER_MINUTE,
+        recall_points_per_hour=config.memwal_points_per_hour + SPARE_POINTS_PER_HOUR,
+    )
+    return MemWal(rows.memories, settings, clock_us=journal.now_us)
