@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     )
     from ._records import Channel, CheckpointRecord, Lineage, Location, Reference, Write
     from ._reports import ArchiveStatus, ManifestRecord, ServerInfo, ThreadRecord
+    from ._search import SearchResult, SearchResults, SearchWarning
+    from ._search_status import MemWalStatus, SearchStatus
     from ._snapshots import SnapshotRecord
     from .aio import AsyncClient
     from .applications import ApplicationSession, AsyncApplicationSession, RestoredSession
@@ -87,6 +89,7 @@ __all__ = [
     "LineageStep",
     "Location",
     "ManifestRecord",
+    "MemWalStatus",
     "NotFound",
     "PermissionDenied",
     "PreconditionFailed",
@@ -95,6 +98,10 @@ __all__ = [
     "ResourceExhausted",
     "RestoredSession",
     "Rollback",
+    "SearchResult",
+    "SearchResults",
+    "SearchStatus",
+    "SearchWarning",
     "ServerError",
     "ServerInfo",
     "SnapshotRecord",
@@ -148,6 +155,11 @@ _ELSEWHERE = {
     "ManifestRecord": "._reports",
     "ServerInfo": "._reports",
     "ThreadRecord": "._reports",
+    "SearchResult": "._search",
+    "SearchResults": "._search",
+    "SearchWarning": "._search",
+    "MemWalStatus": "._search_status",
+    "SearchStatus": "._search_status",
     "SnapshotRecord": "._snapshots",
 }
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ._saving import encode_json, encode_state, is_unicode
+from ._vectors import components
 from .errors import InvalidRequest
 
 STEP_COMPLETE = "agent/step_complete"
@@ -17,6 +18,7 @@ STEP_COMPLETE = "agent/step_complete"
 
 _ABSENT = object()
 _OVERHEAD_BYTES = 1024  # what the objects around the JSON text of a step take, about
+_COMPONENT_BYTES = 32  # what a number in a tuple takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class AgentStep:
         timestamp: Time of the step as the event said it; a `datetime` became ISO 8601.
         summary: One sentence that says what happened; may be empty.
         values: The state: channel to its value as JSON text.
+        vector: The vector by which search finds the step; empty for none.
     """
 
     thread_id: str
@@ -36,6 +39,7 @@ class AgentStep:
     timestamp: str | int | float
     summary: str
     values: Mapping[str, bytes]
+    vector: tuple[float, ...] = ()
 
     @property
     def state(self) -> dict[str, Any]:
@@ -53,7 +57,7 @@ class AgentStep:
         """About how many bytes of memory it takes."""
         held = sum(len(name) + len(data) for name, data in self.values.items())
         texts = (self.thread_id, self.summary, str(self.timestamp))
-        return _OVERHEAD_BYTES + sum(map(len, texts)) + held
+        return _OVERHEAD_BYTES + sum(map(len, texts)) + held + _COMPONENT_BYTES * len(self.vector)
 
     def __str__(self) -> str:
         return f"step {self.step} of thread '{self.thread_id}' ({self.timestamp})"
@@ -65,10 +69,11 @@ def agent_step(event: Any) -> AgentStep | None:
     Args:
         event: A mapping, or an object with attributes: `topic` and `payload`, or the payload
             alone. The payload, one or the other too, has `thread_id`, `step`, `state`, and may
-            have `timestamp` and `summary`. What else it has is not looked at.
+            have `timestamp`, `summary` and `vector`. What else it has is not looked at.
 
     Raises:
-        InvalidRequest: The payload lacks something, or the state is not JSON.
+        InvalidRequest: The payload lacks something, the state is not JSON, or the vector is
+            none.
     """
     topic = _get(event, "topic")
     if topic is _ABSENT:
@@ -83,6 +88,7 @@ def agent_step(event: Any) -> AgentStep | None:
         timestamp=_timestamp(_get(payload, "timestamp")),
         summary=_text(payload, "summary", default=""),
         values=encode_state(_state(payload)),
+        vector=_vector(_get(payload, "vector")),
     )
     # Refuses a number that JSON lacks here, where the caller is told.
     _ = taken.metadata_json
@@ -126,6 +132,13 @@ def _state(payload: Any) -> Mapping[str, Any]:
     if not isinstance(state, Mapping):
         raise _invalid("state", f"it maps channels to values; {type(state).__name__} does not")
     return state
+
+
+def _vector(value: Any) -> tuple[float, ...]:
+    # A step that is handed over again has an empty one where none was given.
+    if value is _ABSENT or value is None or (isinstance(value, tuple) and not value):
+        return ()
+    return tuple(components("vector", value))
 
 
 def _timestamp(value: Any) -> str | int | float:

@@ -21,6 +21,7 @@ from .v1 import admin_service_pb2 as admin
 from .v1 import checkpoint_service_pb2 as checkpoints
 from .v1 import handoff_service_pb2 as handoffs
 from .v1 import history_service_pb2 as history
+from .v1 import search_service_pb2 as search
 from .v1 import snapshot_service_pb2 as snapshots
 from .v1 import thread_service_pb2 as threads
 from .v1.checkpoint_pb2 import SOURCE_ANY, VIEW_FULL, Checkpoint, CheckpointRef, Source, View
@@ -112,6 +113,12 @@ class SyncCalls(SyncTransport):
         """Set how long a thread is kept."""
         return self._unary(methods.SET_RETENTION, request)
 
+    def set_searchable(
+        self, request: threads.SetSearchableRequest
+    ) -> threads.SetSearchableResponse:
+        """Set whether search finds a thread."""
+        return self._unary(methods.SET_SEARCHABLE, request)
+
     def copy_thread(self, request: threads.CopyThreadRequest) -> threads.CopyThreadResponse:
         """Copy a thread; an empty `request_id` is filled in, so that retries are safe."""
         return self._unary(methods.COPY_THREAD, with_request_id(request))
@@ -161,6 +168,14 @@ class SyncCalls(SyncTransport):
     ) -> Generator[history.ThreadEvent, None, None]:
         """Yield the events of a thread without end, every value inline; go on after breaks."""
         return self._resume(methods.WATCH_THREAD, WatchCourse(request))
+
+    def search_checkpoints(
+        self, request: search.SearchCheckpointsRequest
+    ) -> search.SearchCheckpointsResponse:
+        """Find checkpoints."""
+        answer = self._unary(methods.SEARCH_CHECKPOINTS, request)
+        WARNINGS.tell(self.options.target, answer.warnings)
+        return answer
 
     def create_handoff(
         self, request: handoffs.CreateHandoffRequest
@@ -326,6 +341,12 @@ class AsyncCalls(AsyncTransport):
         """Set how long a thread is kept."""
         return await self._unary(methods.SET_RETENTION, request)
 
+    async def set_searchable(
+        self, request: threads.SetSearchableRequest
+    ) -> threads.SetSearchableResponse:
+        """Set whether search finds a thread."""
+        return await self._unary(methods.SET_SEARCHABLE, request)
+
     async def copy_thread(self, request: threads.CopyThreadRequest) -> threads.CopyThreadResponse:
         """Copy a thread; an empty `request_id` is filled in, so that retries are safe."""
         return await self._unary(methods.COPY_THREAD, with_request_id(request))
@@ -377,6 +398,14 @@ class AsyncCalls(AsyncTransport):
     ) -> AsyncGenerator[history.ThreadEvent, None]:
         """Yield the events of a thread without end, every value inline; go on after breaks."""
         return self._resume(methods.WATCH_THREAD, WatchCourse(request))
+
+    async def search_checkpoints(
+        self, request: search.SearchCheckpointsRequest
+    ) -> search.SearchCheckpointsResponse:
+        """Find checkpoints."""
+        answer = await self._unary(methods.SEARCH_CHECKPOINTS, request)
+        WARNINGS.tell(self.options.target, answer.warnings)
+        return answer
 
     async def create_handoff(
         self, request: handoffs.CreateHandoffRequest

@@ -20,6 +20,7 @@ EventName = Literal[
     "thread_deleted",
     "certified",
     "retention_set",
+    "searchable_set",
 ]
 
 _KINDS: dict[str, history.EventKind] = {
@@ -30,6 +31,7 @@ _KINDS: dict[str, history.EventKind] = {
     "thread_deleted": history.EVENT_KIND_THREAD_DELETED,
     "certified": history.EVENT_KIND_CERTIFIED,
     "retention_set": history.EVENT_KIND_RETENTION_SET,
+    "searchable_set": history.EVENT_KIND_SEARCHABLE_SET,
 }
 
 
@@ -40,8 +42,8 @@ class ThreadEvent:
     Attributes:
         kind: What happened: "checkpoint_saved", "writes_saved", "label_set",
             "checkpoints_deleted", "thread_deleted" (the last of an incarnation), "certified",
-            "retention_set", or "progress" (nothing happened). A kind that a newer server has
-            is its name.
+            "retention_set", "searchable_set", or "progress" (nothing happened). A kind that a
+            newer server has is its name.
         cursor: Position to go on after, in a watch that is begun with it.
         seq: Position in the thread's sequence, which rises by 1 from change to change.
         incarnation: Incarnation of the thread.

@@ -12,6 +12,7 @@ from .v1 import admin_service_pb2 as admin
 from .v1 import checkpoint_service_pb2 as checkpoints
 from .v1 import handoff_service_pb2 as handoffs
 from .v1 import history_service_pb2 as history
+from .v1 import search_service_pb2 as search
 from .v1 import snapshot_service_pb2 as snapshots
 from .v1 import thread_service_pb2 as threads
 
@@ -48,6 +49,7 @@ class Method(Generic[RequestT, AnswerT]):
 _CHECKPOINTS = "/tuskpoint.v1.CheckpointService/"
 _THREADS = "/tuskpoint.v1.ThreadService/"
 _HISTORY = "/tuskpoint.v1.HistoryService/"
+_SEARCH = "/tuskpoint.v1.SearchService/"
 _HANDOFFS = "/tuskpoint.v1.HandoffService/"
 _SNAPSHOTS = "/tuskpoint.v1.SnapshotService/"
 _ADMIN = "/tuskpoint.v1.AdminService/"
@@ -108,6 +110,12 @@ SET_RETENTION = Method(
     threads.SetRetentionResponse,
     Patience.LONG,
 )
+SET_SEARCHABLE = Method(
+    _THREADS + "SetSearchable",
+    threads.SetSearchableRequest,
+    threads.SetSearchableResponse,
+    Patience.LONG,
+)
 COPY_THREAD = Method(
     _THREADS + "CopyThread", threads.CopyThreadRequest, threads.CopyThreadResponse, Patience.LONG
 )
@@ -156,6 +164,11 @@ WATCH_THREAD = Method(
     history.WatchThreadRequest,
     history.WatchThreadResponse,
     Patience.ENDLESS,
+)
+SEARCH_CHECKPOINTS = Method(
+    _SEARCH + "SearchCheckpoints",
+    search.SearchCheckpointsRequest,
+    search.SearchCheckpointsResponse,
 )
 CREATE_HANDOFF = Method(
     _HANDOFFS + "CreateHandoff",

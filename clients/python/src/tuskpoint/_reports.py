@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from ._records import Lineage, Location, lineage_of, location_of, moment
+from ._search_status import SearchStatus, mode_name, search_status
 from .v1 import manifest_pb2, thread_pb2
 from .v1.admin_service_pb2 import GetArchiveStatusResponse, GetServerInfoResponse
 
@@ -38,6 +39,7 @@ class ThreadRecord:
         expires: Earliest time at which a blob it needs may expire unless it is renewed, if
             one does. `None` in a listing.
         retention: Time without a change after which it is deleted; `None` keeps it.
+        searchable: Whether search finds its checkpoints.
         heads: Namespace to its latest checkpoint. Empty in a listing.
         checkpoint_count: Number of its checkpoints; 0 in a listing.
         uncertified_count: Number of its checkpoints that are not certified; 0 in a listing.
@@ -52,6 +54,7 @@ class ThreadRecord:
     updated: datetime
     expires: datetime | None
     retention: timedelta | None
+    searchable: bool
     heads: dict[str, str]
     checkpoint_count: int
     uncertified_count: int
@@ -109,6 +112,7 @@ class ArchiveStatus:
         cost: Price of those puts in FROST (1 WAL is 1,000,000,000 FROST), without gas.
         failing_renewals: Number of blobs that are due for renewal and whose last renewal
             failed.
+        search: How the search index stands; `None` if the server does not index.
     """
 
     backlog_checkpoints: int
@@ -128,6 +132,7 @@ class ArchiveStatus:
     billed_bytes: int
     cost: int
     failing_renewals: int
+    search: SearchStatus | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,8 @@ class ServerInfo:
         blob_backend: Kind of blob store.
         journal_id: Identity of the journal.
         started: Time at which it started.
+        search_modes: Modes of search that it is set up for; empty if it does not index.
+        embedder: Name of what makes vectors of text; empty if there is none.
     """
 
     version: str
@@ -152,6 +159,8 @@ class ServerInfo:
     blob_backend: str
     journal_id: str
     started: datetime
+    search_modes: tuple[str, ...]
+    embedder: str
 
 
 def thread_record(message: thread_pb2.Thread) -> ThreadRecord:
@@ -166,6 +175,7 @@ def thread_record(message: thread_pb2.Thread) -> ThreadRecord:
         updated=moment(message.update_time),
         expires=moment(message.expire_time) if message.HasField("expire_time") else None,
         retention=message.retention.ToTimedelta() if message.HasField("retention") else None,
+        searchable=not message.unsearchable,
         heads={head.checkpoint_ns: head.checkpoint_id for head in message.heads},
         checkpoint_count=message.checkpoint_count,
         uncertified_count=message.uncertified_count,
@@ -212,6 +222,7 @@ def archive_status(message: GetArchiveStatusResponse) -> ArchiveStatus:
         billed_bytes=message.billed_bytes,
         cost=message.cost,
         failing_renewals=message.failing_renewals,
+        search=search_status(message.search) if message.HasField("search") else None,
     )
 
 
@@ -229,4 +240,6 @@ def server_info(message: GetServerInfoResponse) -> ServerInfo:
         blob_backend=message.blob_backend,
         journal_id=message.journal_id,
         started=moment(message.start_time),
+        search_modes=tuple(map(mode_name, message.search_modes)),
+        embedder=message.embedder,
     )

@@ -79,6 +79,17 @@ def view(word: ViewName) -> checkpoint.View:
     return chosen
 
 
+def flag(what: str, given: bool | None) -> bool | None:
+    """Return a setting that is true, false, or left as it is.
+
+    Raises:
+        InvalidRequest: It is none of these.
+    """
+    if given is not None and not isinstance(given, bool):
+        raise invalid_field(what, f"it is True, False or None, not {given!r:.80}")
+    return given
+
+
 def ref(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> checkpoint.CheckpointRef:
     """Return a reference; no ID means the latest.
 
@@ -181,6 +192,21 @@ def retaining(
     return request
 
 
+def exposing(
+    thread_id: str, searchable: bool, safe: DurabilityName
+) -> threads.SetSearchableRequest:
+    """Return the request that sets whether search finds a thread.
+
+    Raises:
+        InvalidRequest: It is neither true nor false.
+    """
+    if not isinstance(searchable, bool):
+        raise invalid_field("searchable", f"it is True or False; not {searchable!r}")
+    return threads.SetSearchableRequest(
+        thread_id=thread_id, searchable=searchable, durability=durability(safe)
+    )
+
+
 def _is_time(retention: object) -> bool:
     if not isinstance(retention, timedelta):
         return False
@@ -227,12 +253,16 @@ def thread_listing(
     return threads.ListThreadsRequest(agent_id=agent_id, label=label, state=wanted, page_size=BATCH)
 
 
-def metadata_json(metadata: Mapping[str, Any] | None) -> bytes:
+def metadata_json(metadata: Mapping[str, Any] | None, what: str = "metadata") -> bytes:
     """Return metadata as JSON text; empty stands for none.
+
+    Args:
+        metadata: The metadata, or a filter of it.
+        what: Name of the argument, for the error.
 
     Raises:
         InvalidRequest: It is no mapping, or cannot be written as JSON.
     """
     if metadata is not None and not isinstance(metadata, Mapping):
-        raise invalid_field("metadata", f"it is a mapping; {type(metadata).__name__} is not")
-    return encode_json("metadata", dict(metadata)) if metadata else b""
+        raise invalid_field(what, f"it is a mapping; {type(metadata).__name__} is not")
+    return encode_json(what, dict(metadata)) if metadata else b""

@@ -106,6 +106,8 @@ class Draft:
         agent_id: Name of the agent.
         durability: What to wait for.
         ts: Time of the checkpoint, ISO 8601.
+        vector: The vector by which search finds it; empty for none.
+        searchable: Whether search finds the thread; `None` leaves that as it is.
     """
 
     thread_id: str
@@ -120,6 +122,8 @@ class Draft:
     agent_id: str
     durability: Durability
     ts: str = field(default_factory=now)
+    vector: Sequence[float] = ()
+    searchable: bool | None = None
 
 
 def encode_state(state: Mapping[str, Any]) -> dict[str, bytes]:
@@ -250,7 +254,10 @@ def _request(draft: Draft, parent: Known) -> SaveCheckpointRequest:
         ),
         durability=draft.durability,
         agent_id=draft.agent_id,
+        vector=draft.vector,
     )
+    if draft.searchable is not None:
+        request.searchable = draft.searchable
     if draft.expected_head is not None:
         request.expected_head = draft.expected_head
     return request

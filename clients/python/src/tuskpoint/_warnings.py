@@ -35,7 +35,9 @@ class WarningLog:
         """
         for warning in warnings:
             if self._is_due(target, warning.kind):
-                LOGGER.warning("%s warns (%s): %s", target, _name(warning.kind), warning.message)
+                LOGGER.warning(
+                    "%s warns (%s): %s", target, kind_name(warning.kind), warning.message
+                )
 
     def _is_due(self, target: str, kind: int) -> bool:
         now = self._clock()
@@ -47,7 +49,8 @@ class WarningLog:
             return True
 
 
-def _name(kind: int) -> str:
+def kind_name(kind: int) -> str:
+    """Return the name of a kind of warning; one that a newer server has is its number."""
     known = WarningKind.values()
     if kind not in known:
         return str(kind)

@@ -11,6 +11,7 @@ from ._faces.checkpoints import AsyncCheckpoints
 from ._faces.handoffs import AsyncHandoffs
 from ._faces.history import AsyncHistory
 from ._faces.lineage import AsyncLineage
+from ._faces.search import AsyncSearch
 from ._faces.snapshots import AsyncSnapshots
 from ._faces.threads import AsyncThreads
 from ._options import Options
@@ -22,6 +23,7 @@ class AsyncClient(
     AsyncThreads,
     AsyncLineage,
     AsyncHistory,
+    AsyncSearch,
     AsyncHandoffs,
     AsyncSnapshots,
     AsyncAdmin,

@@ -99,6 +99,8 @@ class BackgroundSaver:
         agent_id: Name of the agent, recorded with each thread.
         durability: "journaled", or "certified" to hold on to a step until it is on the blob
             store.
+        searchable: Whether search finds the threads that it saves to. Default: as before; a new
+            thread is searchable.
         timeout_s: Seconds after which an attempt to save gives up; another follows.
 
     Raises:
@@ -115,6 +117,7 @@ class BackgroundSaver:
         workers: int = 4,
         agent_id: str = "",
         durability: DurabilityName = "journaled",
+        searchable: bool | None = None,
         timeout_s: float = 30.0,
     ) -> None:
         if min(max_steps, max_bytes, workers) < 1:
@@ -124,6 +127,7 @@ class BackgroundSaver:
         self._workers = workers
         self._agent_id = agent_id
         self._durability = requests.durability(durability)
+        self._searchable = requests.flag("searchable", searchable)
         self._queue = StepQueue(max_steps, max_bytes)
         self._service: _Service | None = None
         self._memory = Memory()
@@ -160,16 +164,16 @@ class BackgroundSaver:
             event: A mapping, or an object with attributes, with `topic` "agent/step_complete"
                 and `payload`; or the payload alone. A payload, a mapping or object too, has
                 `thread_id`, `step` (a whole number), `state` (channel to a value that JSON can
-                express), and may have `timestamp` (text, number or datetime; default: now) and
-                `summary`.
+                express), and may have `timestamp` (text, number or datetime; default: now),
+                `summary`, and `vector` (the numbers by which `search_similar` finds it).
 
         Returns:
             True if the step was accepted, False if the event has another topic.
 
         Raises:
             QueueFull: `max_steps` or `max_bytes` is reached. The step was not accepted.
-            InvalidRequest: The payload lacks something, the state is not JSON, or the step
-                alone is larger than `max_bytes`.
+            InvalidRequest: The payload lacks something, the state is not JSON, the vector is
+                none, or the step alone is larger than `max_bytes`.
             PreconditionFailed: `stop` was called, or this is a forked child.
         """
         self._check_process()
@@ -366,6 +370,8 @@ class BackgroundSaver:
             agent_id=self._agent_id,
             durability=self._durability,
             ts=queued.ts,
+            vector=queued.step.vector,
+            searchable=self._searchable,
         )
         saved = service.save_draft(draft)
         with self._forgetting:

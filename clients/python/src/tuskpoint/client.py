@@ -11,6 +11,7 @@ from ._faces.checkpoints import SyncCheckpoints
 from ._faces.handoffs import SyncHandoffs
 from ._faces.history import SyncHistory
 from ._faces.lineage import SyncLineage
+from ._faces.search import SyncSearch
 from ._faces.snapshots import SyncSnapshots
 from ._faces.threads import SyncThreads
 from ._options import Options
@@ -22,6 +23,7 @@ class Client(
     SyncThreads,
     SyncLineage,
     SyncHistory,
+    SyncSearch,
     SyncHandoffs,
     SyncSnapshots,
     SyncAdmin,

@@ -233,6 +233,7 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "CERTIFICATION_FAILED": Unavailable,
     "BLOB_REJECTED": PreconditionFailed,
     "DESCRIPTOR_MISMATCH": DescriptorMismatch,
+    "SEARCH_UNAVAILABLE": None,
 }
 """Class of each `ErrorReason`; `None` where the contract lets the status decide."""
 

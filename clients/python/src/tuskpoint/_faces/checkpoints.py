@@ -16,6 +16,7 @@ from .._records import (
     checkpoint_record,
 )
 from .._saving import Draft, Steps, encode_state, save_steps
+from .._vectors import Vector, components
 from ..errors import NotFound, TuskPointError
 from ..v1.checkpoint_pb2 import Checkpoint, CheckpointRef
 from ..v1.checkpoint_service_pb2 import SaveCheckpointResponse
@@ -39,6 +40,8 @@ class SyncCheckpoints(SyncFace):
         durability: DurabilityName = "journaled",
         expected_head: str | None = None,
         checkpoint_ns: str = "",
+        vector: Vector | None = None,
+        searchable: bool | None = None,
     ) -> str:
         """Save a checkpoint and return its ID.
 
@@ -60,6 +63,11 @@ class SyncCheckpoints(SyncFace):
             expected_head: The ID that the latest must have, empty for none; otherwise nothing
                 is saved. Guards against two agents that drive one thread.
             checkpoint_ns: The namespace inside the thread.
+            vector: The numbers by which `search_similar` finds the checkpoint: a list, an
+                `array.array`, a NumPy array. All vectors have one dimension. Default: the one
+                sent before, or one that the server's embedder makes.
+            searchable: Whether search finds the thread's checkpoints, from this save on.
+                Default: as before; a new thread is searchable.
 
         Raises:
             InvalidRequest: The state is not JSON, or an argument breaks its limits.
@@ -78,6 +86,8 @@ class SyncCheckpoints(SyncFace):
             label=label,
             agent_id=agent_id,
             durability=requests.durability(durability),
+            vector=() if vector is None else components("vector", vector),
+            searchable=requests.flag("searchable", searchable),
         )
         return self._perform(save_steps(draft, self._memory))
 
@@ -237,6 +247,8 @@ class AsyncCheckpoints(AsyncFace):
         durability: DurabilityName = "journaled",
         expected_head: str | None = None,
         checkpoint_ns: str = "",
+        vector: Vector | None = None,
+        searchable: bool | None = None,
     ) -> str:
         draft = Draft(
             thread_id=thread_id,
@@ -250,6 +262,8 @@ class AsyncCheckpoints(AsyncFace):
             label=label,
             agent_id=agent_id,
             durability=requests.durability(durability),
+            vector=() if vector is None else components("vector", vector),
+            searchable=requests.flag("searchable", searchable),
         )
         return await self._perform(save_steps(draft, self._memory))
 

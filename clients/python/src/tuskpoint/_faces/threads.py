@@ -67,6 +67,24 @@ class SyncThreads(SyncFace):
         """
         self._calls.set_retention(requests.retaining(thread_id, retention, durability))
 
+    def set_searchable(
+        self, thread_id: str, searchable: bool, *, durability: DurabilityName = "journaled"
+    ) -> None:
+        """Set whether search finds a thread's checkpoints; it does unless it is told not to.
+
+        What is forked, copied or restored of a thread that is not searchable is not
+        searchable either, until that is set for it.
+
+        Args:
+            thread_id: The thread.
+            searchable: Whether search finds it, from now on.
+            durability: "journaled", or "certified" to wait for the blob store.
+
+        Raises:
+            NotFound: There is no such thread.
+        """
+        self._calls.set_searchable(requests.exposing(thread_id, searchable, durability))
+
     def copy(
         self, thread_id: str, new_thread_id: str, *, durability: DurabilityName = "journaled"
     ) -> int:
@@ -158,6 +176,12 @@ class AsyncThreads(AsyncFace):
         durability: DurabilityName = "journaled",
     ) -> None:
         await self._calls.set_retention(requests.retaining(thread_id, retention, durability))
+
+    @twin_of(SyncThreads.set_searchable)
+    async def set_searchable(
+        self, thread_id: str, searchable: bool, *, durability: DurabilityName = "journaled"
+    ) -> None:
+        await self._calls.set_searchable(requests.exposing(thread_id, searchable, durability))
 
     @twin_of(SyncThreads.copy)
     async def copy(

@@ -22,6 +22,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import TASKS, _DeltaSnapshot
 
 from ..v1 import checkpoint_pb2, checkpoint_service_pb2, thread_service_pb2, value_pb2
+from ._search import VECTOR_KEY
 from ._summary import SUMMARY_KEY
 
 MAX_WRITES = 4096
@@ -154,7 +155,8 @@ def encode_metadata(config: RunnableConfig, metadata: CheckpointMetadata) -> byt
         ValueError: A number is not finite.
     """
     merged: dict[str, Any] = dict(get_serializable_checkpoint_metadata(config, metadata))
-    merged.pop(SUMMARY_KEY, None)
+    for ours in (SUMMARY_KEY, VECTOR_KEY):
+        merged.pop(ours, None)
     return _json_bytes(merged)
 
 

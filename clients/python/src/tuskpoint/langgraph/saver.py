@@ -21,6 +21,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from .._calls import AsyncCalls, SyncCalls
 from .._options import Options
 from .._records import DurabilityName
+from .._requests import flag
 from ..errors import NotFound, ValuesMissing
 from ..v1 import checkpoint_pb2, checkpoint_service_pb2, thread_service_pb2
 from ._decode import decode_config, decode_history, decode_tuple, parent_with_sends
@@ -35,6 +36,7 @@ from ._encode import (
     write_requests,
 )
 from ._lineage import LineageMethods
+from ._search import SearchMethods, Vectorize, vector_of
 from ._summary import Summarize, summary_of
 from ._versions import next_version
 
@@ -44,7 +46,7 @@ _DURABILITIES: dict[str, checkpoint_pb2.Durability] = {
 }
 
 
-class TuskPointSaver(LineageMethods, BaseCheckpointSaver[str]):
+class TuskPointSaver(LineageMethods, SearchMethods, BaseCheckpointSaver[str]):
     """Keeps LangGraph's checkpoints in a TuskPoint server.
 
     Sync and async methods both work, from any thread and any event loop; sync methods never
@@ -54,10 +56,11 @@ class TuskPointSaver(LineageMethods, BaseCheckpointSaver[str]):
     Values are sent only where a channel changed; whatever else the server lacks is sent again
     unnoticed. A summary goes with each checkpoint: what
     `config["configurable"]["tuskpoint_summary"]` says, else what `summarize` returns, else a
-    sentence made from the names of nodes and channels.
+    sentence made from the names of nodes and channels. So does a vector for search, if
+    `config["configurable"]["tuskpoint_vector"]` or `vectorize` gives one.
 
     Beyond what LangGraph asks for it hands checkpoints off to other agents, forks threads and
-    rolls them back, proves what is stored, and replays.
+    rolls them back, proves what is stored, replays, and searches.
 
     Args:
         target: `host:port` or a gRPC name; `None` takes `TUSKPOINT_TARGET` from the
@@ -71,9 +74,14 @@ class TuskPointSaver(LineageMethods, BaseCheckpointSaver[str]):
         timeout_s: Deadline of quick calls, in seconds, retries included.
         agent_id: Name of the agent, recorded with the threads it drives.
         summarize: Makes the summary from checkpoint and metadata.
+        vectorize: Makes the vector by which `search_similar` finds a checkpoint, from checkpoint
+            and metadata; it may return `None`. Saves wait for it, and so does the event loop.
+        searchable: Whether search finds the threads that this saver saves to; `None` leaves
+            that as it is.
 
     Raises:
-        InvalidRequest: `target` cannot be one, or `timeout_s` is not above 0.
+        InvalidRequest: `target` cannot be one, `timeout_s` is not above 0, or `searchable` is
+            none of its values.
         ValueError: `durability` is neither of the two.
     """
 
@@ -87,6 +95,8 @@ class TuskPointSaver(LineageMethods, BaseCheckpointSaver[str]):
         timeout_s: float = 30.0,
         agent_id: str = "",
         summarize: Summarize | None = None,
+        vectorize: Vectorize | None = None,
+        searchable: bool | None = None,
     ) -> None:
         super().__init__(serde=serde)
         if durability not in _DURABILITIES:
@@ -99,6 +109,8 @@ class TuskPointSaver(LineageMethods, BaseCheckpointSaver[str]):
         self._fence = fence
         self._agent_id = agent_id
         self._summarize = summarize
+        self._vectorize = vectorize
+        self._searchable = flag("searchable", searchable)
 
     # --- reads -----------------------------------------------------------------------
 
@@ -359,11 +371,15 @@ class TuskPointSaver(LineageMethods, BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> checkpoint_service_pb2.SaveCheckpointRequest:
         request = checkpoint_service_pb2.SaveCheckpointRequest(
-            durability=self._durability, agent_id=self._agent_id
+            durability=self._durability,
+            agent_id=self._agent_id,
+            vector=vector_of(config, checkpoint, metadata, self._vectorize),
         )
         message = request.checkpoint
         encode_checkpoint(config, checkpoint, metadata, new_versions, self.serde, message)
         message.summary = summary_of(config, checkpoint, metadata, new_versions, self._summarize)
+        if self._searchable is not None:
+            request.searchable = self._searchable
         if self._fence:
             request.expected_head = message.parent_checkpoint_id
         return request
