@@ -18,7 +18,7 @@ _LISTENING = " listening on "
 _START_SECONDS = 30.0
 _STOP_SECONDS = 30.0
 # Variables that would make a process another one than the measure asks for.
-_FOREIGN = ("TUSKPOINT_", "WALRUS_", "OTEL_")
+_FOREIGN = ("TUSKPOINT_", "WALRUS_", "MEMWAL_", "OTEL_")
 
 
 @dataclass(frozen=True, slots=True)
