@@ -59,15 +59,18 @@ class SearchServiceServicer(object):
         whatever an index still holds.
 
         What was journaled before the call is waited for, though not for long:
-        `unindexed_checkpoints` tells of the rest. Being an index, it can be
-        rebuilt from the journal; no search reads state from anywhere else.
+        `unindexed_checkpoints` tells of the rest. A checkpoint that was saved again
+        and is not indexed again yet is not found by words; by a vector that a
+        caller sent, or by MemWal, it is found with what it says now.
 
         Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
         of the wrong dimension, with a component that is not finite, or of length
         0 with the cosine metric, an unknown filter operator, a limit out of range,
         a mode that does not go with the query; `INVALID_ARGUMENT` /
         `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
-        server does not index, or lacks the mode that is asked for.
+        server does not index, or the mode that is asked for takes what it lacks or
+        what is denied to it; `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time
+        after which to try again, if that mode does not answer for now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

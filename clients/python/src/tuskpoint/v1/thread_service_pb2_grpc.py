@@ -163,10 +163,17 @@ class ThreadServiceServicer(object):
         is given to an index or to MemWal, and what the server's own index holds
         of it is removed within minutes. Memories that MemWal has already stay
         there, out of sight. `SaveCheckpointRequest.searchable` does the same with
-        a save, the first one too. The setting ends with the incarnation, and
-        recovery brings it back. To change it counts as a change of the thread; to
-        set what is set does not. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
-        deleted thread too.
+        a save, the first one too.
+
+        Forks and copies are what their origin is. What a snapshot restores as a
+        new thread is not searchable if its origin was not when it was captured, or
+        is not now. A hand-off does not carry the setting: what is adopted is
+        searchable, unless the checkpoint that was handed off is in this journal
+        too, in a thread that is not. From then on each thread has its own.
+
+        The setting ends with the incarnation, and recovery brings it back. To
+        change it counts as a change of the thread; to set what is set does not.
+        Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a deleted thread too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
