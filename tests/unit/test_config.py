@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from tuskpoint_server import config
+from tuskpoint_server import config, flags
 from tuskpoint_server.config import Config, ConfigError
 
 
 def load(*argv: str) -> Config:
-    return config.load(argv, version="1.2.3")
+    return flags.load(argv, version="1.2.3")
 
 
 @pytest.fixture(autouse=True)

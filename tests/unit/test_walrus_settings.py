@@ -8,7 +8,7 @@ import jwt
 import pytest
 
 from tuskpoint_server.blobs.walrus.recent import RecentBlobs
-from tuskpoint_server.blobs.walrus.settings import WalrusSettings, is_loopback
+from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.token import Tokens, secret_bytes
 
 URL = "https://walrus.example"
@@ -58,23 +58,6 @@ def test_settings_show_no_secrets() -> None:
     shown = repr(settings(publishers=("http://u:p4ss@h",)))
     assert "p4ss" not in shown
     assert repr(SECRET) not in repr(settings(jwt_secret=SECRET))
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [
-        ("127.0.0.1", True),
-        ("127.9.9.9", True),
-        ("::1", True),
-        ("localhost", True),
-        ("walrus.localhost", True),
-        ("10.0.0.1", False),
-        ("localhost.example", False),
-        ("", False),
-    ],
-)
-def test_loopback(host: str, expected: bool) -> None:
-    assert is_loopback(host) is expected
 
 
 # --- tokens ----------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from pathlib import Path
 from google.protobuf.descriptor import ServiceDescriptor
 
 from . import config as configuration
-from . import logs, otel, recover, search_setup
+from . import flags, logs, otel, recover, search_setup
 from .archive.archive import Archive, StoreChangedError
 from .archive.eviction import EvictionSettings, Evictor
 from .archive.settings import ArchiveSettings
@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if list(arguments[:1]) == ["recover"]:
             return recover.main(arguments[1:], version, _open_blobs)
-        config = configuration.load(arguments, version=version)
+        config = flags.load(arguments, version=version)
         logs.configure(config.log_level)
         stop_telemetry = _start_telemetry(config, version)
         try:
@@ -152,7 +152,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         commits = Commits()
         stack.push_async_callback(commits.drain)
         threads = Threads(journal, archive, commits)
-        recall = _start_recall(config, journal)
+        recall = await _start_recall(config, journal)
         if recall is not None:
             stack.push_async_callback(recall.stop)
         sweeper = asyncio.create_task(_sweep(journal, threads, recall))
@@ -351,7 +351,7 @@ def _start_evictor(config: Config, journal: SqlJournal) -> Evictor:
     return evictor
 
 
-def _start_recall(config: Config, journal: SqlJournal) -> Recall | None:
+async def _start_recall(config: Config, journal: SqlJournal) -> Recall | None:
     try:
         recall = search_setup.open_recall(config, journal)
     except EmbedderError as error:
@@ -359,7 +359,7 @@ def _start_recall(config: Config, journal: SqlJournal) -> Recall | None:
             EXIT_CONFIG, f"--embedder {config.embedder} cannot be used: {error}"
         ) from None
     if recall is not None:
-        recall.start()
+        await recall.start()
     return recall
 
 

@@ -7,13 +7,10 @@ the variable over the file, the file over the default. An empty variable counts 
 
 from __future__ import annotations
 
-import argparse
-import ipaddress
 import os
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -24,6 +21,9 @@ from pydantic_settings import (
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
+
+from .domain.hosts import is_loopback
+from .domain.limits import LIMITS, MIB
 
 ENV_PREFIX = "TUSKPOINT_"
 ECOSYSTEM_VARIABLES = {
@@ -38,8 +38,8 @@ ECOSYSTEM_VARIABLES = {
 """Variables that other programs of Walrus and MemWal read too; the server's own win over them."""
 FLUSH_SECONDS = 2.0
 WALRUS_FLUSH_SECONDS = 30.0
-_MIB = 1024 * 1024
 MAX_NAMESPACE_BYTES = 128
+"""Longest namespace in MemWal: the relayer takes 255 bytes, and a tenant's name comes after it."""
 
 
 def _words(value: object) -> object:
@@ -47,8 +47,7 @@ def _words(value: object) -> object:
     return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
 
 
-Urls = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 
 
 class ConfigError(Exception):
@@ -79,12 +78,12 @@ class Config(BaseSettings):
         description="Directory of the blob store; may be shared by several servers. "
         "Default: DATA_DIR/blobs.",
     )
-    walrus_publisher_url: Urls = Field(
+    walrus_publisher_url: Words = Field(
         default=(),
         description="Publisher of Walrus that blobs are sent to; may be given more than once, "
         "the first that works is used.",
     )
-    walrus_aggregator_url: Urls = Field(
+    walrus_aggregator_url: Words = Field(
         default=(),
         description="Aggregator of Walrus that blobs are read from; may be given more than once. "
         "With a publisher, Walrus takes the place of the blob directory.",
@@ -113,9 +112,9 @@ class Config(BaseSettings):
         default=8, ge=1, le=256, description="Number of puts that a publisher takes at a time."
     )
     walrus_max_put_bytes: int = Field(
-        default=10 * _MIB,
-        ge=10 * _MIB,
-        le=60 * _MIB,
+        default=10 * MIB,
+        ge=10 * MIB,
+        le=60 * MIB,
         description="Largest quilt that is sent. Every publisher takes the default; a larger one "
         "costs less for each byte, if the publisher takes it.",
     )
@@ -159,20 +158,20 @@ class Config(BaseSettings):
         "for it. Default: 2; with Walrus 30, as every flush is billed like a large one.",
     )
     backlog_soft_limit: int = Field(
-        default=256 * _MIB,
+        default=256 * MIB,
         ge=0,
         description="Bytes waiting for certification from which saves carry a warning.",
     )
     backlog_hard_limit: int = Field(
-        default=1024 * _MIB,
+        default=1024 * MIB,
         ge=1,
         description="Bytes waiting for certification from which saves are refused.",
     )
     cache_bytes: int = Field(
-        default=256 * _MIB, ge=0, description="Size of the local cache of blobs; 0 turns it off."
+        default=256 * MIB, ge=0, description="Size of the local cache of blobs; 0 turns it off."
     )
     journal_bytes: int = Field(
-        default=1024 * _MIB,
+        default=1024 * MIB,
         ge=0,
         description="Bytes that the journal may use before certified values leave it for the "
         "blob store alone; 0 lets them leave as soon as they may.",
@@ -191,13 +190,13 @@ class Config(BaseSettings):
         description="Index checkpoints for search. What is saved while it is off is indexed "
         "once it is on again.",
     )
-    search_exclude: Names = Field(
+    search_exclude: Words = Field(
         default=(),
         description="Name of a channel, or of a key at any depth of the state, that is never "
         "indexed; may be given more than once.",
     )
     search_cache_bytes: int = Field(
-        default=256 * _MIB,
+        default=256 * MIB,
         ge=0,
         description="Most bytes of vectors that are kept in memory for search.",
     )
@@ -216,7 +215,7 @@ class Config(BaseSettings):
     embedder_dimensions: int | None = Field(
         default=None,
         ge=1,
-        le=8192,
+        le=LIMITS.max_vector_dimension,
         description="Components that --embedder openai is asked for. Default: the model's own.",
     )
     embedder_key: SecretStr = Field(
@@ -234,7 +233,7 @@ class Config(BaseSettings):
         default="https://relayer.memory.walrus.xyz", description="MemWal's relayer."
     )
     memwal_namespace: str = Field(
-        default="tuskpoint", description="Namespace of the memories in MemWal."
+        default="tuskpoint", min_length=1, description="Namespace of the memories in MemWal."
     )
     memwal_points_per_minute: int = Field(
         default=25,
@@ -276,7 +275,7 @@ class Config(BaseSettings):
     @model_validator(mode="after")
     def _consistent(self) -> Config:
         host, _ = split_address(self.listen)
-        if not (self.insecure_plaintext or _is_loopback(host)):
+        if not (self.insecure_plaintext or is_loopback(host)):
             raise ValueError(
                 f"--listen {self.listen} would serve other machines in plaintext; "
                 "add --insecure-plaintext if that network is trusted"
@@ -298,7 +297,7 @@ class Config(BaseSettings):
             )
         if self.backlog_soft_limit > self.backlog_hard_limit:
             raise ValueError("--backlog-soft-limit must not be above --backlog-hard-limit")
-        if self.memwal_namespace and len(self.memwal_namespace.encode()) > MAX_NAMESPACE_BYTES:
+        if len(self.memwal_namespace.encode()) > MAX_NAMESPACE_BYTES:
             raise ValueError(
                 f"--memwal-namespace must be at most {MAX_NAMESPACE_BYTES} bytes: the relayer "
                 "takes 255, and a tenant's name comes after it"
@@ -367,28 +366,14 @@ class _EcosystemVariables(PydanticBaseSettingsSource):
         return {name: value for name, value in found.items() if value is not None}
 
 
-def load(argv: Sequence[str], *, version: str) -> Config:
-    """Return the settings in force for a command line.
-
-    Args:
-        argv: The arguments, without the program's name.
-        version: What `--version` prints.
-
-    Raises:
-        ConfigError: A flag, variable or key is unknown or has a bad value.
-        SystemExit: After `--help` or `--version`.
-    """
-    return from_flags(vars(_parser(version).parse_args(argv)))
-
-
 def from_flags(flags: dict[str, Any]) -> Config:
     """Return the settings in force where flags name some of them.
 
     Args:
-        flags: What a parser of this module found, less what is no setting.
+        flags: What a parser of `flags` found, less what is no setting.
 
     Raises:
-        ConfigError: As `load`.
+        ConfigError: A flag, variable or key is unknown or has a bad value.
     """
     file = flags.pop("config", None) or os.environ.get(f"{ENV_PREFIX}CONFIG")
 
@@ -434,115 +419,9 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Refuse in one line."""
-        raise ConfigError(message)
-
-
-def _parser(version: str) -> argparse.ArgumentParser:
-    return _with_settings(
-        version,
-        prog="tuskpoint-server",
-        description="gRPC checkpoint service for AI agents.",
-        epilog="Every setting may also be given by its variable or, in the file that --config "
-        "names, by its key. SIGTERM drains: running calls finish, then the server ends. "
-        "`tuskpoint-server recover --help` tells how to rebuild an empty server from blobs.",
-    )
-
-
-def command_parser(version: str, *, command: str, description: str) -> argparse.ArgumentParser:
-    """Return a parser of all settings for a command beside serving, to be added to."""
-    return _with_settings(
-        version,
-        prog=f"tuskpoint-server {command}",
-        description=description,
-        epilog="All settings of the server are taken; most of them matter only to serving.",
-    )
-
-
-def _with_settings(version: str, **texts: str) -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog=texts["prog"],
-        description=texts["description"],
-        epilog=texts["epilog"],
-        allow_abbrev=False,
-        argument_default=argparse.SUPPRESS,
-    )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {version}")
-    parser.add_argument(
-        "--config", metavar="FILE", help=f"TOML file with settings [{ENV_PREFIX}CONFIG]"
-    )
-    secrets: list[str] = []
-    for name, field in Config.model_fields.items():
-        if _is_secret(field):
-            secrets.append(f"{ENV_PREFIX}{name.upper()} ({name}): {_description(field)}")
-            continue  # every user of the machine can read a program's flags
-        flag = "--" + name.replace("_", "-")
-        description = f"{_description(field)} [{ENV_PREFIX}{name.upper()}, {name}]"
-        if field.annotation is bool:
-            parser.add_argument(
-                flag, help=description, dest=name, action=argparse.BooleanOptionalAction
-            )
-        elif field.annotation == tuple[str, ...]:
-            metavar = "URL" if name.endswith("_url") else "NAME"
-            parser.add_argument(flag, help=description, dest=name, metavar=metavar, action="append")
-        else:
-            parser.add_argument(flag, help=description, dest=name, metavar=_metavar(name, field))
-    parser.add_argument_group("secrets, which have no flag", " ".join(secrets))
-    return parser
-
-
-def _is_secret(field: FieldInfo) -> bool:
+def is_secret(field: FieldInfo) -> bool:
+    """Tell whether a setting is one that nobody is shown."""
     return field.annotation is SecretStr
-
-
-def _description(field: FieldInfo) -> str:
-    text = (field.description or "").replace("%", "%%")
-    silent = _is_secret(field) or field.default in (None, (), "")
-    shown = "" if silent else f" Default: {_shown(field.default)}."
-    return text + shown
-
-
-def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-_METAVARS = {
-    "embedder_dimensions": "NUMBER",
-    "embedder_url": "URL",
-    "listen": "HOST:PORT",
-    "memwal_account_id": "ID",
-    "memwal_points_per_hour": "POINTS",
-    "memwal_points_per_minute": "POINTS",
-    "memwal_server_url": "URL",
-    "walrus_epochs": "EPOCHS",
-    "walrus_jwt_lifetime": "SECONDS",
-    "walrus_puts_at_once": "NUMBER",
-    "walrus_renew_margin": "EPOCHS",
-    "walrus_send_object_to": "ADDRESS",
-}
-
-
-def _metavar(name: str, field: FieldInfo) -> str:
-    if name in _METAVARS:
-        return _METAVARS[name]
-    names = {Path: "PATH", int: "BYTES", float: "SECONDS"}
-    kind = field.annotation
-    if kind == Path | None:
-        return "PATH"
-    if kind == float | None:
-        return "SECONDS"
-    return names.get(kind, "NAME") if isinstance(kind, type) else "NAME"
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -555,6 +434,6 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "extra_forbidden":
         return f"there is no setting '{name}'"
     said = f"{text[:1].lower()}{text[1:]}"
-    if _is_secret(Config.model_fields[name]):
+    if is_secret(Config.model_fields[name]):
         return f"{ENV_PREFIX}{name.upper()}: {said}"
     return f"--{name.replace('_', '-')}: {said}, not '{problem['input']}'"

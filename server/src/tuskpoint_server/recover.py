@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import config as configuration
 from . import exits, logs
 from .archive.pointer import DEFAULT_TENANT, Pointer
 from .archive.recovery import DAMAGE, Recovered, Recovery
@@ -29,11 +28,12 @@ from .archive.references import (
 )
 from .blobs.api import BlobStore
 from .blobs.cache import origin
-from .config import Config, ConfigError
+from .config import Config, ConfigError, from_flags
 from .data_dir import DataDirLock, DataDirTakenError
 from .domain.errors import Reason, Refusal
 from .domain.model import BlobLocation
 from .exits import StartError
+from .flags import command_parser
 from .journal import publishing
 from .journal.journal import SqlJournal
 
@@ -173,7 +173,7 @@ def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
     Raises:
         ConfigError: They cannot be used.
     """
-    parser = configuration.command_parser(
+    parser = command_parser(
         version,
         command="recover",
         description="Rebuild the journal of an empty data directory from the blob store alone. "
@@ -205,7 +205,7 @@ def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
         )
     except UnclearReferenceError as error:
         raise ConfigError(str(error)) from None
-    return configuration.from_flags(flags), order
+    return from_flags(flags), order
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:

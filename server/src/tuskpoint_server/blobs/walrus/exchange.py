@@ -10,11 +10,12 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from ...domain.hosts import is_loopback
 from ..api import Progress
 from .answers import read_error
 from .endpoints import Endpoint
 from .failures import Failed
-from .settings import WalrusSettings, is_loopback
+from .settings import WalrusSettings
 from .symptoms import Operation, Symptom, Trouble, told
 
 _MAX_ERROR_BYTES = 64 * 1024

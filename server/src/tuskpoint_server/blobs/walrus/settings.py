@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -116,13 +115,3 @@ def url_problem(url: str) -> str:
     if parts.query or parts.fragment:
         return "must have neither a query nor a fragment"
     return ""
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine, so that no proxy can reach it."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -49,11 +49,6 @@ _MAX_TEXT = 16 * MAX_TOKENS
 """Most characters of a text that are looked at; hardly a text has longer tokens."""
 
 
-def is_installed() -> bool:
-    """Tell whether the model and what reads it are installed; nothing is imported."""
-    return all(map(importlib.util.find_spec, (PACKAGE, *LIBRARIES)))
-
-
 class LocalEmbedder:
     """Satisfies `api.Embedder` with MiniLM, in a thread of its own.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import ipaddress
 import json
 import math
 import ssl
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from ...domain import vectors
+from ...domain.hosts import is_loopback
 from ...domain.limits import LIMITS, MIB
 from .api import EmbedderError
 
@@ -91,7 +91,7 @@ class OpenAIEmbedder:
             follow_redirects=False,
             verify=_tls(),
             # Proxies of the environment count, but nothing asks one for this machine itself.
-            trust_env=not _is_this_machine(host),
+            trust_env=not is_loopback(host),
         )
 
     @property
@@ -278,12 +278,3 @@ def _host(url: str) -> str:
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise EmbedderError("its URL must not hold credentials or parameters")
     return host
-
-
-def _is_this_machine(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
