@@ -114,7 +114,7 @@ async def running(
                 base_url=emulator.url,
                 timeout=60,
                 trust_env=False,
-                verify=False,  # noqa: S501
+                verify=False,  # noqa: S501 - plain HTTP; reading certificates takes long
             ) as http,
             MemWal.create(made.private_key, made.account_id, emulator.url) as sdk,
         ):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from sqlalchemy import Table, select
@@ -15,11 +16,13 @@ from tuskpoint_server.domain.vectors import pack
 from tuskpoint_server.journal.finding import FindRows
 from tuskpoint_server.journal.indexing import IndexRows
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.schema import checkpoints, documents, threads
-from tuskpoint_server.journal.search_api import Document, Due
+from tuskpoint_server.journal.schema import checkpoints, documents, threads, vectors
+from tuskpoint_server.journal.search_api import Candidate, Document, Due
 from tuskpoint_server.journal.searchability import set_searchable
 
 ANYWHERE = SearchScope()
+ONE, OTHER = (1.0, 0.0), (0.0, 1.0)
+"""Two vectors."""
 
 
 def body_of_data(due: Due) -> str:
@@ -87,6 +90,24 @@ async def found(
     return await FindRows(journal).lexical(tenant, analyse(text), scope, limit)
 
 
+class Nearest:
+    """Candidates in a given order; counts how many were read."""
+
+    def __init__(self, *candidates: Candidate) -> None:
+        self._candidates = candidates
+        self.read = 0
+        self.asked: AbstractSet[int] | None = None
+
+    def __iter__(self) -> Iterator[Candidate]:
+        for candidate in self._candidates:
+            self.read += 1
+            yield candidate
+
+    def among(self, numbers: AbstractSet[int]) -> Iterator[Candidate]:
+        self.asked = numbers
+        return (one for one in self if one.number in numbers)
+
+
 async def make_searchable(journal: SqlJournal, thread_id: str, searchable: bool) -> None:
     now_us = journal.now_us()
     await journal.transact(
@@ -112,6 +133,13 @@ async def rows_of(journal: SqlJournal, table: Table, *names: str) -> list[tuple[
     return await journal.query(
         lambda connection: [tuple(row) for row in connection.execute(select(*columns))]
     )
+
+
+async def vectors_of(journal: SqlJournal) -> dict[str, tuple[str, bytes]]:
+    """Return who made which vector, by thread and checkpoint."""
+    names = ("thread_id", "checkpoint_id", "embedder", "vector")
+    rows = await rows_of(journal, vectors, *names)
+    return {f"{row[0]}:{row[1]}": (str(row[2]), bytes(row[3])) for row in rows}  # type: ignore[call-overload]
 
 
 async def findable(journal: SqlJournal) -> set[Place]:

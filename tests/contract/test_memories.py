@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 
 from tests.contract.conftest import JOURNALS, Clock
-from tests.contract.journal_drafts import TENANT, draft
+from tests.contract.journal_drafts import TENANT, draft, key
+from tests.contract.search_kit import drain, rows_of
 from tuskpoint_server.domain.memories import Memory, MemoryState, memory_text, pointer_of
 from tuskpoint_server.domain.model import Saved
-from tuskpoint_server.journal import memories as memories_module
 from tuskpoint_server.journal.journal import SqlJournal
+from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.memories import LOOKED_AT, MemoryRows
 from tuskpoint_server.journal.schema import memories
 from tuskpoint_server.journal.search import SearchRows
-from tuskpoint_server.journal.search_api import Document, MemoriesStanding
-from tuskpoint_server.journal.statements import Statement
+from tuskpoint_server.journal.search_api import Document, MemoriesStanding, MemoryTally
 
 OTHER = "other"
 
@@ -76,6 +76,45 @@ def numbers(taken: Sequence[Memory]) -> list[int]:
 @pytest.fixture
 def rows(journal: SqlJournal) -> MemoryRows:
     return MemoryRows(journal)
+
+
+# --- what is noted -------------------------------------------------------------------------
+
+
+async def test_memwal_is_told_each_summary_once(journal: SqlJournal, clock: Clock) -> None:
+    await save(journal, "01", "The writer\n  started.")
+    await save(journal, "02", " \t ")
+    await drain(journal, remember=True)
+    await Lineage(journal).fork(TENANT, key("01"), "fork", "")
+    await drain(journal, remember=True)
+    pointer = pointer_of(TENANT, "", "01")
+    said = memory_text("The writer started.", pointer)
+    names = ("tenant", "pointer", "text", "digest", "state", "attempts", "due_us")
+    assert await rows_of(journal, memories, *names) == [
+        (
+            TENANT,
+            pointer,
+            said,
+            hashlib.sha256(said.encode()).digest(),
+            MemoryState.WAITING,
+            0,
+            clock.now_us,
+        )
+    ]
+    clock.advance(1)
+    await save(journal, "01", "The writer stopped.")
+    await drain(journal, remember=True)
+    texts = [text for (text,) in await rows_of(journal, memories, "text")]
+    assert texts == [said, memory_text("The writer stopped.", pointer)]
+
+
+async def test_memwal_is_told_nothing_unless_asked_to(journal: SqlJournal) -> None:
+    await save(journal, "01", "A summary.")
+    await drain(journal)
+    assert await rows_of(journal, memories, "text") == []
+
+
+# --- how far it got ------------------------------------------------------------------------
 
 
 async def test_what_is_taken_is_being_sent_and_not_taken_again(
@@ -333,32 +372,14 @@ async def test_standing_counts_by_state_and_tenant(
     assert await rows.standing(TENANT) == MemoriesStanding(
         waiting=2, underway=1, delivered=1, oldest_waiting_us=began_us + 1_000_000
     )
+    assert (await rows.pending(TENANT), await rows.pending(OTHER)) == (3, 1)
     await rows.take(1)
     assert (await rows.standing(TENANT)).underway == 2
-
-
-async def test_the_rows_of_a_state_are_found_by_indexes(journal: SqlJournal) -> None:
-    values = {
-        "of_state": 1,
-        "now_us": 0,
-        "max_rows": 1,
-        "of_tenant": TENANT,
-        "of_pointer": b"",
+    assert set(await rows.tallies()) == {
+        MemoryTally(OTHER, MemoryState.SENDING, 1),
+        MemoryTally(TENANT, MemoryState.WAITING, 1),
+        MemoryTally(TENANT, MemoryState.SENDING, 1),
+        MemoryTally(TENANT, MemoryState.SENT, 1),
+        MemoryTally(TENANT, MemoryState.DELIVERED, 1),
+        MemoryTally(TENANT, MemoryState.REFUSED, 1),
     }
-
-    def plan(name: str, connection: Connection) -> str:
-        statement: Statement = getattr(memories_module, name)
-        statement.run(connection, **values).close()
-        compiled = statement._compiled[connection.dialect.name]
-        cursor = connection.connection.cursor()
-        cursor.execute(f"EXPLAIN QUERY PLAN {compiled.text}", compiled.parameters(values))
-        return " ".join(row[3] for row in cursor.fetchall())
-
-    for name in ("_DUE", "_NEXT_DUE", "_COUNT"):
-        found = await journal.query(partial(plan, name))
-        assert "search_memories_by_state" in found
-        assert "TEMP B-TREE" not in found
-    found = await journal.query(partial(plan, "_SUMMARIES"))
-    assert found.startswith("SEARCH search_documents USING INDEX search_documents_by_pointer")
-    assert "SCAN" not in found
-    assert "search_memories_unsure" in await journal.query(partial(plan, "_DUE_UNSURE"))

@@ -9,18 +9,28 @@ from contextlib import closing
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection
 
 from tests.contract.conftest import JOURNALS, Clock
 from tests.contract.journal_drafts import TENANT, draft, key
-from tests.contract.search_kit import drain, found, look, make_searchable, rows_of, save
+from tests.contract.search_kit import (
+    ANYWHERE,
+    ONE,
+    OTHER,
+    Nearest,
+    drain,
+    found,
+    look,
+    make_searchable,
+    rows_of,
+    save,
+)
 from tests.contract.test_journal_properties import World
 from tuskpoint_server.domain.memories import one_line, pointer_of
 from tuskpoint_server.domain.model import CheckpointKey, PruneStrategy
 from tuskpoint_server.domain.search import SearchScope
 from tuskpoint_server.domain.search_words import Words
 from tuskpoint_server.domain.vectors import pack
-from tuskpoint_server.journal import document_vectors, due, finding, full_text
+from tuskpoint_server.journal import full_text
 from tuskpoint_server.journal.finding import FIRST_PAGE, FindRows
 from tuskpoint_server.journal.indexing import IndexRows
 from tuskpoint_server.journal.journal import SqlJournal
@@ -33,11 +43,6 @@ from tuskpoint_server.journal.search_api import (
     Recalled,
     VectorRow,
 )
-from tuskpoint_server.journal.statements import Statement
-
-ONE, OTHER = (1.0, 0.0), (0.0, 1.0)
-ANYWHERE = SearchScope()
-
 
 # --- by words ------------------------------------------------------------------------------
 
@@ -97,7 +102,9 @@ async def test_what_a_due_checkpoint_said_before_is_not_found(
     await save(journal, "01", "pears", data=b"garden")
     assert await look(journal, "apples") == await look(journal, "orchard") == []
     [row] = await FindRows(journal).scan(TENANT, 0, 10)
-    [result] = await FindRows(journal).by_vectors(TENANT, [Candidate(row.number, 0.5)], ANYWHERE, 5)
+    [result] = await FindRows(journal).by_vectors(
+        TENANT, Nearest(Candidate(row.number, 0.5)), ANYWHERE, 5
+    )
     assert (result.summary, result.content, result.distance) == ("pears", "", 0.5)
 
 
@@ -189,7 +196,7 @@ async def everything(journal: SqlJournal, tenant: str = TENANT) -> list[list[Che
     reading = FindRows(journal)
     by_words = await look(journal, "saved", tenant=tenant, limit=100)
     rows = await reading.scan(tenant, 0, 100)
-    candidates = [Candidate(row.number, 0.1) for row in rows]
+    candidates = Nearest(*(Candidate(row.number, 0.1) for row in rows))
     by_vectors = await reading.by_vectors(tenant, candidates, ANYWHERE, 100)
     recalled = [
         Recalled(pointer_of(tenant, "", f"0{number}"), "saved", 0.1) for number in range(10)
@@ -249,7 +256,7 @@ async def test_a_thread_that_begins_again_has_nothing_of_the_ended_one(
     await journal.delete_thread(TENANT, "t")
     clock.advance(1)
     await save(journal, "01", "pears")
-    gone = [Candidate(number, 0.1) for number in numbers]
+    gone = Nearest(*(Candidate(number, 0.1) for number in numbers))
     assert await FindRows(journal).by_vectors(TENANT, gone, ANYWHERE, 5) == []
     assert await look(journal, "saved apples") == []
     await drain(journal)
@@ -264,7 +271,7 @@ async def test_tenants_do_not_see_one_another(journal: SqlJournal) -> None:
     assert await everything(journal) == [[key("01")]] * 3
     assert await everything(journal, "another") == [[key("01", "theirs")]] * 3
     rows = await rows_of(journal, vectors, "number")
-    stolen = [Candidate(int(str(number)), 0.1) for (number,) in rows]
+    stolen = Nearest(*(Candidate(int(str(number)), 0.1) for (number,) in rows))
     reading = FindRows(journal)
     assert [one.key for one in await reading.by_vectors("another", stolen, ANYWHERE, 5)] == [
         key("01", "theirs")
@@ -359,7 +366,9 @@ async def test_vectors_are_scanned_by_number_and_found_before_they_are_indexed(
     assert await reading.scan(TENANT, 0, 1) == [first]
     assert await reading.scan(TENANT, first.number, 10) == [second]
     assert await reading.scan_thread(TENANT, "other") == [second]
-    nearest = [Candidate(second.number, 0.25), Candidate(first.number, 0.5), Candidate(999, 0.6)]
+    nearest = Nearest(
+        Candidate(second.number, 0.25), Candidate(first.number, 0.5), Candidate(999, 0.6)
+    )
     results = await reading.by_vectors(TENANT, nearest, ANYWHERE, 5)
     assert [(one.key, one.summary, one.content, one.distance) for one in results] == [
         (key("02", "other"), "saved two", "", 0.25),
@@ -375,16 +384,10 @@ async def test_vectors_are_scanned_by_number_and_found_before_they_are_indexed(
 async def test_candidates_are_read_only_as_far_as_needed(journal: SqlJournal) -> None:
     await save(journal, "01", "saved", vector=ONE)
     [row] = await FindRows(journal).scan(TENANT, 0, 10)
-    read = 0
-
-    def candidates() -> Iterator[Candidate]:
-        nonlocal read
-        for number in range(row.number, row.number + 10_000):
-            read += 1
-            yield Candidate(number, 0.1)
-
-    assert len(await FindRows(journal).by_vectors(TENANT, candidates(), ANYWHERE, 1)) == 1
-    assert read == FIRST_PAGE
+    numbers = range(row.number, row.number + 10_000)
+    candidates = Nearest(*(Candidate(number, 0.1) for number in numbers))
+    assert len(await FindRows(journal).by_vectors(TENANT, candidates, ANYWHERE, 1)) == 1
+    assert candidates.read == FIRST_PAGE
 
 
 async def test_a_vector_that_was_replaced_has_another_number(journal: SqlJournal) -> None:
@@ -394,7 +397,7 @@ async def test_a_vector_that_was_replaced_has_another_number(journal: SqlJournal
     await save(journal, "01", "saved", vector=OTHER)
     [after] = await reading.scan(TENANT, before.number, 10)
     assert after == VectorRow(after.number, pack(OTHER))
-    assert await reading.by_vectors(TENANT, [Candidate(before.number, 0)], ANYWHERE, 5) == []
+    assert await reading.by_vectors(TENANT, Nearest(Candidate(before.number, 0)), ANYWHERE, 5) == []
 
 
 # --- by pointers ---------------------------------------------------------------------------
@@ -466,53 +469,3 @@ async def test_a_search_leaves_no_transaction_open(journal: SqlJournal) -> None:
     await drain(journal)
     for _ in range(8):
         assert await look(journal, "saved", limit=1) == [key("new", "u")]
-
-
-# --- how it is looked up -------------------------------------------------------------------
-
-
-def first_step(connection: Connection, sql: str) -> str:
-    """Return what SQLite does first for a statement."""
-    values = ("",) * sql.count("?")
-    return str(connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all()[0][3])
-
-
-@pytest.mark.parametrize(
-    "scope", [ANYWHERE, SearchScope(thread_id="t"), SearchScope(agent_id="a")], ids=str
-)
-@pytest.mark.parametrize("name", ["_BY_DOCUMENT", "_BY_VECTOR"])
-async def test_a_look_up_begins_with_its_numbers(
-    journal: SqlJournal, name: str, scope: SearchScope
-) -> None:
-    """Begun with the tenant, or the agent, it would read all they have for every page."""
-    lookup = finding._within(getattr(finding, name), TENANT, scope).params(numbers=[1, 2])
-
-    def work(connection: Connection) -> str:
-        compiled = lookup.compile(
-            dialect=connection.dialect, compile_kwargs={"render_postcompile": True}
-        )
-        return first_step(connection, str(compiled))
-
-    assert "USING INTEGER PRIMARY KEY (rowid=?)" in await journal.query(work)
-
-
-@pytest.mark.parametrize(
-    ("statement", "step"),
-    [
-        (finding._SCAN, "USING INTEGER PRIMARY KEY (rowid>?)"),
-        (finding._SCAN_THREAD, "search_vectors_by_thread (tenant=? AND thread_id=?)"),
-        (finding._OF_POINTER, "search_documents_by_pointer (tenant=? AND pointer=?)"),
-        (finding._UNINDEXED, "checkpoints_unindexed"),
-        (due._DUE, "checkpoints_unindexed"),
-        (due._COUNT_BEFORE, "checkpoints_unindexed"),
-        (document_vectors._UNEMBEDDED, "search_documents_unembedded"),
-        (document_vectors._BY_CALLER, "search_vectors_by_checkpoint"),
-    ],
-)
-async def test_indexes_serve_the_index(
-    journal: SqlJournal, statement: Statement, step: str
-) -> None:
-    found = await journal.query(
-        lambda connection: first_step(connection, statement._compile(connection.dialect).text)
-    )
-    assert step in found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from sqlalchemy import Connection, func, select, update
 from tests.contract.conftest import JOURNALS, Clock
 from tests.contract.journal_drafts import TENANT, by_digest, draft, key, refused
 from tests.contract.search_kit import (
+    ONE,
     drain,
     findable,
     indexed,
@@ -22,14 +22,13 @@ from tests.contract.search_kit import (
     make_searchable,
     rows_of,
     save,
+    vectors_of,
 )
 from tests.contract.test_journal_properties import World
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.memories import MemoryState, memory_text, pointer_of
+from tuskpoint_server.domain.memories import MemoryState, pointer_of
 from tuskpoint_server.domain.model import PruneStrategy, Value, View
-from tuskpoint_server.domain.vectors import pack
 from tuskpoint_server.journal.due import MAX_VALUES, MAX_VALUES_BYTES
-from tuskpoint_server.journal.finding import FindRows
 from tuskpoint_server.journal.indexing import IndexRows
 from tuskpoint_server.journal.journal import SqlJournal
 from tuskpoint_server.journal.lineage import Lineage
@@ -37,8 +36,6 @@ from tuskpoint_server.journal.lineage_api import SnapshotDraft
 from tuskpoint_server.journal.schema import contents, documents, memories, vectors
 from tuskpoint_server.journal.search_api import Document, Due
 from tuskpoint_server.journal.snapshots import Snapshots
-
-ONE, OTHER = (1.0, 0.0), (0.0, 1.0)
 
 
 async def due_keys(journal: SqlJournal) -> list[tuple[str, bool]]:
@@ -81,6 +78,18 @@ async def test_what_was_saved_is_due_the_oldest_first(journal: SqlJournal, clock
     assert await index.due_before(TENANT, clock.now_us) == 2
     assert await index.due_before(TENANT, clock.now_us + 1) == 3
     assert await index.due_before("another", clock.now_us + 1) == 0
+    assert await index.due_now(TENANT) == (3, clock.now_us + 1)
+    assert await index.due_now("another") == (0, 0)
+
+
+async def test_what_was_journaled_before_the_clock_was_set_back_is_due_now(
+    journal: SqlJournal, clock: Clock
+) -> None:
+    await save(journal, "01", "before")
+    journaled_us = clock.now_us
+    clock.advance(-60)
+    await save(journal, "02", "after")
+    assert await IndexRows(journal).due_now(TENANT) == (2, journaled_us + 1)
 
 
 async def test_a_save_that_fails_leaves_nothing_due(journal: SqlJournal) -> None:
@@ -124,6 +133,19 @@ async def test_values_are_read_whole_and_up_to_a_bound(journal: SqlJournal) -> N
     many = {f"{number:04d}": b"%d" % number for number in range(MAX_VALUES + 1)}
     await journal.save_checkpoint(TENANT, draft("02", "", many))
     assert len((await IndexRows(journal).due(10))[1].channels) == MAX_VALUES
+
+
+async def test_channels_of_langgraphs_own_take_no_room(journal: SqlJournal) -> None:
+    large = b"l" * (MAX_VALUES_BYTES // 2 + 1)
+    internal = {"__pregel_tasks": large, "__start__": large + b"!", "branch:to:a": large + b"?"}
+    told = {"__root__": b"root", "answer": large + b"."}
+    await journal.save_checkpoint(TENANT, draft("01", "", {**internal, **told}))
+    [due] = await IndexRows(journal).due(10)
+    assert [name for name, _ in due.channels] == ["__root__", "answer"]
+    many = {f"branch:to:{number}": b"%d" % number for number in range(MAX_VALUES)}
+    await journal.save_checkpoint(TENANT, draft("02", "", {**many, "x": b"told"}))
+    due = (await IndexRows(journal).due(10))[1]
+    assert due.channels == (("x", Value("msgpack", b"told")),)
 
 
 async def test_values_that_were_evicted_are_left_out(journal: SqlJournal) -> None:
@@ -305,6 +327,44 @@ async def test_a_document_of_earlier_content_is_not_stored(
     assert await due_keys(journal) == [("t:01", True)]
 
 
+async def _save_again(journal: SqlJournal) -> None:
+    await save(journal, "01", "saved after", data=b"after")
+
+
+async def _prune_and_save_again(journal: SqlJournal) -> None:
+    await save(journal, "02", "the latest")
+    await journal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    await _save_again(journal)
+
+
+async def _delete_and_save_again(journal: SqlJournal) -> None:
+    await journal.delete_thread(TENANT, "t")
+    await _save_again(journal)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_save_again, _prune_and_save_again, _delete_and_save_again],
+    ids=lambda it: it.__name__,
+)
+@pytest.mark.parametrize("seconds", [0, -60])
+async def test_a_clock_that_stands_or_goes_back_leaves_no_earlier_document(
+    journal: SqlJournal,
+    clock: Clock,
+    seconds: float,
+    change: Callable[[SqlJournal], Coroutine[None, None, None]],
+) -> None:
+    index = IndexRows(journal)
+    await save(journal, "01", "saved before", data=b"before")
+    made = [Document(one, "before") for one in await index.due(10)]
+    clock.advance(seconds)
+    await change(journal)
+    assert await index.store(made, remember=True) == 0
+    await drain(journal)
+    assert await look(journal, "before") == []
+    assert await look(journal, '"saved after"') == [key("01")]
+
+
 async def test_a_later_document_takes_the_place_of_an_earlier_one(
     journal: SqlJournal, clock: Clock
 ) -> None:
@@ -356,179 +416,6 @@ async def test_a_thread_that_is_not_searchable_is_crossed_off(
     await make_searchable(journal, "t", True)
     assert await drain(journal) == 2
     assert sorted(await look(journal, "saved"), key=str) == [key("01"), key("02")]
-
-
-# --- memories ------------------------------------------------------------------------------
-
-
-async def test_memwal_is_told_each_summary_once(journal: SqlJournal, clock: Clock) -> None:
-    await save(journal, "01", "The writer\n  started.")
-    await save(journal, "02", " \t ")
-    await drain(journal, remember=True)
-    await Lineage(journal).fork(TENANT, key("01"), "fork", "")
-    await drain(journal, remember=True)
-    pointer = pointer_of(TENANT, "", "01")
-    said = memory_text("The writer started.", pointer)
-    names = ("tenant", "pointer", "text", "digest", "state", "attempts", "due_us")
-    assert await rows_of(journal, memories, *names) == [
-        (
-            TENANT,
-            pointer,
-            said,
-            hashlib.sha256(said.encode()).digest(),
-            MemoryState.WAITING,
-            0,
-            clock.now_us,
-        )
-    ]
-    clock.advance(1)
-    await save(journal, "01", "The writer stopped.")
-    await drain(journal, remember=True)
-    told = [text for (text,) in await rows_of(journal, memories, "text")]
-    assert told == [said, memory_text("The writer stopped.", pointer)]
-
-
-async def test_memwal_is_told_nothing_unless_asked_to(journal: SqlJournal) -> None:
-    await save(journal, "01", "A summary.")
-    await drain(journal)
-    assert (await count(journal))["memories"] == 0
-
-
-# --- vectors -------------------------------------------------------------------------------
-
-
-async def embed_all(journal: SqlJournal, embedder: str, vector: tuple[float, ...]) -> list[str]:
-    """Give every document that needs one the same vector; return what was embedded."""
-    index = IndexRows(journal)
-    owed = await index.unembedded(100)
-    await index.embed(embedder, [(one, pack(vector)) for one in owed])
-    return [one.text for one in owed]
-
-
-async def vectors_of(journal: SqlJournal) -> dict[str, tuple[str, bytes]]:
-    names = ("thread_id", "checkpoint_id", "embedder", "vector")
-    rows = await rows_of(journal, vectors, *names)
-    return {f"{row[0]}:{row[1]}": (str(row[2]), bytes(row[3])) for row in rows}  # type: ignore[call-overload]
-
-
-async def test_what_is_embedded(journal: SqlJournal) -> None:
-    await save(journal, "01", " A summary. ")
-    await drain(journal, body=lambda due: '{"x":1}')
-    await save(journal, "02", "Summary.")
-    await save(journal, "03")
-    await drain(journal, body=lambda due: "The plan.", planned=True)
-    await save(journal, "04")
-    await drain(journal, body=lambda due: "j" * 1001)
-    await save(journal, "05")
-    await drain(journal)
-    assert [one.text for one in await IndexRows(journal).unembedded(3)] == [
-        "A summary.",
-        "Summary.\nThe plan.",
-        "The plan.",
-    ]
-    assert (await embed_all(journal, "e1", ONE))[3:] == ["j" * 1000]
-    assert await IndexRows(journal).unembedded(10) == []
-
-
-async def test_a_vector_is_made_again_only_of_other_text(journal: SqlJournal, clock: Clock) -> None:
-    await save(journal, "01", "first", data=b"a")
-    await drain(journal)
-    assert await embed_all(journal, "e1", ONE) == ["first"]
-    clock.advance(1)
-    await save(journal, "01", "first", data=b"b")
-    await drain(journal)
-    assert await embed_all(journal, "e1", OTHER) == []
-    clock.advance(1)
-    await save(journal, "01", "second", data=b"b")
-    await drain(journal)
-    assert await vectors_of(journal) == {}
-    assert await embed_all(journal, "e1", OTHER) == ["second"]
-    assert await vectors_of(journal) == {"t:01": ("e1", pack(OTHER))}
-
-
-async def test_the_callers_vector_stays(journal: SqlJournal, clock: Clock) -> None:
-    await save(journal, "01", "first", vector=ONE)
-    await drain(journal)
-    assert await embed_all(journal, "e1", OTHER) == []
-    clock.advance(1)
-    await save(journal, "01", "second")
-    await drain(journal)
-    await save(journal, "02", "third")
-    await drain(journal)
-    owed = await IndexRows(journal).unembedded(10)
-    await save(journal, "02", "third", vector=ONE)  # while the embedder is at work
-    await IndexRows(journal).embed("e1", [(one, pack(OTHER)) for one in owed])
-    assert await IndexRows(journal).unembedded(10) == []
-    assert await vectors_of(journal) == {"t:01": ("", pack(ONE)), "t:02": ("", pack(ONE))}
-
-
-async def test_a_vector_of_a_document_that_was_replaced_is_not_stored(
-    journal: SqlJournal, clock: Clock
-) -> None:
-    await save(journal, "01", "first")
-    await drain(journal)
-    owed = await IndexRows(journal).unembedded(10)
-    clock.advance(1)
-    await save(journal, "01", "second")
-    await drain(journal)
-    await IndexRows(journal).embed("e1", [(one, pack(ONE)) for one in owed])
-    assert await vectors_of(journal) == {}
-    assert [one.text for one in await IndexRows(journal).unembedded(10)] == ["second"]
-
-
-async def test_nothing_that_must_not_be_found_is_given_to_an_embedder(journal: SqlJournal) -> None:
-    await save(journal, "01", "secret")
-    await save(journal, "01", "gone", thread_id="gone")
-    await drain(journal)
-    await make_searchable(journal, "t", False)
-    await journal.delete_thread(TENANT, "gone")
-    assert await IndexRows(journal).unembedded(10) == []
-
-
-async def test_copies_get_the_callers_vector_and_strangers_do_not(
-    journal: SqlJournal, clock: Clock
-) -> None:
-    await save(journal, "01", "origin", data=b"a", vector=ONE)
-    await drain(journal)
-    await embed_all(journal, "e1", OTHER)
-    await Lineage(journal).fork(TENANT, key("01"), "fork", "")
-    await journal.copy_thread(TENANT, "t", "copy", "")
-    await save(journal, "01", "another", thread_id="stranger", data=b"b")
-    await save(journal, "01", "origin", tenant="other tenant", data=b"a")
-    await drain(journal)
-    assert await vectors_of(journal) == {
-        one: ("", pack(ONE)) for one in ("t:01", "fork:01", "copy:01")
-    }
-
-
-async def test_vectors_of_another_dimension_are_refused(journal: SqlJournal) -> None:
-    await save(journal, "01", "first", vector=ONE)
-    refusal = await refused(save(journal, "02", "second", vector=(1, 2, 3)), Reason.INVALID_FIELD)
-    assert "must have 2 components" in refusal.violations[0].description
-    await save(journal, "03", "third")
-    await drain(journal)
-    owed = await IndexRows(journal).unembedded(10)
-    wrong = [(one, pack((1, 2, 3))) for one in owed]
-    await refused(IndexRows(journal).embed("e1", wrong), Reason.INVALID_FIELD)
-    assert set(await vectors_of(journal)) == {"t:01"}
-    assert await FindRows(journal).dimension(TENANT) == 2
-    assert await FindRows(journal).dimension("another") == 0
-    await save(journal, "01", "theirs", tenant="another", vector=(1, 2, 3))
-    assert await FindRows(journal).dimension("another") == 3
-
-
-async def test_another_embedder_makes_the_vectors_anew(journal: SqlJournal) -> None:
-    index = IndexRows(journal)
-    await save(journal, "01", "by caller", vector=ONE)
-    await save(journal, "02", "by embedder")
-    await drain(journal)
-    await embed_all(journal, "e1", ONE)
-    assert await index.adopt_embedder("e1", 2) == 0
-    assert await index.adopt_embedder("e2", 2) == 1
-    assert await embed_all(journal, "e2", OTHER) == ["by embedder"]
-    assert await index.adopt_embedder("e2", 3) == 2
-    assert await vectors_of(journal) == {}
-    assert await embed_all(journal, "e2", (1, 2, 3)) == ["by caller", "by embedder"]
 
 
 # --- sweeping ------------------------------------------------------------------------------

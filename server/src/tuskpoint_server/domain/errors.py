@@ -255,6 +255,8 @@ class Refusal(Exception):
         metadata: Dynamic parts of the message; every value is a string and safe to show.
         violations: Refused fields, for `INVALID_FIELD` and `VALUES_MISSING`.
         status: Canonical status; the catalog's unless the raiser knows better.
+        retry_after_s: Seconds after which a retry makes sense, or `None`; the catalog's
+            unless the raiser knows better.
 
     Args:
         advice: What else to tell people, where the raiser knows more than the catalog.
@@ -267,6 +269,7 @@ class Refusal(Exception):
         *,
         violations: Sequence[Violation] = (),
         status: Status | None = None,
+        retry_after_s: float | None = None,
         advice: str = "",
         **metadata: object,
     ) -> None:
@@ -274,6 +277,9 @@ class Refusal(Exception):
         self.metadata = {name: str(value) for name, value in metadata.items()}
         self.violations = tuple(violations)
         self.status = status or CATALOG[reason].status
+        self.retry_after_s = (
+            CATALOG[reason].retry_after_s if retry_after_s is None else retry_after_s
+        )
         message = CATALOG[reason].message.format_map(self.metadata)
         super().__init__(f"{message}; {advice}" if advice else message)
 
@@ -281,11 +287,6 @@ class Refusal(Exception):
     def message(self) -> str:
         """The catalog's message with its blanks filled, and the advice."""
         return str(self)
-
-    @property
-    def retry_after_s(self) -> float | None:
-        """Seconds after which a retry makes sense, or `None`."""
-        return CATALOG[self.reason].retry_after_s
 
 
 def invalid_field(field: str, problem: str) -> Refusal:

@@ -18,7 +18,7 @@ from enum import IntEnum
 
 POINTER_BYTES = 16
 _MARK = "ckpt:"
-_TEXT = re.compile(rf"(?P<summary>[^\n]+) {_MARK}(?P<token>[A-Za-z0-9_-]{{22}})", re.DOTALL)
+_TEXT = re.compile(rf"(?P<summary>[^\n]+) {_MARK}(?P<token>[A-Za-z0-9_-]{{22}})")
 
 
 class MemoryState(IntEnum):

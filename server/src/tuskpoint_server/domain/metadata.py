@@ -9,6 +9,15 @@ from .errors import Reason, Refusal, Violation
 from .limits import LIMITS
 from .model import Metadata
 
+_KINDS = {
+    list: "an array",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
+
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
@@ -27,7 +36,7 @@ def parse_object(raw: bytes, field: str) -> dict[str, object]:
     except (ValueError, RecursionError) as error:
         raise _not_json(field, str(error) or "nested too deeply") from None
     if not isinstance(parsed, dict):
-        raise _not_json(field, f"it is a JSON {type(parsed).__name__}")
+        raise _not_json(field, f"it is {_KINDS[type(parsed)]}")
     return parsed
 
 

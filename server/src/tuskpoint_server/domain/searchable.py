@@ -59,9 +59,7 @@ def body_of(
         maximum: Most bytes of the text in UTF-8.
     """
     values = {
-        name: value
-        for name, value in channels
-        if name not in excluded and (name == _ROOT or not name.startswith(_INTERNAL))
+        name: value for name, value in channels if name not in excluded and not is_internal(name)
     }
     room = Room(MAX_SHOWN)
     plan = values.pop(PLAN, None)
@@ -70,6 +68,11 @@ def body_of(
     told = {name: _told(room.show(value).content, excluded) for name, value in values.items()}
     state = {name: view for name, view in told.items() if _says(view)}
     return _state(state, maximum).decode(), False
+
+
+def is_internal(channel: str) -> bool:
+    """Tell whether a channel is one of LangGraph's own, which hold no state."""
+    return channel.startswith(_INTERNAL) and channel != _ROOT
 
 
 def _plan(view: Json, excluded: frozenset[str], maximum: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from ..domain.catalog import Runs, begin_merges
 from ..domain.model import BlobLocation, CheckpointKey
@@ -14,8 +14,8 @@ from . import archive_status
 from .archive_dirty import NOTHING, Aside, Bounds, DirtyCheckpoint, Unbuildable, fill, gather
 from .archive_merges import MergeStep, merge_steps
 from .archive_status import KnownCatalog
-from .schema import manifests, placements, retractions, threads, tombstones
-from .statements import in_lists
+from .schema import UNTOLD, manifests, placements, retractions, threads, tombstones
+from .statements import EMPTY, in_lists
 
 _MAX_TOLD = 1500
 """Ended incarnations that one flush tells, and as many threads with untold facts."""
@@ -267,11 +267,12 @@ def _untold(connection: Connection, tenant: str, limit: int) -> tuple[list[str],
         )
         .where(
             threads.c.tenant == tenant,
-            threads.c.untold,
+            UNTOLD,
             threads.c.deleted.is_(False),
             manifests.c.ended.is_(False),
         )
-        .order_by(threads.c.thread_id)
+        # So spelled, SQLite does not go through all threads to have them in order.
+        .order_by(func.coalesce(threads.c.thread_id, EMPTY))
         .limit(limit + 1)
     ).scalars()
     found = list(rows)

@@ -11,6 +11,7 @@ from ..domain.catalog import Runs, decode_runs
 from ..domain.manifest import ManifestHead
 from ..domain.model import BlobLocation, CheckpointKey
 from .schema import (
+    UNTOLD,
     catalogs,
     checkpoints,
     manifests,
@@ -67,7 +68,7 @@ _STANDING = Statement(
 
 
 _UNTOLD = and_(
-    threads.c.untold,
+    UNTOLD,
     threads.c.deleted.is_(False),
     exists().where(
         manifests.c.tenant == threads.c.tenant,

@@ -22,7 +22,7 @@ from sqlalchemy import (
 from ..domain.errors import Reason, Refusal
 from ..domain.lineage import EventKind
 from ..domain.model import CheckpointKey
-from . import answers, events, evicting, removals, threads
+from . import answers, events, evicting, removals, threads, vectors
 from .schema import checkpoints, envelopes, references, writes
 from .schema import events as events_table
 from .statements import Statement, of_thread
@@ -166,6 +166,8 @@ def copy_thread(
     visible = _tell(connection, goal, now_us)
     goal.agent_id, goal.state, goal.head_id = origin.agent_id, origin.state, origin.head_id
     goal.unsearchable = origin.unsearchable
+    if not goal.unsearchable:
+        vectors.copy_thread(connection, tenant, source, target)
     threads.store(connection, goal, now_us)
     answers.keep_answer(
         connection, tenant, request_id, METHOD, fingerprint, b"%d" % visible, now_us

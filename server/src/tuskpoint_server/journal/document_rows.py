@@ -11,6 +11,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, null, select, upda
 from ..domain.memories import MemoryState, memory_text, one_line, pointer_of
 from . import document_vectors, full_text
 from .document_vectors import embedded_text
+from .due import content_of
 from .findable import FINDABLE, ITS_THREAD
 from .full_text import Text
 from .schema import checkpoints, documents, memories, threads
@@ -18,9 +19,9 @@ from .search_api import Document, Due
 from .statements import Statement, all_columns, of_checkpoint, parameters_of
 
 _STANDING = Statement(
-    select(checkpoints.c.unindexed_us, FINDABLE.label("findable"), checkpoints.c.state)
+    select(FINDABLE.label("findable"), checkpoints.c.summary, checkpoints.c.state)
     .select_from(checkpoints.outerjoin(threads, ITS_THREAD))
-    .where(of_checkpoint(checkpoints))
+    .where(of_checkpoint(checkpoints), checkpoints.c.unindexed_us.is_not(None))
 )
 _CROSS_OFF = Statement(
     update(checkpoints).where(of_checkpoint(checkpoints)).values(unindexed_us=null())
@@ -78,7 +79,7 @@ def _store(connection: Connection, document: Document, now_us: int, remember: bo
     of = parameters_of(due.tenant, due.key)
     row = _STANDING.run(connection, **of).fetchone()
     # What changed since it was read is due still, or gone.
-    if row is None or row[0] != due.since_us or bool(row[1]) is not due.shown:
+    if row is None or bool(row[0]) is not due.shown or content_of(*row[1:]) != due.content:
         return False
     _CROSS_OFF.run(connection, **of)
     before = _stored(connection, due)

@@ -68,7 +68,7 @@ _STILL_OWED = Statement(
         documents.c.thread_id,
         documents.c.checkpoint_ns,
         documents.c.checkpoint_id,
-    ).where(documents.c.number == bindparam("of_number"), _OWED)
+    ).where(documents.c.number == bindparam("of_number"), _OWED, may_be_found(documents))
 )
 _SET_OWED = Statement(
     update(documents)
@@ -125,7 +125,8 @@ def ensure(connection: Connection, tenant: str, key: CheckpointKey, state: bytes
     if _HAS.run(connection, **of).fetchone() is not None:
         return True
     row = _BY_CALLER.run(connection, **of, of_state=state).fetchone()
-    if row is None:
+    # An embedder that is being adopted has not had those of another dimension dropped yet.
+    if row is None or not vectors.fits(connection, tenant, row[0]):
         return False
     vectors.store(connection, tenant, key, row[0])
     return True

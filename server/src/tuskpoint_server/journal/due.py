@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from sqlalchemy import Connection, and_, bindparam, func, select
 
 from ..domain.limits import KIB
 from ..domain.model import Channel, CheckpointKey, Value
-from ..domain.searchable import PLAN
+from ..domain.searchable import PLAN, is_internal
 from ..domain.state import decode_channels
 from .findable import FINDABLE, ITS_THREAD
 from .schema import checkpoints, contents, threads
@@ -56,6 +58,12 @@ _COUNT_BEFORE = Statement(
         func.coalesce(checkpoints.c.tenant, EMPTY) == bindparam("of_tenant"),
     )
 )
+_COUNT_NOW = Statement(
+    select(func.count(), func.coalesce(func.max(checkpoints.c.unindexed_us), -1)).where(
+        checkpoints.c.unindexed_us.is_not(None),
+        func.coalesce(checkpoints.c.tenant, EMPTY) == bindparam("of_tenant"),
+    )
+)
 _VALUE = Statement(
     select(contents.c.type, contents.c.data).where(
         contents.c.tenant == bindparam("of_tenant"),
@@ -72,18 +80,35 @@ def due(connection: Connection, limit: int) -> list[Due]:
         connection, max_rows=limit
     ).fetchall():
         key = CheckpointKey(thread_id, ns, checkpoint_id)
+        content = content_of(summary, state)
         if not shown:
-            found.append(Due(tenant, key, since_us, shown=False))
+            found.append(Due(tenant, key, since_us, content, shown=False))
             continue
         channels = _values(connection, tenant, state, before)
-        found.append(Due(tenant, key, since_us, True, summary, channels))
+        found.append(Due(tenant, key, since_us, content, True, summary, channels))
     return found
+
+
+def content_of(summary: str, state: bytes) -> bytes:
+    """Return a digest of what a document says of a checkpoint.
+
+    No number of the checkpoint would do: one that is deleted and saved again begins anew
+    with them, and its time may be the same.
+    """
+    said = summary.encode()
+    return hashlib.sha256(len(said).to_bytes(8) + said + state).digest()
 
 
 def count_before(connection: Connection, tenant: str, before_us: int) -> int:
     """Return how many checkpoints are due; see `search_api.Indexing.due_before`."""
     row = _COUNT_BEFORE.run(connection, of_tenant=tenant, before_us=before_us).fetchone()
     return int(row[0]) if row else 0
+
+
+def count_now(connection: Connection, tenant: str) -> tuple[int, int]:
+    """Return how many are due, and a time after them; see `search_api.Indexing.due_now`."""
+    row = _COUNT_NOW.run(connection, of_tenant=tenant).fetchone()
+    return (int(row[0]), int(row[1]) + 1) if row else (0, 0)
 
 
 def _values(
@@ -106,10 +131,14 @@ def _telling(state: bytes, before: bytes | None) -> list[Channel]:
     """Return the channels to read, in the order in which they tell of a checkpoint.
 
     That is its plan, which may turn out to say nothing, then those that differ from the
-    parent's, then the others.
+    parent's, then the others. LangGraph's own would take room from what tells something.
     """
     known = {one.name: one.digest for one in decode_channels(before)} if before else {}
     return sorted(
-        (one for one in decode_channels(state) if one.digest is not None),
+        (
+            one
+            for one in decode_channels(state)
+            if one.digest is not None and not is_internal(one.name)
+        ),
         key=lambda one: (one.name != PLAN, known.get(one.name) == one.digest, one.name),
     )[:MAX_VALUES]

@@ -1,8 +1,8 @@
 """The search index in a journal being read: candidates become checkpoints that live now.
 
 Whoever proposes candidates, the text, vectors or MemWal, proposes them nearest first. They
-are looked up page by page until there are enough results, so however few pass the filters,
-those that do are found, and an answer is of one moment.
+are looked up page by page until there are enough results; if hardly any passes the filters,
+it is asked which do. However few they are, they are found, and an answer is of one moment.
 """
 
 from __future__ import annotations
@@ -25,13 +25,20 @@ from . import full_text, vectors
 from .copies import same
 from .findable import FINDABLE, ITS_THREAD
 from .journal import SqlJournal
+from .passing import passing
 from .schema import checkpoints, documents, threads
 from .schema import vectors as vectors_table
-from .search_api import Candidate, IndexStanding, Recalled, VectorRow
+from .search_api import Candidates, IndexStanding, Recalled, VectorRow
 from .statements import EMPTY, IN_LIST, Statement
 
 FIRST_PAGE = 32
 """Candidates that are looked up first; each further page has twice as many."""
+
+LOOKED_AT_FIRST = 480
+"""Candidates after which it is judged whether so few pass that all who do are asked for."""
+
+MANY = 4000
+"""So many more look-ups take longer than to ask."""
 
 _INDEXED = checkpoints.c.unindexed_us.is_(None)
 """The document says what the checkpoint does; else it may be of earlier content."""
@@ -139,20 +146,29 @@ class FindRows:
             # Closed before the transaction ends: what is left of it would keep it open.
             with closing(full_text.ranked(connection, matching)) as ranked:
                 proposed = (_Proposed(number, 1 / (1 + score)) for number, score in ranked)
-                return _resolve(
-                    connection, tenant, _BY_DOCUMENT.where(_INDEXED), proposed, scope, limit
-                )
+                search = _Search(connection, tenant, _BY_DOCUMENT.where(_INDEXED), scope, limit)
+                if not search.begin(proposed):
+                    numbers = passing(connection, documents, tenant, scope)
+                    search.go_on(one for one in proposed if one.number in numbers)
+                return search.results
 
         return await self._journal.query(work)
 
     async def by_vectors(
-        self, tenant: str, candidates: Iterable[Candidate], scope: SearchScope, limit: int
+        self, tenant: str, candidates: Candidates, scope: SearchScope, limit: int
     ) -> list[Found]:
         """Return the first candidates that count; see `search_api.Finding.by_vectors`."""
-        proposed = (_Proposed(one.number, one.distance) for one in candidates)
-        return await self._journal.query(
-            lambda connection: _resolve(connection, tenant, _BY_VECTOR, proposed, scope, limit)
-        )
+
+        def work(connection: Connection) -> list[Found]:
+            search = _Search(connection, tenant, _BY_VECTOR, scope, limit)
+            if not search.begin(_Proposed(one.number, one.distance) for one in candidates):
+                numbers = passing(connection, vectors_table, tenant, scope)
+                search.go_on(
+                    _Proposed(one.number, one.distance) for one in candidates.among(numbers)
+                )
+            return search.results
+
+        return await self._journal.query(work)
 
     async def by_pointers(
         self, tenant: str, recalled: Sequence[Recalled], scope: SearchScope, limit: int
@@ -165,7 +181,9 @@ class FindRows:
                 for one in recalled
                 for _, number in _with_pointer(connection, tenant, one.pointer)
             )
-            return _resolve(connection, tenant, _BY_DOCUMENT, proposed, scope, limit)
+            search = _Search(connection, tenant, _BY_DOCUMENT, scope, limit)
+            search.go_on(proposed)
+            return search.results
 
         return await self._journal.query(work)
 
@@ -211,39 +229,78 @@ def _standing(connection: Connection, tenant: str) -> IndexStanding:
 # --- resolving -------------------------------------------------------------------------
 
 
-def _resolve(
-    connection: Connection,
-    tenant: str,
-    lookup: Select[Any],
-    proposed: Iterable[_Proposed],
-    scope: SearchScope,
-    limit: int,
-) -> list[Found]:
-    """Return the first candidates that are live and in scope, each checkpoint once.
+class _Search:
+    """Looks candidates up and keeps the first that are live and in scope, each checkpoint once.
 
     Args:
         connection: In a transaction.
         tenant: The tenant.
         lookup: Selects number and `_FOUND` of the checkpoints that `numbers` stand for.
-        proposed: Nearest first; read only as far as needed.
         scope: Which checkpoints may be found.
         limit: At most so many.
     """
-    found: dict[CheckpointKey, Found] = {}
-    lookup = _within(lookup, tenant, scope)
-    for page in _pages(proposed):
+
+    def __init__(
+        self,
+        connection: Connection,
+        tenant: str,
+        lookup: Select[Any],
+        scope: SearchScope,
+        limit: int,
+    ) -> None:
+        self._connection = connection
+        self._lookup = _within(lookup, tenant, scope)
+        self._scope = scope
+        self._limit = limit
+        self._found: dict[CheckpointKey, Found] = {}
+
+    @property
+    def results(self) -> list[Found]:
+        """What was found so far, in the order of the candidates."""
+        return list(self._found.values())
+
+    def begin(self, proposed: Iterator[_Proposed]) -> bool:
+        """Look candidates up, but not all if so few pass that it is better to ask for those.
+
+        Args:
+            proposed: Nearest first; read only as far as needed.
+
+        Returns:
+            Whether that was all; else candidates with the numbers that pass are to follow,
+            the nearest first again.
+        """
+        looked_at = 0
+        for page in _pages(proposed):
+            if self._look_up(page):
+                return True
+            looked_at += len(page)
+            wanted = self._limit - len(self._found)
+            if looked_at >= LOOKED_AT_FIRST and wanted * looked_at > MANY * len(self._found):
+                return False
+        return True
+
+    def go_on(self, proposed: Iterable[_Proposed]) -> None:
+        """Look candidates up, as many as needed; those that were found already do not count."""
+        for page in _pages(proposed):
+            if self._look_up(page):
+                return
+
+    def _look_up(self, page: Sequence[_Proposed]) -> bool:
+        """Keep those of a page that count; tell whether there are enough."""
         numbers = [one.number for one in page]
-        rows = {row[0]: row[1:] for row in connection.execute(lookup, {"numbers": numbers})}
+        rows = {
+            row[0]: row[1:] for row in self._connection.execute(self._lookup, {"numbers": numbers})
+        }
         for one in page:
             row = rows.get(one.number)
-            if row is None or not _counts(one, row, scope):
+            if row is None or not _counts(one, row, self._scope):
                 continue
             key = CheckpointKey(*row[:3])
-            if key not in found:
-                found[key] = _found(connection, key, row, one.distance)
-            if len(found) >= limit:
-                return list(found.values())
-    return list(found.values())
+            if key not in self._found:
+                self._found[key] = _found(self._connection, key, row, one.distance)
+            if len(self._found) >= self._limit:
+                return True
+        return False
 
 
 def _within(lookup: Select[Any], tenant: str, scope: SearchScope) -> Select[Any]:

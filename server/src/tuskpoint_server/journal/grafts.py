@@ -26,7 +26,8 @@ from sqlalchemy import (
 from ..domain.errors import Reason, Refusal
 from ..domain.lineage import EventKind
 from ..domain.model import Channel, CheckpointKey, Lineage, Metadata, Write
-from . import events, evicting, pending, removals, threads, values
+from ..domain.snapshots import is_reserved
+from . import events, evicting, pending, removals, threads, values, vectors
 from .closures import Part
 from .copies import LATE, STATE_IS_HELD, same
 from .saves import encode_names
@@ -177,6 +178,8 @@ def _copy_rows(
     _COPY_REFERENCES.run(connection, **of)
     _COPY_WRITES.run(connection, **of, now_us=now_us)
     _COPY_ENVELOPES.run(connection, **of)
+    if not is_reserved(key.thread_id) and not thread.unsearchable:
+        vectors.copy(connection, thread.tenant, part.key, key)
 
 
 @dataclass(frozen=True, slots=True)

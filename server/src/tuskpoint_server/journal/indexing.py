@@ -7,7 +7,7 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from . import document_rows, document_vectors, due, index_sweeping
+from . import document_rows, document_vectors, due, index_sweeping, vectors
 from .journal import SqlJournal
 from .search_api import Document, Due, Unembedded
 
@@ -36,6 +36,10 @@ class IndexRows:
             lambda connection: due.count_before(connection, tenant, before_us)
         )
 
+    async def due_now(self, tenant: str) -> tuple[int, int]:
+        """Return how many are due, and a time after them; see `search_api.Indexing.due_now`."""
+        return await self._journal.query(lambda connection: due.count_now(connection, tenant))
+
     async def store(self, documents: Sequence[Document], *, remember: bool) -> int:
         """Store documents; see `search_api.Indexing.store`."""
         now_us = self._journal.now_us()
@@ -52,23 +56,31 @@ class IndexRows:
             lambda connection: document_vectors.unembedded(connection, limit)
         )
 
-    async def embed(self, embedder: str, vectors: Sequence[tuple[Unembedded, bytes]]) -> None:
+    async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
         """Store vectors of documents; see `search_api.Indexing.embed`.
 
         Raises:
             Refusal: `INVALID_FIELD`: the vectors in the index have another dimension.
         """
         await self._journal.transact(
-            lambda connection: document_vectors.embed(connection, embedder, vectors),
-            size_bytes=sum(len(vector) for _, vector in vectors),
+            lambda connection: document_vectors.embed(connection, embedder, made),
+            size_bytes=sum(len(vector) for _, vector in made),
         )
 
     async def adopt_embedder(self, embedder: str, dimension: int) -> int:
         """Drop what does not go with an embedder; see `search_api.Indexing.adopt_embedder`."""
+        await self._journal.transact(
+            lambda connection: vectors.note_embedder(connection, embedder, dimension)
+        )
         return await self._in_turns(
             partial(document_vectors.unfit, embedder, dimension),
             document_vectors.drop,
         )
+
+    async def forget_embedder(self) -> None:
+        """Begin to do without an embedder; see `search_api.Indexing.forget_embedder`."""
+        if await self._journal.query(vectors.noted_dimension):
+            await self._journal.transact(vectors.forget_embedder)
 
     async def sweep(self) -> int:
         """Remove what belongs to nothing; see `search_api.Indexing.sweep`."""

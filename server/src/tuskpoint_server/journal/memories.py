@@ -24,6 +24,9 @@ from .statements import Statement
 LOOKED_AT = 200
 """Memories that one transaction looks at."""
 
+_PENDING = (MemoryState.WAITING, MemoryState.SENDING, MemoryState.SENT)
+_FEW = (*_PENDING, MemoryState.REFUSED)
+
 _COLUMNS = (
     memories.c.number,
     memories.c.tenant,
@@ -49,8 +52,8 @@ def _oldest_due() -> Select[Any]:
 _DUE = Statement(_oldest_due().where(memories.c.state == bindparam("of_state")))
 # The sum keeps SQLite from the index by state, in which all that is sure comes as well.
 _DUE_UNSURE = Statement(_oldest_due().where(UNSURE, memories.c.state + 0 == bindparam("of_state")))
-# Not `findable.FINDABLE`: its alternatives make SQLite begin with all the checkpoints. What
-# it excludes besides, threads of the server's own, has no documents.
+# Not `findable.FINDABLE`: with it, SQLite begins with all the checkpoints. What it excludes
+# besides, threads of the server's own, has no documents.
 _SUMMARIES = Statement(
     select(checkpoints.c.summary)
     .select_from(documents)
@@ -109,10 +112,13 @@ _COUNT = Statement(
         memories.c.state == bindparam("of_state"), memories.c.tenant == bindparam("of_tenant")
     )
 )
-_TALLIES = Statement(
-    select(memories.c.tenant, memories.c.state, func.count()).group_by(
-        memories.c.tenant, memories.c.state
-    )
+# Delivered are by far the most and have no column of their own in an index: they are what is
+# left of all. Both are counted in the order of an index.
+_TOTALS = Statement(select(memories.c.tenant, func.count()).group_by(memories.c.tenant))
+_TALLY = Statement(
+    select(memories.c.tenant, func.count())
+    .where(memories.c.state == bindparam("of_state"))
+    .group_by(memories.c.tenant)
 )
 _CREATED = Statement(select(memories.c.created_us).where(_OF_NUMBER))
 
@@ -199,6 +205,12 @@ class MemoryRows:
         """Return how memories stand; see `search_api.Memories.standing`."""
         return await self._journal.query(lambda connection: _standing(connection, tenant))
 
+    async def pending(self, tenant: str) -> int:
+        """Return how many cannot be recalled yet; see `search_api.Memories.pending`."""
+        return await self._journal.query(
+            lambda connection: sum(_count(connection, state, tenant)[0] for state in _PENDING)
+        )
+
     async def tallies(self) -> list[MemoryTally]:
         """Return how many memories there are; see `search_api.Memories.tallies`."""
         return await self._journal.query(_tallies)
@@ -267,15 +279,17 @@ def _next_due_us(connection: Connection, states: Iterable[MemoryState]) -> int |
     return min((row[0] for row in found if row is not None and row[0] is not None), default=None)
 
 
-def _standing(connection: Connection, tenant: str) -> MemoriesStanding:
-    def count(state: MemoryState) -> tuple[int, int | None]:
-        row = _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchone()
-        return (row[0], row[1]) if row is not None else (0, None)
+def _count(connection: Connection, state: MemoryState, tenant: str) -> tuple[int, int | None]:
+    """Return how many memories are in a state, and the number of the oldest."""
+    row = _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchone()
+    return (row[0], row[1]) if row is not None else (0, None)
 
-    waiting, oldest = count(MemoryState.WAITING)
-    sending, _ = count(MemoryState.SENDING)
-    sent, _ = count(MemoryState.SENT)
-    delivered, _ = count(MemoryState.DELIVERED)
+
+def _standing(connection: Connection, tenant: str) -> MemoriesStanding:
+    waiting, oldest = _count(connection, MemoryState.WAITING, tenant)
+    sending, _ = _count(connection, MemoryState.SENDING, tenant)
+    sent, _ = _count(connection, MemoryState.SENT, tenant)
+    delivered, _ = _count(connection, MemoryState.DELIVERED, tenant)
     created = _CREATED.run(connection, of_number=oldest).fetchone() if oldest is not None else None
     return MemoriesStanding(
         waiting=waiting,
@@ -286,7 +300,16 @@ def _standing(connection: Connection, tenant: str) -> MemoriesStanding:
 
 
 def _tallies(connection: Connection) -> list[MemoryTally]:
-    return [
-        MemoryTally(tenant, MemoryState(state), count)
-        for tenant, state, count in _TALLIES.run(connection).fetchall()
+    few = [
+        MemoryTally(tenant, state, count)
+        for state in _FEW
+        for tenant, count in _TALLY.run(connection, of_state=state.value).fetchall()
+    ]
+    delivered: dict[str, int] = dict(_TOTALS.run(connection).fetchall())
+    for tally in few:
+        delivered[tally.tenant] -= tally.memories
+    return few + [
+        MemoryTally(tenant, MemoryState.DELIVERED, count)
+        for tenant, count in delivered.items()
+        if count
     ]

@@ -112,6 +112,8 @@ threads = Table(
     Index("threads_by_agent", "tenant", "agent_id", "thread_id"),
     Index("threads_by_state", "tenant", "state", "thread_id"),
 )
+UNTOLD: ColumnElement[bool] = literal_column("threads.untold")
+"""A thread has untold facts, spelled as in the index: `untold = 1` would not use it."""
 Index(
     "threads_untold",
     threads.c.tenant,

@@ -10,7 +10,8 @@ from every call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,7 +28,8 @@ class Due:
     Attributes:
         tenant: Whose it is.
         key: The checkpoint.
-        since_us: Time of the content; tells whether it changed meanwhile.
+        since_us: Time of the content. A clock may stand or go back: it only orders.
+        content: Digest of what the document is made of; tells whether it changed meanwhile.
         shown: Search may find it. Otherwise it is only to be crossed off: it is hidden, its
             thread is not searchable, or is the server's own.
         summary: Its summary.
@@ -38,6 +40,7 @@ class Due:
     tenant: str
     key: CheckpointKey
     since_us: int
+    content: bytes
     shown: bool
     summary: str = ""
     channels: tuple[tuple[str, Value], ...] = ()
@@ -89,6 +92,16 @@ class Candidate:
     distance: float
 
 
+class Candidates(Protocol):
+    """Candidates, nearest first."""
+
+    def __iter__(self) -> Iterator[Candidate]:
+        """Go through all."""
+
+    def among(self, numbers: AbstractSet[int]) -> Iterator[Candidate]:
+        """Go through those that have one of these numbers, doing no work for others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recalled:
     """A memory that MemWal returned, parsed and not yet believed."""
@@ -136,6 +149,13 @@ class Indexing(Protocol):
     async def due_before(self, tenant: str, before_us: int) -> int:
         """Return how many checkpoints of a tenant are due since before a time."""
 
+    async def due_now(self, tenant: str) -> tuple[int, int]:
+        """Return how many checkpoints of a tenant are due, and a time that is after them all.
+
+        That time is not the clock's: what was journaled before the clock was set back is due
+        since a time to come.
+        """
+
     async def store(self, documents: Sequence[Document], *, remember: bool) -> int:
         """Store documents and cross their checkpoints off; return how many were stored.
 
@@ -152,15 +172,19 @@ class Indexing(Protocol):
     async def unembedded(self, limit: int) -> list[Unembedded]:
         """Return documents without a vector, the oldest first."""
 
-    async def embed(self, embedder: str, vectors: Sequence[tuple[Unembedded, bytes]]) -> None:
+    async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
         """Store vectors of documents that are still as they were and have none."""
 
     async def adopt_embedder(self, embedder: str, dimension: int) -> int:
         """Drop vectors that do not go with an embedder; return how many.
 
-        Those are the ones that another embedder made and those of another dimension. What
-        they were made of is embedded again.
+        From now on only vectors of its dimension are stored, whoever sends them. Those that go
+        are the ones that another embedder made and those of another dimension. What they were
+        made of is embedded again.
         """
+
+    async def forget_embedder(self) -> None:
+        """Begin to do without an embedder: vectors stay, and nothing is asked of others."""
 
     async def sweep(self) -> int:
         """Remove what belongs to no checkpoint that search may find; return how many rows."""
@@ -175,13 +199,13 @@ class Finding(Protocol):
         """Return checkpoints by words, best first; distance is 1 / (1 + BM25)."""
 
     async def by_vectors(
-        self, tenant: str, candidates: Iterable[Candidate], scope: SearchScope, limit: int
+        self, tenant: str, candidates: Candidates, scope: SearchScope, limit: int
     ) -> list[Found]:
         """Return the first candidates that are live and in scope, in their order.
 
         Args:
             tenant: The tenant.
-            candidates: Nearest first; read only as far as needed, in a thread.
+            candidates: Read only as far as needed, in a thread.
             scope: Which checkpoints may be found.
             limit: At most so many.
         """
@@ -196,7 +220,7 @@ class Finding(Protocol):
         """
 
     async def dimension(self, tenant: str) -> int:
-        """Return the dimension of the tenant's vectors; 0 if it has none."""
+        """Return the dimension that the tenant's vectors must have; 0 if it may be any."""
 
     async def scan(self, tenant: str, after: int, limit: int) -> list[VectorRow]:
         """Return vectors with a greater number, by number."""
@@ -257,6 +281,9 @@ class Memories(Protocol):
 
     async def standing(self, tenant: str) -> MemoriesStanding:
         """Return how the memories of a tenant stand."""
+
+    async def pending(self, tenant: str) -> int:
+        """Return how many memories of a tenant cannot be recalled yet, as far as is known."""
 
     async def tallies(self) -> list[MemoryTally]:
         """Return how many memories there are, by tenant and state; states without any left out."""

@@ -17,6 +17,9 @@ from .telemetry import Instruments
 QUERY_S = 10.0
 """Deadline of a query's embedding."""
 
+QUERY_PAUSE_S = 30.0
+"""After a query that was not answered, searches do not wait for the embedder for so long."""
+
 ASIDE_S = 3600.0
 """Seconds after which a text that the embedder refuses is tried again."""
 
@@ -52,7 +55,9 @@ class Embedding:
         self._embedder = embedder
         self._settings = settings
         self._instruments = instruments or Instruments()
+        self._clock = clock
         self._wait = wait
+        self._queries_from = clock()
         self._backoff = Backoff(settings.first_retry_s, settings.longest_retry_s)
         self._aside: Aside[int] = Aside(ASIDE_S, clock)
         self._problem = ""
@@ -97,15 +102,19 @@ class Embedding:
         """Return the vector of a query.
 
         Raises:
-            EmbedderError: It cannot be had, or not in time.
+            EmbedderError: It cannot be had, or not in time, or was not in time lately.
         """
         if not self._ready:
             raise EmbedderError(self._problem or "it has not answered yet")
+        left_s = self._queries_from - self._clock()
+        if left_s > 0:
+            raise EmbedderError("it is left alone for a while: a query was not answered", left_s)
         try:
             async with asyncio.timeout(QUERY_S):
                 [vector] = await self._embedder.embed([text])
         except TimeoutError:
-            raise EmbedderError(f"no answer within {QUERY_S:g} s") from None
+            self._queries_from = self._clock() + QUERY_PAUSE_S
+            raise EmbedderError(f"no answer within {QUERY_S:g} s", QUERY_PAUSE_S) from None
         return vector
 
     # --- the loop ----------------------------------------------------------------------

@@ -19,7 +19,7 @@ from .pacing import Aside, Backoff, Pause, pause, rest_after, text_of
 from .settings import IndexSettings
 from .telemetry import BacklogReading, Instruments
 
-BATCH = 32
+BATCH = 8
 """Checkpoints indexed in one transaction: few, because a save that comes meanwhile waits."""
 
 PATIENCE = 3
@@ -30,7 +30,7 @@ COUNT_S = 10.0
 
 _log = logging.getLogger(__name__)
 
-_AsideKey = tuple[str, CheckpointKey, int]
+_AsideKey = tuple[str, CheckpointKey, bytes]
 
 
 class _Search:
@@ -132,8 +132,7 @@ class Indexer:
         Raises:
             Refusal: `JOURNAL_UNAVAILABLE`.
         """
-        before_us = self._clock_us() + 1
-        left = await self._rows.due_before(tenant, before_us)
+        left, before_us = await self._rows.due_now(tenant)
         if not left:
             return 0
         if self._backoff.failures or self._task is None or self._stopping.is_set():
@@ -231,8 +230,7 @@ class Indexer:
         elif self._counted_at is not None and self._clock() < self._counted_at + COUNT_S:
             return
         else:
-            before_us = self._clock_us() + 1
-            counts = {tenant: await self._rows.due_before(tenant, before_us) for tenant in oldest}
+            counts = {tenant: (await self._rows.due_now(tenant))[0] for tenant in oldest}
             self._counted_at = self._clock()
         known = [*self._backlog, *(tenant for tenant in oldest if tenant not in self._backlog)]
         self._backlog = {tenant: (counts.get(tenant, 0), oldest.get(tenant, 0)) for tenant in known}
@@ -308,4 +306,4 @@ class Indexer:
 
 def _aside_key(due: Due) -> _AsideKey:
     """Name a checkpoint with this content; another content is tried at once."""
-    return due.tenant, due.key, due.since_us
+    return due.tenant, due.key, due.content

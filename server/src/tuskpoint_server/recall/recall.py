@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..domain.errors import Refusal
 from ..domain.search import Found, Metric, SearchMode, SearchScope
 from ..domain.search_words import Words
 from ..journal.search_api import (
@@ -28,6 +30,8 @@ from .vectors import VectorIndex
 
 SPARE_MEMORIES = 10
 """Memories asked for beyond the limit: some point to what is gone, or to the same."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +132,25 @@ class Recall:
         )
         self._vectors = VectorIndex(rows.finding, settings.cache_bytes)
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Begin to index, to embed and to deliver."""
         self._indexer.start()
         if self._embedding is not None:
             self._embedding.start()
+        else:
+            await self._forget_embedder()
         if self._memwal is not None:
             self._memwal.start(self._instruments.called)
+
+    async def _forget_embedder(self) -> None:
+        try:
+            await self._rows.indexing.forget_embedder()
+        except Refusal as refusal:
+            _log.warning(
+                "callers' vectors must have the dimension of an embedder that is gone until the "
+                "next start: %s",
+                refusal,
+            )
 
     async def stop(self) -> None:
         """End at a safe point; what is left is taken up at the next start."""
@@ -256,8 +272,7 @@ class Recall:
             if not short or asked == MAX_RECALLED:
                 break
             asked = MAX_RECALLED
-        memories = await self._rows.memories.standing(tenant)
-        unindexed += memories.waiting + memories.underway
+        unindexed += await self._rows.memories.pending(tenant)
         return MemWalFindings(found, short, dropped, unindexed)
 
     def searched(self, mode: SearchMode, seconds: float, *, fell_back: bool) -> None:

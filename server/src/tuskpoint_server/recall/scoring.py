@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -200,9 +201,17 @@ class Ranking:
         """Return how many rows there are."""
         return len(self._numbers)
 
-    def candidates(self) -> Iterator[Candidate]:
+    def __iter__(self) -> Iterator[Candidate]:
         """Go through all rows, nearest first, doing no more work than is read."""
-        left: Integers = np.arange(len(self), dtype=np.int64)
+        return self._nearest_of(np.arange(len(self), dtype=np.int64))
+
+    def among(self, numbers: AbstractSet[int]) -> Iterator[Candidate]:
+        """Go through the rows that have one of these numbers, nearest first."""
+        wanted = np.fromiter(numbers, np.int64, len(numbers))
+        return self._nearest_of(np.flatnonzero(np.isin(self._numbers, wanted)))
+
+    def _nearest_of(self, left: Integers) -> Iterator[Candidate]:
+        """Go through rows, nearest first, doing no more work than is read."""
         distances, rows = np.empty(0), np.empty(0, np.int64)
         size = FIRST_CANDIDATES
         while len(left) or len(rows):

@@ -128,12 +128,12 @@ class VectorIndex:
         if scope.thread_id:
             rows = _fitting(await self._rows.scan_thread(tenant, scope.thread_id), len(vector))
             ranking = await self._run(lambda: _ranking(query, [query.score_once(rows)]))
-            return await self._rows.by_vectors(tenant, ranking.candidates(), scope, limit)
+            return await self._rows.by_vectors(tenant, ranking, scope, limit)
         place = (tenant, len(vector))
         held = self._held.setdefault(place, _Held())
         self._held.move_to_end(place)
         ranking = await self._compare(place, held, query)
-        found = await self._rows.by_vectors(tenant, ranking.candidates(), scope, limit)
+        found = await self._rows.by_vectors(tenant, ranking, scope, limit)
         held.passed_by += ranking.given - len(found)
         if held.passed_by >= max(PASSED_BY, len(ranking) // 4):
             await self._review(place, held, len(ranking))
