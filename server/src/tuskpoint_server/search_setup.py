@@ -1,7 +1,7 @@
 """Search as it is configured: the embedder, MemWal, and what runs them.
 
-What is asked for and cannot be had does not keep the server from saving: one line says what
-is missing, and search does with what there is.
+An embedder that cannot be had ends the start: whoever asked for one would search by words and
+not know it. MemWal that cannot be had does not: it may be back, and the log says what is wrong.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from .recall.memwal.memwal import MemWal
 from .recall.recall import Recall
 from .recall.settings import IndexSettings, MemWalSettings
 
-SPARE_POINTS_PER_MINUTE = 5
-SPARE_POINTS_PER_HOUR = 50
+SPARE_POINTS_PER_MINUTE, SPARE_POINTS_PER_HOUR = 5, 50
 """Points of the relayer's rate limit that searches have for themselves."""
 
 _log = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ from .checks import Checks
 
 _MODES = frozenset(pb.SearchMode.values())
 _METRICS = frozenset(pb.SearchMetric.values())
+_TOLD_CHARS = 80
 
 
 def search_query(request: pb.SearchCheckpointsRequest) -> SearchQuery:
@@ -65,13 +66,29 @@ def _filter(checks: Checks, raw: bytes) -> dict[str, object]:
         checks.fail("filter_json", f"must be at most {LIMITS.max_metadata} bytes")
         return {}
     wanted = parse_object(raw, "filter_json")
-    operators = [key for key in wanted if key.startswith("$")]
-    for value in wanted.values():
-        if isinstance(value, dict):
-            operators += [key for key in value if key.startswith("$")]
-    if operators:
+    if operator := _operator(wanted):
         checks.fail(
             "filter_json",
-            f"'{operators[0]}' is no operator: a filter names the values that metadata must equal",
+            f"'{_told(operator)}' is no operator: a filter names the values that metadata must "
+            "equal",
         )
     return wanted
+
+
+def _operator(wanted: dict[str, object]) -> str:
+    """Return a key, at any depth, that looks like an operator; empty if there is none."""
+    values: list[object] = [wanted]  # no recursion: a filter may be nested as deep as JSON may be
+    while values:
+        value = values.pop()
+        if isinstance(value, dict):
+            if found := next((key for key in value if key.startswith("$")), ""):
+                return found
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+    return ""
+
+
+def _told(key: str) -> str:
+    """Return a key as a message can hold it: JSON can spell halves of surrogate pairs."""
+    return key[:_TOLD_CHARS].encode(errors="backslashreplace").decode()

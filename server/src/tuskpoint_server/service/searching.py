@@ -10,7 +10,7 @@ from ..domain.search import Metric, SearchAnswer, SearchMode, SearchQuery
 from ..domain.search_words import Words, analyse
 from ..domain.vectors import dimension
 from ..recall.embedders.api import EmbedderError
-from ..recall.memwal.api import RelayerError
+from ..recall.memwal.api import RelayerError, Trouble
 from .recalling import Recall
 
 BM25 = "bm25"
@@ -23,11 +23,21 @@ _LACKING = {
 }
 
 
+RETRY_S = 5.0
+"""When to ask again for a mode that did not answer, where nobody knows better."""
+
+_LEAST_RETRY_S = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class _Fallen:
-    """A mode could not answer; `reason` is for people."""
+    """A mode could not answer; `reason` is for people.
+
+    `retry_after_s`: when it is worth asking again; `None`: not before something is mended.
+    """
 
     reason: str
+    retry_after_s: float | None = RETRY_S
 
 
 class Search:
@@ -44,7 +54,8 @@ class Search:
         """Find checkpoints.
 
         Raises:
-            Refusal: `SEARCH_UNAVAILABLE`, also if the mode that is asked for does not answer;
+            Refusal: `SEARCH_UNAVAILABLE`, also if the mode that is asked for does not answer:
+                `UNAVAILABLE` if it may later, with the time when it is worth asking again;
                 `INVALID_FIELD` for a vector of another dimension than those in the index, and
                 for a mode that does not go with the query.
         """
@@ -85,9 +96,7 @@ class Search:
             raise _unavailable(f"this server lacks what SEARCH_MODE_{mode.name} needs: ", mode)
         answer = await self._try(recall, tenant, query, mode, analyse(query.text))
         if isinstance(answer, _Fallen):
-            raise Refusal(
-                Reason.SEARCH_UNAVAILABLE, status=Status.UNAVAILABLE, problem=answer.reason
-            )
+            raise _unanswered(answer)
         return answer
 
     async def _best(self, recall: Recall, tenant: str, query: SearchQuery) -> SearchAnswer:
@@ -140,7 +149,10 @@ class Search:
         try:
             vector = await recall.embed(query.text)
         except EmbedderError as error:
-            return _Fallen(f"the embedder does not answer: {error}")
+            return _Fallen(
+                f"the embedder does not answer: {error}",
+                max(error.retry_after_s or RETRY_S, _LEAST_RETRY_S),
+            )
         return await self._near(recall, tenant, query, vector, unindexed)
 
     async def _recalled(
@@ -149,7 +161,7 @@ class Search:
         try:
             found = await recall.by_memwal(tenant, query.text, query.scope, query.limit)
         except RelayerError as error:
-            return _Fallen(f"MemWal does not answer: {error}")
+            return _Fallen(f"MemWal does not answer: {error}", _worth_asking_again(error))
         return SearchAnswer(
             tuple(found.results),
             SearchMode.MEMWAL,
@@ -181,6 +193,28 @@ def _because(answer: SearchAnswer, fell_back: str) -> SearchAnswer:
         return answer
     told = f"{fell_back}; {answer.fell_back}" if answer.fell_back else fell_back
     return replace(answer, fell_back=told)
+
+
+def _worth_asking_again(error: RelayerError) -> float | None:
+    """Return when MemWal may answer; `None` if waiting mends nothing."""
+    if error.trouble in (Trouble.DENIED, Trouble.REFUSED):
+        return None
+    known_s = RETRY_S if error.retry_after_s is None else error.retry_after_s
+    return max(known_s, _LEAST_RETRY_S)
+
+
+def _unanswered(fallen: _Fallen) -> Refusal:
+    """Return the refusal of a mode that was asked for and did not answer.
+
+    Clients repeat what is `UNAVAILABLE`; what only an operator can mend must not cost them
+    their deadline, nor MemWal a recall each time.
+    """
+    return Refusal(
+        Reason.SEARCH_UNAVAILABLE,
+        status=Status.UNAVAILABLE if fallen.retry_after_s is not None else None,
+        retry_after_s=fallen.retry_after_s,
+        problem=fallen.reason,
+    )
 
 
 def _unavailable(problem: str, mode: SearchMode | None = None) -> Refusal:

@@ -1,8 +1,9 @@
 """What calls may still cost: the relayer counts points, over the last minute and hour.
 
-Deliveries keep below ceilings of their own, so that recalls find something left at any time;
-recalls may use all there is. Calls are counted before they are made, and failed ones too:
-the relayer may have counted them as well.
+Deliveries keep below ceilings of their own, so that recalls find something left at any time.
+Recalls may use all there is, unless deliveries wait for it: then up to half is theirs, or
+steady searching would keep new summaries from ever being found. Calls are counted before they
+are made, and failed ones too: the relayer may have counted them as well.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from ..settings import MemWalSettings
-from .api import COST_BATCH
+from .api import COST_BATCH, COST_RECALL, COST_REMEMBER
 
 MINUTE_S, HOUR_S = 60.0, 3600.0
 
@@ -21,6 +22,9 @@ LATENESS_S = 1.0
 
 HEAD_START_S = 2.0
 """How much longer deliveries wait after a pause than recalls do."""
+
+CLAIM_S = 60.0
+"""How long what a delivery was refused is kept for it, after the time when it may try again."""
 
 
 class Budget:
@@ -44,6 +48,14 @@ class Budget:
             _Window(MINUTE_S, settings.points_per_minute),
             _Window(HOUR_S, settings.points_per_hour),
         )
+        half = (settings.recall_points_per_minute // 2, settings.recall_points_per_hour // 2)
+        self._half = tuple(max(points, COST_BATCH) for points in half)
+        # A recall has to fit beside what is claimed, or it never would.
+        self._most_claimed = (
+            min(settings.recall_points_per_minute, settings.recall_points_per_hour) - COST_RECALL
+        )
+        self._claimed = 0
+        self._claimed_until = -math.inf
         self._paused_until = -math.inf
 
     def take_recall(self, cost: int) -> float:
@@ -55,6 +67,9 @@ class Budget:
         """
         now = self._clock()
         wait_s = _wait_s(self._all, cost, now, self._paused_until)
+        if self._claimed_until > now:
+            beside_s = _wait_s(self._all, cost + self._claimed, now, self._paused_until)
+            wait_s = max(wait_s, min(beside_s, self._claimed_until - now))
         if not wait_s:
             _spend(self._all, cost, now)
         return wait_s
@@ -64,12 +79,30 @@ class Budget:
         wait_s = self.wait_delivery(cost)
         if not wait_s:
             _spend((*self._all, *self._deliveries), cost, self._clock())
+            if cost >= min(self._claimed, COST_REMEMBER):  # one memory was claimed for as a batch
+                self._claimed_until = -math.inf
         return wait_s
 
     def wait_delivery(self, cost: int) -> float:
-        """Return what `take_delivery` would, without spending anything."""
+        """Return what `take_delivery` would, without spending anything.
+
+        If deliveries had less than half so far, recalls leave them what this costs.
+        """
+        now = self._clock()
         windows = (*self._all, *self._deliveries)
-        return _wait_s(windows, cost, self._clock(), self._paused_until + HEAD_START_S)
+        wait_s = _wait_s(windows, cost, now, self._paused_until + HEAD_START_S)
+        if wait_s and self._is_due(cost, now):
+            still = self._claimed if self._claimed_until > now else 0
+            self._claimed = min(max(cost, still), self._most_claimed)
+            self._claimed_until = max(self._claimed_until, now + wait_s + CLAIM_S)
+        return wait_s
+
+    def _is_due(self, cost: int, now: float) -> bool:
+        """Tell whether a delivery would still be within the half that is theirs."""
+        return all(
+            window.spent(now) + cost <= half
+            for window, half in zip(self._deliveries, self._half, strict=True)
+        )
 
     def pause(self, seconds: float) -> None:
         """Spend nothing for a while: the relayer says that there is nothing left.
@@ -91,11 +124,15 @@ class _Window:
         self._spent: deque[tuple[float, int]] = deque()
         self._sum = 0
 
-    def free_at(self, cost: int, now: float) -> float:
-        """Return the time from which points can be spent; `now` if they can be at once."""
+    def spent(self, now: float) -> int:
+        """Return the points that count now."""
         while self._spent and self._spent[0][0] + self._length_s <= now:
             self._sum -= self._spent.popleft()[1]
-        excess = self._sum + cost - self._ceiling
+        return self._sum
+
+    def free_at(self, cost: int, now: float) -> float:
+        """Return the time from which points can be spent; `now` if they can be at once."""
+        excess = self.spent(now) + cost - self._ceiling
         if excess <= 0:
             return now
         for at, spent in self._spent:

@@ -124,6 +124,8 @@ class Delivery:
                     await self._guarded(self._ask, self._asking),
                     await self._guarded(self._send, self._sending),
                 ]
+                if waits == [None, None]:
+                    self._health.idle()
                 await self._sleep(min((wait for wait in waits if wait is not None), default=None))
         finally:
             try:
@@ -358,7 +360,7 @@ class Delivery:
         await self._lost(by_state[JobState.UNKNOWN])
         failed = by_state[JobState.FAILED]
         if failed:
-            reason = jobs[failed[0].job_id].error
+            reason = jobs[failed[0].job_id].error or "it does not say why"
             _log.warning("MemWal failed to store %d memories: %s", len(failed), reason)
             await self._failed(failed)
 

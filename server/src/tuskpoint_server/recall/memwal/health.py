@@ -15,7 +15,8 @@ class Health:
 
     Attributes:
         healthy: The last call succeeded.
-        last_error: The last error, for people; empty since the last success.
+        last_error: The last error, for people; empty since the last success, and while there
+            is nothing to call for.
         last_error_us: Time of the last error, in microseconds since the Unix epoch.
         last_answer_us: Time of the last success.
 
@@ -68,6 +69,10 @@ class Health:
             _log.warning("%s: %s", self._waits, error)
         elif self._beside is None or self._beside._trouble is not Trouble.DENIED:
             _log.error("MemWal is not used, saves and searches go on without it: %s", error)
+
+    def idle(self) -> None:
+        """Note that there is nothing to call for: what failed is not needed any more."""
+        self.last_error = ""
 
     def unusable(self, problem: str) -> None:
         """Note that no call can be made for as long as the server runs."""

@@ -127,7 +127,7 @@ class MemWal:
         """
         if self._lookup is None:
             problem = self._recalling.last_error or "it is not started"
-            raise RelayerError(Trouble.DENIED, f"MemWal is not used: {problem}")
+            raise RelayerError(Trouble.DENIED, f"it is not used: {problem}")
         return await self._lookup.recall(tenant, query, limit)
 
     def namespace_of(self, tenant: str) -> str:
