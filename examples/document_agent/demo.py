@@ -1,6 +1,7 @@
 """Kill an agent and its server in mid-run, and prove that nothing was lost or done twice.
 
-Then hand the thread to another server, and show that a tampered copy gets nobody anywhere.
+Then hand the thread to another server, show that a tampered copy gets nobody anywhere, and find
+in plain words what happened.
 
     python examples/document_agent/demo.py
 
@@ -29,6 +30,7 @@ from proof import (
     describe,
     held_results,
     read_history,
+    short,
     tree,
 )
 from run_agent import FINISHED, INTERRUPTED
@@ -36,6 +38,7 @@ from tuskpoint import TuskPointError, TuskPointSaver
 
 THREAD, REFERENCE = "briefing", "briefing-undisturbed"
 ANSWER = "shorten"
+QUESTION, PLAN = "when was approval asked for?", "Ask for approval."
 
 
 class Demo:
@@ -75,7 +78,8 @@ class Demo:
 
         handed = self.hand_over()
         self.answer()
-        return self.prove() & all_held(handed.checks(REFERENCE, self.log.read()))
+        found = self.search()
+        return self.prove() & all_held([*handed.checks(REFERENCE, self.log.read()), found])
 
     def start_server(self, port: int = 0, data: str = "data") -> None:
         """Start a server on one of the demo's data directories."""
@@ -173,9 +177,7 @@ class Demo:
         handed.make(THREAD)
         handed.refuse_mirror(self._start_beside)
         handed.adopt(self._start_beside)
-        handed.finish(
-            lambda server, thread, answer: self.start_agent(thread, answer, server), ANSWER
-        )
+        handed.finish(self._start_there, ANSWER)
         return handed
 
     def _start_there(self, server: Server, thread: str, answer: str) -> Agent:
@@ -198,6 +200,21 @@ class Demo:
         heading("The briefing begins")
         for line in str(agent.report()["briefing"]).splitlines()[:7]:
             show(textwrap.shorten(f"  {line}", 100, placeholder=" ...") if line else "", "dim")
+
+    def search(self) -> Check:
+        """Ask in plain words what happened, and load exactly what the answer points to."""
+        heading("A question in plain words")
+        say("person", f"asks: {QUESTION}")
+        with TuskPointSaver(self.server.target) as saver:
+            found = saver.search_history(QUESTION, limit=1, thread_id=THREAD)
+            while found.unindexed and self.deadline.left:  # the search itself waits
+                found = saver.search_history(QUESTION, limit=1, thread_id=THREAD)
+            loaded = saver.get_tuple(found[0].config) if found else None
+        for one in found:
+            say("server", f"points to {short(one.checkpoint_id)}: {one.content}")
+        plan = loaded.checkpoint["channel_values"].get("current_plan") if loaded else None
+        name = "a search finds the moment, and what it finds loads"
+        return Check(name, plan == PLAN, str(plan or "nothing was found"))
 
     def prove(self) -> bool:
         """Show the thread, what was resumed, and the table of checks."""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 from typing import Any
 
 import pytest
 
 from tests.contract.embedding_endpoint import serving
+from tests.integration.search_kit import has_vectors
+from tests.unit.local_model import NEEDS_MODEL
 from tuskpoint import AsyncClient
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
 from tuskpoint_server.exits import EXIT_CONFIG, StartError
-from tuskpoint_server.recall.embedders.local import INSTALL, PACKAGE, is_installed
+from tuskpoint_server.recall.embedders.local import PACKAGE
 
 VECTORS = {"bread": [1.0, 0.0], "boat": [0.0, 1.0], "a loaf": [0.9, 0.1]}
-SECONDS = 60
 
 
 def with_embedder(config: Config, **settings: Any) -> Config:
@@ -26,17 +26,6 @@ def with_embedder(config: Config, **settings: Any) -> Config:
 
 def vector_of(text: str) -> list[float]:
     return VECTORS.get(text, [0.5, -0.5])
-
-
-async def has_vectors(client: AsyncClient, count: int) -> None:
-    """Wait until so many checkpoints have vectors; the status is all that tells."""
-    async with asyncio.timeout(SECONDS):
-        while True:
-            search = (await client.status()).search
-            assert search is not None
-            if search.vectors == count:
-                return
-            await asyncio.sleep(0.02)
 
 
 async def test_an_endpoint_that_comes_back_is_used_for_what_was_saved_meanwhile(
@@ -64,7 +53,7 @@ async def test_an_endpoint_that_comes_back_is_used_for_what_was_saved_meanwhile(
             assert (await client.info()).embedder == "openai:text-embedding-3-small"
 
 
-@pytest.mark.skipif(not is_installed(), reason=f"the model is not installed: {INSTALL}")
+@NEEDS_MODEL
 async def test_the_local_model_finds_what_is_meant(config: Config) -> None:
     async with (
         app.running(with_embedder(config, embedder="local")) as server,

@@ -214,6 +214,8 @@ async def test_what_is_deleted_or_not_searchable_is_not_found_at_once(
         ({"text": "x", "agent_id": "x" * 257}, "agent_id"),
         ({"text": "x", "filter_json": b'{"step": {"$gt": 1}}'}, "filter_json"),
         ({"text": "x", "filter_json": b'{"$or": []}'}, "filter_json"),
+        ({"text": "x", "filter_json": b'{"step": [{"a": {"$gt": 1}}]}'}, "filter_json"),
+        ({"text": "x", "filter_json": rb'{"$\ud800": 1}'}, "filter_json"),
     ],
 )
 async def test_bad_searches_name_the_field(

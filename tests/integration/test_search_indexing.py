@@ -20,15 +20,17 @@ from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.metadata import parse_metadata
 from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.domain.search import Metric, SearchScope
-from tuskpoint_server.domain.vectors import pack
+from tuskpoint_server.domain.vectors import COMPONENT_BYTES, pack
 from tuskpoint_server.journal.finding import FindRows
 from tuskpoint_server.journal.indexing import IndexRows
 from tuskpoint_server.journal.journal import SqlJournal
 from tuskpoint_server.journal.schema import documents
+from tuskpoint_server.journal.search import SearchRows
 from tuskpoint_server.journal.search_api import Document
 from tuskpoint_server.recall.embedders.api import EmbedderError
 from tuskpoint_server.recall.embedding import Embedding
 from tuskpoint_server.recall.indexer import BATCH, Indexer
+from tuskpoint_server.recall.recall import Recall
 from tuskpoint_server.recall.settings import IndexSettings
 from tuskpoint_server.recall.vectors import VectorIndex
 
@@ -111,13 +113,11 @@ async def indexing(
 
 async def until_embedded(journal: SqlJournal, count: int, dimension: int) -> None:
     """Wait until there are so many vectors of a dimension, and no document lacks one."""
-    rows = FindRows(journal)
+    size = dimension * COMPONENT_BYTES
     async with asyncio.timeout(30):
-        while (
-            await rows.dimension(TENANT) != dimension
-            or (await rows.standing(TENANT)).vectors != count
-            or await IndexRows(journal).unembedded(1)
-        ):
+        while [len(row.vector) for row in await FindRows(journal).scan(TENANT, 0, 1000)] != (
+            [size] * count
+        ) or await IndexRows(journal).unembedded(1):
             pass
 
 
@@ -255,6 +255,36 @@ async def test_documents_get_vectors_once_the_embedder_answers_and_again_from_an
     assert (found.key, found.distance) == (key("9"), 0.0)
     assert await index.nearest(TENANT, query, Metric.COSINE, ANYWHERE, 5) == []
     await index.close()
+
+
+async def test_a_server_without_an_embedder_forgets_the_one_before(
+    journal: SqlJournal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = SearchRows(journal)
+    await rows.indexing.adopt_embedder("e1", 3)
+
+    @asynccontextmanager
+    async def running() -> AsyncIterator[Recall]:
+        listen, clock_us = journal.waiters.listen, journal.now_us
+        recall = Recall(rows, listen, SETTINGS, embedder=None, memwal=None, clock_us=clock_us)
+        await recall.start()
+        try:
+            yield recall
+        finally:
+            await recall.stop()
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise Refusal(Reason.JOURNAL_UNAVAILABLE, problem="the disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(journal, "transact", refuse)
+        async with running() as recall:
+            assert await recall.dimension(TENANT) == 3
+    assert "the disk is full" in caplog.text
+    async with running() as recall:
+        assert await recall.dimension(TENANT) == 0
+        await save(journal, "01", "saved", vector=(1.0, 0.0))
+        assert await recall.dimension(TENANT) == 2
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 5000, 1 << 20])

@@ -274,6 +274,7 @@ async def test_a_relayer_that_hangs_delays_no_save_and_searches_fall_back(home: 
         )
     )
     assert (asked.code, asked.reason) == (grpc.StatusCode.UNAVAILABLE, "SEARCH_UNAVAILABLE")
+    assert "RetryInfo" in asked.kinds
     status = await home.memwal()
     assert not status.healthy
     assert status.last_error
@@ -335,6 +336,12 @@ async def test_wrong_credentials_are_told_in_one_line_and_saves_go_on(
                 await home.save(number, f"finished step {number}")
             answer = await home.search("step")
             assert (answer.mode, len(answer.results)) == (pb.SEARCH_MODE_LEXICAL, 3)
+            asked = await refused(
+                home.searches.SearchCheckpoints(
+                    pb.SearchCheckpointsRequest(text="step", mode=pb.SEARCH_MODE_MEMWAL)
+                )
+            )
+            assert asked.code == grpc.StatusCode.FAILED_PRECONDITION, "waiting does not help"
             status = await home.status(lambda status: status.last_error and status.waiting == 3)
             assert not status.healthy
     told = [record for record in caplog.records if record.levelno >= logging.ERROR]

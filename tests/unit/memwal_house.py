@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -235,7 +235,7 @@ def now_us() -> int:
 
 
 class House:
-    """A server's deliveries, over lives. To be used inside `run`."""
+    """A server's deliveries, over lives. To be used in virtual time."""
 
     def __init__(
         self, settings: MemWalSettings = SETTINGS, rng: random.Random | None = None
@@ -281,9 +281,9 @@ class House:
     def crash(self) -> None:
         """End the life where it is; nothing that is left of it has an effect."""
         self.lives[-1].end("crash")
-        task = self.delivery._task
-        assert task is not None
-        task.cancel()
+        for task in self.loop.living():
+            if task.get_name() == "memwal-delivery":
+                task.cancel()
 
     def remember(self, *summaries: str, tenant: str = TENANT) -> None:
         """Save checkpoints with summaries, indexed, and say so to the delivery."""
@@ -350,21 +350,32 @@ def _remember(tenant: str, summary: str, connection: Connection) -> None:
     )
 
 
-def run(test: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-    """Run a test in a loop whose clock jumps; see that no task of it is left."""
-    loop = VirtualLoop()
-    try:
-        return loop.run_until_complete(test())
-    finally:
-        for task in loop.living():
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-        loop.close()
-
-
 def quick(**changes: Any) -> MemWalSettings:
     return replace(SETTINGS, **changes)
 
 
 def named(count: int, word: str = "summary") -> list[str]:
     return [f"{word} {number}" for number in range(count)]
+
+
+def sends(house: House) -> list[Call]:
+    """Return the calls that send."""
+    return [call for call in house.relayer.calls if call.name != "jobs"]
+
+
+def faults(*first: Fault, then: Fault | None = None) -> Callable[[Call], Fault]:
+    """Let the first calls that send fail in turn."""
+    left = list(first)
+
+    def fault_of(call: Call) -> Fault:
+        if call.name == "jobs":
+            return Fault()
+        return left.pop(0) if left else (then or Fault())
+
+    return fault_of
+
+
+def once_each(house: House, summaries: Sequence[str]) -> None:
+    """See that all is delivered, and nothing was stored twice."""
+    assert house.states() == {MemoryState.DELIVERED: len(summaries)}
+    assert house.relayer.stored == dict.fromkeys(summaries, 1)

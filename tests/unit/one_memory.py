@@ -69,5 +69,8 @@ class OneMemory:
     async def standing(self, tenant: str) -> MemoriesStanding:
         raise AssertionError(f"nobody asks how {tenant} stands")
 
+    async def pending(self, tenant: str) -> int:
+        raise AssertionError("only searches ask")
+
     async def tallies(self) -> list[MemoryTally]:
         return [MemoryTally("default", self.state, 1)]

@@ -20,6 +20,7 @@ def due(number: int, *, tenant: str = TENANT, shown: bool = True, since_us: int 
         tenant,
         CheckpointKey("t", "", str(number)),
         since_us or number,
+        b"content %d since %d" % (number, since_us),
         shown,
         f"summary {number}",
         (("current_plan", plan),),
@@ -59,6 +60,11 @@ class Rows:
         """Count."""
         return sum(one.tenant == tenant and one.since_us < before_us for one in self.waiting)
 
+    async def due_now(self, tenant: str) -> tuple[int, int]:
+        """Count all."""
+        times = [one.since_us for one in self.waiting if one.tenant == tenant]
+        return len(times), max(times, default=-1) + 1
+
     async def store(self, documents: Sequence[Document], *, remember: bool) -> int:
         """Store all or nothing."""
         self.before_store(documents)
@@ -76,11 +82,11 @@ class Rows:
         await self.tell()
         return [text for text in self.texts if text.number not in self.vectors][:limit]
 
-    async def embed(self, embedder: str, vectors: Sequence[tuple[Unembedded, bytes]]) -> None:
+    async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
         """Store vectors."""
         assert embedder == self.adopted[-1][0]
-        self.before_embed(vectors)
-        self.vectors.update((text.number, vector) for text, vector in vectors)
+        self.before_embed(made)
+        self.vectors.update((text.number, vector) for text, vector in made)
         await self.tell()
 
     async def adopt_embedder(self, embedder: str, dimension: int) -> int:
@@ -88,6 +94,9 @@ class Rows:
         self.before_adopt(())
         self.adopted.append((embedder, dimension))
         return 0
+
+    async def forget_embedder(self) -> None:
+        raise AssertionError("nobody forgets here")
 
     async def sweep(self) -> int:
         raise AssertionError("nobody sweeps here")

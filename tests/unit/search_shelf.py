@@ -12,7 +12,13 @@ from tuskpoint_server.domain import vectors
 from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.domain.search import Found, Metric, SearchScope
 from tuskpoint_server.domain.search_words import Words
-from tuskpoint_server.journal.search_api import Candidate, IndexStanding, Recalled, VectorRow
+from tuskpoint_server.journal.search_api import (
+    Candidate,
+    Candidates,
+    IndexStanding,
+    Recalled,
+    VectorRow,
+)
 
 TENANT = "default"
 
@@ -31,6 +37,7 @@ class Shelf:
     """Satisfies `search_api.Finding` for vectors. Numbers rise and are never used again."""
 
     page: int = 1000
+    asks_first: bool = False
     rows: dict[int, Row] = field(default_factory=dict)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     scanned: int = 0
@@ -61,10 +68,13 @@ class Shelf:
         ]
 
     async def by_vectors(
-        self, tenant: str, candidates: Iterable[Candidate], scope: SearchScope, limit: int
+        self, tenant: str, candidates: Candidates, scope: SearchScope, limit: int
     ) -> list[Found]:
         """Look candidates up, some at a time and in a thread, as a journal does."""
         assert tenant == TENANT
+        if self.asks_first:
+            numbers = {number for number in self.rows if self.in_scope(number, scope)}
+            return await asyncio.to_thread(self._look_up, candidates.among(numbers), scope, limit)
         return await asyncio.to_thread(self._look_up, iter(candidates), scope, limit)
 
     def _look_up(

@@ -15,15 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.unit.local_model import NEEDS_MODEL
 from tuskpoint_server.domain import vectors
 from tuskpoint_server.recall.embedders import local
 from tuskpoint_server.recall.embedders.api import EmbedderError
-from tuskpoint_server.recall.embedders.local import LocalEmbedder, is_installed
+from tuskpoint_server.recall.embedders.local import LocalEmbedder
 from tuskpoint_server.recall.embedders.minilm import DIMENSION, MAX_TOKENS, Floats, MiniLM, _gelu
 
-NEEDS_MODEL = pytest.mark.skipif(
-    not is_installed(), reason=f"the model is not installed: {local.INSTALL}"
-)
 SENTENCE = "This is an example sentence"
 BEGINS = [6.7657e-02, 6.3496e-02, 4.8713e-02, 7.9305e-02, 3.7448e-02]
 """What sentence-transformers returns for it, in its five digits."""
@@ -112,7 +110,6 @@ def test_what_is_not_installed_is_named(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == lacking else found
     )
-    assert not is_installed()
     with pytest.raises(EmbedderError) as raised:
         LocalEmbedder()
     assert f"needs {package}, which is not installed" in str(raised.value)

@@ -248,7 +248,9 @@ async def test_vectors_of_another_dimension_that_came_first_are_dropped_as_at_th
     assert kit.rows.adopted == [("scripted", 2)] * 2
 
 
-async def test_a_query_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_query_has_a_deadline_and_the_next_ones_do_not_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kit = Kit()
     async with kit.running() as embedding:
         await kit.rows.until(lambda: embedding.ready)
@@ -257,7 +259,14 @@ async def test_a_query_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
             await asyncio.Event().wait()
             raise AssertionError("it never ends")
 
+        answering = kit.embedder.embed
         monkeypatch.setattr(kit.embedder, "embed", hanging)
         monkeypatch.setattr(embedding_module, "QUERY_S", 0.01)
         with pytest.raises(EmbedderError, match=r"no answer within 0\.01 s"):
             await embedding.query("a query")
+        monkeypatch.setattr(kit.embedder, "embed", answering)
+        with pytest.raises(EmbedderError, match="left alone") as refused:
+            await embedding.query("a query")
+        assert refused.value.retry_after_s == embedding_module.QUERY_PAUSE_S
+        kit.seconds += embedding_module.QUERY_PAUSE_S
+        assert await embedding.query("a query") == vector_of("a query")

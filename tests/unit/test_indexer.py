@@ -154,10 +154,11 @@ async def test_it_rests_for_three_times_as_long_as_it_works() -> None:
 
 async def test_a_search_lifts_the_rest_until_what_came_before_it_is_indexed() -> None:
     kit = Kit(Rows([due(number) for number in range(1, 3 * BATCH + 1)]))
-    kit.rows.waiting += [due(NOW_US + number) for number in range(1, 5 * BATCH)]
 
     def work(_: Sequence[Document]) -> None:
         kit.seconds += 1.0
+        if len(kit.rows.batches) == 1:  # since the searches came
+            kit.rows.waiting += [due(NOW_US + number) for number in range(1, 5 * BATCH)]
 
     kit.rows.before_store = work
     async with kit.running(PATIENT, hold=True) as indexer:
@@ -168,6 +169,13 @@ async def test_a_search_lifts_the_rest_until_what_came_before_it_is_indexed() ->
         await asyncio.wait_for(kit.paused.wait(), 30)
         assert len(kit.rows.waiting) >= 2 * BATCH
     assert kit.pauses.count(3.0) >= 1
+
+
+async def test_a_search_waits_for_what_was_journaled_before_the_clock_was_set_back() -> None:
+    kit = Kit(Rows([due(NOW_US), due(NOW_US + 60_000_000)]))
+    async with kit.running(HURRIED) as indexer:
+        assert await indexer.catch_up(TENANT) == 0
+        assert indexed(kit.rows) == [NOW_US, NOW_US + 60_000_000]
 
 
 async def test_a_search_waits_no_longer_than_it_may() -> None:

@@ -8,6 +8,7 @@ import pkgutil
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -17,14 +18,29 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Table, create_mock_engine, event, inspect, text
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+from tests.contract import search_kit
 from tests.contract.journal_drafts import TENANT, data_of, digest, draft, key, write
 from tuskpoint_server import journal as journal_room
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import View
-from tuskpoint_server.journal import closures, descent, reads, saves, schema, sqlite, sweeping
+from tuskpoint_server.domain.search import Metric, SearchScope
+from tuskpoint_server.domain.vectors import pack
+from tuskpoint_server.journal import (
+    archive_collect,
+    archive_status,
+    closures,
+    descent,
+    reads,
+    saves,
+    schema,
+    sqlite,
+    sweeping,
+)
+from tuskpoint_server.journal.finding import FindRows
 from tuskpoint_server.journal.journal import SqlJournal
 from tuskpoint_server.journal.migrations import upgrade
 from tuskpoint_server.journal.statements import Statement
+from tuskpoint_server.recall.vectors import VectorIndex
 
 
 @pytest.fixture
@@ -333,6 +349,59 @@ async def test_indexes_serve_the_lookups(journal: SqlJournal, query: str) -> Non
         lambda connection: connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}", ("", "")).all()
     )
     assert all("SEARCH" in row[3] for row in plan), plan
+
+
+async def test_a_damaged_full_text_keeps_words_from_being_found_and_nothing_else(
+    journal: SqlJournal,
+) -> None:
+    for number in range(9):
+        await search_kit.save(journal, f"0{number}", "saved", vector=(1.0, number))
+    await search_kit.drain(journal)
+    await journal.transact(
+        lambda connection: connection.exec_driver_sql(
+            "UPDATE search_text_data SET block = x'00' WHERE id > 1000"
+        )
+    )
+    with pytest.raises(Refusal) as caught:
+        await search_kit.look(journal, "saved")
+    assert caught.value.reason is Reason.JOURNAL_UNAVAILABLE
+    await search_kit.save(journal, "09", "saved", vector=(1.0, 9.0))
+    index = VectorIndex(FindRows(journal), 1 << 20)
+    found = await index.nearest(TENANT, pack((1.0, 9.0)), Metric.COSINE, SearchScope(), 1)
+    await index.close()
+    assert [one.key for one in found] == [key("09")]
+    await search_kit.drain(journal)
+    await journal.transact(
+        lambda connection: connection.exec_driver_sql(
+            "INSERT INTO search_text (search_text) VALUES ('rebuild')"
+        )
+    )
+    assert len(await search_kit.look(journal, "saved", limit=100)) == 10
+
+
+async def test_threads_with_untold_facts_are_found_by_their_index(journal: SqlJournal) -> None:
+    def plans(connection: Connection) -> list[str]:
+        asked: list[tuple[str, Any]] = []
+
+        def note(_c: object, _u: object, statement: str, parameters: Any, *_: object) -> None:
+            asked.append((statement, parameters))
+
+        event.listen(connection.engine, "before_cursor_execute", note)
+        archive_collect._untold(connection, TENANT, 5)
+        archive_status.backlog(connection, TENANT)
+        archive_status.oldest_waiting_us(connection, TENANT)
+        archive_status.waiting_tenants(connection)
+        event.remove(connection.engine, "before_cursor_execute", note)
+        return [
+            row[3]
+            for statement, parameters in asked
+            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        ]
+
+    found = await journal.query(plans)
+    steps = [step for step in found if step.split()[1] == "threads"]
+    assert len(steps) == 4
+    assert [step for step in steps if "threads_untold" not in step] == []
 
 
 async def test_work_of_a_fork_does_not_grow_with_the_thread(journal: SqlJournal) -> None:

@@ -172,6 +172,21 @@ async def test_deliveries_that_wait_are_told_though_recalls_work(
 
 
 @virtually
+async def test_what_needs_no_delivery_any_more_troubles_nobody() -> None:
+    account = Account(RelayerError(Trouble.UNAVAILABLE, "the storage is used up"), recalls=True)
+    memories = OneMemory()
+    memwal = memwal_of(account, memories)
+    memwal.start()
+    await asyncio.sleep(600)
+    assert (memwal.healthy, memwal.last_error) == (False, "the storage is used up")
+    memories.state = MemoryState.REFUSED  # or deleted, with its thread
+    await asyncio.sleep(3600)
+    assert (memwal.healthy, memwal.last_error) == (True, "")
+    assert memwal.last_error_us is not None
+    await memwal.stop()
+
+
+@virtually
 async def test_what_cannot_be_used_is_told_once_and_is_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -20,9 +20,9 @@ from tests.unit.memwal_house import (
     named,
     quick,
     refused,
-    run,
 )
 from tests.unit.test_memwal_budget import most
+from tests.unit.virtual_time import virtually
 from tuskpoint_server.domain.memories import MemoryState
 from tuskpoint_server.recall.memwal.api import RelayerError, Trouble
 from tuskpoint_server.recall.memwal.budget import HOUR_S, MINUTE_S
@@ -85,19 +85,18 @@ class Adversity:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_happens_all_is_delivered_and_nothing_stored_more_than_twice(seed: int) -> None:
+@virtually
+async def test_whatever_happens_all_is_delivered_and_nothing_stored_more_than_twice(
+    seed: int,
+) -> None:
     print("seed", seed)
-
-    async def schedule() -> None:
-        adversity = Adversity(seed)
-        await adversity.go()
-        house = adversity.house
-        assert house.states() == {MemoryState.DELIVERED: len(adversity.summaries)}
-        stored = house.relayer.stored
-        assert stored.keys() == set(adversity.summaries)
-        assert set(stored.values()) <= {1, 2}
-        spent = [(call.at, call.points) for call in house.relayer.calls]
-        assert most(spent, MINUTE_S) <= SETTINGS.points_per_minute
-        assert most(spent, HOUR_S) <= SETTINGS.points_per_hour
-
-    run(schedule)
+    adversity = Adversity(seed)
+    await adversity.go()
+    house = adversity.house
+    assert house.states() == {MemoryState.DELIVERED: len(adversity.summaries)}
+    stored = house.relayer.stored
+    assert stored.keys() == set(adversity.summaries)
+    assert set(stored.values()) <= {1, 2}
+    spent = [(call.at, call.points) for call in house.relayer.calls]
+    assert most(spent, MINUTE_S) <= SETTINGS.points_per_minute
+    assert most(spent, HOUR_S) <= SETTINGS.points_per_hour

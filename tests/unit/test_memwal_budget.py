@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuskpoint_server.recall.memwal.api import COST_ASK, COST_BATCH, COST_RECALL, COST_REMEMBER
-from tuskpoint_server.recall.memwal.budget import HEAD_START_S, HOUR_S, MINUTE_S, Budget
+from tuskpoint_server.recall.memwal.budget import CLAIM_S, HEAD_START_S, HOUR_S, MINUTE_S, Budget
 from tuskpoint_server.recall.settings import MemWalSettings
 
 SETTINGS = MemWalSettings(private_key="", account_id="")
@@ -121,12 +121,57 @@ def test_deliveries_leave_points_to_recalls() -> None:
     assert [account.recall() > 0 for _ in range(6)] == [False] * 5 + [True]
 
 
-def test_recalls_may_use_all_and_deliveries_get_what_they_leave() -> None:
+def test_recalls_may_use_all_that_no_delivery_waits_for() -> None:
+    account = Account()
+    assert [account.recall() for _ in range(30)] == [0] * 30
+    assert account.recall() > 0
+
+
+def test_recalls_leave_a_delivery_what_it_waits_for() -> None:
     account = Account()
     assert [account.recall() for _ in range(26)] == [0] * 26
-    assert account.deliver(COST_REMEMBER) > 0
+    wait_s = account.deliver(COST_BATCH)
+    assert account.recall() >= wait_s
     assert account.deliver(COST_ASK) == 0
-    assert [account.recall() > 0 for _ in range(4)] == [False, False, False, True]
+    assert account.recall() > 0, "a question leaves the claim of the batch"
+    account.clock.now += wait_s
+    assert account.deliver(COST_REMEMBER) == 0, "there was one memory only"
+    assert account.recall() == 0
+
+
+def test_what_no_delivery_comes_for_is_free_again() -> None:
+    account = Account()
+    assert [account.recall() for _ in range(26)] == [0] * 26
+    account.clock.now += account.deliver(COST_BATCH)
+    assert [account.recall() for _ in range(20)] == [0] * 20
+    assert account.recall() > 0
+    account.clock.now += CLAIM_S
+    assert [account.recall() for _ in range(10)] == [0] * 10
+
+
+def test_steady_searching_and_a_backlog_share_what_there_is() -> None:
+    account = Account()
+    began = account.clock.now
+    send_at = began
+    while account.clock.now < began + 2 * HOUR_S:
+        account.clock.now += 1.0
+        account.recall()
+        if account.clock.now >= send_at:
+            send_at = account.clock.now + account.deliver(COST_BATCH)
+    account.check()
+    for spent in (account.deliveries, account.recalls):
+        first = [(at, cost) for at, cost in spent if at < began + 10 * MINUTE_S]
+        assert sum(cost for _, cost in first) >= 9 * COST_BATCH
+        last = [(at, cost) for at, cost in spent if at >= began + HOUR_S]
+        assert sum(cost for _, cost in last) >= SETTINGS.recall_points_per_hour * 0.3
+
+
+def test_a_claim_leaves_room_for_a_recall_at_the_lowest_ceilings() -> None:
+    account = Account(replace(TIGHT, points_per_minute=10, recall_points_per_minute=10))
+    assert account.recall() == 0
+    assert account.deliver(COST_BATCH) > 0
+    account.clock.now += account.recall()
+    assert account.recall() == 0
 
 
 def test_over_an_hour_the_hour_counts() -> None:

@@ -23,7 +23,7 @@ from tuskpoint_server.journal.search_api import IndexStanding
 from tuskpoint_server.recall.embedders.api import EmbedderError
 from tuskpoint_server.recall.memwal.api import RelayerError, Trouble
 from tuskpoint_server.recall.recall import MemWalFindings, RecallStanding
-from tuskpoint_server.service.searching import Search
+from tuskpoint_server.service.searching import RETRY_S, Search
 
 LEXICAL, VECTOR, MEMWAL = SearchMode.LEXICAL, SearchMode.VECTOR, SearchMode.MEMWAL
 VECTOR_OF_QUERY = pack([1.0, 0.0])
@@ -209,6 +209,33 @@ async def test_a_mode_that_is_asked_for_does_not_fall_back() -> None:
     )
     refused = await refusal(recall, text="the writer", mode=MEMWAL)
     assert (refused.reason, refused.status) == (Reason.SEARCH_UNAVAILABLE, Status.UNAVAILABLE)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "retry_after_s"),
+    [
+        (RelayerError(Trouble.UNAVAILABLE, "no answer"), Status.UNAVAILABLE, RETRY_S),
+        (RelayerError(Trouble.UNAVAILABLE, "-", retry_after_s=80.0), Status.UNAVAILABLE, 80.0),
+        (RelayerError(Trouble.LIMITED, "-", retry_after_s=0.01), Status.UNAVAILABLE, 1.0),
+        (RelayerError(Trouble.DENIED, "the key"), Status.FAILED_PRECONDITION, None),
+        (RelayerError(Trouble.REFUSED, "malformed"), Status.FAILED_PRECONDITION, None),
+        (EmbedderError("busy"), Status.UNAVAILABLE, RETRY_S),
+        (EmbedderError("busy", 30.0), Status.UNAVAILABLE, 30.0),
+    ],
+)
+async def test_who_insists_on_a_mode_is_told_when_to_ask_again(
+    error: RelayerError | EmbedderError, status: Status, retry_after_s: float | None
+) -> None:
+    recall = ScriptedRecall(modes=(LEXICAL, VECTOR, MEMWAL))
+    if isinstance(error, RelayerError):
+        recall.recalled = error
+    else:
+        recall.embedder_error = error
+    mode = MEMWAL if isinstance(error, RelayerError) else VECTOR
+    refused = await refusal(recall, text="the writer", mode=mode)
+    assert refused.reason is Reason.SEARCH_UNAVAILABLE
+    assert (refused.status, refused.retry_after_s) == (status, retry_after_s)
+    assert str(error) in refused.message
 
 
 async def test_a_vector_is_searched_for_by_vectors_whatever_else_there_is() -> None:

@@ -79,6 +79,7 @@ STEPS = st.lists(
     initial=st.integers(0, 600),
     cache_bytes=st.sampled_from([0, 100, 3000, 10_000, PLENTY]),
     page=st.sampled_from([3, 64, 1000]),
+    asks_first=st.booleans(),
 )
 @hypothesis_settings(max_examples=60)
 @example(
@@ -86,12 +87,13 @@ STEPS = st.lists(
     initial=600,
     cache_bytes=10_000,
     page=3,
+    asks_first=False,
 )
 def test_it_finds_what_comparing_one_by_one_finds(
-    steps: list[tuple[object, ...]], initial: int, cache_bytes: int, page: int
+    steps: list[tuple[object, ...]], initial: int, cache_bytes: int, page: int, asks_first: bool
 ) -> None:
     async def go() -> None:
-        shelf = Shelf(page=page)
+        shelf = Shelf(page=page, asks_first=asks_first)
         source = random.Random(initial)
         for _ in range(initial):
             shelf.add([float(source.randint(-3, 3)) for _ in range(4)], "b", "bad")

@@ -11,11 +11,11 @@ from tests.simulation.virtual_loop import VirtualLoop
 
 
 def virtually(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test in a loop whose clock jumps."""
+    """Run a test in a loop whose clock jumps; what it leaves behind is cancelled."""
 
     @wraps(test)
-    def run(**fixtures: Any) -> None:
+    def run(*arguments: Any, **fixtures: Any) -> None:
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            runner.run(test(**fixtures))
+            runner.run(test(*arguments, **fixtures))
 
     return run

@@ -8,7 +8,6 @@ common with what they are about, words find none, and vectors of MiniLM find 35 
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
@@ -17,11 +16,13 @@ import numpy as np
 import pytest
 
 from tests.contract.embedding_endpoint import serving
+from tests.integration.search_kit import has_vectors
+from tests.unit.local_model import NEEDS_MODEL
 from tuskpoint import AsyncClient
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.search_words import analyse
-from tuskpoint_server.recall.embedders.local import INSTALL, LocalEmbedder, is_installed
+from tuskpoint_server.recall.embedders.local import LocalEmbedder
 from tuskpoint_server.rpc.server import Server
 
 from . import questions
@@ -29,7 +30,6 @@ from .questions import Question, Saved, checkpoints, exact_terms, paraphrases, v
 
 HIT_AT_1 = 0.8
 HIT_AT_10 = 0.92
-EMBED_SECONDS = 60
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_the_vectors_belong_to_the_texts(monkeypatch: pytest.MonkeyPatch) -> Non
         questions.vectors.__wrapped__()
 
 
-@pytest.mark.skipif(not is_installed(), reason=f"the model is not installed: {INSTALL}")
+@NEEDS_MODEL
 async def test_the_vectors_are_those_that_the_model_makes() -> None:
     embedder = LocalEmbedder()
     some = questions.texts()[::20]
@@ -192,18 +192,7 @@ async def searched_by_an_endpoint(
             AsyncClient(f"127.0.0.1:{server.port}") as client,
         ):
             ids = await save_all(client, with_vectors=False)
-            await embedded(client)
+            await has_vectors(client, len(checkpoints()))
             sent = {text for asked in endpoint.asked for text in asked["input"]}
             assert {saved.summary for saved in checkpoints()} <= sent
             yield client, ids
-
-
-async def embedded(client: AsyncClient) -> None:
-    """Wait until every checkpoint has a vector; the status is all that tells."""
-    async with asyncio.timeout(EMBED_SECONDS):
-        while True:
-            search = (await client.status()).search
-            assert search is not None
-            if search.vectors == len(checkpoints()):
-                return
-            await asyncio.sleep(0.05)

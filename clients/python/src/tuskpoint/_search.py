@@ -6,7 +6,7 @@ import json
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ._records import Reference
 from ._requests import choice, metadata_json
@@ -16,6 +16,9 @@ from ._vectors import Vector, components
 from ._warnings import kind_name
 from .v1 import search_service_pb2 as search
 from .v1.errors_pb2 import Warning as ServiceWarning
+
+if TYPE_CHECKING:  # LangGraph need not be installed
+    from langchain_core.runnables import RunnableConfig
 
 SearchModeName = Literal["lexical", "vector", "memwal"]
 MetricName = Literal["cosine", "l2"]
@@ -68,7 +71,7 @@ class SearchResult:
         return Reference(self.thread_id, self.checkpoint_ns, self.checkpoint_id)
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> RunnableConfig:
         """The config by which LangGraph loads exactly this checkpoint."""
         return {
             "configurable": {
