@@ -128,8 +128,11 @@ async def test_an_embedder_searches_text_by_meaning() -> None:
 
 
 @pytest.mark.parametrize("text", ['what about "the draft"', "who closed PAY-1234"])
-async def test_what_names_something_exactly_is_searched_by_words_first(text: str) -> None:
-    recall = ScriptedRecall(modes=(LEXICAL, VECTOR), exact=[found("exact")])
+@pytest.mark.parametrize("others", [(VECTOR,), (MEMWAL,), (VECTOR, MEMWAL)])
+async def test_what_names_something_exactly_is_searched_by_words_first(
+    text: str, others: Sequence[SearchMode]
+) -> None:
+    recall = ScriptedRecall(modes=(LEXICAL, *others), exact=[found("exact")])
     answer = await search(recall, text=text)
     assert (ids(answer), answer.mode, answer.fell_back) == (["exact"], LEXICAL, "")
 
@@ -152,10 +155,16 @@ async def test_an_embedder_that_does_not_answer_leaves_the_words() -> None:
 
 async def test_memwal_answers_text_where_there_is_one() -> None:
     recall = ScriptedRecall(modes=(LEXICAL, VECTOR, MEMWAL))
-    answer = await search(recall, text="who closed PAY-1234")
+    answer = await search(recall, text="who closed the ticket")
     assert (ids(answer), answer.mode, answer.metric) == (["recalled"], MEMWAL, "cosine")
     assert (answer.truncated, answer.dropped, answer.unindexed) == (True, 3, 7)
-    assert recall.asked == [("memwal", "who closed PAY-1234")]
+    assert recall.asked == [("memwal", "who closed the ticket")]
+
+
+async def test_a_name_that_no_text_has_is_left_to_memwal() -> None:
+    recall = ScriptedRecall(modes=(LEXICAL, MEMWAL), exact=[])
+    answer = await search(recall, text="who closed PAY-1234")
+    assert (ids(answer), answer.mode, answer.fell_back) == (["recalled"], MEMWAL, "")
 
 
 async def test_words_in_quotes_are_not_left_to_memwal() -> None:

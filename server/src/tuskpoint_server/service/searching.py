@@ -100,8 +100,17 @@ class Search:
         return answer
 
     async def _best(self, recall: Recall, tenant: str, query: SearchQuery) -> SearchAnswer:
-        """Search in the best mode that answers."""
+        """Search in the best mode that answers.
+
+        Vectors know nothing of names and numbers, and words nothing of meaning: what names
+        something exactly goes to the full text first, and what is in quotes nowhere else
+        than to the server's own index.
+        """
         words = analyse(query.text)
+        if words.asks_exactly and len(recall.modes) > 1:
+            exact = await self._worded(recall, tenant, query, words.required())
+            if exact.results:
+                return exact
         fell_back = ""
         if SearchMode.MEMWAL in recall.modes and not words.phrases:
             answer = await self._try(recall, tenant, query, SearchMode.MEMWAL, words)
@@ -118,17 +127,9 @@ class Search:
     async def _embedded(
         self, recall: Recall, tenant: str, query: SearchQuery, words: Words
     ) -> SearchAnswer:
-        """Search in the server's own index.
-
-        Vectors know nothing of names and numbers, and words nothing of meaning: what names
-        something exactly goes to the full text first, everything else to the vectors.
-        """
+        """Search in the server's own index: by meaning, else by words."""
         if SearchMode.VECTOR not in recall.modes:
             return await self._worded(recall, tenant, query, words)
-        if words.asks_exactly:
-            exact = await self._worded(recall, tenant, query, words.required())
-            if exact.results:
-                return exact
         answer = await self._try(recall, tenant, query, SearchMode.VECTOR, words)
         if isinstance(answer, _Fallen):
             lexical = await self._worded(recall, tenant, query, words)
@@ -161,7 +162,8 @@ class Search:
         try:
             found = await recall.by_memwal(tenant, query.text, query.scope, query.limit)
         except RelayerError as error:
-            return _Fallen(f"MemWal does not answer: {error}", _worth_asking_again(error))
+            failing = "is not used" if error.trouble is Trouble.DENIED else "does not answer"
+            return _Fallen(f"MemWal {failing}: {error}", _worth_asking_again(error))
         return SearchAnswer(
             tuple(found.results),
             SearchMode.MEMWAL,
