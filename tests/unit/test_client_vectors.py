@@ -88,9 +88,9 @@ def test_a_vector_is_a_sequence_of_numbers_of_any_library(vector: Any) -> None:
         ([1, None], "v: component 1 is a number, not None"),
         ([1, True], "v: component 1 is a number, not True"),
         ([1, 1j], "v: component 1 is a number, not 1j"),
-        ([math.inf], "v: component 0 is finite in 32 bits, which inf is not"),
-        (np.array([0, np.nan]), "v: component 1 is finite in 32 bits, which nan is not"),
-        ([1e39], "v: component 0 is finite in 32 bits, which 1e+39 is not"),
+        ([math.inf], "v: component 0 is inf, which is not finite in 32 bits"),
+        (np.array([0, np.nan]), "v: component 1 is nan, which is not finite in 32 bits"),
+        ([1e39], "v: component 0 is 1e+39, which is not finite in 32 bits"),
         ([10**400], "v: a component does not fit into 32 bits: int too large"),
     ],
 )

@@ -31,6 +31,8 @@ def open_recall(config: Config, journal: SqlJournal) -> Recall | None:
         EmbedderError: The embedder that is asked for cannot be had.
     """
     if not config.search:
+        if config.memwal_private_key.get_secret_value() or config.memwal_account_id:
+            _log.warning("MemWal is off: this server runs with --no-search")
         return None
     rows = SearchRows(journal)
     return Recall(

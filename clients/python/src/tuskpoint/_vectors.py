@@ -38,7 +38,7 @@ def components(what: str, vector: Vector) -> array[float]:
         position = [*map(math.isfinite, packed)].index(False)
         one = given[position]
         raise invalid_field(
-            what, f"component {position} is finite in 32 bits, which {one!r:.80} is not"
+            what, f"component {position} is {one!r:.80}, which is not finite in 32 bits"
         )
     return packed
 

@@ -33,8 +33,10 @@ def parse_object(raw: bytes, field: str) -> dict[str, object]:
         return {}
     try:
         parsed = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise _not_json(field, str(error) or "nested too deeply") from None
+    except ValueError as error:
+        raise _not_json(field, str(error)) from None
+    except RecursionError:
+        raise _not_json(field, "it is nested too deeply") from None
     if not isinstance(parsed, dict):
         raise _not_json(field, f"it is {_KINDS[type(parsed)]}")
     return parsed

@@ -131,7 +131,9 @@ class Lookup:
         if problem is not None:
             raise RelayerError(
                 problem.trouble,
-                f"it is left alone for a while: {problem}",
+                str(problem)
+                if problem.trouble is Trouble.DENIED
+                else f"it is left alone for a while: {problem}",
                 retry_after_s=max(0.0, self._check_at - self._loop.time()),
             )
         if len(self._waiting) >= MOST_WAITING:
