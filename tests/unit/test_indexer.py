@@ -17,7 +17,7 @@ from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.journal.search_api import Document
 from tuskpoint_server.journal.waking import Waiters
 from tuskpoint_server.recall import indexer as indexing
-from tuskpoint_server.recall.indexer import BATCH, Indexer
+from tuskpoint_server.recall.indexer import BATCH, HURRIED_BATCH, Indexer
 from tuskpoint_server.recall.settings import IndexSettings
 from tuskpoint_server.recall.telemetry import Instruments
 
@@ -158,7 +158,7 @@ async def test_a_search_lifts_the_rest_until_what_came_before_it_is_indexed() ->
     def work(_: Sequence[Document]) -> None:
         kit.seconds += 1.0
         if len(kit.rows.batches) == 1:  # since the searches came
-            kit.rows.waiting += [due(NOW_US + number) for number in range(1, 5 * BATCH)]
+            kit.rows.waiting += [due(NOW_US + number) for number in range(1, 5 * HURRIED_BATCH)]
 
     kit.rows.before_store = work
     async with kit.running(PATIENT, hold=True) as indexer:
@@ -167,7 +167,7 @@ async def test_a_search_lifts_the_rest_until_what_came_before_it_is_indexed() ->
         assert await asyncio.gather(*(indexer.catch_up(TENANT) for _ in range(5))) == [0] * 5
         assert set(range(1, 3 * BATCH + 1)) <= set(indexed(kit.rows))
         await asyncio.wait_for(kit.paused.wait(), 30)
-        assert len(kit.rows.waiting) >= 2 * BATCH
+        assert len(kit.rows.waiting) >= 2 * HURRIED_BATCH
     assert kit.pauses.count(3.0) >= 1
 
 
