@@ -362,3 +362,21 @@ async def test_malformed_credentials_leave_everything_else_on(
     told = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert ["MEMWAL_PRIVATE_KEY" in record.getMessage() for record in told] == [True]
     assert key not in caplog.text
+
+
+async def test_credentials_without_an_index_are_told_of(
+    tmp_path: Path, relayer: MemWalEmulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = Config.model_validate(
+        {
+            "listen": "127.0.0.1:0",
+            "data_dir": tmp_path / "data",
+            "search": False,
+            "memwal_private_key": relayer.credentials.private_key,
+            "memwal_account_id": relayer.credentials.account_id,
+        }
+    )
+    async with app.running(config):
+        pass
+    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert told == ["MemWal is off: this server runs with --no-search"]
