@@ -104,12 +104,12 @@ coverage: setup ## run the tests and say which lines they miss
 	$(BIN)/coverage report
 
 .PHONY: lint
-lint: setup typecheck check-generated ## run every check that is not a test
+lint: setup node-modules typecheck check-generated ## run every check that is not a test
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/lint-imports --no-logo
-	$(PY) tools/contract.py lint
-	$(PY) tools/contract.py breaking
+	$(PY) -m tools.contract lint
+	$(PY) -m tools.contract breaking
 
 .PHONY: typecheck
 typecheck: env ## check the types
@@ -123,20 +123,45 @@ format: env ## format the code and mend what can be mended
 # --- the contract ---------------------------------------------------------------------------------
 
 .PHONY: generate
-generate: setup ## write the Python stubs of proto/
-	$(PY) tools/contract.py generate
+generate: setup node-modules ## write the stubs of proto/ in every language whose tools are here
+	$(PY) -m tools.contract generate
 
 .PHONY: check-generated
-check-generated: setup ## fail if the committed stubs are not what proto/ generates
-	$(PY) tools/contract.py check
+check-generated: setup node-modules ## fail if the committed stubs are not what proto/ generates
+	$(PY) -m tools.contract check
 
 .PHONY: proto-image
 proto-image: env ## make today's contract the one that `buf breaking` protects
-	$(PY) tools/contract.py image
+	$(PY) -m tools.contract image
+
+# --- clients in other languages -------------------------------------------------------------------
 
 .PHONY: clients
-clients: setup ## build the client in Go and run it against a server
+clients: client-typescript client-go interop ## build and test the clients in TypeScript and Go, then all clients together
+
+.PHONY: client-typescript
+client-typescript: env
+	@tools/node_modules.sh --required
+	cd clients/typescript && npm run --silent check && npm run --silent build && npm run --silent test
+
+.PHONY: client-go
+client-go: env
+	cd clients/go && go vet ./... && go test ./...
+
+.PHONY: interop
+interop: setup
 	$(PY) -m pytest -q -m interop $(ARGS)
+
+# What `make test` runs of them: a machine without Node or Go is told what it does not test.
+.PHONY: clients-here
+clients-here: env
+	@if tools/node_modules.sh; then $(MAKE) client-typescript; fi
+	@if command -v go >/dev/null; then $(MAKE) client-go; \
+	else echo "skipped: the client in Go, because go is not on PATH"; fi
+
+.PHONY: node-modules
+node-modules:
+	@tools/node_modules.sh || true
 
 # --- measuring ------------------------------------------------------------------------------------
 
@@ -151,5 +176,6 @@ evidence: env ## measure and write the results down
 .PHONY: clean
 clean: ## remove environments, caches and whatever was built
 	rm -rf .venv .venv-generate .venv-newest .venv-lowest build dist tests/interop/go/gen
+	rm -rf clients/typescript/node_modules clients/typescript/dist clients/typescript/build
 	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(wildcard server clients emulators bench examples tools tests) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import contract
+from tools import stubs
 
 MODULE = Path(__file__).parent / "go"
 TEMPLATE = "tests/interop/go/buf.gen.go.yaml"
@@ -95,7 +95,7 @@ def go_or_skip() -> str:
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled client."""
     go = go_or_skip()
-    run(contract.buf_path(), "generate", "--template", TEMPLATE, cwd=contract.ROOT)
+    run(stubs.buf_path(), "generate", "--template", TEMPLATE, cwd=stubs.ROOT)
     run(go, "vet", "./...", cwd=MODULE)
     built = tmp_path_factory.mktemp("go") / "interop"
     run(go, "build", "-o", str(built), ".", cwd=MODULE)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tools import contract
+from tools import contract, stubs
 
 BREAKS = 100
 
 
 def buf(workspace: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [contract.buf_path(), *arguments],
+        [stubs.buf_path(), *arguments],
         cwd=workspace,
         capture_output=True,
         text=True,
@@ -22,15 +22,15 @@ def buf(workspace: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def breaking(workspace: Path) -> subprocess.CompletedProcess[str]:
-    return buf(workspace, "breaking", "--against", str(contract.ROOT / contract.IMAGE))
+    return buf(workspace, "breaking", "--against", str(stubs.ROOT / contract.IMAGE))
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     """A copy of the contract and its rules, without git and without the image."""
     ignored = shutil.ignore_patterns("*.binpb")
-    shutil.copytree(contract.ROOT / "proto", tmp_path / "proto", ignore=ignored)
-    shutil.copy(contract.ROOT / "buf.yaml", tmp_path)
+    shutil.copytree(stubs.ROOT / "proto", tmp_path / "proto", ignore=ignored)
+    shutil.copy(stubs.ROOT / "buf.yaml", tmp_path)
     return tmp_path
 
 
@@ -104,17 +104,20 @@ def test_what_breaks_a_client_is_caught(
     assert finding in result.stdout
 
 
-def test_generated_code_is_current() -> None:
-    assert contract.differences() == [], "run `make generate` and commit the result"
+@pytest.mark.parametrize("language", stubs.LANGUAGES, ids=lambda one: one.name)
+def test_generated_code_is_current(language: stubs.Language) -> None:
+    if (lacking := language.lacking()) and language is not stubs.PYTHON:
+        pytest.skip(f"the stubs of {language.name} cannot be generated: {lacking}")
+    assert stubs.differences(language) == [], "run `make generate` and commit the result"
 
 
 def test_generated_code_that_is_not_current_is_caught(tmp_path: Path) -> None:
-    stubs = tmp_path / "v1"
-    shutil.copytree(contract.ROOT / contract.STUBS, stubs)
-    (stubs / "value_pb2.pyi").write_text("# edited by hand\n", encoding="utf-8")
-    (stubs / "errors_pb2.py").unlink()
-    (stubs / "gone_pb2.py").write_text("", encoding="utf-8")
-    found = contract.differences(stubs)
+    folder = tmp_path / stubs.PYTHON.folder
+    shutil.copytree(stubs.ROOT / stubs.PYTHON.folder, folder)
+    (folder / "value_pb2.pyi").write_text("# edited by hand\n", encoding="utf-8")
+    (folder / "errors_pb2.py").unlink()
+    (folder / "gone_pb2.py").write_text("", encoding="utf-8")
+    found = stubs.differences(stubs.PYTHON, tmp_path)
     assert [piece.splitlines()[0] for piece in found] == [
         "errors_pb2.py: missing",
         "gone_pb2.py: no proto generates it",
@@ -122,6 +125,17 @@ def test_generated_code_that_is_not_current_is_caught(tmp_path: Path) -> None:
     ]
     assert "-# edited by hand" in found[2]
 
-    contract.generate(stubs)
-    assert contract.differences(stubs) == []
-    assert not (stubs / "gone_pb2.py").exists()
+    stubs.generate(stubs.PYTHON, tmp_path)
+    assert stubs.differences(stubs.PYTHON, tmp_path) == []
+    assert not (folder / "gone_pb2.py").exists()
+
+
+def test_a_language_whose_tools_are_missing_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(stubs, "LANGUAGES", (stubs.GO,))
+    assert contract.main(["check"]) == 0
+    assert capsys.readouterr().out == (
+        "clients/go/tuskpointv1 is left out: go is missing: install Go 1.24 or newer\n"
+    )
