@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -19,9 +19,11 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode
 
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.rpc.calls import Call
+from tuskpoint_server.rpc.authentication import Authentication
+from tuskpoint_server.rpc.calls import Call, Layer
 from tuskpoint_server.rpc.handlers import service_handler
-from tuskpoint_server.rpc.layers import DeadlineCap, DrainGate, errors, tenant
+from tuskpoint_server.rpc.layers import DeadlineCap, DrainGate, errors
+from tuskpoint_server.rpc.policy import Authorisation
 from tuskpoint_server.rpc.server import layers
 from tuskpoint_server.rpc.telemetry import Telemetry
 
@@ -71,6 +73,11 @@ def shapes_service() -> ServiceDescriptor:
 
 
 SERVICE = shapes_service()
+OPEN = Authorisation({f"/tests.Shapes/{shape}": frozenset() for shape in SHAPES})
+
+
+def all_layers(telemetry: Telemetry, gate: DrainGate) -> list[Layer]:
+    return layers(telemetry, gate, Authentication(), OPEN, 60)
 
 
 class Behavior:
@@ -153,14 +160,19 @@ async def serving(behavior: object, around: list[Any]) -> AsyncIterator[grpc.aio
         await server.stop(None)
 
 
-def start_call(channel: grpc.aio.Channel, shape: str, timeout: float | None = None) -> Any:
+def start_call(
+    channel: grpc.aio.Channel,
+    shape: str,
+    timeout: float | None = None,
+    metadata: Sequence[tuple[str, str]] = (("traceparent", TRACE_PARENT),),
+) -> Any:
     client, server = SHAPES[shape]
     make: Any = getattr(
         channel, f"{'stream' if client else 'unary'}_{'stream' if server else 'unary'}"
     )
     callable_ = make(f"/tests.Shapes/{shape}", Text.SerializeToString, Text.FromString)
     request = iter([Text()]) if client else Text()
-    return callable_(request, timeout=timeout, metadata=(("traceparent", TRACE_PARENT),))
+    return callable_(request, timeout=timeout, metadata=metadata)
 
 
 async def end_of(call: Any) -> Told | None:
@@ -193,7 +205,7 @@ async def test_every_call_has_one_span_with_its_final_code(
     measured: SimpleNamespace, shape: str, outcome: str
 ) -> None:
     behavior = Behavior(outcome)
-    around = layers(measured.telemetry, DrainGate(), 60)
+    around = all_layers(measured.telemetry, DrainGate())
     async with serving(behavior, around) as channel:
         call = start_call(channel, shape, 0.3 if outcome == "deadline" else None)
         ending = asyncio.create_task(end_of(call))
@@ -314,16 +326,17 @@ async def test_the_gate_waits_for_the_calls_inside() -> None:
 
 
 def test_the_layers_stand_in_their_order() -> None:
-    telemetry, gate = Telemetry(), DrainGate()
-    first, second, third, fourth, fifth = layers(telemetry, gate, 1)
-    assert (first, second, fourth, fifth) == (telemetry, errors, gate, tenant)
+    telemetry, gate, authentication = Telemetry(), DrainGate(), Authentication()
+    first, second, third, *others = layers(telemetry, gate, authentication, OPEN, 1)
+    assert (first, second) == (telemetry, errors)
     assert isinstance(third, DeadlineCap)
+    assert others == [gate, authentication, OPEN]
 
 
 async def test_the_first_layer_is_the_outermost(measured: SimpleNamespace) -> None:
     gate = DrainGate()
     gate.draining.set()
-    around = layers(measured.telemetry, gate, 60)
+    around = all_layers(measured.telemetry, gate)
     async with serving(Behavior("ok"), around) as channel:
         refused = await end_of(start_call(channel, "UnaryUnary"))
     assert refused is not None
@@ -346,7 +359,7 @@ async def test_a_method_without_behavior_is_refused(shape: str) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_calls_that_are_not_built_say_so(measured: SimpleNamespace, shape: str) -> None:
-    around = layers(measured.telemetry, DrainGate(), 60)
+    around = all_layers(measured.telemetry, DrainGate())
     async with serving(object(), around) as channel:
         ended = await end_of(start_call(channel, shape))
     assert ended is not None

@@ -27,6 +27,7 @@ from tuskpoint_server.blobs.api import BlobStore, Listed
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.config import Config
 from tuskpoint_server.data_dir import DataDirLock
+from tuskpoint_server.domain.credentials import Grant, Scope
 from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.lineage import Snapshot
@@ -40,6 +41,7 @@ from .archive_kit import Kit, write
 from .conftest import StartServer
 from .messages import save_request
 from .recovery_kit import draft, flush, new_kit, save, seen
+from .tls_kit import bearer, write_tokens
 
 END_SECONDS = 60
 NOWHERE = BlobLocation(bytes(32), 0)
@@ -270,6 +272,30 @@ async def test_another_tenant_has_a_pointer_of_its_own(stored: Stored, tmp_path:
     assert (tmp_path / "new" / "catalog.acme").is_file()
 
 
+async def test_a_recovered_tenant_is_reached_by_its_tokens(stored: Stored, tmp_path: Path) -> None:
+    await recovered(*stored.arguments(tmp_path / "new"), "--tenant", "acme")
+    file, everything = tmp_path / "tokens.toml", frozenset(Scope)
+    tokens = write_tokens(file, [Grant(name, name, everything) for name in ("acme", "default")])
+    config = Config(
+        listen="127.0.0.1:0", data_dir=tmp_path / "new", blob_dir=stored.blobs, tokens=file
+    )
+    async with (
+        app.running(config) as server,
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        threads = ThreadServiceStub(channel)
+        listed = {
+            tenant: await threads.ListThreads(
+                threads_pb.ListThreadsRequest(), metadata=bearer(token)
+            )
+            for tenant, token in tokens.items()
+        }
+    assert {tenant: len(answer.threads) for tenant, answer in listed.items()} == {
+        "acme": 3,
+        "default": 0,
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -279,6 +305,7 @@ async def test_another_tenant_has_a_pointer_of_its_own(stored: Stored, tmp_path:
         (["--catalog", "/x"], "BLOB_ID/IDENTIFIER"),
         (["--catalog", ""], "''"),
         (["--catalog", "x", "--unknown"], "--unknown"),
+        (["--catalog", "x", "--tenant", "A/B"], "--tenant: a tenant is 1 to 64"),
         (["--catalog", "x", "--flush-interval", "0"], "--flush-interval"),
     ],
 )

@@ -156,6 +156,54 @@ def test_other_machines_need_permission() -> None:
     assert load("--listen", "0.0.0.0:1", "--insecure-plaintext").insecure_plaintext
 
 
+TLS = ["--tls-cert", "cert.pem", "--tls-key", "key.pem"]
+EVERYWHERE = ["--listen", "0.0.0.0:1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--tls-cert", "cert.pem"], "--tls-cert is set and --tls-key is not"),
+        (["--tls-key", "key.pem"], "--tls-key is set and --tls-cert is not"),
+        (["--tls-client-ca", "ca.pem"], "--tls-client-ca is set and --tls-cert is not"),
+        ([*EVERYWHERE, "--tokens", "t.toml"], "--tls-cert and --tls-key, or add --insecure-plain"),
+        ([*EVERYWHERE, "--insecure-anonymous"], "--insecure-plaintext"),
+        ([*EVERYWHERE, *TLS], "--tokens or --tls-client-ca, or add --insecure-anonymous"),
+        ([*EVERYWHERE, *TLS, "--insecure-plaintext"], "--insecure-anonymous"),
+    ],
+)
+def test_what_would_be_open_by_accident_is_refused(arguments: list[str], told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(*arguments)
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_token_in_place_of_the_file_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    token = "tusk_" + "x" * 43
+    with pytest.raises(ConfigError) as refused:
+        load("--tokens", token)
+    assert token not in str(refused.value)
+    monkeypatch.setenv("TUSKPOINT_TOKEN", token)  # a client's
+    assert load().tokens is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        TLS,
+        ["--tokens", "t.toml"],
+        [*TLS, "--tls-client-ca", "ca.pem", "--tokens", "t.toml"],
+        [*EVERYWHERE, *TLS, "--tokens", "t.toml"],
+        [*EVERYWHERE, *TLS, "--tls-client-ca", "ca.pem"],
+        [*EVERYWHERE, *TLS, "--insecure-anonymous"],
+        [*EVERYWHERE, "--tokens", "t.toml", "--insecure-plaintext"],
+    ],
+)
+def test_what_is_secured_or_meant_to_be_open_is_served(arguments: list[str]) -> None:
+    assert load(*arguments).listen
+
+
 @pytest.mark.parametrize(
     ("variables", "telemetry"),
     [

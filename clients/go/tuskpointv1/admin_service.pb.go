@@ -465,11 +465,13 @@ type GetArchiveStatusResponse struct {
 	Catalog *BlobLocation `protobuf:"bytes,7,opt,name=catalog,proto3" json:"catalog,omitempty"`
 	// Number of flushes that the catalog counts.
 	CatalogSeq uint64 `protobuf:"varint,8,opt,name=catalog_seq,json=catalogSeq,proto3" json:"catalog_seq,omitempty"`
-	// Bytes that the journal's database takes.
+	// Bytes that the journal's database takes, for all tenants. 0 without scope
+	// `admin`.
 	JournalBytes uint64 `protobuf:"varint,9,opt,name=journal_bytes,json=journalBytes,proto3" json:"journal_bytes,omitempty"`
-	// Bytes in the spool: packed and not yet certified.
+	// Bytes in the spool, of all tenants: packed and not yet certified. 0 without
+	// scope `admin`.
 	SpoolBytes uint64 `protobuf:"varint,10,opt,name=spool_bytes,json=spoolBytes,proto3" json:"spool_bytes,omitempty"`
-	// Bytes in the local cache.
+	// Bytes in the local cache, of all tenants. 0 without scope `admin`.
 	CacheBytes uint64 `protobuf:"varint,11,opt,name=cache_bytes,json=cacheBytes,proto3" json:"cache_bytes,omitempty"`
 	// Number of checkpoints certified.
 	CertifiedCheckpoints uint64 `protobuf:"varint,12,opt,name=certified_checkpoints,json=certifiedCheckpoints,proto3" json:"certified_checkpoints,omitempty"`

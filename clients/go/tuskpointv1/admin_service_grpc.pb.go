@@ -28,11 +28,13 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Tells what the server is and how its archive stands.
+// Tells what the server is and how its archive stands. Scopes: `read`, and
+// `admin` for `Flush`.
 type AdminServiceClient interface {
 	// Returns version, limits, capabilities and backends.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
-	// Returns the state of the archive for the caller's tenant.
+	// Returns the state of the archive for the caller's tenant. What all tenants
+	// take together is told only to callers with scope `admin`; others get 0.
 	GetArchiveStatus(ctx context.Context, in *GetArchiveStatusRequest, opts ...grpc.CallOption) (*GetArchiveStatusResponse, error)
 	// Certifies everything journaled before the call, and returns then.
 	//
@@ -84,11 +86,13 @@ func (c *adminServiceClient) Flush(ctx context.Context, in *FlushRequest, opts .
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// Tells what the server is and how its archive stands.
+// Tells what the server is and how its archive stands. Scopes: `read`, and
+// `admin` for `Flush`.
 type AdminServiceServer interface {
 	// Returns version, limits, capabilities and backends.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
-	// Returns the state of the archive for the caller's tenant.
+	// Returns the state of the archive for the caller's tenant. What all tenants
+	// take together is told only to callers with scope `admin`; others get 0.
 	GetArchiveStatus(context.Context, *GetArchiveStatusRequest) (*GetArchiveStatusResponse, error)
 	// Certifies everything journaled before the call, and returns then.
 	//

@@ -33,11 +33,14 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Saves checkpoints and pending writes, and loads them exactly.
+// Saves checkpoints and pending writes, and loads them exactly. Scopes: `write`
+// to save and to label, `read` for the rest.
 //
 // Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
 // `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
-// limits; `UNAVAILABLE` / `DRAINING` while the server shuts down;
+// limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
+// `SCOPE_MISSING` where the server asks for credentials, before anything is
+// looked up; `UNAVAILABLE` / `DRAINING` while the server shuts down;
 // `UNAVAILABLE` / `JOURNAL_UNAVAILABLE` if the journal cannot be written or
 // read; `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
 type CheckpointServiceClient interface {
@@ -225,11 +228,14 @@ func (c *checkpointServiceClient) SetLabel(ctx context.Context, in *SetLabelRequ
 // All implementations must embed UnimplementedCheckpointServiceServer
 // for forward compatibility.
 //
-// Saves checkpoints and pending writes, and loads them exactly.
+// Saves checkpoints and pending writes, and loads them exactly. Scopes: `write`
+// to save and to label, `read` for the rest.
 //
 // Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
 // `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
-// limits; `UNAVAILABLE` / `DRAINING` while the server shuts down;
+// limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
+// `SCOPE_MISSING` where the server asks for credentials, before anything is
+// looked up; `UNAVAILABLE` / `DRAINING` while the server shuts down;
 // `UNAVAILABLE` / `JOURNAL_UNAVAILABLE` if the journal cannot be written or
 // read; `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
 type CheckpointServiceServer interface {

@@ -141,11 +141,16 @@ const (
 	// 4648, section 4). Example: {"reason": "CURSOR_COMPACTED", "metadata":
 	// {"thread_id": "t1", "oldest_cursor": "AQ..."}}
 	ErrorReason_ERROR_REASON_CURSOR_COMPACTED ErrorReason = 28
-	// No credential, or one that is not known. `UNAUTHENTICATED`. Example:
-	// {"reason": "CREDENTIAL_INVALID", "metadata": {}}
+	// No credential, or one that is malformed, not known, expired or revoked.
+	// `UNAUTHENTICATED`. A call that is running is ended so when its credential
+	// expires or is revoked; what was journaled stays. Every method may answer
+	// so. Example: {"reason": "CREDENTIAL_INVALID", "metadata": {}}
 	ErrorReason_ERROR_REASON_CREDENTIAL_INVALID ErrorReason = 29
-	// The credential does not allow the call. `PERMISSION_DENIED`. Example:
-	// {"reason": "SCOPE_MISSING", "metadata": {"scope": "write"}}
+	// The credential does not allow the call. `PERMISSION_DENIED`. Nothing was
+	// looked up: the answer is the same whether what the request names exists
+	// or not. Of several scopes that are missing, one is told. Example:
+	// {"reason": "SCOPE_MISSING", "metadata": {"scope": "write", "method":
+	// "/tuskpoint.v1.CheckpointService/SaveCheckpoint"}}
 	ErrorReason_ERROR_REASON_SCOPE_MISSING ErrorReason = 30
 	// No such snapshot. `NOT_FOUND`. Example: {"reason": "SNAPSHOT_NOT_FOUND",
 	// "metadata": {"snapshot_id": "1f0..."}}

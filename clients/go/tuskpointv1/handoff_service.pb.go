@@ -542,11 +542,11 @@ const file_tuskpoint_v1_handoff_service_proto_rawDesc = "" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x19\n" +
 	"\bto_agent\x18\x02 \x01(\tR\atoAgent\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\"X\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\"\\\n" +
 	"\x15CreateHandoffResponse\x12?\n" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\v2\x1f.tuskpoint.v1.HandoffDescriptorR\n" +
-	"descriptor\"\xd3\x01\n" +
+	"descriptor:\x02\x10\x01\"\xd7\x01\n" +
 	"\x13AdoptHandoffRequest\x12?\n" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\v2\x1f.tuskpoint.v1.HandoffDescriptorR\n" +
@@ -556,7 +556,7 @@ const file_tuskpoint_v1_handoff_service_proto_rawDesc = "" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x128\n" +
 	"\n" +
 	"durability\x18\x04 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability\"\xab\x01\n" +
+	"durability:\x02\x10\x01\"\xab\x01\n" +
 	"\bAdoption\x12!\n" +
 	"\fadopted_from\x18\x01 \x01(\tR\vadoptedFrom\x12\"\n" +
 	"\rnew_thread_id\x18\x02 \x01(\tR\vnewThreadId\x12#\n" +

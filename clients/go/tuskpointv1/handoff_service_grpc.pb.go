@@ -28,7 +28,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Hands a checkpoint from one agent, machine or team to another. The hash is
-// the only thing trusted.
+// the only thing trusted. Scopes: `handoff`, with `read` to hand off and with
+// `write` to adopt.
 type HandoffServiceClient interface {
 	// Stores everything needed to go on from a checkpoint as one blob of its own
 	// (`HandoffBundle`), reads it back, and returns its descriptor.
@@ -96,7 +97,8 @@ type HandoffService_AdoptHandoffClient = grpc.ServerStreamingClient[AdoptHandoff
 // for forward compatibility.
 //
 // Hands a checkpoint from one agent, machine or team to another. The hash is
-// the only thing trusted.
+// the only thing trusted. Scopes: `handoff`, with `read` to hand off and with
+// `write` to adopt.
 type HandoffServiceServer interface {
 	// Stores everything needed to go on from a checkpoint as one blob of its own
 	// (`HandoffBundle`), reads it back, and returns its descriptor.

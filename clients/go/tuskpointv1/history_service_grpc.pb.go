@@ -27,7 +27,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Streams what happened on a thread.
+// Streams what happened on a thread. Scope: `read`.
 type HistoryServiceClient interface {
 	// Streams checkpoints oldest first, each followed by the chunks of its large
 	// values.
@@ -104,7 +104,7 @@ type HistoryService_WatchThreadClient = grpc.ServerStreamingClient[WatchThreadRe
 // All implementations must embed UnimplementedHistoryServiceServer
 // for forward compatibility.
 //
-// Streams what happened on a thread.
+// Streams what happened on a thread. Scope: `read`.
 type HistoryServiceServer interface {
 	// Streams checkpoints oldest first, each followed by the chunks of its large
 	// values.

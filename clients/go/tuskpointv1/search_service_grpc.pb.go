@@ -27,7 +27,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Finds checkpoints by what happened. Results are pointers; what they point to
-// is loaded exactly, by ID.
+// is loaded exactly, by ID. Scope: `read`.
 type SearchServiceClient interface {
 	// Searches checkpoints by words, by meaning, or by a vector, nearest first.
 	//
@@ -77,7 +77,7 @@ func (c *searchServiceClient) SearchCheckpoints(ctx context.Context, in *SearchC
 // for forward compatibility.
 //
 // Finds checkpoints by what happened. Results are pointers; what they point to
-// is loaded exactly, by ID.
+// is loaded exactly, by ID. Scope: `read`.
 type SearchServiceServer interface {
 	// Searches checkpoints by words, by meaning, or by a vector, nearest first.
 	//

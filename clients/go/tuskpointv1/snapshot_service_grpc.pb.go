@@ -32,6 +32,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Captures several threads together as one checkpoint of an application.
+// Scopes: `read`, and `write` to create, restore and delete.
 type SnapshotServiceClient interface {
 	// Captures the heads of threads at one instant, with everything needed to go
 	// on from them. The snapshot keeps what it captured when the threads are
@@ -130,6 +131,7 @@ func (c *snapshotServiceClient) DeleteSnapshot(ctx context.Context, in *DeleteSn
 // for forward compatibility.
 //
 // Captures several threads together as one checkpoint of an application.
+// Scopes: `read`, and `write` to create, restore and delete.
 type SnapshotServiceServer interface {
 	// Captures the heads of threads at one instant, with everything needed to go
 	// on from them. The snapshot keeps what it captured when the threads are

@@ -39,7 +39,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Looks after whole threads.
+// Looks after whole threads. Scopes: `read` for what begins with `Get` or
+// `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
 //
 // Errors of all calls, beyond those listed with each, as for
 // `CheckpointService`.
@@ -304,7 +305,8 @@ func (c *threadServiceClient) GetManifest(ctx context.Context, in *GetManifestRe
 // All implementations must embed UnimplementedThreadServiceServer
 // for forward compatibility.
 //
-// Looks after whole threads.
+// Looks after whole threads. Scopes: `read` for what begins with `Get` or
+// `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
 //
 // Errors of all calls, beyond those listed with each, as for
 // `CheckpointService`.

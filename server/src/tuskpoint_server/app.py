@@ -1,8 +1,8 @@
 """The composition root: builds the rooms, starts them, drains them in order.
 
-Start: configuration, logs, telemetry, data directory (locked), journal (opened and
-migrated), blob store, archive (takes up its spool), search, sweeper, gRPC; then one line on
-stdout, `tuskpoint-server listening on HOST:PORT`, and health says SERVING.
+Start: configuration, logs, telemetry, certificate and tokens, data directory (locked),
+journal (opened and migrated), blob store, archive (takes up its spool), search, sweeper, gRPC;
+then one line on stdout, `tuskpoint-server listening on HOST:PORT`, and health says SERVING.
 
 End, at SIGTERM or SIGINT: health says NOT_SERVING, new calls are refused and long streams
 told, running calls finish (for `--drain-grace` seconds), the sweeper, search and the archive
@@ -26,8 +26,9 @@ from pathlib import Path
 
 from google.protobuf.descriptor import ServiceDescriptor
 
+from . import access_setup, flags, logs, otel, recover, search_setup, token_command
 from . import config as configuration
-from . import flags, logs, otel, recover, search_setup
+from .access_setup import Access
 from .archive.archive import Archive, StoreChangedError
 from .archive.eviction import EvictionSettings, Evictor
 from .archive.settings import ArchiveSettings
@@ -59,6 +60,7 @@ from .journal.lineage import Lineage
 from .journal.snapshots import Snapshots as SnapshotRows
 from .recall.embedders.api import EmbedderError
 from .recall.recall import Recall
+from .reloading import UnusableFileError
 from .rpc import server as rpc
 from .rpc.errors import incident
 from .service.admin import Admin
@@ -88,6 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if list(arguments[:1]) == ["recover"]:
             return recover.main(arguments[1:], version, _open_blobs)
+        if list(arguments[:1]) == ["token"]:
+            return token_command.main(arguments[1:])
         config = flags.load(arguments, version=version)
         logs.configure(config.log_level)
         stop_telemetry = _start_telemetry(config, version)
@@ -139,6 +143,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
                 "--walrus-aggregator-url is set and --walrus-publisher-url is not; a server "
                 "that serves has to store",
             )
+        access = _open_access(config)
         lock = _lock(config)
         stack.callback(lock.release)
         journal = await _open_journal(config)
@@ -158,8 +163,10 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         sweeper = asyncio.create_task(_sweep(journal, threads, recall))
         stack.push_async_callback(_cancel, sweeper)
         rooms = _rooms(journal, archive, commits, threads, recall, blobs)
-        server = _listen(config, rpc.services(rooms))
+        server = _listen(config, rpc.services(rooms), access)
         stack.push_async_callback(server.drain, 0)
+        following = asyncio.create_task(access.follow())
+        stack.push_async_callback(_cancel, following)
         await server.start()
         yield server
 
@@ -196,7 +203,16 @@ def _rooms(
     )
 
 
-def _listen(config: Config, contract: Sequence[tuple[ServiceDescriptor, object]]) -> rpc.Server:
+def _open_access(config: Config) -> Access:
+    try:
+        return access_setup.open_access(config)
+    except UnusableFileError as error:
+        raise StartError(EXIT_CONFIG, str(error)) from None
+
+
+def _listen(
+    config: Config, contract: Sequence[tuple[ServiceDescriptor, object]], access: Access
+) -> rpc.Server:
     host, port = configuration.split_address(config.listen)
     try:
         return rpc.build(
@@ -205,6 +221,8 @@ def _listen(config: Config, contract: Sequence[tuple[ServiceDescriptor, object]]
             contract,
             max_call_seconds=config.max_call_seconds,
             reflect=config.reflection,
+            authentication=access.authentication,
+            tls=access.tls.credentials if access.tls is not None else None,
         )
     except OSError as error:
         raise StartError(

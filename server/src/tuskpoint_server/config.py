@@ -22,6 +22,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from .domain.credentials import TOKEN_PREFIX
 from .domain.hosts import is_loopback
 from .domain.limits import LIMITS, MIB
 
@@ -258,10 +259,33 @@ class Config(BaseSettings):
     reflection: bool = Field(
         default=False, description="Offer gRPC server reflection, for tools that explore the API."
     )
+    tls_cert: Path | None = Field(
+        default=None,
+        description="PEM file with the certificate of the server, then those between it and "
+        "its root. Read again when it changes, as the next three are.",
+    )
+    tls_key: Path | None = Field(
+        default=None, description="PEM file with the private key of the certificate."
+    )
+    tls_client_ca: Path | None = Field(
+        default=None,
+        description="PEM file with the roots that a client's certificate must lead to; with "
+        "it no client connects without one.",
+    )
+    tokens: Path | None = Field(
+        default=None,
+        description="TOML file that says which tokens are known, for which tenant and scopes; "
+        "`tuskpoint-server token` makes its entries. With it no call passes without one.",
+    )
     insecure_plaintext: bool = Field(
         default=False,
-        description="Serve other machines without TLS and credentials; only for networks "
-        "that are trusted as a whole.",
+        description="Serve other machines without TLS; only for networks that are trusted as "
+        "a whole.",
+    )
+    insecure_anonymous: bool = Field(
+        default=False,
+        description="Serve other machines with TLS and ask for no credential; whoever reaches "
+        "the server may read and change everything.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severity that is logged to stderr."
@@ -274,12 +298,7 @@ class Config(BaseSettings):
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
-        host, _ = split_address(self.listen)
-        if not (self.insecure_plaintext or is_loopback(host)):
-            raise ValueError(
-                f"--listen {self.listen} would serve other machines in plaintext; "
-                "add --insecure-plaintext if that network is trusted"
-            )
+        self._check_access()
         if self.walrus_publisher_url and not self.walrus_aggregator_url:
             raise ValueError(
                 "--walrus-publisher-url is set and --walrus-aggregator-url is not; nothing is "
@@ -303,6 +322,33 @@ class Config(BaseSettings):
                 "takes 255, and a tenant's name comes after it"
             )
         return self
+
+    def _check_access(self) -> None:
+        """See to it that nothing is open to other machines by accident."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            there, missing = ("cert", "key") if self.tls_key is None else ("key", "cert")
+            raise ValueError(f"--tls-{there} is set and --tls-{missing} is not; TLS takes both")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError(
+                "--tls-client-ca is set and --tls-cert is not; without TLS no client shows a "
+                "certificate"
+            )
+        if self.tokens is not None and self.tokens.name.startswith(TOKEN_PREFIX):
+            raise ValueError("--tokens names a file, and this looks like a token")
+        host, _ = split_address(self.listen)
+        if is_loopback(host):
+            return
+        if self.tls_cert is None and not self.insecure_plaintext:
+            raise ValueError(
+                f"--listen {self.listen} would serve other machines in plaintext; give "
+                "--tls-cert and --tls-key, or add --insecure-plaintext if that network is trusted"
+            )
+        credentials = self.tokens is not None or self.tls_client_ca is not None
+        if self.tls_cert is not None and not (credentials or self.insecure_anonymous):
+            raise ValueError(
+                f"--listen {self.listen} would let whoever reaches it do everything; give "
+                "--tokens or --tls-client-ca, or add --insecure-anonymous if that is meant"
+            )
 
     @property
     def blobs(self) -> Path:

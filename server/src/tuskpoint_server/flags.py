@@ -26,7 +26,9 @@ def load(argv: Sequence[str], *, version: str) -> Config:
     return from_flags(vars(_parser(version).parse_args(argv)))
 
 
-class _Parser(argparse.ArgumentParser):
+class OneLineParser(argparse.ArgumentParser):
+    """Refuses a command line with a `ConfigError`, whose text is one line."""
+
     def error(self, message: str) -> NoReturn:
         """Refuse in one line."""
         raise ConfigError(message)
@@ -39,7 +41,8 @@ def _parser(version: str) -> argparse.ArgumentParser:
         description="gRPC checkpoint service for AI agents.",
         epilog="Every setting may also be given by its variable or, in the file that --config "
         "names, by its key. SIGTERM drains: running calls finish, then the server ends. "
-        "`tuskpoint-server recover --help` tells how to rebuild an empty server from blobs.",
+        "`tuskpoint-server recover --help` tells how to rebuild an empty server from blobs, "
+        "`tuskpoint-server token --help` how to make tokens.",
     )
 
 
@@ -54,7 +57,7 @@ def command_parser(version: str, *, command: str, description: str) -> argparse.
 
 
 def _with_settings(version: str, **texts: str) -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = OneLineParser(
         prog=texts["prog"],
         description=texts["description"],
         epilog=texts["epilog"],

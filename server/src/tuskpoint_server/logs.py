@@ -13,6 +13,11 @@ _TELLING = ("httpx", "httpcore", "hpack", "memwal")
 """Loggers that are never asked for details: those are URLs and headers, credentials included."""
 
 
+def _quotes_no_metadata(record: logging.LogRecord) -> bool:
+    """Drop what gRPC says of metadata that is not UTF-8: it quotes it, credentials included."""
+    return not str(record.msg).startswith("Invalid encoding")
+
+
 class OneLineFormatter(logging.Formatter):
     """Keeps what an event says on one line, tracebacks included."""
 
@@ -32,6 +37,7 @@ def configure(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_quotes_no_metadata)
     quiet = _TELLING if level == "debug" else _TELLING + _NOISY
     for name in quiet:
         logging.getLogger(name).setLevel(logging.WARNING)

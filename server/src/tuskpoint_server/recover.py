@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from . import exits, logs
-from .archive.pointer import DEFAULT_TENANT, Pointer
+from .archive.pointer import Pointer
 from .archive.recovery import DAMAGE, Recovered, Recovery
 from .archive.references import (
     BlobReference,
@@ -32,6 +32,7 @@ from .config import Config, ConfigError, from_flags
 from .data_dir import DataDirLock, DataDirTakenError
 from .domain.errors import Reason, Refusal
 from .domain.model import BlobLocation
+from .domain.tenants import DEFAULT_TENANT, TENANT_RULE, is_tenant
 from .exits import StartError
 from .flags import command_parser
 from .journal import publishing
@@ -205,6 +206,8 @@ def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
         )
     except UnclearReferenceError as error:
         raise ConfigError(str(error)) from None
+    if not is_tenant(order.tenant):  # no credential could name it, so nobody would reach it
+        raise ConfigError(f"--tenant: a tenant is {TENANT_RULE}, not '{order.tenant}'")
     return from_flags(flags), order
 
 

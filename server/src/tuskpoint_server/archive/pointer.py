@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
-DEFAULT_TENANT = "default"
+from ..domain.tenants import DEFAULT_TENANT
 
 
 class Pointer:
@@ -35,7 +35,8 @@ class Pointer:
         """
         path = self.path(tenant)
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.part")
+        # Begins with a dot, so that it is no tenant's file.
+        part = path.with_name(f".{path.name}.part")
         with part.open("w", encoding="utf-8") as file:
             file.write(f"{blob_id}\n")
             file.flush()

@@ -206,7 +206,7 @@ CATALOG: dict[Reason, CatalogEntry] = {
         Status.UNAUTHENTICATED, "the credential is missing or not known"
     ),
     Reason.SCOPE_MISSING: CatalogEntry(
-        Status.PERMISSION_DENIED, "the credential lacks the scope '{scope}'"
+        Status.PERMISSION_DENIED, "the credential lacks the scope '{scope}', which {method} needs"
     ),
     Reason.SNAPSHOT_NOT_FOUND: CatalogEntry(
         Status.NOT_FOUND,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tuskpoint.v1 import admin_service_pb2 as pb
 from tuskpoint.v1 import search_service_pb2
 
+from ..domain.credentials import Scope
 from ..domain.limits import LIMITS
 from ..service.admin import Admin
 from . import convert
@@ -46,17 +47,18 @@ class AdminServicer:
     async def GetArchiveStatus(
         self, request: pb.GetArchiveStatusRequest, call: Call
     ) -> pb.GetArchiveStatusResponse:
-        """Return how the archive stands."""
+        """Return how the archive stands; what all tenants take together, to `admin` only."""
         standing = await self._admin.standing(call.tenant)
         status = standing.archive
+        told_all = Scope.ADMIN in call.scopes
         message = pb.GetArchiveStatusResponse(
             backlog_checkpoints=status.backlog_checkpoints,
             backlog_bytes=status.backlog_bytes,
             last_error=status.last_error,
             catalog_seq=status.catalog_seq,
-            journal_bytes=standing.journal_bytes,
-            spool_bytes=status.spool_bytes,
-            cache_bytes=status.cache_bytes,
+            journal_bytes=standing.journal_bytes if told_all else 0,
+            spool_bytes=status.spool_bytes if told_all else 0,
+            cache_bytes=status.cache_bytes if told_all else 0,
             certified_checkpoints=status.certified_checkpoints,
             evicted_bytes=status.evicted_bytes,
             stored_blobs=status.stored_blobs,

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import grpc
 
+from ..domain.credentials import Scope
+
 
 @dataclass(slots=True)
 class Call:
@@ -20,7 +22,10 @@ class Call:
         context: gRPC's side of it.
         request_streaming: The client sends a stream, and may keep it open for long.
         endless: The answers go on until one side ends the call.
-        tenant: Whose data it is about; set by the tenant layer.
+        tenant: Whose data it is about; set by authentication.
+        scopes: What its credential allows; set by authentication.
+        denied: Why its credential was refused, for telemetry; empty if it was not. One of
+            missing, malformed, unknown, expired, revoked, scope.
         draining: Set once the server shuts down; long streams end when they see it.
     """
 
@@ -29,6 +34,8 @@ class Call:
     request_streaming: bool = False
     endless: bool = False
     tenant: str = ""
+    scopes: frozenset[Scope] = frozenset()
+    denied: str = ""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
 
 

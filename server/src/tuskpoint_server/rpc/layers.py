@@ -1,8 +1,9 @@
 """What is done around every call, from the outside in.
 
-telemetry -> errors -> deadline -> drain gate -> tenant -> handler
+telemetry -> errors -> deadline -> drain gate -> authentication -> authorisation -> handler
 
-Telemetry is outermost, so that it counts the final code of whatever the others refuse;
+Telemetry is outermost, so that it counts the final code of whatever the others refuse.
+The last two, in modules of their own, stand before everything that looks something up.
 `server.py` puts the layers together.
 """
 
@@ -18,9 +19,6 @@ from grpc_status import rpc_status  # type: ignore[import-untyped]
 from ..domain.errors import Reason, Refusal
 from .calls import Call
 from .errors import incident, to_status
-
-DEFAULT_TENANT = "default"
-"""The one tenant until calls carry credentials."""
 
 
 @asynccontextmanager
@@ -110,10 +108,3 @@ class DrainGate:
         except TimeoutError:
             return False
         return True
-
-
-@asynccontextmanager
-async def tenant(call: Call) -> AsyncIterator[None]:
-    """Say whose data the call is about."""
-    call.tenant = DEFAULT_TENANT
-    yield

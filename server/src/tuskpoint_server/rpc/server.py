@@ -34,12 +34,14 @@ from ..service.searching import Search
 from ..service.snapshots import Snapshots
 from ..service.threads import Threads
 from .admin_servicer import AdminServicer
+from .authentication import Authentication
 from .calls import Layer
 from .checkpoint_servicer import CheckpointServicer
 from .handlers import built_methods, service_handler
 from .handoff_servicer import HandoffServicer
 from .history_servicer import HistoryServicer
-from .layers import DeadlineCap, DrainGate, errors, tenant
+from .layers import DeadlineCap, DrainGate, errors
+from .policy import Authorisation
 from .search_servicer import SearchServicer
 from .snapshot_servicer import SnapshotServicer
 from .telemetry import Telemetry
@@ -108,9 +110,22 @@ def services(rooms: Rooms) -> list[tuple[ServiceDescriptor, object]]:
     return [*built, (admin_service, AdminServicer(rooms.admin, methods))]
 
 
-def layers(telemetry: Telemetry, gate: DrainGate, max_call_seconds: float) -> list[Layer]:
+def layers(
+    telemetry: Telemetry,
+    gate: DrainGate,
+    authentication: Authentication,
+    authorisation: Authorisation,
+    max_call_seconds: float,
+) -> list[Layer]:
     """Return what is done around every call, outermost first."""
-    return [telemetry, errors, DeadlineCap(max_call_seconds), gate, tenant]
+    return [
+        telemetry,
+        errors,
+        DeadlineCap(max_call_seconds),
+        gate,
+        authentication,
+        authorisation,
+    ]
 
 
 @dataclass(slots=True)
@@ -155,6 +170,8 @@ def build(
     *,
     max_call_seconds: float,
     reflect: bool,
+    authentication: Authentication | None = None,
+    tls: grpc.ServerCredentials | None = None,
 ) -> Server:
     """Build a server that listens on an address.
 
@@ -163,21 +180,33 @@ def build(
         port: Port to listen on; 0 picks a free one.
         contract: What `services` returned.
         max_call_seconds: Longest time of a call.
-        reflect: Whether to offer server reflection.
+        reflect: Whether to offer server reflection; like health, it asks for no credential.
+        authentication: Says who calls; `None`: everybody is tenant `default`.
+        tls: What to serve TLS with; `None`: plaintext.
 
     Raises:
         OSError: The address cannot be listened on.
     """
     _try_to_listen(host, port)
     server = grpc.aio.server(options=_OPTIONS)
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        port = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        if tls is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, tls)
     except RuntimeError:
         port = 0
     if not port:
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     gate = DrainGate()
-    around = layers(Telemetry(host, port), gate, max_call_seconds)
+    around = layers(
+        Telemetry(host, port),
+        gate,
+        authentication or Authentication(),
+        Authorisation(),
+        max_call_seconds,
+    )
     for service, servicer in contract:
         server.add_generic_rpc_handlers((service_handler(service, servicer, around),))
     names = [service.full_name for service, _ in contract]

@@ -77,6 +77,11 @@ class Telemetry:
         self._active = meter.create_up_down_counter(
             "tuskpoint.server.active_calls", unit="{call}", description="Calls in progress."
         )
+        self._denied = meter.create_counter(
+            "tuskpoint.server.denied_calls",
+            unit="{call}",
+            description="Calls refused or cut off for their credential, by reason.",
+        )
 
     @asynccontextmanager
     async def __call__(self, call: Call) -> AsyncIterator[None]:
@@ -110,6 +115,8 @@ class Telemetry:
             raise
         finally:
             otel_context.detach(token)
+            if call.denied:
+                self._denied.add(1, {"reason": call.denied})
             self._finish(span, basic, code, error_type, began)
 
     def _parent(self, call: Call) -> otel_context.Context | None:

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class AdminServiceStub(object):
-    """Tells what the server is and how its archive stands.
+    """Tells what the server is and how its archive stands. Scopes: `read`, and
+    `admin` for `Flush`.
     """
 
     def __init__(self, channel):
@@ -53,7 +54,8 @@ class AdminServiceStub(object):
 
 
 class AdminServiceServicer(object):
-    """Tells what the server is and how its archive stands.
+    """Tells what the server is and how its archive stands. Scopes: `read`, and
+    `admin` for `Flush`.
     """
 
     def GetServerInfo(self, request, context):
@@ -64,7 +66,8 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetArchiveStatus(self, request, context):
-        """Returns the state of the archive for the caller's tenant.
+        """Returns the state of the archive for the caller's tenant. What all tenants
+        take together is told only to callers with scope `admin`; others get 0.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,7 +111,8 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
-    """Tells what the server is and how its archive stands.
+    """Tells what the server is and how its archive stands. Scopes: `read`, and
+    `admin` for `Flush`.
     """
 
     @staticmethod

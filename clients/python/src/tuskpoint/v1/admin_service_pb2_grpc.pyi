@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    """Tells what the server is and how its archive stands."""
+    """Tells what the server is and how its archive stands. Scopes: `read`, and
+    `admin` for `Flush`.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -36,7 +38,9 @@ class AdminServiceStub:
     GetServerInfo: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerInfoRequest, _admin_service_pb2.GetServerInfoResponse]
     """Returns version, limits, capabilities and backends."""
     GetArchiveStatus: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetArchiveStatusRequest, _admin_service_pb2.GetArchiveStatusResponse]
-    """Returns the state of the archive for the caller's tenant."""
+    """Returns the state of the archive for the caller's tenant. What all tenants
+    take together is told only to callers with scope `admin`; others get 0.
+    """
     Flush: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.FlushRequest, _admin_service_pb2.FlushResponse]
     """Certifies everything journaled before the call, and returns then.
 
@@ -47,13 +51,17 @@ class AdminServiceStub:
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
-    """Tells what the server is and how its archive stands."""
+    """Tells what the server is and how its archive stands. Scopes: `read`, and
+    `admin` for `Flush`.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetServerInfo: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerInfoRequest, _admin_service_pb2.GetServerInfoResponse]  # type: ignore[assignment]
     """Returns version, limits, capabilities and backends."""
     GetArchiveStatus: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetArchiveStatusRequest, _admin_service_pb2.GetArchiveStatusResponse]  # type: ignore[assignment]
-    """Returns the state of the archive for the caller's tenant."""
+    """Returns the state of the archive for the caller's tenant. What all tenants
+    take together is told only to callers with scope `admin`; others get 0.
+    """
     Flush: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.FlushRequest, _admin_service_pb2.FlushResponse]  # type: ignore[assignment]
     """Certifies everything journaled before the call, and returns then.
 
@@ -63,7 +71,9 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Tells what the server is and how its archive stands."""
+    """Tells what the server is and how its archive stands. Scopes: `read`, and
+    `admin` for `Flush`.
+    """
 
     @_abc_1.abstractmethod
     def GetServerInfo(
@@ -79,7 +89,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.GetArchiveStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.GetArchiveStatusResponse, _abc.Awaitable[_admin_service_pb2.GetArchiveStatusResponse]]:
-        """Returns the state of the archive for the caller's tenant."""
+        """Returns the state of the archive for the caller's tenant. What all tenants
+        take together is told only to callers with scope `admin`; others get 0.
+        """
 
     @_abc_1.abstractmethod
     def Flush(

@@ -26,11 +26,14 @@ if _version_not_supported:
 
 
 class CheckpointServiceStub(object):
-    """Saves checkpoints and pending writes, and loads them exactly.
+    """Saves checkpoints and pending writes, and loads them exactly. Scopes: `write`
+    to save and to label, `read` for the rest.
 
     Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
     `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
-    limits; `UNAVAILABLE` / `DRAINING` while the server shuts down;
+    limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
+    `SCOPE_MISSING` where the server asks for credentials, before anything is
+    looked up; `UNAVAILABLE` / `DRAINING` while the server shuts down;
     `UNAVAILABLE` / `JOURNAL_UNAVAILABLE` if the journal cannot be written or
     read; `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
     """
@@ -84,11 +87,14 @@ class CheckpointServiceStub(object):
 
 
 class CheckpointServiceServicer(object):
-    """Saves checkpoints and pending writes, and loads them exactly.
+    """Saves checkpoints and pending writes, and loads them exactly. Scopes: `write`
+    to save and to label, `read` for the rest.
 
     Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
     `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
-    limits; `UNAVAILABLE` / `DRAINING` while the server shuts down;
+    limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
+    `SCOPE_MISSING` where the server asks for credentials, before anything is
+    looked up; `UNAVAILABLE` / `DRAINING` while the server shuts down;
     `UNAVAILABLE` / `JOURNAL_UNAVAILABLE` if the journal cannot be written or
     read; `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
     """
@@ -245,11 +251,14 @@ def add_CheckpointServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CheckpointService(object):
-    """Saves checkpoints and pending writes, and loads them exactly.
+    """Saves checkpoints and pending writes, and loads them exactly. Scopes: `write`
+    to save and to label, `read` for the rest.
 
     Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
     `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
-    limits; `UNAVAILABLE` / `DRAINING` while the server shuts down;
+    limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
+    `SCOPE_MISSING` where the server asks for credentials, before anything is
+    looked up; `UNAVAILABLE` / `DRAINING` while the server shuts down;
     `UNAVAILABLE` / `JOURNAL_UNAVAILABLE` if the journal cannot be written or
     read; `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
     """

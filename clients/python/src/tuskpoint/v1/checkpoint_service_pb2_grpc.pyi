@@ -27,11 +27,14 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class CheckpointServiceStub:
-    """Saves checkpoints and pending writes, and loads them exactly.
+    """Saves checkpoints and pending writes, and loads them exactly. Scopes: `write`
+    to save and to label, `read` for the rest.
 
     Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
     `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
-    limits; `UNAVAILABLE` / `DRAINING` while the server shuts down;
+    limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
+    `SCOPE_MISSING` where the server asks for credentials, before anything is
+    looked up; `UNAVAILABLE` / `DRAINING` while the server shuts down;
     `UNAVAILABLE` / `JOURNAL_UNAVAILABLE` if the journal cannot be written or
     read; `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
     """
@@ -111,11 +114,14 @@ class CheckpointServiceStub:
 
 @_typing.type_check_only
 class CheckpointServiceAsyncStub(CheckpointServiceStub):
-    """Saves checkpoints and pending writes, and loads them exactly.
+    """Saves checkpoints and pending writes, and loads them exactly. Scopes: `write`
+    to save and to label, `read` for the rest.
 
     Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
     `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
-    limits; `UNAVAILABLE` / `DRAINING` while the server shuts down;
+    limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
+    `SCOPE_MISSING` where the server asks for credentials, before anything is
+    looked up; `UNAVAILABLE` / `DRAINING` while the server shuts down;
     `UNAVAILABLE` / `JOURNAL_UNAVAILABLE` if the journal cannot be written or
     read; `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
     """
@@ -191,11 +197,14 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
     """
 
 class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Saves checkpoints and pending writes, and loads them exactly.
+    """Saves checkpoints and pending writes, and loads them exactly. Scopes: `write`
+    to save and to label, `read` for the rest.
 
     Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
     `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
-    limits; `UNAVAILABLE` / `DRAINING` while the server shuts down;
+    limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
+    `SCOPE_MISSING` where the server asks for credentials, before anything is
+    looked up; `UNAVAILABLE` / `DRAINING` while the server shuts down;
     `UNAVAILABLE` / `JOURNAL_UNAVAILABLE` if the journal cannot be written or
     read; `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
     """

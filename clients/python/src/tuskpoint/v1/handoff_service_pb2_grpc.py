@@ -27,7 +27,8 @@ if _version_not_supported:
 
 class HandoffServiceStub(object):
     """Hands a checkpoint from one agent, machine or team to another. The hash is
-    the only thing trusted.
+    the only thing trusted. Scopes: `handoff`, with `read` to hand off and with
+    `write` to adopt.
     """
 
     def __init__(self, channel):
@@ -50,7 +51,8 @@ class HandoffServiceStub(object):
 
 class HandoffServiceServicer(object):
     """Hands a checkpoint from one agent, machine or team to another. The hash is
-    the only thing trusted.
+    the only thing trusted. Scopes: `handoff`, with `read` to hand off and with
+    `write` to adopt.
     """
 
     def CreateHandoff(self, request, context):
@@ -108,7 +110,8 @@ def add_HandoffServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class HandoffService(object):
     """Hands a checkpoint from one agent, machine or team to another. The hash is
-    the only thing trusted.
+    the only thing trusted. Scopes: `handoff`, with `read` to hand off and with
+    `write` to adopt.
     """
 
     @staticmethod

@@ -28,7 +28,8 @@ GRPC_VERSION: str
 
 class HandoffServiceStub:
     """Hands a checkpoint from one agent, machine or team to another. The hash is
-    the only thing trusted.
+    the only thing trusted. Scopes: `handoff`, with `read` to hand off and with
+    `write` to adopt.
     """
 
     @_typing.overload
@@ -63,7 +64,8 @@ class HandoffServiceStub:
 @_typing.type_check_only
 class HandoffServiceAsyncStub(HandoffServiceStub):
     """Hands a checkpoint from one agent, machine or team to another. The hash is
-    the only thing trusted.
+    the only thing trusted. Scopes: `handoff`, with `read` to hand off and with
+    `write` to adopt.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -94,7 +96,8 @@ class HandoffServiceAsyncStub(HandoffServiceStub):
 
 class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
     """Hands a checkpoint from one agent, machine or team to another. The hash is
-    the only thing trusted.
+    the only thing trusted. Scopes: `handoff`, with `read` to hand off and with
+    `write` to adopt.
     """
 
     @_abc_1.abstractmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class HistoryServiceStub(object):
-    """Streams what happened on a thread.
+    """Streams what happened on a thread. Scope: `read`.
     """
 
     def __init__(self, channel):
@@ -48,7 +48,7 @@ class HistoryServiceStub(object):
 
 
 class HistoryServiceServicer(object):
-    """Streams what happened on a thread.
+    """Streams what happened on a thread. Scope: `read`.
     """
 
     def ReplayThread(self, request, context):
@@ -106,7 +106,7 @@ def add_HistoryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class HistoryService(object):
-    """Streams what happened on a thread.
+    """Streams what happened on a thread. Scope: `read`.
     """
 
     @staticmethod

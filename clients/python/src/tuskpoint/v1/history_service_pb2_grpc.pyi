@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class HistoryServiceStub:
-    """Streams what happened on a thread."""
+    """Streams what happened on a thread. Scope: `read`."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -61,7 +61,7 @@ class HistoryServiceStub:
 
 @_typing.type_check_only
 class HistoryServiceAsyncStub(HistoryServiceStub):
-    """Streams what happened on a thread."""
+    """Streams what happened on a thread. Scope: `read`."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ReplayThread: _aio.UnaryStreamMultiCallable[_history_service_pb2.ReplayThreadRequest, _history_service_pb2.ReplayThreadResponse]  # type: ignore[assignment]
@@ -91,7 +91,7 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
     """
 
 class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Streams what happened on a thread."""
+    """Streams what happened on a thread. Scope: `read`."""
 
     @_abc_1.abstractmethod
     def ReplayThread(

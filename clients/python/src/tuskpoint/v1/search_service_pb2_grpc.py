@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class SearchServiceStub(object):
     """Finds checkpoints by what happened. Results are pointers; what they point to
-    is loaded exactly, by ID.
+    is loaded exactly, by ID. Scope: `read`.
     """
 
     def __init__(self, channel):
@@ -45,7 +45,7 @@ class SearchServiceStub(object):
 
 class SearchServiceServicer(object):
     """Finds checkpoints by what happened. Results are pointers; what they point to
-    is loaded exactly, by ID.
+    is loaded exactly, by ID. Scope: `read`.
     """
 
     def SearchCheckpoints(self, request, context):
@@ -94,7 +94,7 @@ def add_SearchServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class SearchService(object):
     """Finds checkpoints by what happened. Results are pointers; what they point to
-    is loaded exactly, by ID.
+    is loaded exactly, by ID. Scope: `read`.
     """
 
     @staticmethod

@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class SearchServiceStub:
     """Finds checkpoints by what happened. Results are pointers; what they point to
-    is loaded exactly, by ID.
+    is loaded exactly, by ID. Scope: `read`.
     """
 
     @_typing.overload
@@ -63,7 +63,7 @@ class SearchServiceStub:
 @_typing.type_check_only
 class SearchServiceAsyncStub(SearchServiceStub):
     """Finds checkpoints by what happened. Results are pointers; what they point to
-    is loaded exactly, by ID.
+    is loaded exactly, by ID. Scope: `read`.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -94,7 +94,7 @@ class SearchServiceAsyncStub(SearchServiceStub):
 
 class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
     """Finds checkpoints by what happened. Results are pointers; what they point to
-    is loaded exactly, by ID.
+    is loaded exactly, by ID. Scope: `read`.
     """
 
     @_abc_1.abstractmethod

@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SnapshotServiceStub:
-    """Captures several threads together as one checkpoint of an application."""
+    """Captures several threads together as one checkpoint of an application.
+    Scopes: `read`, and `write` to create, restore and delete.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -63,7 +65,9 @@ class SnapshotServiceStub:
 
 @_typing.type_check_only
 class SnapshotServiceAsyncStub(SnapshotServiceStub):
-    """Captures several threads together as one checkpoint of an application."""
+    """Captures several threads together as one checkpoint of an application.
+    Scopes: `read`, and `write` to create, restore and delete.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.CreateSnapshotRequest, _snapshot_service_pb2.CreateSnapshotResponse]  # type: ignore[assignment]
@@ -95,7 +99,9 @@ class SnapshotServiceAsyncStub(SnapshotServiceStub):
     """
 
 class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Captures several threads together as one checkpoint of an application."""
+    """Captures several threads together as one checkpoint of an application.
+    Scopes: `read`, and `write` to create, restore and delete.
+    """
 
     @_abc_1.abstractmethod
     def CreateSnapshot(

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class ThreadServiceStub(object):
-    """Looks after whole threads.
+    """Looks after whole threads. Scopes: `read` for what begins with `Get` or
+    `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.
@@ -111,7 +112,8 @@ class ThreadServiceStub(object):
 
 
 class ThreadServiceServicer(object):
-    """Looks after whole threads.
+    """Looks after whole threads. Scopes: `read` for what begins with `Get` or
+    `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.
@@ -366,7 +368,8 @@ def add_ThreadServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ThreadService(object):
-    """Looks after whole threads.
+    """Looks after whole threads. Scopes: `read` for what begins with `Get` or
+    `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.

@@ -27,7 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ThreadServiceStub:
-    """Looks after whole threads.
+    """Looks after whole threads. Scopes: `read` for what begins with `Get` or
+    `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.
@@ -151,7 +152,8 @@ class ThreadServiceStub:
 
 @_typing.type_check_only
 class ThreadServiceAsyncStub(ThreadServiceStub):
-    """Looks after whole threads.
+    """Looks after whole threads. Scopes: `read` for what begins with `Get` or
+    `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.
@@ -271,7 +273,8 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     """
 
 class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Looks after whole threads.
+    """Looks after whole threads. Scopes: `read` for what begins with `Get` or
+    `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from ...domain.errors import Refusal
+from ...domain.tenants import DEFAULT_TENANT
 from ...journal.search_api import Memories, MemoryTally
 from ..settings import MemWalSettings
 from .api import Relayer, RelayerError, Trouble
@@ -19,8 +20,6 @@ from .relayer import UnusableError, open_relayer
 
 TALLY_S = 30.0
 """Seconds between two countings of the memories, for metrics."""
-
-_UNPREFIXED_TENANT = "default"
 
 _log = logging.getLogger(__name__)
 
@@ -133,7 +132,7 @@ class MemWal:
     def namespace_of(self, tenant: str) -> str:
         """Return the namespace of a tenant's memories."""
         namespace = self._settings.namespace
-        return namespace if tenant == _UNPREFIXED_TENANT else f"{namespace}/{tenant}"
+        return namespace if tenant == DEFAULT_TENANT else f"{namespace}/{tenant}"
 
     # --- how it fares ------------------------------------------------------------------
 

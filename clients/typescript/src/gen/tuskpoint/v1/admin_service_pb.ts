@@ -354,21 +354,23 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
   catalogSeq: bigint;
 
   /**
-   * Bytes that the journal's database takes.
+   * Bytes that the journal's database takes, for all tenants. 0 without scope
+   * `admin`.
    *
    * @generated from field: uint64 journal_bytes = 9;
    */
   journalBytes: bigint;
 
   /**
-   * Bytes in the spool: packed and not yet certified.
+   * Bytes in the spool, of all tenants: packed and not yet certified. 0 without
+   * scope `admin`.
    *
    * @generated from field: uint64 spool_bytes = 10;
    */
   spoolBytes: bigint;
 
   /**
-   * Bytes in the local cache.
+   * Bytes in the local cache, of all tenants. 0 without scope `admin`.
    *
    * @generated from field: uint64 cache_bytes = 11;
    */
@@ -613,7 +615,8 @@ export const FlushResponseSchema: GenMessage<FlushResponse> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_admin_service, 8);
 
 /**
- * Tells what the server is and how its archive stands.
+ * Tells what the server is and how its archive stands. Scopes: `read`, and
+ * `admin` for `Flush`.
  *
  * @generated from service tuskpoint.v1.AdminService
  */
@@ -629,7 +632,8 @@ export const AdminService: GenService<{
     output: typeof GetServerInfoResponseSchema;
   },
   /**
-   * Returns the state of the archive for the caller's tenant.
+   * Returns the state of the archive for the caller's tenant. What all tenants
+   * take together is told only to callers with scope `admin`; others get 0.
    *
    * @generated from rpc tuskpoint.v1.AdminService.GetArchiveStatus
    */

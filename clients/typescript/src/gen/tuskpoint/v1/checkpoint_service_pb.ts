@@ -765,11 +765,14 @@ export const SetLabelResponseSchema: GenMessage<SetLabelResponse> = /*@__PURE__*
   messageDesc(file_tuskpoint_v1_checkpoint_service, 16);
 
 /**
- * Saves checkpoints and pending writes, and loads them exactly.
+ * Saves checkpoints and pending writes, and loads them exactly. Scopes: `write`
+ * to save and to label, `read` for the rest.
  *
  * Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
  * `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
- * limits; `UNAVAILABLE` / `DRAINING` while the server shuts down;
+ * limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
+ * `SCOPE_MISSING` where the server asks for credentials, before anything is
+ * looked up; `UNAVAILABLE` / `DRAINING` while the server shuts down;
  * `UNAVAILABLE` / `JOURNAL_UNAVAILABLE` if the journal cannot be written or
  * read; `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
  *

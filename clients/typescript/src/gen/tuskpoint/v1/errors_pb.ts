@@ -394,16 +394,21 @@ export enum ErrorReason {
   CURSOR_COMPACTED = 28,
 
   /**
-   * No credential, or one that is not known. `UNAUTHENTICATED`. Example:
-   * {"reason": "CREDENTIAL_INVALID", "metadata": {}}
+   * No credential, or one that is malformed, not known, expired or revoked.
+   * `UNAUTHENTICATED`. A call that is running is ended so when its credential
+   * expires or is revoked; what was journaled stays. Every method may answer
+   * so. Example: {"reason": "CREDENTIAL_INVALID", "metadata": {}}
    *
    * @generated from enum value: ERROR_REASON_CREDENTIAL_INVALID = 29;
    */
   CREDENTIAL_INVALID = 29,
 
   /**
-   * The credential does not allow the call. `PERMISSION_DENIED`. Example:
-   * {"reason": "SCOPE_MISSING", "metadata": {"scope": "write"}}
+   * The credential does not allow the call. `PERMISSION_DENIED`. Nothing was
+   * looked up: the answer is the same whether what the request names exists
+   * or not. Of several scopes that are missing, one is told. Example:
+   * {"reason": "SCOPE_MISSING", "metadata": {"scope": "write", "method":
+   * "/tuskpoint.v1.CheckpointService/SaveCheckpoint"}}
    *
    * @generated from enum value: ERROR_REASON_SCOPE_MISSING = 30;
    */

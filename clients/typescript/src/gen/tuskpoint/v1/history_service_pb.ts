@@ -349,7 +349,7 @@ export const EventKindSchema: GenEnum<EventKind> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_history_service, 0);
 
 /**
- * Streams what happened on a thread.
+ * Streams what happened on a thread. Scope: `read`.
  *
  * @generated from service tuskpoint.v1.HistoryService
  */

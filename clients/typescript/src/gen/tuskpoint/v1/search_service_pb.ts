@@ -315,7 +315,7 @@ export const SearchMetricSchema: GenEnum<SearchMetric> = /*@__PURE__*/
 
 /**
  * Finds checkpoints by what happened. Results are pointers; what they point to
- * is loaded exactly, by ID.
+ * is loaded exactly, by ID. Scope: `read`.
  *
  * @generated from service tuskpoint.v1.SearchService
  */

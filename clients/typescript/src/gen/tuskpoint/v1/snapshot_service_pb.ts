@@ -508,6 +508,7 @@ export const RestoreModeSchema: GenEnum<RestoreMode> = /*@__PURE__*/
 
 /**
  * Captures several threads together as one checkpoint of an application.
+ * Scopes: `read`, and `write` to create, restore and delete.
  *
  * @generated from service tuskpoint.v1.SnapshotService
  */

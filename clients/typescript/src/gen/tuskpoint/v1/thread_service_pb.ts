@@ -1300,7 +1300,8 @@ export const VerdictSchema: GenEnum<Verdict> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_thread_service, 3);
 
 /**
- * Looks after whole threads.
+ * Looks after whole threads. Scopes: `read` for what begins with `Get` or
+ * `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
  *
  * Errors of all calls, beyond those listed with each, as for
  * `CheckpointService`.

@@ -1,0 +1,92 @@
+"""The files that TLS needs, read and checked before they are used."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from .reloading import UnusableFileError, read_bytes
+from .rpc.tls import Certified
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Where the certificate, its key and the client CA are; all PEM.
+
+    Attributes:
+        cert: Certificate of the server, and those between it and the root.
+        key: Its private key.
+        client_ca: Roots of the certificates of clients; `None`: clients need none.
+    """
+
+    cert: Path
+    key: Path
+    client_ca: Path | None
+
+    @property
+    def paths(self) -> Sequence[Path]:
+        """All files."""
+        return [path for path in (self.cert, self.key, self.client_ca) if path is not None]
+
+    def read(self) -> Certified:
+        """Return what the files hold. An expired certificate is told and taken.
+
+        Raises:
+            UnusableFileError: One is missing, unreadable or malformed, or the key is another's.
+        """
+        chain = read_bytes("--tls-cert", self.cert)
+        certificate = _certificates("--tls-cert", self.cert, chain)[0]
+        key = read_bytes("--tls-key", self.key)
+        if _public_key(self.key, key) != _shown(certificate):
+            raise UnusableFileError(
+                f"--tls-key {self.key} is not the key of the first certificate in {self.cert}"
+            )
+        client_ca = None
+        if self.client_ca is not None:
+            client_ca = read_bytes("--tls-client-ca", self.client_ca)
+            _certificates("--tls-client-ca", self.client_ca, client_ca)
+        self._look_at_time(certificate)
+        return Certified(chain, key, client_ca, certificate.not_valid_after_utc.timestamp())
+
+    def _look_at_time(self, certificate: x509.Certificate) -> None:
+        now = datetime.now(UTC)
+        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        if now >= ends:
+            _log.warning("--tls-cert %s expired at %s; clients will refuse it", self.cert, ends)
+        elif now < begins:
+            _log.warning("--tls-cert %s is valid only from %s on", self.cert, begins)
+
+
+def _certificates(flag: str, path: Path, content: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(content)
+    except (ValueError, UnsupportedAlgorithm):
+        raise UnusableFileError(f"{flag} {path} holds no certificate in PEM") from None
+
+
+def _public_key(path: Path, content: bytes) -> bytes:
+    """Return the public half of a private key."""
+    try:
+        key = serialization.load_pem_private_key(content, password=None)
+    except TypeError:
+        raise UnusableFileError(
+            f"--tls-key {path} is encrypted; the server needs it without a passphrase"
+        ) from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise UnusableFileError(f"--tls-key {path} holds no private key in PEM") from None
+    return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _shown(certificate: x509.Certificate) -> bytes:
+    """Return the public key that a certificate shows."""
+    return certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

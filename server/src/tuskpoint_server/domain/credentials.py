@@ -1,0 +1,95 @@
+"""Credentials: what a token or a client's certificate stands for.
+
+Of a token only its SHA-256 is known. That is enough where tokens are random: 32 random bytes
+cannot be guessed, so neither salt nor a slow hash would add anything. For the same reason a
+digest may be looked up in a mapping: what its timing tells is about the digest of a guess,
+which nobody can steer towards the digest of a token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from .tenants import DEFAULT_TENANT
+
+TOKEN_PREFIX = "tusk_"  # noqa: S105 - no secret
+"""What tokens begin with: scanners find lost ones by it, and errors do not repeat them."""
+
+
+class Scope(StrEnum):
+    """What a credential allows."""
+
+    READ = "read"
+    WRITE = "write"
+    HANDOFF = "handoff"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one credential stands for.
+
+    Attributes:
+        name: Of the credential, for logs; it is no secret.
+        tenant: Whose data its calls are about.
+        scopes: What it allows.
+        expires: Time from which it is refused; `None`: never.
+    """
+
+    name: str
+    tenant: str
+    scopes: frozenset[Scope]
+    expires: datetime | None = None
+
+    def covers(self, other: Grant) -> bool:
+        """Tell whether it allows all that another grant does, on the same data."""
+        return self.tenant == other.tenant and self.scopes >= other.scopes
+
+
+EVERYTHING = Grant("", DEFAULT_TENANT, frozenset(Scope))
+"""What everybody may where credentials are not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """What a call came with.
+
+    Attributes:
+        token: SHA-256 of its token; `None` if it has none.
+        names: Names in the client's certificate, looked at only if there is no token.
+    """
+
+    token: bytes | None = None
+    names: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """All credentials in force.
+
+    Attributes:
+        tokens: Grants by the SHA-256 of their token.
+        subjects: Grants by a name in the client's certificate.
+    """
+
+    tokens: Mapping[bytes, Grant] = field(default_factory=dict)
+    subjects: Mapping[str, Grant] = field(default_factory=dict)
+
+    def find(self, presented: Presented) -> Grant | None:
+        """Return what a call's credential stands for, expired or not.
+
+        A certificate with names of several grants stands for none of them.
+        """
+        if presented.token is not None:
+            return self.tokens.get(presented.token)
+        grants = {self.subjects[name] for name in presented.names if name in self.subjects}
+        return grants.pop() if len(grants) == 1 else None
+
+
+def token_digest(token: str) -> bytes:
+    """Return the SHA-256 that a token is known by."""
+    return hashlib.sha256(token.encode()).digest()

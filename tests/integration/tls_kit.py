@@ -1,0 +1,140 @@
+"""A server process with TLS and tokens, for tests of every client.
+
+The certificates are made for the test. The token file holds `writer` (all scopes, tenant
+`default`), `reader` (`read` alone, the same tenant) and `stranger` (all scopes, tenant `other`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import trustme
+
+from tuskpoint_server.domain.credentials import Grant, Scope
+from tuskpoint_server.tokens import new_token
+
+GRANTS = (
+    Grant("writer", "default", frozenset(Scope)),
+    Grant("reader", "default", frozenset({Scope.READ})),
+    Grant("stranger", "other", frozenset(Scope)),
+)
+END_SECONDS = 40
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """PEM files of a certificate authority and what it issued.
+
+    `cert` and `key` are for a server on this machine, under the names `localhost`,
+    `127.0.0.1` and `::1`; `client_cert` and `client_key` are those of the client
+    `agent.example`. `ca` may also be the client CA: it issued both.
+    """
+
+    ca: Path
+    cert: Path
+    key: Path
+    client_cert: Path
+    client_key: Path
+
+    @property
+    def server_flags(self) -> list[str]:
+        return ["--tls-cert", str(self.cert), "--tls-key", str(self.key)]
+
+
+@dataclass(frozen=True)
+class SecureServer:
+    """A server that speaks TLS and asks for tokens.
+
+    `tokens` has `writer`, `reader`, `stranger`, and `unknown`, which the server does not
+    know. Once the server has ended, `log` has what it wrote to stderr.
+    """
+
+    target: str
+    certificates: Certificates
+    tokens: Mapping[str, str]
+    token_file: Path
+    log: Path
+    process: subprocess.Popen[str]
+
+    @property
+    def ca_file(self) -> Path:
+        return self.certificates.ca
+
+
+def write_certificates(
+    directory: Path, *, ca: trustme.CA | None = None, not_after: datetime | None = None
+) -> Certificates:
+    """Make certificates in a directory; those of another `ca` know nothing of one another."""
+    directory.mkdir(parents=True, exist_ok=True)
+    issuer = ca or trustme.CA()
+    files = Certificates(
+        *(directory / f"{name}.pem" for name in ("ca", "cert", "key", "client", "client-key"))
+    )
+    server = issuer.issue_cert("localhost", "127.0.0.1", "::1", not_after=not_after)
+    client = issuer.issue_cert("agent.example", common_name="agent")
+    issuer.cert_pem.write_to_path(files.ca)
+    for issued, cert, key in (
+        (server, files.cert, files.key),
+        (client, files.client_cert, files.client_key),
+    ):
+        cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        issued.private_key_pem.write_to_path(key)
+    return files
+
+
+def write_tokens(file: Path, grants: Sequence[Grant] = GRANTS) -> dict[str, str]:
+    """Make a token file; return the tokens by the names of their grants."""
+    made = {grant.name: new_token(grant) for grant in grants}
+    file.write_text("\n".join(new.entry() for _, new in made.values()), encoding="utf-8")
+    return {name: token for name, (token, _) in made.items()}
+
+
+def bearer(token: str) -> tuple[tuple[str, str], ...]:
+    """Return the metadata of a call with a token."""
+    return (("authorization", f"Bearer {token}"),)
+
+
+@contextmanager
+def running_secure_server(root: Path, *arguments: str) -> Iterator[SecureServer]:
+    """Run a server process with TLS and a token file below `root`; it is drained at the end.
+
+    Args:
+        root: Directory for everything that it needs; made if need be.
+        arguments: More flags of the server, such as those of its blob store.
+    """
+    certificates = write_certificates(root / "tls")
+    token_file, log = root / "tokens.toml", root / "server.log"
+    tokens = write_tokens(token_file)
+    tokens["unknown"], _ = new_token(GRANTS[0])
+    command = [sys.executable, "-m", "tuskpoint_server", "--listen", "127.0.0.1:0"]
+    command += ["--data-dir", str(root / "data"), "--tokens", str(token_file)]
+    foreign = ("TUSKPOINT_", "WALRUS_", "MEMWAL_", "OTEL_")
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [*command, *certificates.server_flags, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={name: text for name, text in os.environ.items() if not name.startswith(foreign)},
+        )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        found = re.fullmatch(r"tuskpoint-server listening on \S+:(\d+)\n", line)
+        assert found, log.read_text("utf-8")
+        target = f"localhost:{found[1]}"
+        yield SecureServer(target, certificates, tokens, token_file, log, process)
+        process.terminate()
+        assert process.wait(END_SECONDS) == 0, log.read_text("utf-8")
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -1,0 +1,98 @@
+"""Every method of the contract has its scopes, and no other method has any."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from tuskpoint.v1 import (
+    admin_service_pb2,
+    checkpoint_service_pb2,
+    handoff_service_pb2,
+    history_service_pb2,
+    search_service_pb2,
+    snapshot_service_pb2,
+    thread_service_pb2,
+)
+from tuskpoint_server.domain.credentials import Scope
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.rpc.calls import Call
+from tuskpoint_server.rpc.policy import POLICY, Authorisation
+
+FILES = (
+    admin_service_pb2,
+    checkpoint_service_pb2,
+    handoff_service_pb2,
+    history_service_pb2,
+    search_service_pb2,
+    snapshot_service_pb2,
+    thread_service_pb2,
+)
+READ, WRITE, HANDOFF, ADMIN = Scope.READ, Scope.WRITE, Scope.HANDOFF, Scope.ADMIN
+
+
+def methods() -> set[str]:
+    return {
+        f"/{service.full_name}/{method.name}"
+        for file in FILES
+        for service in file.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+
+
+def call(method: str, *scopes: Scope) -> Call:
+    unused = SimpleNamespace()
+    return Call(method, unused, scopes=frozenset(scopes))  # type: ignore[arg-type]
+
+
+def missing(scope: str) -> dict[str, str]:
+    return {"reason": Reason.SCOPE_MISSING.value, "scope": scope, "method": "/m"}
+
+
+async def outcome(authorisation: Authorisation, asked: Call) -> dict[str, str] | None:
+    """Return the metadata of the refusal, or `None` if the call passes."""
+    try:
+        async with authorisation(asked):
+            return None
+    except Refusal as refusal:
+        return {"reason": refusal.reason.value, **refusal.metadata}
+
+
+def test_every_method_of_the_contract_is_in_the_table() -> None:
+    assert POLICY.keys() == methods()
+
+
+def test_every_method_needs_a_scope() -> None:
+    assert [method for method, scopes in POLICY.items() if not scopes] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "scopes"),
+    [
+        ("CheckpointService/SaveCheckpoints", {WRITE}),
+        ("CheckpointService/LoadCheckpoint", {READ}),
+        ("ThreadService/DeleteThread", {WRITE}),
+        ("HistoryService/WatchThread", {READ}),
+        ("HandoffService/CreateHandoff", {READ, HANDOFF}),
+        ("HandoffService/AdoptHandoff", {WRITE, HANDOFF}),
+        ("AdminService/GetArchiveStatus", {READ}),
+        ("AdminService/Flush", {ADMIN}),
+    ],
+)
+def test_what_some_need(method: str, scopes: set[Scope]) -> None:
+    assert POLICY[f"/tuskpoint.v1.{method}"] == scopes
+
+
+async def test_a_call_passes_with_all_scopes_that_it_needs_and_with_no_less() -> None:
+    authorisation = Authorisation({"/m": frozenset({READ, HANDOFF})})
+    assert await outcome(authorisation, call("/m", READ, HANDOFF)) is None
+    assert await outcome(authorisation, call("/m", *Scope)) is None
+    denied = call("/m", READ, WRITE, ADMIN)
+    assert await outcome(authorisation, denied) == missing("handoff")
+    assert denied.denied == "scope"
+    assert await outcome(authorisation, call("/m")) == missing("read")
+
+
+async def test_a_method_that_is_not_in_the_table_is_denied_to_everybody() -> None:
+    assert await outcome(Authorisation(), call("/m", *Scope)) == missing("")

@@ -1,0 +1,94 @@
+"""Changed files are read again once they stand still, and what is unusable is told once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from tuskpoint_server import reloading
+from tuskpoint_server.reloading import Followed, UnusableFileError, read_bytes
+
+
+class Texts:
+    """Two files, followed; `taken` has what was handed over."""
+
+    def __init__(self, root: Path) -> None:
+        self.files = [root / "a", root / "b"]
+        for file in self.files:
+            file.write_text("0")
+        self.taken: list[str] = []
+        self.followed = Followed(self.files, self._read)
+
+    def _read(self) -> str:
+        return " ".join(read_bytes("--file", file).decode() for file in self.files)
+
+    def write(self, which: int, text: str) -> None:
+        part = self.files[which].with_suffix(".part")
+        part.write_text(text)
+        os.replace(part, self.files[which])
+
+    async def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            await self.followed.look(self.taken.append)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Texts:
+    return Texts(tmp_path)
+
+
+async def test_what_does_not_change_is_read_once(texts: Texts) -> None:
+    assert texts.followed.first == "0 0"
+    await texts.look(3)
+    assert texts.taken == []
+
+
+async def test_a_change_is_taken_up_once_it_stands_still(texts: Texts) -> None:
+    texts.write(0, "1")
+    await texts.look()
+    assert texts.taken == []
+    texts.write(1, "1")
+    await texts.look()
+    assert texts.taken == [], "the other file is just being replaced"
+    await texts.look(3)
+    assert texts.taken == ["1 1"]
+
+
+async def test_what_cannot_be_read_is_told_once_for_each_change(texts: Texts) -> None:
+    texts.files[0].unlink()
+    await texts.look()
+    with pytest.raises(UnusableFileError, match="a cannot be read: No such file"):
+        await texts.look()
+    await texts.look(3)
+    texts.write(0, "back")
+    await texts.look(3)
+    assert texts.taken == ["back 0"]
+
+
+async def test_what_cannot_be_used_is_logged_and_the_looking_goes_on(
+    texts: Texts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reloading, "LOOK_SECONDS", 0)
+    taken: asyncio.Queue[str] = asyncio.Queue()
+
+    def take(text: str) -> None:
+        taken.put_nowait(text)
+        if text == "defect 0":
+            raise ValueError("quoted state")
+
+    following = asyncio.create_task(texts.followed.follow(take))
+    texts.write(0, "defect")
+    assert await taken.get() == "defect 0"
+    told = asyncio.Event()
+    monkeypatch.setattr(reloading._log, "error", lambda *_: told.set())
+    texts.files[0].unlink()
+    await told.wait()
+    texts.write(0, "2")
+    assert await taken.get() == "2 0"
+    following.cancel()
+    await asyncio.wait({following})
+    assert "incident" in caplog.text
+    assert "quoted state" not in caplog.text

@@ -1,0 +1,166 @@
+"""The token file: what it may hold, and what is said of one that cannot be used."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tuskpoint_server.domain.credentials import Credentials, Grant, Presented, Scope, token_digest
+from tuskpoint_server.reloading import UnusableFileError
+from tuskpoint_server.tokens import new_token, parse_tokens, read_tokens
+
+TOKEN = "tusk_" + "x" * 43
+DIGEST = token_digest(TOKEN).hex()
+GOOD = {"name": '"ci"', "sha256": f'"{DIGEST}"', "tenant": '"default"', "scopes": '["read"]'}
+
+
+def entry(kind: str = "token", **changes: str) -> str:
+    """An entry as it stands in a file; a change of "" leaves the key out."""
+    keys = {**GOOD, **changes}
+    lines = [f"{key} = {value}" for key, value in keys.items() if value]
+    return "\n".join([f"[[{kind}]]", *lines, ""])
+
+
+def parsed(*entries: str, certificates: bool = True) -> Credentials:
+    return parse_tokens("\n".join(entries).encode(), "--tokens t.toml", certificates=certificates)
+
+
+def problem(*entries: str, certificates: bool = True) -> str:
+    with pytest.raises(UnusableFileError) as refused:
+        parsed(*entries, certificates=certificates)
+    text = str(refused.value)
+    assert text.startswith("--tokens t.toml")
+    assert "\n" not in text
+    return text
+
+
+def test_a_token_is_found_by_its_digest() -> None:
+    expires = datetime(2030, 1, 1, tzinfo=UTC)
+    grants = parsed(
+        entry(scopes='["read", "handoff"]', expires="2030-01-01T00:00:00Z"),
+        entry(name='"other"', sha256=f'"{"A" * 64}"', tenant='"team-2"', scopes='["admin"]'),
+    )
+    assert grants.find(Presented(token_digest(TOKEN))) == Grant(
+        "ci", "default", frozenset({Scope.READ, Scope.HANDOFF}), expires
+    )
+    assert grants.find(Presented(b"\xaa" * 32)) == Grant(
+        "other", "team-2", frozenset({Scope.ADMIN})
+    )
+    assert grants.find(Presented(token_digest("tusk_guess"))) is None
+    assert grants.find(Presented()) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"name": ""}, "token 1: name is missing"),
+        ({"name": '""'}, "token 1: name: a name has 1 to 64"),
+        ({"name": f'"{"n" * 65}"'}, "token 1: name: a name has 1 to 64"),
+        ({"name": r'"a\nb"'}, "token 1: name: a name is a printable text"),
+        ({"name": "7"}, "token 1: name: a name is a printable text"),
+        ({"name": f'"{TOKEN}"'}, "token 1: name: a name is shown in logs"),
+        ({"sha256": ""}, "token 1 ('ci'): sha256 is missing"),
+        ({"sha256": f'"{TOKEN}"'}, "token 1 ('ci'): sha256: the SHA-256 of the token"),
+        ({"sha256": f'"{DIGEST[:-1]}"'}, "token 1 ('ci'): sha256: the SHA-256 of the token"),
+        ({"tenant": ""}, "token 1 ('ci'): tenant is missing"),
+        ({"scopes": ""}, "token 1 ('ci'): scopes is missing"),
+        ({"scopes": "[]"}, "token 1 ('ci'): scopes: a list of at least one of read, write"),
+        ({"scopes": '"read"'}, "token 1 ('ci'): scopes: a list of at least one of"),
+        ({"scopes": '["raed"]'}, "token 1 ('ci'): scopes: 'raed' is no scope; scopes are read"),
+        ({"scopes": f'["{TOKEN}"]'}, "token 1 ('ci'): scopes: something is no scope"),
+        ({"scopes": "[[1]]"}, "token 1 ('ci'): scopes: something is no scope"),
+        ({"expires": "2030-01-01T00:00:00"}, "token 1 ('ci'): expires: a time with an offset"),
+        ({"expires": "2030-01-01"}, "token 1 ('ci'): expires: a time with an offset"),
+        ({"expires": '"tomorrow"'}, "token 1 ('ci'): expires: a time with an offset"),
+        ({"expire": "2030-01-01T00:00:00Z"}, "token 1 ('ci'): 'expire' is no key; keys are"),
+        ({TOKEN: "1"}, "token 1 ('ci'): something is no key"),
+    ],
+)
+def test_an_entry_that_cannot_be_used_is_named_and_nothing_secret_is(
+    changes: dict[str, str], told: str
+) -> None:
+    text = problem(entry(**changes))
+    assert told in text
+    assert TOKEN not in text
+
+
+@pytest.mark.parametrize(
+    "tenant", ["", "Acme", "a.b", "a/b", "../a", "-a", "_a", "a b", "ä", "a" * 65]
+)
+def test_a_tenant_that_cannot_be_one_is_told_what_may(tenant: str) -> None:
+    assert "tenant: a tenant is 1 to 64 of the characters a-z" in problem(
+        entry(tenant=f'"{tenant}"')
+    )
+
+
+@pytest.mark.parametrize("tenant", ["default", "a", "7", "team-2_b", "a" * 64])
+def test_what_a_tenant_may_be(tenant: str) -> None:
+    [grant] = parsed(entry(tenant=f'"{tenant}"')).tokens.values()
+    assert grant.tenant == tenant
+
+
+def test_two_entries_with_one_hash_are_refused() -> None:
+    twice = entry(name='"second"', sha256=f'"{DIGEST.upper()}"')
+    assert "token 2 ('second'): sha256: an entry before has the same" in problem(entry(), twice)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "has no entry; `tuskpoint-server token --append FILE` makes one"),
+        ("token = []", "has no entry"),
+        ("[token]\nname = 'x'", "write each entry as [[token]]"),
+        ("token = [1]", "write each entry as [[token]]"),
+        ("tokens = 1", "'tokens' is no kind of entry"),
+        (f"{TOKEN} = 1", "something is no kind of entry"),
+        ("x = = 1", "is not TOML"),
+    ],
+)
+def test_what_is_no_token_file(content: str, told: str) -> None:
+    assert told in problem(content)
+    assert TOKEN not in problem(content)
+
+
+def test_what_is_not_utf_8_is_told() -> None:
+    with pytest.raises(UnusableFileError, match="it is not UTF-8"):
+        parse_tokens(b"\xff", "--tokens t.toml")
+
+
+def test_a_certificate_stands_for_what_its_entry_says() -> None:
+    grants = parsed(entry("certificate", sha256="", subject='"indexer.example"'))
+    grant = Grant("ci", "default", frozenset({Scope.READ}))
+    assert grants.find(Presented(names=["indexer.example", "indexer"])) == grant
+    assert grants.find(Presented(names=["other.example"])) is None
+    assert grants.find(Presented(b"\0" * 32, names=["indexer.example"])) is None, "a token counts"
+
+
+def test_a_certificate_with_names_of_two_entries_stands_for_neither() -> None:
+    grants = parsed(
+        entry("certificate", sha256="", subject='"a.example"'),
+        entry("certificate", sha256="", subject='"b.example"', tenant='"other"'),
+    )
+    assert grants.find(Presented(names=["a.example", "b.example"])) is None
+
+
+def test_certificates_need_a_client_ca() -> None:
+    subject = entry("certificate", sha256="", subject='"a.example"')
+    assert "--tls-client-ca" in problem(subject, certificates=False)
+    assert "certificate 1 ('ci'): 'expires' is no key" in problem(
+        subject + "expires = 2030-01-01T00:00:00Z\n"
+    )
+
+
+def test_a_new_token_is_random_and_its_entry_holds_only_its_hash() -> None:
+    grant = Grant('say "hi"', "acme", frozenset(Scope), datetime(2030, 1, 1, 1, tzinfo=UTC))
+    (token, new), (other, _) = new_token(grant), new_token(grant)
+    assert token != other
+    assert len(token) == len("tusk_") + 43
+    assert token not in new.entry()
+    assert parsed(new.entry()).find(Presented(token_digest(token))) == grant
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UnusableFileError, match=r"gone\.toml cannot be read: No such file"):
+        read_tokens(tmp_path / "gone.toml", certificates=False)
