@@ -85,7 +85,8 @@ simulate: setup ## run simulated schedules of faults and crashes (SEED=1 SCHEDUL
 soak: setup ## run the crash and slow tests again and again (ROUNDS=20)
 	@for round in $$(seq 1 $(or $(ROUNDS),20)); do \
 	    echo "round $$round"; \
-	    $(PY) -m pytest -q -m 'crash or slow' $(ARGS); \
+	    TUSKPOINT_KILLS=40 TUSKPOINT_SIMULATION_SCHEDULES=600 \
+	        $(PY) -m pytest -q -m 'crash or slow' $(ARGS); \
 	done
 
 .PHONY: test-newest
@@ -147,6 +148,14 @@ client-typescript: env
 .PHONY: client-go
 client-go: env
 	cd clients/go && go vet ./... && go test ./...
+
+.PHONY: client-java
+client-java: setup ## generate, compile and run the example in Java (needs Maven and a JDK)
+	@$(PY) -m tools.other_languages java
+
+.PHONY: client-rust
+client-rust: setup ## generate, compile and run the example in Rust (needs cargo)
+	@$(PY) -m tools.other_languages rust
 
 .PHONY: interop
 interop: setup
