@@ -448,5 +448,5 @@ def test_nobody_can_tell_that_values_were_evicted(twins: Twins) -> None:
 
     Machine.twins = twins
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=15, stateful_step_count=25, deadline=None)
+        Machine, settings=settings(max_examples=10, stateful_step_count=25, deadline=None)
     )

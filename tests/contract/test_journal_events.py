@@ -679,5 +679,5 @@ def test_whatever_happens_every_number_is_one_event(world: World) -> None:
 
     Machine.world = world
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=20, stateful_step_count=30, deadline=None)
+        Machine, settings=settings(max_examples=12, stateful_step_count=30, deadline=None)
     )

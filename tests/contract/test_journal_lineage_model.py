@@ -349,5 +349,5 @@ def test_lineage_equals_a_model(world: World) -> None:
 
     Machine.world = world
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=25, stateful_step_count=25, deadline=None)
+        Machine, settings=settings(max_examples=15, stateful_step_count=25, deadline=None)
     )

@@ -280,7 +280,7 @@ def test_the_journal_equals_a_model(world: World) -> None:
 
     Machine.world = world
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=30, stateful_step_count=30, deadline=None)
+        Machine, settings=settings(max_examples=20, stateful_step_count=30, deadline=None)
     )
 
 

@@ -28,7 +28,7 @@ from tests.crash.processes import (
 from tests.crash.test_failpoints import DEATH_SECONDS, FAILPOINTS, WALRUS_FAILPOINTS, die_at
 from tests.crash.test_kill_loop import acknowledged, kill_under_load
 
-KILLS = 6
+KILLS = 3
 SEED = "walrus"
 RECOVER_SECONDS = 60.0
 

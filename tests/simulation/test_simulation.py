@@ -18,7 +18,7 @@ from tests.simulation.schedule import Violation, run_schedule
 
 ROOT = Path(__file__).parents[2]
 FIRST_SEED = int(os.environ.get("TUSKPOINT_SIMULATION_SEED", "1"))
-SCHEDULES = int(os.environ.get("TUSKPOINT_SIMULATION_SCHEDULES", "250"))
+SCHEDULES = int(os.environ.get("TUSKPOINT_SIMULATION_SCHEDULES", "100"))
 TRIES = 60
 """Schedules within which a broken server has to be found."""
 
