@@ -1,0 +1,198 @@
+package tuskpoint
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
+)
+
+// caller makes the calls of one client: it gives them a deadline, repeats them where that is safe,
+// and turns what they fail with into an *Error. It works as gRPC's interceptors, so that the typed
+// clients of the contract have all of it.
+type caller struct {
+	target    string
+	times     times
+	closed    atomic.Bool
+	handshake handshake
+}
+
+func (c *caller) unary(
+	ctx context.Context, method string, request, reply any,
+	connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
+) error {
+	message, isMessage := request.(proto.Message)
+	if isMessage {
+		message = withRequestID(message)
+		request = message
+	}
+	ctx, cancel := bounded(ctx, c.patience(method, message))
+	defer cancel()
+	tried := newAttempts(c.times.quick, repeatable(message))
+	for {
+		err := invoke(ctx, method, request, reply, connection, options...)
+		if err == nil {
+			return nil
+		}
+		failure := c.read(ctx, err)
+		if failure.Status == codes.Internal && failure.Reason == "" {
+			failure = c.unsent(message, failure)
+		}
+		if last := tried.wait(ctx, failure, c.target); last != nil {
+			return last
+		}
+	}
+}
+
+func (c *caller) stream(
+	ctx context.Context, description *grpc.StreamDesc, connection *grpc.ClientConn, method string,
+	open grpc.Streamer, options ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	stream, err := open(ctx, description, connection, method, options...)
+	if err != nil {
+		return nil, c.read(ctx, err)
+	}
+	return &readStream{stream, ctx, c}, nil
+}
+
+// readStream is a stream that fails with errors of this package.
+type readStream struct {
+	grpc.ClientStream
+	ctx   context.Context
+	calls *caller
+}
+
+func (s *readStream) RecvMsg(message any) error {
+	err := s.ClientStream.RecvMsg(message)
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	failure := s.calls.read(s.ctx, err)
+	if failure.Status == codes.Internal && failure.Reason == "" {
+		return s.calls.dropped(failure)
+	}
+	return failure
+}
+
+func (s *readStream) SendMsg(message any) error {
+	err := s.ClientStream.SendMsg(message)
+	// EOF says that the stream has failed, and that RecvMsg knows why.
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	failure := s.calls.read(s.ctx, err)
+	if sent, isMessage := message.(proto.Message); isMessage && failure.Status == codes.Internal {
+		return s.calls.unsent(sent, failure)
+	}
+	return failure
+}
+
+// read returns the error of a call that failed.
+func (c *caller) read(ctx context.Context, err error) *Error {
+	var failure *Error
+	if errors.As(err, &failure) {
+		return failure
+	}
+	told := status.Convert(err)
+	switch told.Code() {
+	case codes.Canceled:
+		if c.closed.Load() {
+			return closedClient()
+		}
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return cancelledBy(ctx, c.target)
+		}
+	case codes.Unavailable:
+		if problem := c.handshake.refusal(); problem != nil && len(told.Details()) == 0 {
+			return untrusted(c.target, problem)
+		}
+	}
+	return fromStatus(told, c.target)
+}
+
+// unsent returns the error of a call that gRPC calls INTERNAL: of a request that cannot be encoded,
+// or of a connection that went away while it was sent.
+func (c *caller) unsent(request proto.Message, failure *Error) *Error {
+	if _, err := proto.Marshal(request); err != nil {
+		wrong := invalidField("request", "it cannot be sent: "+err.Error())
+		wrong.cause = err
+		return wrong
+	}
+	return c.dropped(failure)
+}
+
+// dropped returns the error of a call whose connection went away. The service gives a reason with
+// every error; gRPC has none when a stream is ended under a client that still sends, as a server
+// that drains does.
+func (c *caller) dropped(failure *Error) *Error {
+	return fromStatus(status.New(codes.Unavailable, failure.told.Message()), c.target)
+}
+
+// bounded returns a context that has a deadline: its own, or a default one. No patience means none.
+func bounded(ctx context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has || patience == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, patience)
+}
+
+// slow has the calls that may wait for the blob store or touch much, whatever they ask for.
+var slow = map[string]bool{
+	tuskpointv1.ThreadService_DeleteThread_FullMethodName:      true,
+	tuskpointv1.ThreadService_SetRetention_FullMethodName:      true,
+	tuskpointv1.ThreadService_SetSearchable_FullMethodName:     true,
+	tuskpointv1.ThreadService_CopyThread_FullMethodName:        true,
+	tuskpointv1.ThreadService_PruneThreads_FullMethodName:      true,
+	tuskpointv1.ThreadService_DeleteRuns_FullMethodName:        true,
+	tuskpointv1.ThreadService_ForkThread_FullMethodName:        true,
+	tuskpointv1.ThreadService_RollbackThread_FullMethodName:    true,
+	tuskpointv1.ThreadService_DiffCheckpoints_FullMethodName:   true,
+	tuskpointv1.HandoffService_CreateHandoff_FullMethodName:    true,
+	tuskpointv1.SnapshotService_CreateSnapshot_FullMethodName:  true,
+	tuskpointv1.SnapshotService_RestoreSnapshot_FullMethodName: true,
+	tuskpointv1.SnapshotService_DeleteSnapshot_FullMethodName:  true,
+	tuskpointv1.AdminService_Flush_FullMethodName:              true,
+}
+
+// patience returns the default deadline of a unary call.
+func (c *caller) patience(method string, request proto.Message) time.Duration {
+	asks, canAsk := request.(interface{ GetDurability() tuskpointv1.Durability })
+	if slow[method] || (canAsk && asks.GetDurability() == Certified) {
+		return max(c.times.long, c.times.quick)
+	}
+	return c.times.quick
+}
+
+// repeatable tells whether a request may be sent again if it is not known whether it was applied.
+// That cannot be a save without an ID, nor a mutation that is not named; all else is an upsert, a
+// read, or has a request_id.
+func repeatable(request proto.Message) bool {
+	if save, isSave := request.(*tuskpointv1.SaveCheckpointRequest); isSave {
+		return save.GetCheckpoint().GetRef().GetCheckpointId() != ""
+	}
+	named, canBeNamed := request.(interface{ GetRequestId() string })
+	return request != nil && (!canBeNamed || named.GetRequestId() != "")
+}
+
+// withRequestID returns a request that can have a request_id with one filled in, so that it may be
+// sent twice.
+func withRequestID[M proto.Message](request M) M {
+	named, canBeNamed := any(request).(interface{ GetRequestId() string })
+	if !canBeNamed || named.GetRequestId() != "" {
+		return request
+	}
+	copied := proto.CloneOf(request)
+	fields := copied.ProtoReflect().Descriptor().Fields()
+	copied.ProtoReflect().Set(fields.ByName("request_id"), protoreflect.ValueOfString(rand.Text()))
+	return copied
+}

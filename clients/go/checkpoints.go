@@ -1,0 +1,179 @@
+package tuskpoint
+
+import (
+	"context"
+	"iter"
+
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
+)
+
+// LoadOptions are the settings of a load.
+type LoadOptions struct {
+	// Namespace inside the thread; empty is the root.
+	Namespace string
+
+	// View says how much to return. The default is [ViewFull].
+	View View
+
+	// Source says where to read. The default is [SourceAny].
+	Source Source
+}
+
+// Load loads one checkpoint exactly; without an ID, the latest. Options may be nil.
+//
+// Errors: [ErrNotFound] if there is no such checkpoint, [ErrPreconditionFailed] if it is to come
+// from the blob store and is not certified, [ErrDataLoss] if its blob does not have the recorded
+// hash.
+func (c *Client) Load(
+	ctx context.Context, threadID, checkpointID string, options *LoadOptions,
+) (*Checkpoint, error) {
+	given := valueOf(options)
+	found, err := c.getCheckpoint(ctx, refOf(threadID, given.Namespace, checkpointID), given.View,
+		given.Source)
+	if err != nil {
+		return nil, err
+	}
+	return checkpointOf(found), nil
+}
+
+// ListOptions are the settings of a listing.
+type ListOptions struct {
+	// AllThreads lists the checkpoints of all threads; then the thread ID is empty.
+	AllThreads bool
+
+	// Namespace lists only that one; "" is the root. nil: all.
+	Namespace *string
+
+	// Before lists only IDs below this one, if not empty.
+	Before string
+
+	// Filter lists only checkpoints whose metadata has all of these.
+	Filter map[string]any
+
+	// Label lists only checkpoints with this label, if not empty.
+	Label string
+
+	// Limit is how many to list at most; 0 is all.
+	Limit uint32
+
+	// View says how much to return of each. The default is [ViewEntry].
+	View View
+
+	// Source says where to read. The default is [SourceAny].
+	Source Source
+}
+
+// List yields the checkpoints of a thread, latest first; none if there is no such thread. Options
+// may be nil. The sequence ends with the first error.
+func (c *Client) List(
+	ctx context.Context, threadID string, options *ListOptions,
+) iter.Seq2[*Checkpoint, error] {
+	given := valueOf(options)
+	filter, err := encodeObject("filter", given.Filter)
+	if err == nil && given.AllThreads != (threadID == "") {
+		err = invalidField("thread_id", "name a thread, or set AllThreads")
+	}
+	if err != nil {
+		return failed[*Checkpoint](err)
+	}
+	request := &tuskpointv1.ListCheckpointsRequest{
+		CheckpointNs: given.Namespace,
+		Before:       given.Before,
+		FilterJson:   filter,
+		Label:        given.Label,
+		View:         orDefault(given.View, ViewEntry),
+		Source:       given.Source,
+	}
+	if !given.AllThreads {
+		request.ThreadId = &threadID
+	}
+	if given.Limit > 0 {
+		request.Limit = &given.Limit
+	}
+	start := func() *listCourse { return &listCourse{request: request} }
+	found := follow(ctx, c.calls, c.calls.times.stream, false, c.checkpoints.ListCheckpoints, start)
+	return mapped(found, wholeCheckpoint)
+}
+
+// LabelOptions are the settings of [Client.SetLabel].
+type LabelOptions struct {
+	// Namespace inside the thread; empty is the root.
+	Namespace string
+
+	// Durability to wait for. The default is [Journaled].
+	Durability Durability
+}
+
+// SetLabel names a checkpoint, or clears its name with an empty label; without an ID, the latest. It
+// returns the checkpoint's ID. Options may be nil.
+//
+// Errors: [ErrNotFound] if there is no such checkpoint.
+func (c *Client) SetLabel(
+	ctx context.Context, threadID, checkpointID, label string, options *LabelOptions,
+) (string, error) {
+	given := valueOf(options)
+	answer, err := c.checkpoints.SetLabel(ctx, &tuskpointv1.SetLabelRequest{
+		Ref:        refOf(threadID, given.Namespace, checkpointID),
+		Label:      label,
+		Durability: given.Durability,
+	})
+	return answer.GetRef().GetCheckpointId(), err
+}
+
+// getCheckpoint returns a checkpoint of any size, every value inline.
+func (c *Client) getCheckpoint(
+	ctx context.Context, ref *tuskpointv1.CheckpointRef, view View, source Source,
+) (*tuskpointv1.Checkpoint, error) {
+	view = orDefault(view, ViewFull)
+	get := &tuskpointv1.GetCheckpointRequest{Ref: ref, View: view, Source: source}
+	answer, err := c.checkpoints.GetCheckpoint(ctx, get)
+	if !isReason(err, "CHECKPOINT_TOO_LARGE") {
+		return answer.GetCheckpoint(), err
+	}
+	request := &tuskpointv1.LoadCheckpointRequest{Ref: ref, View: view, Source: source}
+	start := func() *loadCourse { return &loadCourse{request: request} }
+	found := follow(ctx, c.calls, c.calls.times.stream, false, c.checkpoints.LoadCheckpoint, start)
+	var loaded *tuskpointv1.Checkpoint
+	for one, err := range found {
+		if err != nil {
+			return nil, err
+		}
+		loaded = one
+	}
+	return loaded, nil
+}
+
+func wholeCheckpoint(message *tuskpointv1.Checkpoint) (*Checkpoint, bool) {
+	return checkpointOf(message), true
+}
+
+func refOf(threadID, namespace, checkpointID string) *tuskpointv1.CheckpointRef {
+	return &tuskpointv1.CheckpointRef{
+		ThreadId: threadID, CheckpointNs: namespace, CheckpointId: checkpointID,
+	}
+}
+
+// valueOf returns options that may be nil.
+func valueOf[O any](options *O) O {
+	if options == nil {
+		var none O
+		return none
+	}
+	return *options
+}
+
+func orDefault[E comparable](given, otherwise E) E {
+	var none E
+	if given == none {
+		return otherwise
+	}
+	return given
+}
+
+// failed returns a sequence of one error.
+func failed[T any](err error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		yield(none, err)
+	}
+}

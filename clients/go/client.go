@@ -1,0 +1,106 @@
+package tuskpoint
+
+import (
+	"fmt"
+	"os"
+
+	"google.golang.org/grpc"
+
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
+)
+
+// Client saves and loads the state of agents. It may be used by any number of goroutines at once.
+// Make one with [Dial].
+type Client struct {
+	calls      *caller
+	connection *grpc.ClientConn
+	memory     memory
+
+	checkpoints tuskpointv1.CheckpointServiceClient
+	threads     tuskpointv1.ThreadServiceClient
+	history     tuskpointv1.HistoryServiceClient
+	handoffs    tuskpointv1.HandoffServiceClient
+	search      tuskpointv1.SearchServiceClient
+	snapshots   tuskpointv1.SnapshotServiceClient
+	admin       tuskpointv1.AdminServiceClient
+}
+
+// Dial returns a client of the server at a target: host:port, or a gRPC name such as
+// dns:///host:port or unix:///path. An empty target is what TUSKPOINT_TARGET says, else
+// [DefaultTarget]. It connects with the first call, and does not fail because no server is there.
+//
+// What options do not say, the environment does: TUSKPOINT_TOKEN or TUSKPOINT_TOKEN_FILE,
+// TUSKPOINT_CA_FILE, TUSKPOINT_CERT_FILE and TUSKPOINT_KEY_FILE, and TUSKPOINT_TLS. TLS is used if
+// that is asked for, if a CA or a certificate is given, or if there is a token and the target is
+// another machine.
+//
+// Errors: [ErrInvalidRequest] if the target cannot be one, or an option cannot be used.
+func Dial(target string, options ...Option) (*Client, error) {
+	set := defaults()
+	for _, option := range options {
+		option(set)
+	}
+	if err := set.settle(); err != nil {
+		return nil, err
+	}
+	target, err := normalTarget(first(target, os.Getenv(TargetVariable), DefaultTarget))
+	if err != nil {
+		return nil, err
+	}
+	calls := &caller{target: target, times: set.times}
+	connection, err := connect(target, set, calls)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{
+		calls:       calls,
+		connection:  connection,
+		checkpoints: tuskpointv1.NewCheckpointServiceClient(connection),
+		threads:     tuskpointv1.NewThreadServiceClient(connection),
+		history:     tuskpointv1.NewHistoryServiceClient(connection),
+		handoffs:    tuskpointv1.NewHandoffServiceClient(connection),
+		search:      tuskpointv1.NewSearchServiceClient(connection),
+		snapshots:   tuskpointv1.NewSnapshotServiceClient(connection),
+		admin:       tuskpointv1.NewAdminServiceClient(connection),
+	}, nil
+}
+
+// Close lets go of the connection. Calls under way and calls made afterwards fail with [ErrClosed];
+// closing again does nothing.
+func (c *Client) Close() error {
+	if c.calls.closed.Swap(true) {
+		return nil
+	}
+	return c.connection.Close()
+}
+
+// Target returns where the server is.
+func (c *Client) Target() string { return c.calls.target }
+
+// String returns what the client is of, and nothing secret.
+func (c *Client) String() string { return fmt.Sprintf("tuskpoint.Client(%s)", c.calls.target) }
+
+// Connection returns what the calls are made on, for stubs of other services such as
+// grpc.health.v1. Deadlines, retries, credentials and errors are those of the client.
+func (c *Client) Connection() grpc.ClientConnInterface { return c.connection }
+
+// Checkpoints returns the typed client of CheckpointService.
+func (c *Client) Checkpoints() tuskpointv1.CheckpointServiceClient { return c.checkpoints }
+
+// Threads returns the typed client of ThreadService.
+func (c *Client) Threads() tuskpointv1.ThreadServiceClient { return c.threads }
+
+// History returns the typed client of HistoryService.
+func (c *Client) History() tuskpointv1.HistoryServiceClient { return c.history }
+
+// Handoffs returns the typed client of HandoffService.
+func (c *Client) Handoffs() tuskpointv1.HandoffServiceClient { return c.handoffs }
+
+// Searches returns the typed client of SearchService.
+func (c *Client) Searches() tuskpointv1.SearchServiceClient { return c.search }
+
+// Snapshots returns the typed client of SnapshotService.
+func (c *Client) Snapshots() tuskpointv1.SnapshotServiceClient { return c.snapshots }
+
+// Admin returns the typed client of AdminService.
+func (c *Client) Admin() tuskpointv1.AdminServiceClient { return c.admin }

@@ -1,0 +1,31 @@
+// Package tuskpoint is the Go client of TuskPoint, the gRPC service that keeps the state of AI
+// agents.
+//
+// A [Client] saves checkpoints and loads them exactly, lists, replays and watches threads, answers
+// interrupts, hands checkpoints off to other agents and adopts them, and searches what happened:
+//
+//	client, err := tuskpoint.Dial("127.0.0.1:7390")
+//	if err != nil {
+//		return err
+//	}
+//	defer client.Close()
+//
+//	saved, err := client.Save(ctx, "thread-1", map[string]any{"plan": []string{"read", "write"}},
+//		&tuskpoint.SaveOptions{Summary: "Planned.", AgentID: "planner"})
+//
+//	checkpoint, err := client.Load(ctx, "thread-1", saved.CheckpointID, nil)
+//	var state struct{ Plan []string }
+//	err = checkpoint.Decode(&state)
+//
+// Each key of a state is a channel whose value is JSON, which agents in every language read. Every
+// method takes a context. A call whose context has no deadline gets one, and is sent again where
+// that cannot do anything twice; streams go on where they broke off.
+//
+// Errors are of type [*Error]. Decide by [errors.Is] with the package's sentinels, such as
+// [ErrNotFound] and [ErrConflict], or by Error.Reason; never by text.
+//
+// The messages and stubs of the contract are in
+// [tuskpoint.dev/go/tuskpoint/tuskpointv1]. [Client.Checkpoints], [Client.Threads] and so on
+// return its typed clients for the calls that have no method here. Credentials and errors are the same
+// there, and deadlines and retries are those of the calls that are no streams.
+package tuskpoint

@@ -1,0 +1,259 @@
+package tuskpoint
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	rpccode "google.golang.org/genproto/googleapis/rpc/code"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// kind is one thing that a caller can do about an error. Its pointer is the sentinel.
+type kind struct {
+	text   string
+	parent *kind
+}
+
+func (k *kind) Error() string { return "tuskpoint: " + k.text }
+
+var (
+	invalidRequest     = &kind{text: "the request can never succeed as it is"}
+	invalidDescriptor  = &kind{text: "what should be a descriptor is none", parent: invalidRequest}
+	descriptorMismatch = &kind{text: "the descriptor names another checkpoint than its blob holds",
+		parent: invalidRequest}
+	cursorCompacted = &kind{text: "what came after the cursor is not kept any more",
+		parent: invalidRequest}
+	notFound           = &kind{text: "not found"}
+	alreadyExists      = &kind{text: "already exists"}
+	conflict           = &kind{text: "another agent moved the thread on"}
+	threadDeleted      = &kind{text: "the thread was deleted"}
+	preconditionFailed = &kind{text: "the service is not in the state that the call needs"}
+	valuesMissing      = &kind{text: "the service does not hold content that the request refers to"}
+	dataLoss           = &kind{text: "stored bytes are gone or not what was recorded"}
+	hashMismatch       = &kind{text: "stored bytes do not have the hash they are trusted by",
+		parent: dataLoss}
+	resourceExhausted = &kind{text: "too large or too much at once"}
+	unavailable       = &kind{text: "the service, or the store behind it, does not answer"}
+	deadlineExceeded  = &kind{text: "the time of the call was up"}
+	unauthenticated   = &kind{text: "the credential is missing or not known"}
+	permissionDenied  = &kind{text: "the credential does not allow the call"}
+	unimplemented     = &kind{text: "the server has not built the call"}
+	serverDefect      = &kind{text: "a defect of the server"}
+	unreadable        = &kind{text: "a value has an encoding that only its framework can read"}
+	clientClosed      = &kind{text: "the client is closed"}
+	cancelled         = &kind{text: "the caller cancelled the call"}
+)
+
+// What an [*Error] is, for [errors.Is]. Each stands for one thing that a caller can do about it.
+var (
+	// ErrInvalidRequest: the request can never succeed as it is. Change it;
+	// Error.Violations names the fields.
+	ErrInvalidRequest error = invalidRequest
+
+	// ErrInvalidDescriptor: what should be the descriptor of a hand-off is none. Take it over
+	// whole, as it was made. It is ErrInvalidRequest too.
+	ErrInvalidDescriptor error = invalidDescriptor
+
+	// ErrDescriptorMismatch: the descriptor names another checkpoint than its blob holds. Ask
+	// for the original. It is ErrInvalidRequest too.
+	ErrDescriptorMismatch error = descriptorMismatch
+
+	// ErrCursorCompacted: what came after the cursor of a watch is not kept any more. Replay,
+	// then watch from [Error.OldestCursor]. It is ErrInvalidRequest too.
+	ErrCursorCompacted error = cursorCompacted
+
+	// ErrNotFound: the thread, checkpoint, snapshot or blob that was named does not exist.
+	ErrNotFound error = notFound
+
+	// ErrAlreadyExists: what was to be made exists. Choose another name.
+	ErrAlreadyExists error = alreadyExists
+
+	// ErrConflict: another agent moved the thread on. Load its head and decide again.
+	ErrConflict error = conflict
+
+	// ErrThreadDeleted: the thread was deleted. Begin again with a checkpoint without parent.
+	ErrThreadDeleted error = threadDeleted
+
+	// ErrPreconditionFailed: the service is not in the state that the call needs.
+	// Error.Reason says which.
+	ErrPreconditionFailed error = preconditionFailed
+
+	// ErrValuesMissing: the service does not hold content that the request refers to. Send it
+	// inline; Error.Violations names the channels. [Client.Save] does so by itself.
+	ErrValuesMissing error = valuesMissing
+
+	// ErrDataLoss: stored bytes are gone or not what was recorded. Nothing was read or written.
+	ErrDataLoss error = dataLoss
+
+	// ErrHashMismatch: stored bytes do not have the hash they are trusted by. Never use them.
+	// Error.Metadata has blob_id, expected and actual. It is ErrDataLoss too.
+	ErrHashMismatch error = hashMismatch
+
+	// ErrResourceExhausted: too large or too much at once. Send less, or wait for
+	// Error.RetryAfter if that is set.
+	ErrResourceExhausted error = resourceExhausted
+
+	// ErrUnavailable: the service, or the store behind it, does not answer. Try again later.
+	ErrUnavailable error = unavailable
+
+	// ErrDeadlineExceeded: the time of the call was up. Whether a change was applied is not
+	// known. It is context.DeadlineExceeded too.
+	ErrDeadlineExceeded error = deadlineExceeded
+
+	// ErrUnauthenticated: there was no credential, or none that the service knows.
+	ErrUnauthenticated error = unauthenticated
+
+	// ErrPermissionDenied: the credential does not allow the call. Error.Metadata has the
+	// scope that it lacks.
+	ErrPermissionDenied error = permissionDenied
+
+	// ErrUnimplemented: the server that answers has not built the call. Use a newer one.
+	ErrUnimplemented error = unimplemented
+
+	// ErrServer: a defect of the server, or an answer that breaks the contract. Report it.
+	ErrServer error = serverDefect
+
+	// ErrUnreadable: a value has an encoding that only the framework which saved it can read.
+	// Read it with [ViewJSON].
+	ErrUnreadable error = unreadable
+
+	// ErrClosed: the client is closed. Dial another one.
+	ErrClosed error = clientClosed
+)
+
+// Violation is one field that was refused.
+type Violation struct {
+	// Field is its path in the request, such as "checkpoint.ref.thread_id"; with
+	// [ErrValuesMissing], the channel.
+	Field string
+
+	// Problem says what is wrong and what is accepted.
+	Problem string
+}
+
+// Error is a call that failed, or that could not be made.
+type Error struct {
+	// Status is the canonical gRPC status.
+	Status codes.Code
+
+	// Reason is the name of the contract's ErrorReason without its prefix, such as
+	// "CHECKPOINT_NOT_FOUND"; empty if the service gave none.
+	Reason string
+
+	// Message is for people: what happened and what to do.
+	Message string
+
+	// Metadata has the dynamic parts of the message.
+	Metadata map[string]string
+
+	// Violations are the fields that were refused, if the service named any.
+	Violations []Violation
+
+	// RetryAfter is the time after which the service asks to try again; 0 if it does not.
+	RetryAfter time.Duration
+
+	kind  *kind
+	cause error
+	told  *status.Status // as it came; nil if nobody told it
+	final bool           // trying again cannot help, whatever the status says
+}
+
+// Error returns the message, the status and the reason.
+func (e *Error) Error() string {
+	name := statusName(e.Status)
+	if e.Reason != "" {
+		name += ", " + e.Reason
+	}
+	return fmt.Sprintf("tuskpoint: %s (%s)", e.Message, name)
+}
+
+// Is tells whether the error is one of the package's sentinels; see [errors.Is].
+func (e *Error) Is(target error) bool {
+	for one := e.kind; one != nil; one = one.parent {
+		if error(one) == target {
+			return true
+		}
+	}
+	return target == context.DeadlineExceeded && e.kind == deadlineExceeded
+}
+
+// Unwrap returns what caused the error on this side, such as context.Canceled; nil if nothing did.
+func (e *Error) Unwrap() error { return e.cause }
+
+// GRPCStatus returns the status, so that the functions of gRPC's status package understand the
+// error; with its details, if the service told it.
+func (e *Error) GRPCStatus() *status.Status {
+	if e.told != nil {
+		return e.told
+	}
+	return status.New(e.Status, e.Message)
+}
+
+// OldestCursor returns the oldest cursor that a watch may begin with, if the error is
+// [ErrCursorCompacted] and the service named it; nil otherwise.
+func (e *Error) OldestCursor() []byte { return decodeBase64(e.Metadata["oldest_cursor"]) }
+
+func statusName(code codes.Code) string { return rpccode.Code(code).String() }
+
+// kindOfStatus has the kind of each canonical status but OK.
+var kindOfStatus = map[codes.Code]*kind{
+	codes.Canceled:           unavailable,
+	codes.Unknown:            serverDefect,
+	codes.InvalidArgument:    invalidRequest,
+	codes.DeadlineExceeded:   deadlineExceeded,
+	codes.NotFound:           notFound,
+	codes.AlreadyExists:      alreadyExists,
+	codes.PermissionDenied:   permissionDenied,
+	codes.ResourceExhausted:  resourceExhausted,
+	codes.FailedPrecondition: preconditionFailed,
+	codes.Aborted:            conflict,
+	codes.OutOfRange:         invalidRequest,
+	codes.Unimplemented:      unimplemented,
+	codes.Internal:           serverDefect,
+	codes.Unavailable:        unavailable,
+	codes.DataLoss:           dataLoss,
+	codes.Unauthenticated:    unauthenticated,
+}
+
+// kindOfReason has the reasons that say more than their status.
+var kindOfReason = map[string]*kind{
+	"THREAD_DELETED":      threadDeleted,
+	"VALUES_MISSING":      valuesMissing,
+	"CHECKPOINT_MISSING":  notFound,
+	"BLOB_HASH_MISMATCH":  hashMismatch,
+	"CURSOR_COMPACTED":    cursorCompacted,
+	"DESCRIPTOR_MISMATCH": descriptorMismatch,
+}
+
+func kindOf(code codes.Code, reason string) *kind {
+	if found := kindOfReason[reason]; found != nil {
+		return found
+	}
+	if found := kindOfStatus[code]; found != nil {
+		return found
+	}
+	return serverDefect
+}
+
+// invalidField returns the error of an argument that can never be right.
+func invalidField(field, problem string) *Error {
+	return &Error{
+		Status:     codes.InvalidArgument,
+		Reason:     "INVALID_FIELD",
+		Message:    field + ": " + problem,
+		Metadata:   map[string]string{"field": field},
+		Violations: []Violation{{Field: field, Problem: problem}},
+		kind:       invalidRequest,
+	}
+}
+
+// brokenContract returns the error of an answer that must not be.
+func brokenContract(what string) *Error {
+	return &Error{
+		Status:  codes.Internal,
+		Message: "the server's answer breaks the contract: " + what + "; nothing of it was used",
+		kind:    serverDefect,
+	}
+}

@@ -1,0 +1,57 @@
+package tuskpoint
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
+)
+
+func TestReasonsOfTheContractAreSpelledAsItDoes(t *testing.T) {
+	for reason := range kindOfReason {
+		if _, has := tuskpointv1.ErrorReason_value[reasonPrefix+reason]; !has {
+			t.Errorf("the contract has no reason %s", reason)
+		}
+	}
+}
+
+func TestEveryStatusIsOneKind(t *testing.T) {
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		failure := fromStatus(status.New(code, "it said"), "example:1")
+		if failure.kind == nil || failure.Status != code || status.Code(failure) != code {
+			t.Errorf("%s is told as %+v", code, failure)
+		}
+		if text := failure.Error(); !strings.Contains(text, "it said") ||
+			!strings.Contains(text, statusName(code)) {
+			t.Errorf("%s is put as %q", code, text)
+		}
+	}
+}
+
+func TestErrorsInsideStreamsAreTheSame(t *testing.T) {
+	failure := fromCallError(&tuskpointv1.CallError{
+		Code: int32(codes.InvalidArgument), Reason: tuskpointv1.ErrorReason_ERROR_REASON_INVALID_FIELD,
+		Message: "a field is wrong", Metadata: map[string]string{"field": "ref.thread_id"},
+		FieldViolations: []*tuskpointv1.FieldViolation{{Field: "ref.thread_id", Description: "it is empty"}},
+	})
+	if !errors.Is(failure, ErrInvalidRequest) || failure.Reason != "INVALID_FIELD" ||
+		len(failure.Violations) != 1 || !strings.Contains(failure.Error(), "ref.thread_id: it is empty") {
+		t.Errorf("it is told as %+v: %s", failure, failure)
+	}
+	if none := fromCallError(&tuskpointv1.CallError{Code: int32(codes.Unavailable)}); none.Reason != "" {
+		t.Errorf("no reason is told as %q", none.Reason)
+	}
+}
+
+func TestTheOldestCursorIsRead(t *testing.T) {
+	for text, expected := range map[string]string{"AQI=": "\x01\x02", "": "", "?": ""} {
+		failure := &Error{Metadata: map[string]string{"oldest_cursor": text}}
+		if got := failure.OldestCursor(); string(got) != expected {
+			t.Errorf("%q is read as %q", text, got)
+		}
+	}
+}

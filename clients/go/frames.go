@@ -1,0 +1,216 @@
+package tuskpoint
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
+)
+
+// Large values: cut into chunks on the way out, put together on the way in.
+
+const (
+	chunkBytes          = 1 << 20
+	maxInlineValueBytes = 1 << 20
+	maxInlineBytes      = 2 << 20
+	maxReservedBytes    = 16 << 20 // of an announced value; more is made room for as it comes
+)
+
+// holder is what can hold a value: a channel or a pending write.
+type holder struct {
+	value *tuskpointv1.Value      // its content, if that is inline
+	large *tuskpointv1.LargeValue // what it announces, if the content comes in chunks
+
+	fill     func(*tuskpointv1.Value)      // makes the content inline
+	announce func(*tuskpointv1.LargeValue) // announces the content
+}
+
+func channelHolder(channel *tuskpointv1.Channel) holder {
+	return holder{
+		value: channel.GetValue(),
+		large: channel.GetLarge(),
+		fill: func(value *tuskpointv1.Value) {
+			channel.Content = &tuskpointv1.Channel_Value{Value: value}
+		},
+		announce: func(large *tuskpointv1.LargeValue) {
+			channel.Content = &tuskpointv1.Channel_Large{Large: large}
+		},
+	}
+}
+
+func writeHolder(write *tuskpointv1.PendingWrite) holder {
+	return holder{
+		value: write.GetValue(),
+		large: write.GetLarge(),
+		fill: func(value *tuskpointv1.Value) {
+			write.Content = &tuskpointv1.PendingWrite_Value{Value: value}
+		},
+		announce: func(large *tuskpointv1.LargeValue) {
+			write.Content = &tuskpointv1.PendingWrite_Large{Large: large}
+		},
+	}
+}
+
+// holders returns what can hold values, in the order in which large ones are numbered.
+func holders(channels []*tuskpointv1.Channel, writes []*tuskpointv1.PendingWrite) []holder {
+	all := make([]holder, 0, len(channels)+len(writes))
+	for _, channel := range channels {
+		all = append(all, channelHolder(channel))
+	}
+	for _, write := range writes {
+		all = append(all, writeHolder(write))
+	}
+	return all
+}
+
+// detachLarge announces the values that do not fit a message and returns them in order; nil if
+// all fit.
+func detachLarge(all []holder) []*tuskpointv1.Value {
+	type inline struct{ size, place int }
+	left := 0
+	var found []inline
+	for place, one := range all {
+		if one.value != nil {
+			size := proto.Size(one.value)
+			left += size
+			found = append(found, inline{size, place})
+		}
+	}
+	slices.SortFunc(found, func(a, b inline) int { return cmp.Compare(b.size, a.size) })
+	var places []int
+	for _, one := range found {
+		if one.size <= maxInlineValueBytes && left <= maxInlineBytes {
+			break
+		}
+		left -= one.size
+		places = append(places, one.place)
+	}
+	slices.Sort(places)
+	var large []*tuskpointv1.Value
+	for _, place := range places {
+		value := all[place].value
+		all[place].announce(&tuskpointv1.LargeValue{
+			Type: value.GetType(), SizeBytes: uint64(len(value.GetData())),
+		})
+		large = append(large, value)
+	}
+	return large
+}
+
+// chunks calls send with each piece of large values, until it returns an error.
+func chunks(large []*tuskpointv1.Value, send func(*tuskpointv1.ValueChunk) error) error {
+	for index, value := range large {
+		offset := uint64(0)
+		for piece := range slices.Chunk(value.GetData(), chunkBytes) {
+			err := send(&tuskpointv1.ValueChunk{ValueIndex: uint32(index), Offset: offset, Data: piece})
+			if err != nil {
+				return err
+			}
+			offset += uint64(len(piece))
+		}
+	}
+	return nil
+}
+
+// filling is the large values of one message, filled in the order of their chunks.
+type filling struct {
+	open  []holder
+	index int
+	data  []byte
+}
+
+func newFilling(all []holder) filling {
+	f := filling{open: slices.DeleteFunc(all, func(one holder) bool { return one.large == nil })}
+	f.closeFull()
+	return f
+}
+
+func (f *filling) full() bool { return f.index == len(f.open) }
+
+func (f *filling) add(chunk *tuskpointv1.ValueChunk) *Error {
+	if f.full() {
+		return brokenContract("a chunk that was not announced")
+	}
+	if int(chunk.GetValueIndex()) != f.index || chunk.GetOffset() != uint64(len(f.data)) {
+		return brokenContract(fmt.Sprintf("a chunk of value %d at %d where value %d at %d was due",
+			chunk.GetValueIndex(), chunk.GetOffset(), f.index, len(f.data)))
+	}
+	if len(chunk.GetData()) == 0 {
+		return brokenContract("an empty chunk")
+	}
+	announced := f.open[f.index].large.GetSizeBytes()
+	if f.data == nil {
+		f.data = make([]byte, 0, min(announced, maxReservedBytes))
+	}
+	f.data = append(f.data, chunk.GetData()...)
+	if uint64(len(f.data)) > announced {
+		return brokenContract(fmt.Sprintf("more than the %d bytes of value %d", announced, f.index))
+	}
+	f.closeFull()
+	return nil
+}
+
+func (f *filling) closeFull() {
+	for !f.full() {
+		one := f.open[f.index]
+		if uint64(len(f.data)) < one.large.GetSizeBytes() {
+			return
+		}
+		one.fill(&tuskpointv1.Value{Type: one.large.GetType(), Data: f.data})
+		f.data = nil
+		f.index++
+	}
+}
+
+// assembler turns frames into complete messages: every value inline.
+type assembler[M any] struct {
+	current    *M
+	filling    filling
+	checkpoint func(*M) *tuskpointv1.Checkpoint // the checkpoint whose values may come in chunks
+}
+
+func assembleCheckpoints() assembler[tuskpointv1.Checkpoint] {
+	return assembler[tuskpointv1.Checkpoint]{
+		checkpoint: func(one *tuskpointv1.Checkpoint) *tuskpointv1.Checkpoint { return one },
+	}
+}
+
+func assembleEvents() assembler[tuskpointv1.ThreadEvent] {
+	return assembler[tuskpointv1.ThreadEvent]{checkpoint: (*tuskpointv1.ThreadEvent).GetCheckpoint}
+}
+
+// add takes the next frame, which begins a message or is a chunk of the one before. It returns the
+// message that the frame completes; nil if it completes none.
+func (a *assembler[M]) add(message *M, chunk *tuskpointv1.ValueChunk) (*M, *Error) {
+	switch {
+	case message != nil && a.current != nil:
+		return nil, brokenContract("a message in the middle of another's values")
+	case message != nil:
+		a.current = message
+		checkpoint := a.checkpoint(message)
+		a.filling = newFilling(holders(checkpoint.GetState().GetChannels(), checkpoint.GetWrites()))
+	case chunk == nil:
+		return nil, brokenContract("an empty frame")
+	default:
+		if failure := a.filling.add(chunk); failure != nil {
+			return nil, failure
+		}
+	}
+	if !a.filling.full() {
+		return nil, nil
+	}
+	complete := a.current
+	a.current = nil
+	return complete, nil
+}
+
+// end takes the end of the stream.
+func (a *assembler[M]) end() *Error {
+	if a.current != nil {
+		return brokenContract("the end in the middle of a message's values")
+	}
+	return nil
+}

@@ -1,0 +1,315 @@
+package tuskpoint
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
+)
+
+// Descriptor is a small portable description of a checkpoint that was handed off. As JSON it has
+// exactly these keys; [json.Unmarshal] refuses text with others, or without one of them.
+type Descriptor struct {
+	// Source is what was handed off, "thread:checkpoint".
+	Source string `json:"source"`
+
+	// ThreadID is its thread.
+	ThreadID string `json:"thread_id"`
+
+	// CheckpointID is its ID.
+	CheckpointID string `json:"checkpoint_id"`
+
+	// BlobID is the blob that holds everything needed to go on from it.
+	BlobID string `json:"blob_id"`
+
+	// BlobSHA256 is SHA-256 of the blob's bytes, in lowercase hex. The one thing trusted.
+	BlobSHA256 string `json:"blob_sha256"`
+
+	// ToAgent is the agent it is meant for; may be empty.
+	ToAgent string `json:"to_agent"`
+
+	// Summary is one sentence that says where the agent stands.
+	Summary string `json:"summary"`
+}
+
+// descriptorKeys are the keys of a descriptor, in order.
+var descriptorKeys = []string{
+	"source", "thread_id", "checkpoint_id", "blob_id", "blob_sha256", "to_agent", "summary",
+}
+
+var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// ParseDescriptor reads a descriptor from its JSON text. What is none is [ErrInvalidDescriptor].
+func ParseDescriptor(text []byte) (*Descriptor, error) {
+	descriptor := new(Descriptor)
+	if err := descriptor.UnmarshalJSON(text); err != nil {
+		return nil, err
+	}
+	return descriptor, nil
+}
+
+// UnmarshalJSON reads a descriptor, and checks it. It is how [encoding/json] reads one.
+func (d *Descriptor) UnmarshalJSON(text []byte) error {
+	said, err := uniqueMembers(text)
+	if err != nil {
+		return noDescriptor("", err.Error())
+	}
+	for _, key := range descriptorKeys {
+		if _, has := said[key]; !has {
+			return noDescriptor(key, "the descriptor lacks it")
+		}
+	}
+	for key := range said {
+		if !slices.Contains(descriptorKeys, key) {
+			return noDescriptor(key, "a descriptor has no such key")
+		}
+	}
+	read := Descriptor{
+		Source: said["source"], ThreadID: said["thread_id"], CheckpointID: said["checkpoint_id"],
+		BlobID: said["blob_id"], BlobSHA256: said["blob_sha256"], ToAgent: said["to_agent"],
+		Summary: said["summary"],
+	}
+	if err := read.Check(); err != nil {
+		return err
+	}
+	*d = read
+	return nil
+}
+
+// Check passes if a descriptor can be one; otherwise the error is [ErrInvalidDescriptor].
+func (d *Descriptor) Check() error {
+	texts := []string{
+		d.Source, d.ThreadID, d.CheckpointID, d.BlobID, d.BlobSHA256, d.ToAgent, d.Summary,
+	}
+	for i, key := range descriptorKeys {
+		if texts[i] == "" && key != "to_agent" && key != "summary" {
+			return noDescriptor(key, "it must not be empty")
+		}
+		if !utf8.ValidString(texts[i]) {
+			return noDescriptor(key, "it is not UTF-8")
+		}
+	}
+	if !sha256Hex.MatchString(d.BlobSHA256) {
+		return noDescriptor("blob_sha256", "it is 64 lowercase hex digits")
+	}
+	if d.Source != d.ThreadID+":"+d.CheckpointID {
+		return noDescriptor("source", "it is not the thread and the checkpoint, joined by a colon")
+	}
+	return nil
+}
+
+// uniqueMembers reads a JSON object of texts, in which no key comes twice.
+func uniqueMembers(text []byte) (map[string]string, error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
+		return nil, fmt.Errorf("it is a JSON object with the keys %s", strings.Join(descriptorKeys, ", "))
+	}
+	members := map[string]string{}
+	for decoder.More() {
+		key, err := decoder.Token()
+		if err != nil {
+			return nil, fmt.Errorf("it is not JSON: %w", err)
+		}
+		name, _ := key.(string)
+		if _, has := members[name]; has {
+			return nil, fmt.Errorf("key %q comes twice", name)
+		}
+		value, err := decoder.Token()
+		if err != nil {
+			return nil, fmt.Errorf("it is not JSON: %w", err)
+		}
+		member, isText := value.(string)
+		if !isText {
+			return nil, fmt.Errorf("%s is a text", name)
+		}
+		members[name] = member
+	}
+	if _, err := decoder.Token(); err != nil {
+		return nil, fmt.Errorf("it is not JSON: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the object")
+	}
+	return members, nil
+}
+
+func noDescriptor(key, problem string) *Error {
+	field := "descriptor"
+	if key != "" {
+		field += "." + key
+	}
+	wrong := invalidField(field, problem)
+	wrong.kind = invalidDescriptor
+	return wrong
+}
+
+// HandOffOptions are the settings of a hand-off.
+type HandOffOptions struct {
+	// CheckpointID is the checkpoint. Empty: the latest.
+	CheckpointID string
+
+	// Namespace inside the thread; empty is the root.
+	Namespace string
+
+	// ToAgent is the name of the agent it is meant for.
+	ToAgent string
+}
+
+// HandOff stores everything needed to go on from a checkpoint as one blob, and returns its
+// descriptor. Whoever has that and the same blob store can adopt it. Options may be nil.
+//
+// Errors: [ErrNotFound] if there is no such checkpoint, [ErrUnavailable] if the blob store cannot be
+// used now.
+func (c *Client) HandOff(
+	ctx context.Context, threadID string, options *HandOffOptions,
+) (*Descriptor, error) {
+	given := valueOf(options)
+	answer, err := c.handoffs.CreateHandoff(ctx, &tuskpointv1.CreateHandoffRequest{
+		Ref: refOf(threadID, given.Namespace, given.CheckpointID), ToAgent: given.ToAgent,
+	})
+	if err != nil {
+		return nil, err
+	}
+	made := answer.GetDescriptor_()
+	return &Descriptor{
+		Source:       made.GetSource(),
+		ThreadID:     made.GetThreadId(),
+		CheckpointID: made.GetCheckpointId(),
+		BlobID:       made.GetBlobId(),
+		BlobSHA256:   made.GetBlobSha256(),
+		ToAgent:      made.GetToAgent(),
+		Summary:      made.GetSummary(),
+	}, nil
+}
+
+// AdoptStage is how far an adoption is.
+type AdoptStage = tuskpointv1.AdoptStage
+
+const (
+	// Fetching: bytes are being fetched.
+	Fetching = tuskpointv1.AdoptStage_ADOPT_STAGE_FETCHING
+
+	// Fetched: all bytes are here.
+	Fetched = tuskpointv1.AdoptStage_ADOPT_STAGE_FETCHED
+
+	// Verified: they have the hash of the descriptor.
+	Verified = tuskpointv1.AdoptStage_ADOPT_STAGE_VERIFIED
+
+	// Adopted: the new thread exists.
+	Adopted = tuskpointv1.AdoptStage_ADOPT_STAGE_ADOPTED
+)
+
+// AdoptProgress is how far an adoption is.
+type AdoptProgress struct {
+	// Stage that was reached.
+	Stage AdoptStage
+
+	// FetchedBytes is the number of bytes fetched so far.
+	FetchedBytes uint64
+}
+
+// AdoptOptions are the settings of an adoption.
+type AdoptOptions struct {
+	// OnProgress is told of each stage, if not nil.
+	OnProgress func(AdoptProgress)
+
+	// Durability to wait for. The default is [Certified]: then the new checkpoint has a blob of its
+	// own.
+	Durability Durability
+}
+
+// Adoption is the outcome of an adoption.
+type Adoption struct {
+	// AdoptedFrom is what was adopted, "thread:checkpoint".
+	AdoptedFrom string
+
+	// NewThreadID is the new thread.
+	NewThreadID string
+
+	// CheckpointID is its first checkpoint.
+	CheckpointID string
+
+	// BlobID is the blob that holds the adopted checkpoint's own envelope; empty as long as it is
+	// not certified.
+	BlobID string
+
+	// Verified is true: the hash was checked. There is no adoption without it.
+	Verified bool
+}
+
+// Adopt makes a hand-off the first checkpoint of a new thread, once its hash is checked; without a
+// name for the thread, the server makes one. The blob is fetched from the blob store itself.
+// Options may be nil.
+//
+// Errors: [ErrInvalidDescriptor] if the descriptor is none, [ErrDescriptorMismatch] if the blob
+// holds another checkpoint than it names, [ErrHashMismatch] if the blob does not have the hash,
+// [ErrNotFound] if the blob store has no such blob, [ErrAlreadyExists] if the new thread has
+// checkpoints. Nothing is written then.
+func (c *Client) Adopt(
+	ctx context.Context, descriptor *Descriptor, newThreadID string, options *AdoptOptions,
+) (*Adoption, error) {
+	given := valueOf(options)
+	if descriptor == nil {
+		return nil, noDescriptor("", "there is none")
+	}
+	if err := descriptor.Check(); err != nil {
+		return nil, err
+	}
+	request := &tuskpointv1.AdoptHandoffRequest{
+		Descriptor_: &tuskpointv1.HandoffDescriptor{
+			Source:       descriptor.Source,
+			ThreadId:     descriptor.ThreadID,
+			CheckpointId: descriptor.CheckpointID,
+			BlobId:       descriptor.BlobID,
+			BlobSha256:   descriptor.BlobSHA256,
+			ToAgent:      descriptor.ToAgent,
+			Summary:      descriptor.Summary,
+		},
+		NewThreadId: newThreadID,
+		RequestId:   rand.Text(),
+		Durability:  given.Durability,
+	}
+	start := func() *adoptCourse { return &adoptCourse{request: request} }
+	var adoption *tuskpointv1.Adoption
+	for frame, err := range follow(
+		ctx, c.calls, c.calls.times.long, true, c.handoffs.AdoptHandoff, start,
+	) {
+		if err != nil {
+			return nil, err
+		}
+		if given.OnProgress != nil {
+			given.OnProgress(AdoptProgress{frame.GetStage(), frame.GetFetchedBytes()})
+		}
+		if frame.GetAdoption() != nil {
+			adoption = frame.GetAdoption()
+		}
+	}
+	return adoptionOf(adoption)
+}
+
+func adoptionOf(message *tuskpointv1.Adoption) (*Adoption, error) {
+	if !message.GetVerified() {
+		return nil, &Error{
+			Status: codes.Internal, Message: "the server adopted without checking the hash",
+			kind: serverDefect,
+		}
+	}
+	return &Adoption{
+		AdoptedFrom:  message.GetAdoptedFrom(),
+		NewThreadID:  message.GetNewThreadId(),
+		CheckpointID: message.GetCheckpointId(),
+		BlobID:       message.GetBlobId(),
+		Verified:     true,
+	}, nil
+}

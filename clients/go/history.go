@@ -1,0 +1,175 @@
+package tuskpoint
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
+)
+
+// EventKind is what happened on a thread.
+type EventKind = tuskpointv1.EventKind
+
+const (
+	// CheckpointSaved: a checkpoint was saved, or saved again.
+	CheckpointSaved = tuskpointv1.EventKind_EVENT_KIND_CHECKPOINT_SAVED
+
+	// WritesSaved: pending writes were saved.
+	WritesSaved = tuskpointv1.EventKind_EVENT_KIND_WRITES_SAVED
+
+	// LabelSet: a label was set or cleared.
+	LabelSet = tuskpointv1.EventKind_EVENT_KIND_LABEL_SET
+
+	// CheckpointsDeleted: checkpoints were deleted.
+	CheckpointsDeleted = tuskpointv1.EventKind_EVENT_KIND_CHECKPOINTS_DELETED
+
+	// ThreadDeleted: the thread was deleted; the last event of an incarnation.
+	ThreadDeleted = tuskpointv1.EventKind_EVENT_KIND_THREAD_DELETED
+
+	// CheckpointCertified: a revision was certified.
+	CheckpointCertified = tuskpointv1.EventKind_EVENT_KIND_CERTIFIED
+
+	// Progress: nothing happened; everything up to the cursor was delivered.
+	Progress = tuskpointv1.EventKind_EVENT_KIND_PROGRESS
+
+	// RetentionSet: the thread's retention was set.
+	RetentionSet = tuskpointv1.EventKind_EVENT_KIND_RETENTION_SET
+
+	// SearchableSet: the thread was made searchable, or not searchable any more.
+	SearchableSet = tuskpointv1.EventKind_EVENT_KIND_SEARCHABLE_SET
+)
+
+// ReplayOptions are the settings of a replay.
+type ReplayOptions struct {
+	// Namespace replays only that one; "" is the root. nil: all, merged by ID.
+	Namespace *string
+
+	// From is the first ID to yield, if not empty.
+	From string
+
+	// To is the last ID to yield, if not empty.
+	To string
+
+	// View says how much to return of each. The default is [ViewFull].
+	View View
+
+	// Source says where to read. The default is [SourceAny].
+	Source Source
+}
+
+// Replay yields the checkpoints of a thread, oldest first. Options may be nil.
+//
+// They come as a stream: neither side holds more than a few. A lost connection or a restarted
+// server goes unnoticed: the replay goes on after the last checkpoint that was yielded. The sequence
+// ends with the first error, such as [ErrNotFound] if there is no such thread.
+func (c *Client) Replay(
+	ctx context.Context, threadID string, options *ReplayOptions,
+) iter.Seq2[*Checkpoint, error] {
+	given := valueOf(options)
+	request := &tuskpointv1.ReplayThreadRequest{
+		ThreadId:         threadID,
+		CheckpointNs:     given.Namespace,
+		FromCheckpointId: given.From,
+		ToCheckpointId:   given.To,
+		View:             orDefault(given.View, ViewFull),
+		Source:           given.Source,
+	}
+	start := func() *replayCourse { return &replayCourse{request: request} }
+	found := follow(ctx, c.calls, c.calls.times.stream, true, c.history.ReplayThread, start)
+	return mapped(found, wholeCheckpoint)
+}
+
+// WatchOptions are the settings of a watch.
+type WatchOptions struct {
+	// Cursor: deliver what came after it. Empty: from the beginning of the thread's current
+	// incarnation.
+	Cursor []byte
+
+	// Kinds delivers only these; empty: all.
+	Kinds []EventKind
+
+	// View says how much to return of a checkpoint that was saved. The default is [ViewFull].
+	View View
+
+	// Progress is the silence, 1 second or more, after which an event of the kind [Progress] is
+	// yielded, so that the caller has a newer cursor and a sign of life. 0: none is yielded.
+	Progress time.Duration
+}
+
+// Event is one change of a thread.
+type Event struct {
+	// Kind is what happened.
+	Kind EventKind
+
+	// Cursor is the position to go on after, in a watch that begins with it.
+	Cursor []byte
+
+	// Sequence is the position in the thread, which rises by 1 from change to change.
+	Sequence uint64
+
+	// Incarnation of the thread.
+	Incarnation uint64
+
+	// Checkpoint is the one concerned, as it stood when the event was delivered; its Revision is
+	// the event's. One that is gone by then has only that and its identity. nil if none is
+	// concerned.
+	Checkpoint *Checkpoint
+
+	// Deleted is how many checkpoints a deletion took.
+	Deleted uint64
+
+	// Time of the change.
+	Time time.Time
+}
+
+// Watch yields the changes of a thread in order: those that were, then each as it happens. Options
+// may be nil.
+//
+// It ends with the context, or with an error. A lost connection, a server that shuts down and one
+// that was killed go unnoticed if a server is back within minutes: the watch goes on after the last
+// event that was yielded, without gap or duplicate. To go on in another process, or after an error,
+// begin with the cursor of the last event.
+//
+// Errors: [ErrNotFound] if there is no such thread and no cursor, [ErrCursorCompacted] if what came
+// after the cursor is not kept any more, [ErrUnavailable] if no server was found for minutes.
+func (c *Client) Watch(
+	ctx context.Context, threadID string, options *WatchOptions,
+) iter.Seq2[*Event, error] {
+	given := valueOf(options)
+	if given.Progress != 0 && given.Progress < time.Second {
+		return failed[*Event](invalidField("progress", "it is 1 second or more, or 0"))
+	}
+	start := func() *watchCourse {
+		request := &tuskpointv1.WatchThreadRequest{
+			ThreadId: threadID, Cursor: given.Cursor, Kinds: given.Kinds,
+			View: orDefault(given.View, ViewFull),
+		}
+		if given.Progress > 0 {
+			request.ProgressInterval = durationpb.New(given.Progress)
+		}
+		return &watchCourse{request: request}
+	}
+	// No deadline: a watch has no end.
+	events := follow(ctx, c.calls, 0, true, c.history.WatchThread, start)
+	return mapped(events, func(message *tuskpointv1.ThreadEvent) (*Event, bool) {
+		return eventOf(message), given.Progress > 0 || message.GetKind() != Progress
+	})
+}
+
+func eventOf(message *tuskpointv1.ThreadEvent) *Event {
+	event := &Event{
+		Kind:        message.GetKind(),
+		Cursor:      message.GetCursor(),
+		Sequence:    message.GetSeq(),
+		Incarnation: message.GetIncarnation(),
+		Deleted:     message.GetDeletedCheckpoints(),
+		Time:        timeOf(message.GetTime()),
+	}
+	if message.GetCheckpoint() != nil {
+		event.Checkpoint = checkpointOf(message.GetCheckpoint())
+	}
+	return event
+}

@@ -1,0 +1,39 @@
+package tuskpoint
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+func TestIDsRiseWhateverTheClockSays(t *testing.T) {
+	shape := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	var ids []string
+	last := ""
+	for _, ticks := range []uint64{1 << 59, 1<<59 + 1, 1 << 59, 5, 1<<59 + 0xFFF, 1<<60 - 3} {
+		id, err := mint(ticks, ticks*7919, last)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !shape.MatchString(id) {
+			t.Errorf("%s is no UUIDv6", id)
+		}
+		ids, last = append(ids, id), id
+	}
+	if !slices.IsSorted(ids) || len(slices.Compact(slices.Clone(ids))) != len(ids) {
+		t.Errorf("the IDs do not rise: %v", ids)
+	}
+	if ticksOf(last) != 1<<60-3 {
+		t.Errorf("the time of %s is read as %d", last, ticksOf(last))
+	}
+}
+
+func TestIDsOfOthersAreFollowedIfThatIsPossible(t *testing.T) {
+	if id, err := newCheckpointID("0-first"); err != nil || id <= "0-first" {
+		t.Errorf("after 0-first came %q, %v", id, err)
+	}
+	if _, err := newCheckpointID("step-1"); !errors.Is(err, ErrInvalidRequest) {
+		t.Errorf("an ID above all UUIDs gives %v", err)
+	}
+}

@@ -1,0 +1,295 @@
+package tuskpoint
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
+)
+
+// The channels and the task that LangGraph interrupts and resumes by.
+const (
+	interruptChannel = "__interrupt__"
+	resumeChannel    = "__resume__"
+	runTaskID        = "00000000-0000-0000-0000-000000000000"
+)
+
+// controlChannels tell what happened to a task. Any other write says that it ended.
+var controlChannels = []string{
+	interruptChannel, resumeChannel, "__error__", "__error_source_node__",
+}
+
+const maxNamedInterrupts = 5 // in a message
+
+// Interrupt is something that a thread waits for.
+type Interrupt struct {
+	// CheckpointID is the checkpoint that waits.
+	CheckpointID string
+
+	// TaskID is the task that interrupted.
+	TaskID string
+
+	// ID of the interrupt; empty if its framework gave it none.
+	ID string
+
+	// Value is what was asked, as JSON; see [ViewJSON].
+	Value json.RawMessage
+}
+
+// InterruptOptions are the settings of [Client.Interrupts].
+type InterruptOptions struct {
+	// CheckpointID is the checkpoint. Empty: the latest.
+	CheckpointID string
+
+	// Namespace inside the thread; empty is the root, which tells of what waits in subgraphs too.
+	Namespace string
+}
+
+// Interrupts returns what a checkpoint of a thread waits for; none if it waits for nothing. An
+// interrupt that is answered is among them until its graph has gone on. Options may be nil.
+//
+// Errors: [ErrNotFound] if there is no such checkpoint.
+func (c *Client) Interrupts(
+	ctx context.Context, threadID string, options *InterruptOptions,
+) ([]Interrupt, error) {
+	given := valueOf(options)
+	ref := refOf(threadID, given.Namespace, given.CheckpointID)
+	found, err := c.getCheckpoint(ctx, ref, ViewJSON, SourceAny)
+	if err != nil {
+		return nil, err
+	}
+	return interruptsOf(found), nil
+}
+
+// AnswerOptions are the settings of [Client.Answer].
+type AnswerOptions struct {
+	// CheckpointID is the checkpoint that waits, so that no later question is answered by mistake.
+	// Empty: the latest, from which graphs go on.
+	CheckpointID string
+
+	// Namespace inside the thread. Answers to what waits in subgraphs go to the root, which is the
+	// default.
+	Namespace string
+
+	// InterruptID is the interrupt. Empty: the only one that waits.
+	InterruptID string
+}
+
+// Answer answers an interrupt, and returns the ID of the checkpoint that waits for it. The value is
+// anything that JSON can express, but not null. Options may be nil.
+//
+// The answer is a pending write. A LangGraph agent takes it up when its graph is invoked without
+// input. Until then another answer replaces it, unless the checkpoint waits for several.
+//
+// Errors: [ErrPreconditionFailed] if the checkpoint waits for nothing, for no such interrupt, or for
+// several and none is named; [ErrInvalidRequest] if the value is null or no JSON; [ErrNotFound] if
+// there is no such checkpoint.
+func (c *Client) Answer(
+	ctx context.Context, threadID string, value any, options *AnswerOptions,
+) (string, error) {
+	given := valueOf(options)
+	text, err := encodeJSON("value", value)
+	if err != nil {
+		return "", err
+	}
+	if string(text) == "null" {
+		return "", invalidField("value", "no interrupt takes null as its answer")
+	}
+	ref := refOf(threadID, given.Namespace, given.CheckpointID)
+	found, err := c.getCheckpoint(ctx, ref, ViewJSON, SourceAny)
+	if err != nil {
+		return "", err
+	}
+	waiting := interruptsOf(found)
+	chosen, err := choose(waiting, found.GetRef(), given.InterruptID)
+	if err != nil {
+		return "", err
+	}
+	answer := answerTo(found.GetRef(), runTaskID, "", text)
+	if len(waiting) > 1 {
+		if answer, err = c.answerOfTask(ctx, found, chosen, text); err != nil {
+			return "", err
+		}
+	}
+	_, err = c.saveWrites(ctx, answer)
+	return found.GetRef().GetCheckpointId(), err
+}
+
+// interruptsOf returns what a checkpoint, read in its JSON view, waits for.
+//
+// An interrupt is a pending write of a task on the channel __interrupt__, and its answer one on
+// __resume__: of no task if it is the only one that waits, else of the task that asks. A task waits
+// until it has written something else, or its checkpoint is followed by another.
+func interruptsOf(checkpoint *tuskpointv1.Checkpoint) []Interrupt {
+	ended := map[string]bool{runTaskID: true}
+	for _, write := range checkpoint.GetWrites() {
+		if !slices.Contains(controlChannels, write.GetChannel()) {
+			ended[write.GetTaskId()] = true
+		}
+	}
+	var waiting []Interrupt
+	told := map[string]bool{}
+	for _, write := range checkpoint.GetWrites() {
+		if write.GetChannel() != interruptChannel || ended[write.GetTaskId()] {
+			continue
+		}
+		for _, item := range itemsOf(write.GetValue().GetData()) {
+			one := interruptOf(checkpoint.GetRef().GetCheckpointId(), write.GetTaskId(), item)
+			// A task and what called it tell of the same interrupt.
+			if one.ID == "" || !told[one.ID] {
+				waiting = append(waiting, one)
+				told[one.ID] = true
+			}
+		}
+	}
+	return waiting
+}
+
+// choose returns the interrupt that is to be answered.
+func choose(
+	waiting []Interrupt, place *tuskpointv1.CheckpointRef, interruptID string,
+) (Interrupt, error) {
+	if len(waiting) == 0 {
+		return Interrupt{}, refuseAnswer(place, "waits for no answer: ListThreads with the state "+
+			"THREAD_STATE_INTERRUPTED tells which threads do")
+	}
+	if interruptID == "" && len(waiting) == 1 {
+		return waiting[0], nil
+	}
+	named := make([]string, 0, maxNamedInterrupts)
+	for i, one := range waiting {
+		if interruptID != "" && one.ID == interruptID {
+			return one, nil
+		}
+		if i < maxNamedInterrupts {
+			named = append(named, strconv.Quote(one.ID))
+		}
+	}
+	all := strings.Join(named, ", ")
+	if interruptID != "" {
+		return Interrupt{}, refuseAnswer(place,
+			fmt.Sprintf("does not wait for an answer to %q, but to %s", interruptID, all))
+	}
+	return Interrupt{}, refuseAnswer(place, fmt.Sprintf("waits for %d answers: say which one this is "+
+		"with InterruptID, one of %s", len(waiting), all))
+}
+
+// answerOfTask returns the request that answers one of several interrupts.
+//
+// The answer goes to the task that asks. If that is in a subgraph, what waits here is the task that
+// runs the subgraph, and the other is found in the subgraph's own namespace.
+func (c *Client) answerOfTask(
+	ctx context.Context, found *tuskpointv1.Checkpoint, chosen Interrupt, text []byte,
+) (*tuskpointv1.SaveWritesRequest, error) {
+	thread, err := c.GetThread(ctx, found.GetRef().GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	holder, asking := found, chosen
+	for _, head := range innerHeads(thread, found.GetRef().GetCheckpointNs(), chosen.TaskID) {
+		ref := refOf(thread.GetThreadId(), head.GetCheckpointNs(), head.GetCheckpointId())
+		inner, err := c.getCheckpoint(ctx, ref, ViewJSON, SourceAny)
+		if isReason(err, "CHECKPOINT_NOT_FOUND") {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		same := func(one Interrupt) bool { return one.ID == chosen.ID }
+		if here := interruptsOf(inner); slices.ContainsFunc(here, same) {
+			holder, asking = inner, here[slices.IndexFunc(here, same)]
+			break
+		}
+	}
+	path := ""
+	for _, write := range holder.GetWrites() {
+		switch {
+		case write.GetTaskId() != asking.TaskID:
+		case write.GetChannel() == resumeChannel:
+			return nil, refuseAnswer(found.GetRef(), fmt.Sprintf("has an answer of the task that asks %q "+
+				"already, and waits for others: let the graph go on", chosen.ID))
+		case write.GetChannel() == interruptChannel:
+			path = write.GetTaskPath()
+		}
+	}
+	answers := slices.Concat([]byte("["), text, []byte("]"))
+	return answerTo(holder.GetRef(), asking.TaskID, path, answers), nil
+}
+
+// innerHeads returns the heads of the namespaces that a task may have asked in, innermost first.
+//
+// A subgraph's namespace is its parent's and, after a "|", the name of the node that runs it, with
+// ":" and the ID of that node's task unless the subgraph remembers from call to call.
+func innerHeads(thread *tuskpointv1.Thread, namespace, taskID string) []*tuskpointv1.NamespaceHead {
+	var found []*tuskpointv1.NamespaceHead
+	for _, head := range thread.GetHeads() {
+		rest, inside := head.GetCheckpointNs(), true
+		if namespace != "" {
+			rest, inside = strings.CutPrefix(rest, namespace+"|")
+		}
+		node, _, _ := strings.Cut(rest, "|")
+		if inside && rest != "" && (strings.HasSuffix(node, ":"+taskID) || !strings.Contains(node, ":")) {
+			found = append(found, head)
+		}
+	}
+	depth := func(head *tuskpointv1.NamespaceHead) int { return strings.Count(head.GetCheckpointNs(), "|") }
+	slices.SortStableFunc(found, func(a, b *tuskpointv1.NamespaceHead) int { return depth(b) - depth(a) })
+	return found
+}
+
+func answerTo(
+	place *tuskpointv1.CheckpointRef, taskID, taskPath string, text []byte,
+) *tuskpointv1.SaveWritesRequest {
+	value := &tuskpointv1.Value{Type: jsonType, Data: text}
+	return &tuskpointv1.SaveWritesRequest{
+		Ref: place,
+		Writes: []*tuskpointv1.PendingWrite{{
+			TaskId: taskID, TaskPath: taskPath, Channel: resumeChannel,
+			Content: &tuskpointv1.PendingWrite_Value{Value: value},
+		}},
+	}
+}
+
+// itemsOf returns the interrupts of one write, which LangGraph keeps in a list.
+func itemsOf(text []byte) []json.RawMessage {
+	var items []json.RawMessage
+	if err := json.Unmarshal(text, &items); err != nil {
+		return []json.RawMessage{text}
+	}
+	return items
+}
+
+func interruptOf(checkpointID, taskID string, text json.RawMessage) Interrupt {
+	var said struct {
+		ID    string          `json:"id"`
+		Value json.RawMessage `json:"value"`
+	}
+	if err := json.Unmarshal(text, &said); err != nil || said.Value == nil {
+		said.ID, said.Value = "", text
+	}
+	return Interrupt{CheckpointID: checkpointID, TaskID: taskID, ID: said.ID, Value: said.Value}
+}
+
+func refuseAnswer(place *tuskpointv1.CheckpointRef, problem string) *Error {
+	where := ""
+	if place.GetCheckpointNs() != "" {
+		where = fmt.Sprintf(" in namespace %q", place.GetCheckpointNs())
+	}
+	return &Error{
+		Status: codes.FailedPrecondition,
+		Message: fmt.Sprintf("checkpoint %s of thread %q%s %s", place.GetCheckpointId(),
+			place.GetThreadId(), where, problem),
+		Metadata: map[string]string{
+			"thread_id":     place.GetThreadId(),
+			"checkpoint_ns": place.GetCheckpointNs(),
+			"checkpoint_id": place.GetCheckpointId(),
+		},
+		kind: preconditionFailed,
+	}
+}

@@ -1,0 +1,309 @@
+package tuskpoint
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
+)
+
+// Durability says how safe a change is.
+type Durability = tuskpointv1.Durability
+
+const (
+	// Journaled: in the service's own database and fsynced.
+	Journaled = tuskpointv1.Durability_DURABILITY_JOURNALED
+
+	// Certified: also on the blob store, read back and compared, together with the manifest and
+	// catalog that lead to it.
+	Certified = tuskpointv1.Durability_DURABILITY_CERTIFIED
+)
+
+// View says how much of a checkpoint a read returns.
+type View = tuskpointv1.View
+
+const (
+	// ViewEntry: neither state nor pending writes.
+	ViewEntry = tuskpointv1.View_VIEW_ENTRY
+
+	// ViewFull: everything, as it was saved.
+	ViewFull = tuskpointv1.View_VIEW_FULL
+
+	// ViewJSON: everything, with every value rendered as JSON, whatever framework and language
+	// saved it. What JSON cannot say is an escape, an object with a key that begins with one "$";
+	// see tuskpointv1.View_VIEW_JSON.
+	ViewJSON = tuskpointv1.View_VIEW_JSON
+)
+
+// Source says where a read may take its bytes from.
+type Source = tuskpointv1.Source
+
+const (
+	// SourceAny: the journal first, then the local cache, then the blob store.
+	SourceAny = tuskpointv1.Source_SOURCE_ANY
+
+	// SourceBlob: the blob store itself. What is not certified is refused.
+	SourceBlob = tuskpointv1.Source_SOURCE_BLOB
+)
+
+// Channel is one named slot of an agent's state.
+type Channel struct {
+	// Name is unique in a checkpoint.
+	Name string
+
+	// Type is the name of the encoding of Data, such as "json"; empty if the channel has no value.
+	Type string
+
+	// Data is the encoded value.
+	Data []byte
+
+	// Version of the content; nil if its framework gave it none.
+	Version *tuskpointv1.Version
+
+	// Digest is SHA-256 over the type, a zero byte and the data as they were saved, in lowercase
+	// hex; empty if the channel has no value.
+	Digest string
+}
+
+// Write is what a task wrote after a checkpoint and before the next one.
+type Write struct {
+	// TaskID is the task.
+	TaskID string
+
+	// TaskPath is the position of the task in the graph; may be empty.
+	TaskPath string
+
+	// Index is the slot of the write within its task.
+	Index int32
+
+	// Channel is what was written to.
+	Channel string
+
+	// Type is the name of the encoding of Data, such as "json".
+	Type string
+
+	// Data is the encoded value.
+	Data []byte
+}
+
+// Lineage says where a checkpoint came from, besides its parent. Each is "thread:checkpoint" or
+// empty.
+type Lineage struct {
+	ForkedFrom     string // the checkpoint that was forked, if the thread is a fork
+	RolledBackFrom string // the checkpoint that was rolled back to, if this is a rollback
+	AdoptedFrom    string // the checkpoint that was adopted, if the thread began with a hand-off
+}
+
+// Location says where stored bytes lie, and the hash that they are trusted by.
+type Location struct {
+	BlobID     string // the blob; on Walrus, the quilt if Identifier is set
+	Identifier string // name of the patch inside the quilt; empty if the blob is stored alone
+	SHA256     string // over the exact stored bytes, in lowercase hex
+	Size       uint64 // number of stored bytes
+}
+
+// Checkpoint is a checkpoint as it was loaded.
+type Checkpoint struct {
+	// ThreadID is the thread.
+	ThreadID string
+
+	// Namespace is that inside the thread; empty is the root.
+	Namespace string
+
+	// ID is the checkpoint's.
+	ID string
+
+	// ParentID is the checkpoint that it follows; empty at the root.
+	ParentID string
+
+	// Metadata is the JSON object that was saved with it, byte for byte; {} if none was.
+	Metadata json.RawMessage
+
+	// Summary is one sentence that says what happened.
+	Summary string
+
+	// Label is its name; empty if it has none.
+	Label string
+
+	// Lineage says where it came from, besides its parent.
+	Lineage Lineage
+
+	// Durability of its current revision.
+	Durability Durability
+
+	// Revision is the number of changes to it, from 1.
+	Revision uint64
+
+	// Location of its envelope; nil until a revision is certified.
+	Location *Location
+
+	// Created is the time at which the service first saved it.
+	Created time.Time
+
+	// Channels are its state as it was encoded, in order; none if it was read without state.
+	Channels []Channel
+
+	// Writes are its pending writes, in order; none if it was read without state.
+	Writes []Write
+}
+
+// State returns the state: one key for each channel that has a value, with its JSON as it was
+// saved, so that no number loses a bit.
+//
+// It fails with [ErrUnreadable] if a channel is of another type than json or null, as those that
+// LangGraph's Python agents save are: read the checkpoint with [ViewJSON], or take the bytes from
+// Channels.
+func (c *Checkpoint) State() (map[string]json.RawMessage, error) {
+	state := make(map[string]json.RawMessage, len(c.Channels))
+	for _, channel := range c.Channels {
+		switch channel.Type {
+		case "":
+		case "json":
+			if !json.Valid(channel.Data) {
+				return nil, unreadableChannel(channel, "says it is json and is not")
+			}
+			state[channel.Name] = channel.Data
+		case "null":
+			state[channel.Name] = json.RawMessage("null")
+		default:
+			return nil, unreadableChannel(channel, fmt.Sprintf("is of type %q, which only the "+
+				"framework that saved it can read; load it with ViewJSON, or take its bytes",
+				channel.Type))
+		}
+	}
+	return state, nil
+}
+
+// Decode stores the state in a struct or map that into points to, as [encoding/json] does; numbers
+// of values of type any become [json.Number], so that none loses a bit. It fails as State does.
+func (c *Checkpoint) Decode(into any) error {
+	state, err := c.State()
+	if err != nil {
+		return err
+	}
+	return decodeJSON(state, into)
+}
+
+// decodeJSON stores members of an object in what into points to.
+func decodeJSON(members map[string]json.RawMessage, into any) error {
+	text, err := encodeJSON("state", members)
+	if err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	return decoder.Decode(into)
+}
+
+func unreadableChannel(channel Channel, problem string) *Error {
+	return &Error{
+		Status:   codes.FailedPrecondition,
+		Message:  fmt.Sprintf("channel %q %s", channel.Name, problem),
+		Metadata: map[string]string{"channel": channel.Name, "type": channel.Type},
+		kind:     unreadable,
+	}
+}
+
+// checkpointOf returns a complete message (every value inline) as a record.
+func checkpointOf(message *tuskpointv1.Checkpoint) *Checkpoint {
+	lineage := message.GetLineage()
+	return &Checkpoint{
+		ThreadID:   message.GetRef().GetThreadId(),
+		Namespace:  message.GetRef().GetCheckpointNs(),
+		ID:         message.GetRef().GetCheckpointId(),
+		ParentID:   message.GetParentCheckpointId(),
+		Metadata:   objectOf(message.GetMetadataJson()),
+		Summary:    message.GetSummary(),
+		Label:      message.GetLabel(),
+		Lineage:    Lineage{lineage.GetForkedFrom(), lineage.GetRolledBackFrom(), lineage.GetAdoptedFrom()},
+		Durability: message.GetDurability(),
+		Revision:   message.GetRevision(),
+		Location:   locationOf(message.GetLocation()),
+		Created:    timeOf(message.GetCreateTime()),
+		Channels:   channelsOf(message.GetState().GetChannels()),
+		Writes:     writesOf(message.GetWrites()),
+	}
+}
+
+func channelsOf(messages []*tuskpointv1.Channel) []Channel {
+	channels := make([]Channel, len(messages))
+	for i, one := range messages {
+		channels[i] = Channel{
+			Name:    one.GetName(),
+			Type:    one.GetValue().GetType(),
+			Data:    one.GetValue().GetData(),
+			Version: one.GetVersion(),
+			Digest:  hex.EncodeToString(one.GetDigest()),
+		}
+	}
+	return channels
+}
+
+func writesOf(messages []*tuskpointv1.PendingWrite) []Write {
+	writes := make([]Write, len(messages))
+	for i, one := range messages {
+		writes[i] = Write{
+			TaskID:   one.GetTaskId(),
+			TaskPath: one.GetTaskPath(),
+			Index:    one.GetIdx(),
+			Channel:  one.GetChannel(),
+			Type:     one.GetValue().GetType(),
+			Data:     one.GetValue().GetData(),
+		}
+	}
+	return writes
+}
+
+func locationOf(message *tuskpointv1.BlobLocation) *Location {
+	if message == nil {
+		return nil
+	}
+	return &Location{
+		BlobID:     message.GetBlobId(),
+		Identifier: message.GetIdentifier(),
+		SHA256:     hex.EncodeToString(message.GetSha256()),
+		Size:       message.GetSizeBytes(),
+	}
+}
+
+func timeOf(moment *timestamppb.Timestamp) time.Time {
+	if moment == nil {
+		return time.Time{}
+	}
+	return moment.AsTime()
+}
+
+func objectOf(text []byte) json.RawMessage {
+	if len(text) == 0 {
+		return json.RawMessage("{}")
+	}
+	return text
+}
+
+// encodeJSON returns a value as compact JSON in UTF-8; what names it in the error.
+func encodeJSON(what string, value any) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	// JSON is not HTML here: characters are written as they are.
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		wrong := invalidField(what, "it cannot be written as JSON: "+err.Error())
+		wrong.cause = err
+		return nil, wrong
+	}
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
+}
+
+// encodeObject returns a map as JSON; nothing for one that is empty.
+func encodeObject(what string, members map[string]any) ([]byte, error) {
+	if len(members) == 0 {
+		return nil, nil
+	}
+	return encodeJSON(what, members)
+}

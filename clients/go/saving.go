@@ -1,0 +1,378 @@
+package tuskpoint
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
+)
+
+// How Save decides what to send: parent, versions, and what is unchanged.
+
+const (
+	maxFollows  = 16 // how often a save follows a head that moved
+	stateLayout = 4  // the layout that LangGraph 1.x writes and reads without migrating
+	jsonType    = "json"
+)
+
+// SaveOptions are the settings of a save. The zero value follows the latest checkpoint of the
+// thread, whoever saved it, and waits until the save is journaled.
+type SaveOptions struct {
+	// Namespace inside the thread; empty is the root.
+	Namespace string
+
+	// CheckpointID is the ID to give it. Empty: a UUIDv6 above the parent's.
+	CheckpointID string
+
+	// ParentID is the checkpoint to follow. Empty: ExpectedHead, else the latest of the namespace
+	// at the moment of the save.
+	ParentID string
+
+	// Root: it follows no checkpoint, whatever the namespace has.
+	Root bool
+
+	// ExpectedHead is the ID that the latest must have; otherwise nothing is saved and the error is
+	// [ErrConflict]. It guards against two agents that drive one thread.
+	ExpectedHead string
+
+	// First: the namespace must have no checkpoint; otherwise nothing is saved and the error is
+	// [ErrConflict].
+	First bool
+
+	// Metadata is a JSON object to save with it.
+	Metadata map[string]any
+
+	// Summary is one sentence that says what happened.
+	Summary string
+
+	// Label is a name for it.
+	Label string
+
+	// AgentID is the name of the agent that drives the thread.
+	AgentID string
+
+	// Durability to wait for: [Journaled], which is the default, or [Certified].
+	Durability Durability
+
+	// Vector is what [Client.SearchVector] finds the checkpoint by. All vectors have one dimension.
+	// None: the one sent before, or one that the server's embedder makes.
+	Vector []float32
+
+	// Searchable: whether search finds the thread's checkpoints, from this save on. nil: as before;
+	// a new thread is searchable.
+	Searchable *bool
+}
+
+// Saved is what became of a save.
+type Saved struct {
+	// CheckpointID is the ID of the checkpoint.
+	CheckpointID string
+
+	// Durability is what was reached; at least what was asked for.
+	Durability Durability
+
+	// Revision that the save made or found.
+	Revision uint64
+
+	// Sequence is the position of the change in the thread.
+	Sequence uint64
+
+	// CatalogBlobID is the blob ID of a catalog that leads to the checkpoint; empty until it is
+	// certified.
+	CatalogBlobID string
+
+	// Warnings are conditions to know of though the save succeeded, such as that more and more
+	// waits for certification.
+	Warnings []Warning
+}
+
+// Warning is a condition to know of though a call succeeded.
+type Warning struct {
+	// Kind is what the condition is.
+	Kind tuskpointv1.WarningKind
+
+	// Message is for people.
+	Message string
+}
+
+// Save saves a checkpoint. Each key of the state is a channel whose value is its JSON, as
+// [encoding/json] writes it. What is the same as in the parent is not sent again and keeps its
+// version; what changed gets a version above all of the parent's. Options may be nil.
+//
+// Errors: [ErrInvalidRequest] if the state is not JSON or an option breaks its limits,
+// [ErrConflict] if the latest is not the expected head, [ErrThreadDeleted] if the parent belongs to
+// a deleted thread.
+func (c *Client) Save(
+	ctx context.Context, threadID string, state map[string]any, options *SaveOptions,
+) (*Saved, error) {
+	draft, err := newDraft(threadID, state, options)
+	if err != nil {
+		return nil, err
+	}
+	var refusal error
+	for range maxFollows {
+		saved, err := c.saveAfterParent(ctx, draft)
+		if err == nil {
+			return saved, nil
+		}
+		if !errors.Is(err, ErrConflict) && !errors.Is(err, ErrThreadDeleted) {
+			return nil, err
+		}
+		// What this client remembers can be wrong without harm: the service refuses, and the save
+		// follows the new latest.
+		c.memory.forget(threadID)
+		if !draft.followsLatest() {
+			return nil, err
+		}
+		refusal = err
+	}
+	return nil, refusal
+}
+
+func (c *Client) saveAfterParent(ctx context.Context, draft *draft) (*Saved, error) {
+	parent, err := c.parentOf(ctx, draft)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := draft.after(parent)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.sendPlan(ctx, plan)
+	if err != nil {
+		return nil, err
+	}
+	id := answer.GetRef().GetCheckpointId()
+	c.memory.put(draft.place, known{id, plan.parentID, plan.channels})
+	return &Saved{
+		CheckpointID:  id,
+		Durability:    answer.GetDurability(),
+		Revision:      answer.GetRevision(),
+		Sequence:      answer.GetSeq(),
+		CatalogBlobID: answer.GetCatalogBlobId(),
+		Warnings:      warningsOf(answer.GetWarnings()),
+	}, nil
+}
+
+// sendPlan saves, with what the service turns out to lack inline.
+func (c *Client) sendPlan(ctx context.Context, plan *plan) (*tuskpointv1.SaveCheckpointResponse, error) {
+	answer, err := c.saveCheckpoint(ctx, plan.request(plan.changed))
+	if !errors.Is(err, ErrValuesMissing) {
+		return answer, err
+	}
+	inline := maps.Clone(plan.changed)
+	for _, one := range violationsOf(err) {
+		inline[one.Field] = true
+	}
+	answer, err = c.saveCheckpoint(ctx, plan.request(inline))
+	if !errors.Is(err, ErrValuesMissing) {
+		return answer, err
+	}
+	// Trailers are bounded, so that a refusal names only as many channels as fit.
+	for name := range plan.channels {
+		inline[name] = true
+	}
+	return c.saveCheckpoint(ctx, plan.request(inline))
+}
+
+func violationsOf(err error) []Violation {
+	var failure *Error
+	if errors.As(err, &failure) {
+		return failure.Violations
+	}
+	return nil
+}
+
+// parentOf returns the checkpoint that a save follows.
+func (c *Client) parentOf(ctx context.Context, draft *draft) (known, error) {
+	if draft.options.Root || draft.options.First {
+		return known{}, nil
+	}
+	// Whoever says what the latest must be means to follow it.
+	wanted := first(draft.options.ParentID, draft.options.ExpectedHead)
+	if found, has := c.memory.get(draft.place); has && (wanted == "" || wanted == found.id) {
+		return found, nil
+	}
+	found, err := c.getCheckpoint(ctx, &tuskpointv1.CheckpointRef{
+		ThreadId: draft.place.threadID, CheckpointNs: draft.place.namespace, CheckpointId: wanted,
+	}, ViewFull, SourceAny)
+	if isReason(err, "CHECKPOINT_NOT_FOUND") {
+		return known{id: wanted}, nil
+	}
+	if err != nil {
+		return known{}, err
+	}
+	parent := known{found.GetRef().GetCheckpointId(), found.GetParentCheckpointId(), map[string]held{}}
+	for _, one := range found.GetState().GetChannels() {
+		parent.channels[one.GetName()] = held{one.GetVersion(), string(one.GetDigest())}
+	}
+	return parent, nil
+}
+
+// draft is a save as the caller asked for it.
+type draft struct {
+	place    place
+	names    []string // of the channels, in order
+	values   map[string][]byte
+	digests  map[string]string
+	metadata []byte
+	time     string
+	options  SaveOptions
+}
+
+func newDraft(threadID string, state map[string]any, options *SaveOptions) (*draft, error) {
+	given := SaveOptions{}
+	if options != nil {
+		given = *options
+	}
+	if given.Root && given.ParentID != "" {
+		return nil, invalidField("root", "a checkpoint with a parent is no root: set one of the two")
+	}
+	if given.First && (given.ParentID != "" || given.ExpectedHead != "") {
+		return nil, invalidField("first", "a first checkpoint has neither parent nor expected head")
+	}
+	metadata, err := encodeObject("metadata", given.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	made := &draft{
+		place:    place{threadID, given.Namespace},
+		names:    slices.Sorted(maps.Keys(state)),
+		values:   make(map[string][]byte, len(state)),
+		digests:  make(map[string]string, len(state)),
+		metadata: metadata,
+		time:     time.Now().UTC().Format("2006-01-02T15:04:05.000000-07:00"),
+		options:  given,
+	}
+	for name, value := range state {
+		if name == "" || !utf8.ValidString(name) {
+			return nil, invalidField("state", "its keys are the names of channels: texts in UTF-8 that are "+
+				"not empty")
+		}
+		text, err := encodeJSON(fmt.Sprintf("state[%q]", name), value)
+		if err != nil {
+			return nil, err
+		}
+		made.values[name], made.digests[name] = text, valueDigest(jsonType, text)
+	}
+	return made, nil
+}
+
+// followsLatest tells whether the save follows the latest checkpoint, whichever that is.
+func (d *draft) followsLatest() bool {
+	given := d.options
+	return !given.Root && !given.First && given.ParentID == "" && given.ExpectedHead == ""
+}
+
+// plan is a save after its parent, with its ID.
+type plan struct {
+	*draft
+	id           string
+	parentID     string
+	expectedHead *string
+	channels     map[string]held
+	changed      map[string]bool // the channels whose content the parent lacks
+}
+
+func (d *draft) after(parent known) (*plan, error) {
+	raised, err := nextVersion(slices.Collect(maps.Values(parent.channels)))
+	if err != nil {
+		return nil, err
+	}
+	made := &plan{
+		draft: d, id: d.options.CheckpointID, parentID: parent.id,
+		channels: make(map[string]held, len(d.names)), changed: map[string]bool{},
+	}
+	if made.id == "" {
+		if made.id, err = newCheckpointID(parent.id); err != nil {
+			return nil, err
+		}
+	} else if made.id == parent.id {
+		made.parentID = parent.parentID // it is saved again
+	}
+	switch given := d.options; {
+	case d.followsLatest():
+		made.expectedHead = &parent.id
+	case given.First || given.ExpectedHead != "":
+		made.expectedHead = &given.ExpectedHead
+	}
+	for _, name := range d.names {
+		before, has := parent.channels[name]
+		if has && before.digest == d.digests[name] {
+			made.channels[name] = before
+			continue
+		}
+		made.channels[name] = held{raised, d.digests[name]}
+		made.changed[name] = true
+	}
+	return made, nil
+}
+
+// request returns the save as a message of its own, with the content of some channels inline and
+// that of the others by digest.
+func (p *plan) request(inline map[string]bool) *tuskpointv1.SaveCheckpointRequest {
+	channels := make([]*tuskpointv1.Channel, len(p.names))
+	updated := []string{}
+	for i, name := range p.names {
+		channels[i] = &tuskpointv1.Channel{
+			Name: name, Version: p.channels[name].version, Digest: []byte(p.digests[name]),
+		}
+		if inline[name] {
+			value := &tuskpointv1.Value{Type: jsonType, Data: p.values[name]}
+			channels[i].Content = &tuskpointv1.Channel_Value{Value: value}
+		}
+		if p.changed[name] {
+			updated = append(updated, name)
+		}
+	}
+	return &tuskpointv1.SaveCheckpointRequest{
+		Checkpoint: &tuskpointv1.Checkpoint{
+			Ref: &tuskpointv1.CheckpointRef{
+				ThreadId: p.place.threadID, CheckpointNs: p.place.namespace, CheckpointId: p.id,
+			},
+			ParentCheckpointId: p.parentID,
+			State: &tuskpointv1.CheckpointState{
+				SchemaVersion:   stateLayout,
+				Ts:              p.time,
+				Channels:        channels,
+				UpdatedChannels: &tuskpointv1.ChannelNames{Names: updated},
+			},
+			MetadataJson: p.metadata,
+			Summary:      p.options.Summary,
+			Label:        p.options.Label,
+		},
+		Durability:   p.options.Durability,
+		ExpectedHead: p.expectedHead,
+		AgentId:      p.options.AgentID,
+		Vector:       p.options.Vector,
+		Searchable:   p.options.Searchable,
+	}
+}
+
+// valueDigest returns the digest that a value is keyed by; see tuskpointv1.Channel.
+func valueDigest(kind string, data []byte) string {
+	digest := sha256.New()
+	digest.Write([]byte(kind + "\x00"))
+	digest.Write(data)
+	return string(digest.Sum(nil))
+}
+
+func warningsOf(messages []*tuskpointv1.Warning) []Warning {
+	warnings := make([]Warning, len(messages))
+	for i, one := range messages {
+		warnings[i] = Warning{one.GetKind(), one.GetMessage()}
+	}
+	return warnings
+}
+
+// isReason tells whether an error was told with this reason.
+func isReason(err error, reason string) bool {
+	var failure *Error
+	return errors.As(err, &failure) && failure.Reason == reason
+}

@@ -1,0 +1,175 @@
+package tuskpoint
+
+import (
+	"context"
+	"encoding/json"
+
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
+)
+
+// SearchMode is how a search is made.
+type SearchMode = tuskpointv1.SearchMode
+
+const (
+	// SearchLexical: by words.
+	SearchLexical = tuskpointv1.SearchMode_SEARCH_MODE_LEXICAL
+
+	// SearchByVector: by vectors.
+	SearchByVector = tuskpointv1.SearchMode_SEARCH_MODE_VECTOR
+
+	// SearchMemWal: by MemWal.
+	SearchMemWal = tuskpointv1.SearchMode_SEARCH_MODE_MEMWAL
+)
+
+// SearchMetric is how far apart two vectors are.
+type SearchMetric = tuskpointv1.SearchMetric
+
+const (
+	// Cosine: 1 less the cosine of the angle, 0 to 2.
+	Cosine = tuskpointv1.SearchMetric_SEARCH_METRIC_COSINE
+
+	// L2: the length of the difference.
+	L2 = tuskpointv1.SearchMetric_SEARCH_METRIC_L2
+)
+
+// SearchOptions are the settings of a search.
+type SearchOptions struct {
+	// ThreadID searches only this thread, if not empty.
+	ThreadID string
+
+	// AgentID searches only threads of this agent, if not empty.
+	AgentID string
+
+	// Filter finds only checkpoints whose metadata has all of these.
+	Filter map[string]any
+
+	// Limit is how many to return at most; 0 is 5.
+	Limit uint32
+
+	// Mode of a search by words. The default is the best that the server has.
+	Mode SearchMode
+
+	// Metric of a search by a vector. The default is [Cosine].
+	Metric SearchMetric
+}
+
+// SearchResult is a checkpoint that was found: a pointer, and what it was found by. [Client.Load]
+// loads it.
+type SearchResult struct {
+	// ThreadID is the thread.
+	ThreadID string
+
+	// Namespace is that inside the thread; empty is the root.
+	Namespace string
+
+	// CheckpointID is the checkpoint.
+	CheckpointID string
+
+	// Summary is one sentence that says what happened; may be empty.
+	Summary string
+
+	// Content is the text of the state that was searched; empty if there is none but the summary.
+	Content string
+
+	// Metadata is the JSON object that was saved with it.
+	Metadata json.RawMessage
+
+	// Distance from the query; smaller is nearer. Comparable within one answer.
+	Distance float64
+}
+
+// SearchResults is what a search found, nearest first, and how.
+type SearchResults struct {
+	// Results are the checkpoints, nearest first.
+	Results []SearchResult
+
+	// Mode is how the search was made.
+	Mode SearchMode
+
+	// Metric is what Distance is: "cosine", "l2", or "bm25" by words.
+	Metric string
+
+	// Unindexed is the number of checkpoints that the index does not know yet.
+	Unindexed uint64
+
+	// Truncated: more may exist that could not be looked at.
+	Truncated bool
+
+	// Warnings are conditions to know of, such as that the search fell back to another mode.
+	Warnings []Warning
+}
+
+// Search finds checkpoints by what happened. Options may be nil.
+//
+// Errors: [ErrInvalidRequest] if the query is empty or an option breaks its limits,
+// [ErrPreconditionFailed] if the server does not index.
+func (c *Client) Search(
+	ctx context.Context, query string, options *SearchOptions,
+) (*SearchResults, error) {
+	request, err := searching(options)
+	if err != nil {
+		return nil, err
+	}
+	request.Query = &tuskpointv1.SearchCheckpointsRequest_Text{Text: query}
+	return c.searchWith(ctx, request)
+}
+
+// SearchVector finds the checkpoints whose vectors are nearest to one. Options may be nil. Errors
+// are those of Search.
+func (c *Client) SearchVector(
+	ctx context.Context, vector []float32, options *SearchOptions,
+) (*SearchResults, error) {
+	request, err := searching(options)
+	if err != nil {
+		return nil, err
+	}
+	request.Query = &tuskpointv1.SearchCheckpointsRequest_Vector{
+		Vector: &tuskpointv1.QueryVector{Values: vector},
+	}
+	return c.searchWith(ctx, request)
+}
+
+func searching(options *SearchOptions) (*tuskpointv1.SearchCheckpointsRequest, error) {
+	given := valueOf(options)
+	filter, err := encodeObject("filter", given.Filter)
+	if err != nil {
+		return nil, err
+	}
+	return &tuskpointv1.SearchCheckpointsRequest{
+		ThreadId:   given.ThreadID,
+		AgentId:    given.AgentID,
+		FilterJson: filter,
+		Limit:      given.Limit,
+		Mode:       given.Mode,
+		Metric:     given.Metric,
+	}, nil
+}
+
+func (c *Client) searchWith(
+	ctx context.Context, request *tuskpointv1.SearchCheckpointsRequest,
+) (*SearchResults, error) {
+	answer, err := c.search.SearchCheckpoints(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	found := &SearchResults{
+		Results:   make([]SearchResult, len(answer.GetResults())),
+		Mode:      answer.GetMode(),
+		Metric:    answer.GetMetric(),
+		Unindexed: answer.GetUnindexedCheckpoints(),
+		Truncated: answer.GetTruncated(),
+		Warnings:  warningsOf(answer.GetWarnings()),
+	}
+	for i, one := range answer.GetResults() {
+		found.Results[i] = SearchResult{
+			ThreadID:     one.GetRef().GetThreadId(),
+			Namespace:    one.GetRef().GetCheckpointNs(),
+			CheckpointID: one.GetRef().GetCheckpointId(),
+			Summary:      one.GetSummary(),
+			Content:      one.GetContent(),
+			Metadata:     objectOf(one.GetMetadataJson()),
+			Distance:     one.GetDistance(),
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,141 @@
+package tuskpoint
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
+)
+
+const reasonPrefix = "ERROR_REASON_"
+
+// fromStatus returns the error of a failed call.
+//
+// The service gives a reason with every error. What has none was told by gRPC, on either side, or
+// by something in between, and is put into words here.
+func fromStatus(failed *status.Status, target string) *Error {
+	failure := &Error{Status: failed.Code(), Message: failed.Message(), told: failed}
+	for _, detail := range failed.Details() {
+		switch said := detail.(type) {
+		case *errdetails.ErrorInfo:
+			failure.Reason, failure.Metadata = said.GetReason(), said.GetMetadata()
+		case *errdetails.RetryInfo:
+			failure.RetryAfter = said.GetRetryDelay().AsDuration()
+		case *errdetails.BadRequest:
+			for _, one := range said.GetFieldViolations() {
+				failure.refuse(one.GetField(), one.GetDescription())
+			}
+		case *errdetails.PreconditionFailure:
+			for _, one := range said.GetViolations() {
+				if one.GetType() == "VALUE" {
+					failure.refuse(one.GetSubject(), one.GetDescription())
+				}
+			}
+		}
+	}
+	if failure.Reason == "" {
+		failure.Message = explain(failed, target)
+	}
+	return failure.settled()
+}
+
+// fromCallError returns the error of one save on a stream that goes on.
+func fromCallError(said *tuskpointv1.CallError) *Error {
+	reason := ""
+	if said.GetReason() != tuskpointv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
+		reason = strings.TrimPrefix(said.GetReason().String(), reasonPrefix)
+	}
+	failure := &Error{
+		Status:     codes.Code(said.GetCode()),
+		Reason:     reason,
+		Message:    said.GetMessage(),
+		Metadata:   said.GetMetadata(),
+		RetryAfter: said.GetRetryAfter().AsDuration(),
+	}
+	for _, one := range said.GetFieldViolations() {
+		failure.refuse(one.GetField(), one.GetDescription())
+	}
+	return failure.settled()
+}
+
+func (e *Error) refuse(field, problem string) {
+	e.Violations = append(e.Violations, Violation{Field: field, Problem: problem})
+}
+
+// settled returns the error with its kind, and with its violations in the message.
+func (e *Error) settled() *Error {
+	e.kind = kindOf(e.Status, e.Reason)
+	if e.kind == invalidRequest && len(e.Violations) > 0 {
+		named := make([]string, len(e.Violations))
+		for i, one := range e.Violations {
+			named[i] = one.Field + ": " + one.Problem
+		}
+		if all := strings.Join(named, "; "); !strings.Contains(e.Message, all) {
+			e.Message += " (" + all + ")"
+		}
+	}
+	return e
+}
+
+// cancelledBy returns the error of a call that its caller cancelled.
+func cancelledBy(ctx context.Context, target string) *Error {
+	cause := context.Cause(ctx)
+	if !errors.Is(cause, context.Canceled) {
+		cause = errors.Join(context.Canceled, cause)
+	}
+	return &Error{
+		Status:  codes.Canceled,
+		Message: fmt.Sprintf("the call to %s was cancelled before it ended", target),
+		kind:    cancelled,
+		cause:   cause,
+	}
+}
+
+// closedClient returns the error of a call on a closed client.
+func closedClient() *Error {
+	return &Error{
+		Status:  codes.FailedPrecondition,
+		Message: "this client is closed: dial another one",
+		kind:    clientClosed,
+		final:   true,
+	}
+}
+
+// explain returns the message of a status that did not come from the service's own table.
+func explain(failed *status.Status, target string) string {
+	said := failed.Message()
+	switch failed.Code() {
+	case codes.Unavailable:
+		return fmt.Sprintf("no TuskPoint server answers at %s: start one with `tuskpoint-server "+
+			"--listen HOST:PORT`, name the right target in the call to Dial or in TUSKPOINT_TARGET, "+
+			"and see that both sides use TLS or neither does (%s)", target, said)
+	case codes.ResourceExhausted:
+		return fmt.Sprintf("a message is larger than the sender or the receiver allows: save less in "+
+			"metadata and identifiers; values of any size are sent in chunks (%s)", said)
+	case codes.DeadlineExceeded:
+		return fmt.Sprintf("%s did not answer in time; what it had journaled by then stays, and the "+
+			"same call may be made again (%s)", target, said)
+	case codes.Unimplemented:
+		return fmt.Sprintf("%s is no TuskPoint server, or one that lacks this call (%s)", target, said)
+	case codes.Canceled:
+		return fmt.Sprintf("the call to %s was dropped by the other side (%s)", target, said)
+	case codes.Unauthenticated:
+		return fmt.Sprintf("the call to %s has no usable credential (%s)", target, said)
+	}
+	return fmt.Sprintf("%s answered %s: %s", target, statusName(failed.Code()), said)
+}
+
+func decodeBase64(text string) []byte {
+	decoded, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(decoded) == 0 {
+		return nil
+	}
+	return decoded
+}

@@ -1,0 +1,58 @@
+package tuskpoint
+
+import (
+	"fmt"
+	"math/big"
+	"strings"
+
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
+)
+
+// nextVersion returns a version above all of a checkpoint's, in the kind that they have. A thread
+// that has none begins with 1 as a text. Text versions count up in their leading number,
+// zero-padded to the 32 digits that LangGraph writes.
+func nextVersion(all []held) (*tuskpointv1.Version, error) {
+	var newest *tuskpointv1.Version
+	for _, one := range all {
+		if one.version.GetKind() == nil {
+			continue
+		}
+		if newest != nil && kindOfVersion(newest) != kindOfVersion(one.version) {
+			return nil, uncountable()
+		}
+		if newest == nil || isAbove(one.version, newest) {
+			newest = one.version
+		}
+	}
+	switch last := newest.GetKind().(type) {
+	case *tuskpointv1.Version_Integer:
+		return &tuskpointv1.Version{Kind: &tuskpointv1.Version_Integer{Integer: last.Integer + 1}}, nil
+	case *tuskpointv1.Version_Number:
+		next := float64(int64(last.Number) + 1)
+		return &tuskpointv1.Version{Kind: &tuskpointv1.Version_Number{Number: next}}, nil
+	case *tuskpointv1.Version_Text:
+		return nextText(last.Text)
+	}
+	return nextText("0")
+}
+
+func nextText(last string) (*tuskpointv1.Version, error) {
+	digits := last[:len(last)-len(strings.TrimLeft(last, "0123456789"))]
+	number, isNumber := new(big.Int).SetString(digits, 10)
+	if !isNumber {
+		return nil, uncountable()
+	}
+	text := fmt.Sprintf("%032d.%016d", number.Add(number, big.NewInt(1)), 0)
+	return &tuskpointv1.Version{Kind: &tuskpointv1.Version_Text{Text: text}}, nil
+}
+
+func kindOfVersion(version *tuskpointv1.Version) string { return fmt.Sprintf("%T", version.GetKind()) }
+
+func isAbove(a, b *tuskpointv1.Version) bool {
+	return a.GetInteger() > b.GetInteger() || a.GetNumber() > b.GetNumber() || a.GetText() > b.GetText()
+}
+
+func uncountable() *Error {
+	return invalidField("parent", "its channel versions cannot be counted up; continue it with its "+
+		"framework")
+}
