@@ -45,10 +45,10 @@ class PageTokens:
         mac, payload = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
         if not hmac.compare_digest(mac, self._mac(listing, payload)):
             raise Refusal(Reason.PAGE_TOKEN_INVALID)
-        position = tuple(json.loads(payload))
-        if len(position) != parts:
+        position = json.loads(payload)
+        if not (isinstance(position, list) and len(position) == parts):
             raise Refusal(Reason.PAGE_TOKEN_INVALID)
-        return position
+        return tuple(map(str, position))
 
     def _mac(self, listing: Sequence[str | int], payload: bytes) -> bytes:
         bound = json.dumps(listing).encode() + b"\0" + payload
