@@ -30,6 +30,7 @@ from tuskpoint_server.domain.model import (
     ThreadState,
     Version,
     View,
+    Write,
     write_order,
 )
 from tuskpoint_server.journal.journal import SqlJournal
@@ -484,6 +485,27 @@ async def test_the_state_follows_the_latest_root_checkpoint(journal: SqlJournal)
     await journal.save_writes(TENANT, key("b"), [write("__error__", b"x", task="u", idx=-1)])
     assert await state(journal) is ThreadState.FAILED
     await journal.save_checkpoint(TENANT, draft("c", "b"))
+    assert await state(journal) is ThreadState.IDLE
+
+
+async def test_a_thread_waits_as_long_as_one_of_its_tasks_does(journal: SqlJournal) -> None:
+    def sign(task: str, channel: str) -> Write:
+        return write(channel, b"?", task=task, idx={"__interrupt__": -3, "__resume__": -4}[channel])
+
+    nobody = "00000000-0000-0000-0000-000000000000"
+    await journal.save_checkpoint(TENANT, draft("a"))
+    asking = [sign(task, "__interrupt__") for task in ("t", "u", "v")]
+    await journal.save_writes(TENANT, key("a"), asking)
+    await journal.save_writes(TENANT, key("a"), [sign("t", "__resume__")])
+    assert await state(journal) is ThreadState.INTERRUPTED
+    await journal.save_writes(TENANT, key("a"), [write("x", b"ended", task="u")])
+    assert await state(journal) is ThreadState.INTERRUPTED
+    await journal.save_writes(TENANT, key("a"), [sign("v", "__resume__")])
+    assert await state(journal) is ThreadState.IDLE
+    await journal.save_checkpoint(TENANT, draft("b", "a"))
+    await journal.save_writes(TENANT, key("b"), asking)
+    assert await state(journal) is ThreadState.INTERRUPTED
+    await journal.save_writes(TENANT, key("b"), [sign(nobody, "__resume__")])
     assert await state(journal) is ThreadState.IDLE
 
 

@@ -14,10 +14,10 @@ class Face:
     The blocking one runs in a thread of its own.
     """
 
-    def __init__(self, kind: str, target: str, timeout_s: float = 30.0) -> None:
+    def __init__(self, kind: str, target: str, timeout_s: float = 30.0, **credentials: Any) -> None:
         self.kind = kind
-        self.sync = Client(target, timeout_s=timeout_s)
-        self.aio = AsyncClient(target, timeout_s=timeout_s)
+        self.sync = Client(target, timeout_s=timeout_s, **credentials)
+        self.aio = AsyncClient(target, timeout_s=timeout_s, **credentials)
 
     async def call(self, name: str, *arguments: Any, **named: Any) -> Any:
         """Call a method that returns something."""

@@ -116,12 +116,31 @@ def refuse(context: grpc.ServicerContext, refusal: Refuse) -> None:
 
 
 @contextmanager
-def serving(services: ScriptedServices) -> Iterator[str]:
-    """Serve on a free port; return its target."""
+def serving(
+    services: ScriptedServices,
+    *layers: grpc.ServerInterceptor,
+    credentials: grpc.ServerCredentials | None = None,
+) -> Iterator[str]:
+    """Serve on a free port, behind these layers; return its target.
+
+    Args:
+        services: What is served.
+        layers: What calls pass through first.
+        credentials: What to speak TLS with. Default: plaintext.
+    """
     server = grpc.server(
-        ThreadPoolExecutor(8), handlers=services.handlers(), options=[("grpc.so_reuseport", 0)]
+        ThreadPoolExecutor(8),
+        handlers=services.handlers(),
+        interceptors=[*layers],
+        options=[("grpc.so_reuseport", 0)],
     )
-    port = server.add_insecure_port("127.0.0.1:0")
+    # By number: of a name with two addresses gRPC tells what is the matter with one of them.
+    anywhere = "127.0.0.1:0"
+    port = (
+        server.add_insecure_port(anywhere)
+        if credentials is None
+        else server.add_secure_port(anywhere, credentials)
+    )
     server.start()
     try:
         yield f"127.0.0.1:{port}"

@@ -12,7 +12,10 @@ import grpc
 import pytest
 
 from tuskpoint._channel import ForkGuard, SyncChannels, channel_options
+from tuskpoint._security import Place, Tls
 from tuskpoint.errors import TuskPointError
+
+A, B = Place("a:1"), Place("b:1")
 
 
 class FakeChannel:
@@ -27,24 +30,34 @@ class FakeChannel:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[FakeChannel]:
     made: list[FakeChannel] = []
 
-    def open_channel(target: str, options: object) -> FakeChannel:
+    def open_channel(*arguments: object, options: object) -> FakeChannel:
         made.append(FakeChannel())
         return made[-1]
 
     monkeypatch.setattr(grpc, "insecure_channel", open_channel)
+    monkeypatch.setattr(grpc, "secure_channel", open_channel)
     return made
 
 
 def test_a_target_has_one_channel_until_its_last_lease_ends(opened: list[FakeChannel]) -> None:
     channels = SyncChannels(ForkGuard())
-    first, second, other = channels.lease("a:1"), channels.lease("a:1"), channels.lease("b:1")
+    first, second, other = channels.lease(A), channels.lease(A), channels.lease(B)
     assert first is second is not other
-    channels.release("a:1", first)
+    channels.release(A, first)
     assert [one.closed for one in opened] == [0, 0]
-    channels.release("a:1", second)
+    channels.release(A, second)
     assert [one.closed for one in opened] == [1, 0]
-    assert channels.lease("a:1") is not first
+    assert channels.lease(A) is not first
     assert len(opened) == 3
+
+
+def test_only_those_who_trust_and_show_the_same_certificates_share_a_channel(
+    opened: list[FakeChannel],
+) -> None:
+    channels = SyncChannels(ForkGuard())
+    kinds = [None, Tls(), Tls(b"one ca"), Tls(b"another ca"), Tls(b"one ca", b"cert", b"key")]
+    leased = {id(channels.lease(Place("a:1", tls))) for tls in kinds for _ in range(2)}
+    assert len(leased) == len(opened) == len(kinds)
 
 
 def test_threads_that_race_for_a_channel_get_the_same(opened: list[FakeChannel]) -> None:
@@ -54,7 +67,7 @@ def test_threads_that_race_for_a_channel_get_the_same(opened: list[FakeChannel])
 
     def lease() -> None:
         start.wait()
-        leased.append(channels.lease("a:1"))
+        leased.append(channels.lease(A))
 
     threads = [threading.Thread(target=lease) for _ in range(16)]
     for thread in threads:
@@ -69,16 +82,16 @@ def test_a_child_forked_before_the_first_use_may_open_channels(opened: list[Fake
     guard = ForkGuard()
     channels = SyncChannels(guard)
     guard.after_in_child()
-    assert channels.lease("a:1").leases == 1
+    assert channels.lease(A).leases == 1
 
 
 def test_a_child_forked_later_is_told_and_frees_nothing(opened: list[FakeChannel]) -> None:
     guard = ForkGuard()
     channels = SyncChannels(guard)
-    channels.lease("a:1")
+    channels.lease(A)
     guard.after_in_child()
     with pytest.raises(TuskPointError, match="forked"):
-        channels.lease("a:1")
+        channels.lease(A)
     assert [one.closed for one in opened] == [0]
 
 

@@ -11,7 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
-from tuskpoint import errors
+from tuskpoint import Client, errors
 from tuskpoint._status import from_call_error, from_rpc_error
 from tuskpoint.v1.errors_pb2 import CallError, ErrorReason, FieldViolation
 
@@ -182,6 +182,37 @@ def test_refused_fields_are_in_the_message_once() -> None:
     assert whole.message == said
 
 
+def test_every_refused_field_can_be_read_from_the_error() -> None:
+    refused = error_details_pb2.BadRequest()
+    refused.field_violations.add(field="limit", description="is 0 or more")
+    refused.field_violations.add(field="ref.thread_id", description="must not be empty")
+    details = [info("INVALID_FIELD", field="limit"), refused]
+    error = from_rpc_error(Failed(grpc.StatusCode.INVALID_ARGUMENT, "no", details), TARGET)
+    assert error.violations == (("limit", "is 0 or more"), ("ref.thread_id", "must not be empty"))
+    assert errors.TuskPointError("m").violations == ()
+    with pytest.raises(errors.InvalidRequest) as caught:
+        Client(TARGET, token="")
+    assert [name for name, _ in caught.value.violations] == ["token"]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "hint"),
+    [
+        (grpc.StatusCode.UNAUTHENTICATED, "CREDENTIAL_INVALID", "TUSKPOINT_TOKEN_FILE"),
+        (grpc.StatusCode.UNAUTHENTICATED, "", "TUSKPOINT_TOKEN"),
+        (grpc.StatusCode.PERMISSION_DENIED, "SCOPE_MISSING", "a token that has it"),
+    ],
+)
+def test_a_refused_credential_says_what_to_set(
+    code: grpc.StatusCode, reason: str, hint: str
+) -> None:
+    details = [info(reason)] if reason else []
+    error = from_rpc_error(Failed(code, "what was said", details), TARGET)
+    assert type(error) in (errors.Unauthenticated, errors.PermissionDenied)
+    assert "what was said" in error.message
+    assert hint in error.message
+
+
 def test_an_error_inside_a_stream_becomes_the_same_exception() -> None:
     error = from_call_error(
         CallError(
@@ -194,6 +225,7 @@ def test_an_error_inside_a_stream_becomes_the_same_exception() -> None:
     )
     assert isinstance(error, errors.ValuesMissing)
     assert (error.channels, error.status) == (("a",), "FAILED_PRECONDITION")
+    assert error.violations == (("a", "content is not stored"),)
     full = from_call_error(CallError(code=8, message="wait", retry_after=Duration(seconds=5)))
     assert (type(full), full.retry_after_s) == (errors.ResourceExhausted, 5.0)
     unknown = from_call_error(CallError(code=10, reason=9999, message="m"))  # type: ignore[arg-type]

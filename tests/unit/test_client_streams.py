@@ -296,10 +296,10 @@ def test_the_time_to_find_a_server_begins_anew_with_every_delivery() -> None:
     lost = Unavailable("gone", status="UNAVAILABLE")
     assert tried.timeout_s() is None
     with pytest.raises(Unavailable):
-        tried.pause_or_raise(lost, "h:1")
+        tried.pause_or_raise(lost, ())
     tried.delivered()
     # More often than a call is ever tried: only the time ends it.
-    assert all(tried.pause_or_raise(lost, "h:1") <= 2 for _ in range(200))
+    assert all(tried.pause_or_raise(lost, ()) <= 2 for _ in range(200))
 
 
 def test_a_watch_that_had_nothing_to_tell_goes_on_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,12 +312,12 @@ def test_a_watch_that_had_nothing_to_tell_goes_on_too(monkeypatch: pytest.Monkey
         now += 3600  # the connection stands, and breaks
         began = now
         while now < began + 290:
-            now += tried.pause_or_raise(lost, "h:1")
+            now += tried.pause_or_raise(lost, ())
             tried.timeout_s()
             now += 2  # nobody is there
     now = began + 301
     with pytest.raises(Unavailable):
-        tried.pause_or_raise(lost, "h:1")
+        tried.pause_or_raise(lost, ())
 
 
 @pytest.mark.parametrize(("request_id", "repeat"), [("", Repeat.UNSAFE), ("x", Repeat.SAFE)])
@@ -328,10 +328,10 @@ def test_what_makes_something_new_is_sent_twice_only_by_name(
     request = ForkThreadRequest(request_id=request_id)
     tried = attempts(Options("h:1"), FORK_THREAD, request)
     if repeat is Repeat.SAFE:
-        assert pause_or_raise(tried, lost, "h:1") >= 0
+        assert pause_or_raise(tried, lost, Options("h:1"), ()) >= 0
     else:
         with pytest.raises(Unavailable):
-            pause_or_raise(tried, lost, "h:1")
+            pause_or_raise(tried, lost, Options("h:1"), ())
 
 
 def test_closing_the_client_ends_a_watch_in_another_thread(

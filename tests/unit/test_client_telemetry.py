@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -42,8 +43,11 @@ class Recorded:
         duration = meter.create_histogram("rpc.client.call.duration", unit="s")
         monkeypatch.setattr(_telemetry, "_DURATION", duration)
 
+    def spans(self) -> Sequence[ReadableSpan]:
+        return self._spans.get_finished_spans()
+
     def span(self) -> ReadableSpan:
-        (span,) = self._spans.get_finished_spans()
+        (span,) = self.spans()
         return span
 
     def point(self) -> Any:

@@ -1,7 +1,9 @@
 """The one place that opens channels, and keeps them.
 
-A process has one sync channel per target, shared by all who lease it. Async callers have one
-channel per running event loop, because a grpc.aio channel belongs to the loop it was made in.
+A process has one sync channel per place, shared by all who lease it: the token is shown by each
+call, so that callers with different ones may share a channel, and those who trust different
+certificates never do. Async callers have one channel per running event loop, because a grpc.aio
+channel belongs to the loop it was made in.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import grpc
 
 from ._methods import Method
+from ._security import Place, Tls
 from ._target import is_loopback
 from .errors import TuskPointError
 
@@ -46,6 +49,24 @@ def channel_options(target: str) -> list[tuple[str, int | str]]:
     if is_loopback(target):
         options.append(("grpc.enable_http_proxy", 0))
     return options
+
+
+def _credentials(tls: Tls) -> grpc.ChannelCredentials:
+    return grpc.ssl_channel_credentials(tls.roots, tls.key, tls.certificate)
+
+
+def _open_sync(place: Place) -> grpc.Channel:
+    options = channel_options(place.target)
+    if place.tls is None:
+        return grpc.insecure_channel(place.target, options=options)
+    return grpc.secure_channel(place.target, _credentials(place.tls), options=options)
+
+
+def _open_aio(place: Place) -> grpc.aio.Channel:
+    options = channel_options(place.target)
+    if place.tls is None:
+        return grpc.aio.insecure_channel(place.target, options=options)
+    return grpc.aio.secure_channel(place.target, _credentials(place.tls), options=options)
 
 
 @dataclass(slots=True)
@@ -128,36 +149,35 @@ class ForkGuard:
 
 
 class SyncChannels:
-    """The sync channels of this process, one per target."""
+    """The sync channels of this process, one per place."""
 
     def __init__(self, guard: ForkGuard) -> None:
         self._guard = guard
         self._lock = threading.Lock()
-        self._opened: dict[str, Opened[grpc.Channel]] = {}
+        self._opened: dict[Place, Opened[grpc.Channel]] = {}
         guard.on_fork(self._forget)
 
-    def lease(self, target: str) -> Opened[grpc.Channel]:
-        """Return the channel for a normalized target, opening it for the first lease.
+    def lease(self, place: Place) -> Opened[grpc.Channel]:
+        """Return the channel for a place, opening it for the first lease.
 
         Raises:
             TuskPointError: See `ForkGuard.check`.
         """
         self._guard.opening()
         with self._lock:
-            opened = self._opened.get(target)
+            opened = self._opened.get(place)
             if opened is None:
-                channel = grpc.insecure_channel(target, options=channel_options(target))
-                opened = self._opened[target] = Opened(channel)
+                opened = self._opened[place] = Opened(_open_sync(place))
             opened.leases += 1
             return opened
 
-    def release(self, target: str, opened: Opened[grpc.Channel]) -> None:
+    def release(self, place: Place, opened: Opened[grpc.Channel]) -> None:
         """Give a lease back; the last one closes the channel."""
         with self._lock:
             opened.leases -= 1
-            if opened.leases or self._opened.get(target) is not opened:
+            if opened.leases or self._opened.get(place) is not opened:
                 return
-            del self._opened[target]
+            del self._opened[place]
         opened.channel.close()
 
     def _forget(self) -> object:
@@ -168,8 +188,8 @@ class SyncChannels:
 class AioChannels:
     """The channels of one async caller, one per running event loop."""
 
-    def __init__(self, target: str, guard: ForkGuard) -> None:
-        self._target = target
+    def __init__(self, place: Place, guard: ForkGuard) -> None:
+        self._place = place
         self._guard = guard
         self._lock = threading.Lock()
         self._opened: dict[asyncio.AbstractEventLoop, Opened[grpc.aio.Channel]] = {}
@@ -189,8 +209,7 @@ class AioChannels:
         if opened is not None:
             return opened
         self._guard.opening()
-        channel = grpc.aio.insecure_channel(self._target, options=channel_options(self._target))
-        opened = Opened(channel)
+        opened = Opened(_open_aio(self._place))
         with self._lock:
             alive = {one: kept for one, kept in self._opened.items() if not one.is_closed()}
             alive[loop] = opened

@@ -19,6 +19,7 @@ from ._methods import Method, Patience
 from ._options import Options
 from ._retry import Attempts, Repeat
 from ._status import from_call_error, from_rpc_error
+from ._token import Headers
 from .errors import NotFound, PreconditionFailed, ServerError, TuskPointError
 from .v1.checkpoint_pb2 import DURABILITY_CERTIFIED, Checkpoint, Durability
 from .v1.checkpoint_service_pb2 import (
@@ -50,14 +51,20 @@ def attempts(options: Options, method: Method[Any, Any], request: Message) -> At
 
 
 def pause_or_raise(
-    tried: Attempts, error: grpc.RpcError | TuskPointError, target: str, *, begun: bool = False
+    tried: Attempts,
+    error: grpc.RpcError | TuskPointError,
+    options: Options,
+    shown: Headers,
+    *,
+    begun: bool = False,
 ) -> float:
     """Return the seconds to wait before the next attempt of a call that failed.
 
     Args:
         tried: The attempts of the call.
         error: What it failed with.
-        target: Where it went.
+        options: What it was made with.
+        shown: The credential that it showed.
         begun: Whether the caller has already seen a part of the answer.
 
     Raises:
@@ -66,9 +73,13 @@ def pause_or_raise(
     if isinstance(error, TuskPointError):
         failure, cause = error, error.__cause__
     else:
-        failure, cause = from_rpc_error(error, target), error
+        failure = from_rpc_error(error, options.target, tls=options.security.tls is not None)
+        cause = error
     pause_s = None
     if not begun:
+        unknown = failure.status == "UNAUTHENTICATED" and tried.is_safe
+        if unknown and options.security.headers() != shown:
+            return 0.0  # the token was replaced while the call ran
         pause_s = tried.delay_s(
             time.monotonic(), failure.status, failure.reason, failure.retry_after_s, random.random
         )
@@ -110,8 +121,8 @@ class Persistence:
         """Note that the caller was given something that is not asked for again."""
         self._has_delivered = True
 
-    def pause_or_raise(self, error: grpc.RpcError | TuskPointError, target: str) -> float:
-        """Return the seconds to wait before the next connection.
+    def pause_or_raise(self, error: grpc.RpcError | TuskPointError, shown: Headers) -> float:
+        """Return the seconds to wait before the next connection; see the function.
 
         Raises:
             TuskPointError: There is no next one.
@@ -125,7 +136,7 @@ class Persistence:
                 deadline_s=self._deadline_s,
                 repeat=Repeat.SAFE,
             )
-        return pause_or_raise(self._tried, error, target)
+        return pause_or_raise(self._tried, error, self._options, shown)
 
 
 def _repeat(request: Message) -> Repeat:

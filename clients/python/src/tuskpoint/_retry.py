@@ -85,6 +85,11 @@ class Attempts:
         self._repeat = repeat
         self._failures = 0
 
+    @property
+    def is_safe(self) -> bool:
+        """Whether the call may be sent again though the first one may have been applied."""
+        return self._repeat is Repeat.SAFE
+
     def remaining_s(self, now_s: float) -> float:
         """Return the seconds that the next attempt may take."""
         return max(0.0, self._deadline - now_s)

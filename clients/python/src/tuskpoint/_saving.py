@@ -321,4 +321,5 @@ def invalid_field(field_name: str, problem: str) -> InvalidRequest:
         status="INVALID_ARGUMENT",
         reason="INVALID_FIELD",
         metadata={"field": field_name},
+        violations=[(field_name, problem)],
     )

@@ -10,6 +10,7 @@ import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
+from ._explanations import advise, explain
 from .errors import InvalidRequest, TuskPointError, ValuesMissing, error_class
 from .v1.errors_pb2 import CallError, ErrorReason
 
@@ -28,12 +29,13 @@ class _Details:
     fields: Sequence[tuple[str, str]] = ()
 
 
-def from_rpc_error(error: grpc.RpcError, target: str) -> TuskPointError:
+def from_rpc_error(error: grpc.RpcError, target: str, *, tls: bool = False) -> TuskPointError:
     """Return the exception for a failed call, sync or aio.
 
     Args:
         error: What the gRPC library raised.
         target: The target of the call, for the message.
+        tls: Whether the call went over TLS, for the message.
     """
     status = error.code().name
     details = _details_of(error)
@@ -42,7 +44,10 @@ def from_rpc_error(error: grpc.RpcError, target: str) -> TuskPointError:
         # The service gives a reason with every error. gRPC's core has none when a stream is ended
         # under a client that still sends, as a server that drains does.
         status = "UNAVAILABLE"
-    message = said if details.reason else _explain(status, said, target)
+    if details.reason:
+        message = advise(details.reason, said)
+    else:
+        message = explain(status, said, target, tls=tls)
     return _error(status, message, details)
 
 
@@ -73,6 +78,7 @@ def _error(status: str, message: str, details: _Details) -> TuskPointError:
             status=status,
             reason=details.reason,
             metadata=details.metadata,
+            violations=details.fields,
         )
     if kind is InvalidRequest and details.fields:
         named = "; ".join(f"{name}: {problem}" for name, problem in details.fields)
@@ -83,6 +89,7 @@ def _error(status: str, message: str, details: _Details) -> TuskPointError:
         reason=details.reason,
         metadata=details.metadata,
         retry_after_s=details.retry_after_s,
+        violations=details.fields,
     )
 
 
@@ -111,28 +118,3 @@ def _read_detail(packed: AnyMessage, details: _Details) -> None:
         details.channels = [one.subject for one in precondition.violations if one.type == "VALUE"]
     elif packed.Unpack(request):
         details.fields = [(one.field, one.description) for one in request.field_violations]
-
-
-def _explain(status: str, said: str, target: str) -> str:
-    """Return the message for a status that did not come from the service's own table."""
-    if status == "UNAVAILABLE":
-        return (
-            f"no TuskPoint server answers at {target}: start one with "
-            f"`tuskpoint-server --listen HOST:PORT`, or name the right target in the argument or "
-            f"in TUSKPOINT_TARGET ({said})"
-        )
-    if status == "RESOURCE_EXHAUSTED":
-        return (
-            "a message is larger than the sender or the receiver allows: save less in metadata "
-            f"and identifiers; values of any size are sent in chunks ({said})"
-        )
-    if status == "DEADLINE_EXCEEDED":
-        return (
-            f"{target} did not answer in time; what it had journaled by then stays, and the same "
-            f"call may be made again ({said})"
-        )
-    if status == "UNIMPLEMENTED":
-        return f"{target} is no TuskPoint server, or one that lacks this call ({said})"
-    if status == "CANCELLED":
-        return f"the call to {target} was cancelled before its answer came ({said})"
-    return f"{target} answered {status}: {said}" if said else f"{target} answered {status}"

@@ -63,4 +63,5 @@ def _refusal(text: str, hint: str) -> InvalidRequest:
         status="INVALID_ARGUMENT",
         reason="INVALID_FIELD",
         metadata={"field": "target"},
+        violations=[("target", hint)],
     )

@@ -17,9 +17,8 @@ from typing import Protocol
 import grpc
 
 from ._target import host_and_port
+from ._token import Headers
 from .errors import TuskPointError
-
-Headers = tuple[tuple[str, str], ...]
 
 try:
     from opentelemetry import metrics, propagate, trace

@@ -1,8 +1,8 @@
 """How calls are made, sync and async: channel, deadline, retries, observation, errors.
 
-Each call has a deadline, is tried again where that is safe (see `_retry`), is observed (see
-`_telemetry`) and raises the errors of `tuskpoint.errors`. Both classes may be shared by any
-number of threads, and the async one by any number of event loops.
+Each call shows the caller's token, has a deadline, is tried again where that is safe (see
+`_retry`), is observed (see `_telemetry`) and raises the errors of `tuskpoint.errors`. Both classes
+may be shared by any number of threads, and the async one by any number of event loops.
 """
 
 from __future__ import annotations
@@ -59,21 +59,24 @@ class SyncTransport:
         for stream in streams:
             stream.cancel()
         if opened is not None:
-            SYNC_CHANNELS.release(self.options.target, opened)
+            SYNC_CHANNELS.release(self.options.place, opened)
 
     def _unary(self, method: Method[RequestT, AnswerT], request: RequestT) -> AnswerT:
         call = self._callable("unary_unary", method)
         target = self.options.target
         tried = attempts(self.options, method, request)
         while True:
+            shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
                     answer: AnswerT = call(
-                        request, timeout=tried.remaining_s(time.monotonic()), metadata=rpc.headers
+                        request,
+                        timeout=tried.remaining_s(time.monotonic()),
+                        metadata=(*shown, *rpc.headers),
                     )
                     return answer
             except grpc.RpcError as error:
-                pause_s = pause_or_raise(tried, error, target)
+                pause_s = pause_or_raise(tried, error, self.options, shown)
             time.sleep(pause_s)
 
     def _stream(
@@ -84,10 +87,14 @@ class SyncTransport:
         tried = attempts(self.options, method, request)
         begun = False
         while True:
+            shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
-                    timeout_s = tried.remaining_s(time.monotonic())
-                    answer = call(request, timeout=timeout_s, metadata=rpc.headers)
+                    answer = call(
+                        request,
+                        timeout=tried.remaining_s(time.monotonic()),
+                        metadata=(*shown, *rpc.headers),
+                    )
                     try:
                         for frame in answer:
                             begun = True
@@ -96,7 +103,7 @@ class SyncTransport:
                         answer.cancel()
                     return
             except grpc.RpcError as error:
-                pause_s = pause_or_raise(tried, error, target, begun=begun)
+                pause_s = pause_or_raise(tried, error, self.options, shown, begun=begun)
             time.sleep(pause_s)
 
     def _resume(
@@ -106,9 +113,14 @@ class SyncTransport:
         tried = Persistence(self.options, method, course.begin())
         while True:
             call = self._callable("unary_stream", method)
+            shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
-                    answer = call(course.begin(), timeout=tried.timeout_s(), metadata=rpc.headers)
+                    answer = call(
+                        course.begin(),
+                        timeout=tried.timeout_s(),
+                        metadata=(*shown, *rpc.headers),
+                    )
                     try:
                         self._keep(answer)
                         for frame in answer:
@@ -122,7 +134,7 @@ class SyncTransport:
                 course.end()
                 return
             except (grpc.RpcError, TuskPointError) as error:
-                pause_s = tried.pause_or_raise(error, target)
+                pause_s = tried.pause_or_raise(error, shown)
             time.sleep(pause_s)
 
     def _save_on_stream(self, request: Save) -> SaveCheckpointResponse | SaveWritesResponse:
@@ -132,10 +144,14 @@ class SyncTransport:
         tried = attempts(self.options, method, request)
         while True:
             collected = SaveAnswer(request.durability)
+            shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
-                    timeout_s = tried.remaining_s(time.monotonic())
-                    answer = call(frames_of(request), timeout=timeout_s, metadata=rpc.headers)
+                    answer = call(
+                        frames_of(request),
+                        timeout=tried.remaining_s(time.monotonic()),
+                        metadata=(*shown, *rpc.headers),
+                    )
                     try:
                         for frame in answer:
                             collected.add(frame)
@@ -143,7 +159,7 @@ class SyncTransport:
                         answer.cancel()
                 return collected.end()
             except (grpc.RpcError, TuskPointError) as error:
-                pause_s = pause_or_raise(tried, error, target)
+                pause_s = pause_or_raise(tried, error, self.options, shown)
             time.sleep(pause_s)
 
     def _keep(self, answer: Any) -> None:
@@ -161,7 +177,7 @@ class SyncTransport:
                 if self._is_closed:
                     raise closed()
                 if self._opened is None:
-                    self._opened = SYNC_CHANNELS.lease(self.options.target)
+                    self._opened = SYNC_CHANNELS.lease(self.options.place)
                 opened = self._opened
         return opened.callable(shape, method)
 
@@ -175,7 +191,7 @@ class AsyncTransport:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self._channels = AioChannels(options.target, GUARD)
+        self._channels = AioChannels(options.place, GUARD)
         self._is_closed = False
 
     async def aclose(self) -> None:
@@ -188,14 +204,17 @@ class AsyncTransport:
         target = self.options.target
         tried = attempts(self.options, method, request)
         while True:
+            shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
                     answer: AnswerT = await call(
-                        request, timeout=tried.remaining_s(time.monotonic()), metadata=rpc.headers
+                        request,
+                        timeout=tried.remaining_s(time.monotonic()),
+                        metadata=(*shown, *rpc.headers),
                     )
                     return answer
             except grpc.RpcError as error:
-                pause_s = pause_or_raise(tried, error, target)
+                pause_s = pause_or_raise(tried, error, self.options, shown)
             await asyncio.sleep(pause_s)
 
     async def _stream(
@@ -206,10 +225,14 @@ class AsyncTransport:
         tried = attempts(self.options, method, request)
         begun = False
         while True:
+            shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
-                    timeout_s = tried.remaining_s(time.monotonic())
-                    answer = call(request, timeout=timeout_s, metadata=rpc.headers)
+                    answer = call(
+                        request,
+                        timeout=tried.remaining_s(time.monotonic()),
+                        metadata=(*shown, *rpc.headers),
+                    )
                     try:
                         async for frame in answer:
                             begun = True
@@ -218,7 +241,7 @@ class AsyncTransport:
                         answer.cancel()
                     return
             except grpc.RpcError as error:
-                pause_s = pause_or_raise(tried, error, target, begun=begun)
+                pause_s = pause_or_raise(tried, error, self.options, shown, begun=begun)
             await asyncio.sleep(pause_s)
 
     async def _resume(
@@ -228,9 +251,14 @@ class AsyncTransport:
         tried = Persistence(self.options, method, course.begin())
         while True:
             call = self._callable("unary_stream", method)
+            shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
-                    answer = call(course.begin(), timeout=tried.timeout_s(), metadata=rpc.headers)
+                    answer = call(
+                        course.begin(),
+                        timeout=tried.timeout_s(),
+                        metadata=(*shown, *rpc.headers),
+                    )
                     try:
                         async for frame in answer:
                             item = course.take(frame)
@@ -247,7 +275,7 @@ class AsyncTransport:
                     raise closed() from None
                 raise
             except (grpc.RpcError, TuskPointError) as error:
-                pause_s = tried.pause_or_raise(error, target)
+                pause_s = tried.pause_or_raise(error, shown)
             await asyncio.sleep(pause_s)
 
     async def _save_on_stream(self, request: Save) -> SaveCheckpointResponse | SaveWritesResponse:
@@ -257,10 +285,14 @@ class AsyncTransport:
         tried = attempts(self.options, method, request)
         while True:
             collected = SaveAnswer(request.durability)
+            shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
-                    timeout_s = tried.remaining_s(time.monotonic())
-                    answer = call(frames_of(request), timeout=timeout_s, metadata=rpc.headers)
+                    answer = call(
+                        frames_of(request),
+                        timeout=tried.remaining_s(time.monotonic()),
+                        metadata=(*shown, *rpc.headers),
+                    )
                     try:
                         async for frame in answer:
                             collected.add(frame)
@@ -268,7 +300,7 @@ class AsyncTransport:
                         answer.cancel()
                 return collected.end()
             except (grpc.RpcError, TuskPointError) as error:
-                pause_s = pause_or_raise(tried, error, target)
+                pause_s = pause_or_raise(tried, error, self.options, shown)
             await asyncio.sleep(pause_s)
 
     def _callable(self, shape: str, method: Method[Any, Any]) -> Callable[..., Any]:

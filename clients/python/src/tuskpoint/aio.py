@@ -10,17 +10,20 @@ from ._faces.admin import AsyncAdmin
 from ._faces.checkpoints import AsyncCheckpoints
 from ._faces.handoffs import AsyncHandoffs
 from ._faces.history import AsyncHistory
+from ._faces.interrupts import AsyncInterrupts
 from ._faces.lineage import AsyncLineage
 from ._faces.search import AsyncSearch
 from ._faces.snapshots import AsyncSnapshots
 from ._faces.threads import AsyncThreads
 from ._options import Options
 from ._saving import Memory
+from ._token import FilePath
 
 
 class AsyncClient(
     AsyncCheckpoints,
     AsyncThreads,
+    AsyncInterrupts,
     AsyncLineage,
     AsyncHistory,
     AsyncSearch,
@@ -39,13 +42,42 @@ class AsyncClient(
             else `127.0.0.1:7390`.
         timeout_s: Seconds after which a quick call gives up, its retries included. Calls that
             wait for the blob store or read streams have longer ones.
+        token: What the server knows the caller by. Default: `TUSKPOINT_TOKEN`, else what is in
+            the file that `TUSKPOINT_TOKEN_FILE` names, read again whenever it changes.
+        ca_file: Certificates in PEM that the server's may be signed by. Default:
+            `TUSKPOINT_CA_FILE`, else those that this machine trusts.
+        cert_file: The client's own certificate, PEM, for a server that asks for one. Default:
+            `TUSKPOINT_CERT_FILE`.
+        key_file: The key of that certificate, PEM. Default: `TUSKPOINT_KEY_FILE`.
+        tls: Whether to use TLS. Default: `TUSKPOINT_TLS` ("1" or "0"); else it is used if there
+            is a certificate, or if there is a token and the server is not on this machine.
 
     Raises:
-        InvalidRequest: The target cannot be one, or `timeout_s` is not above 0.
+        InvalidRequest: The target cannot be one, `timeout_s` is not above 0, the token cannot be
+            one, or a file cannot be used.
     """
 
-    def __init__(self, target: str | None = None, *, timeout_s: float = 30.0) -> None:
-        self._calls = AsyncCalls(Options.of(target, timeout_s=timeout_s))
+    def __init__(
+        self,
+        target: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        token: str | None = None,
+        ca_file: FilePath | None = None,
+        cert_file: FilePath | None = None,
+        key_file: FilePath | None = None,
+        tls: bool | None = None,
+    ) -> None:
+        options = Options.of(
+            target,
+            timeout_s=timeout_s,
+            token=token,
+            ca_file=ca_file,
+            cert_file=cert_file,
+            key_file=key_file,
+            tls=tls,
+        )
+        self._calls = AsyncCalls(options)
         self._memory = Memory()
 
     @property

@@ -24,7 +24,14 @@ from ._records import DurabilityName
 from ._retry import Repeat, RetryPolicy, worth_repeating
 from ._saving import Draft, Known, Memory, now, save_steps
 from ._step_queue import Queued, QueueFull, StepQueue
-from .errors import DeadlineExceeded, InvalidRequest, PreconditionFailed, TuskPointError
+from ._token import FilePath
+from .errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    PreconditionFailed,
+    TuskPointError,
+    Unauthenticated,
+)
 from .v1.checkpoint_pb2 import VIEW_ENTRY
 
 __all__ = ["STEP_COMPLETE", "AgentStep", "BackgroundSaver", "QueueFull", "StepsNotSaved"]
@@ -77,7 +84,8 @@ class BackgroundSaver:
 
     `handle_agent_step` takes a snapshot and returns; workers save it. The steps of one thread
     are saved in the order in which they were accepted, each following the one before; those of
-    different threads go side by side. While the server does not answer, they wait.
+    different threads go side by side. While the server does not answer, or does not know the
+    token, they wait.
 
     What was accepted is saved, or refused by the server and told to `on_error`, or told by
     `stop`. If the process ends without `stop`, the log says how many steps went with it; so it
@@ -102,9 +110,14 @@ class BackgroundSaver:
         searchable: Whether search finds the threads that it saves to. Default: as before; a new
             thread is searchable.
         timeout_s: Seconds after which an attempt to save gives up; another follows.
+        token: This and what follows is as in `Client`.
+        ca_file: Certificates that the server's may be signed by.
+        cert_file: The client's own certificate.
+        key_file: The key of that certificate.
+        tls: Whether to use TLS.
 
     Raises:
-        InvalidRequest: An argument is out of range.
+        InvalidRequest: An argument is out of range, or cannot be used.
     """
 
     def __init__(
@@ -119,10 +132,24 @@ class BackgroundSaver:
         durability: DurabilityName = "journaled",
         searchable: bool | None = None,
         timeout_s: float = 30.0,
+        token: str | None = None,
+        ca_file: FilePath | None = None,
+        cert_file: FilePath | None = None,
+        key_file: FilePath | None = None,
+        tls: bool | None = None,
     ) -> None:
         if min(max_steps, max_bytes, workers) < 1:
             raise InvalidRequest("max_steps, max_bytes and workers are numbers above 0")
-        self._options = replace(Options.of(target, timeout_s=timeout_s), retry=_ONCE)
+        options = Options.of(
+            target,
+            timeout_s=timeout_s,
+            token=token,
+            ca_file=ca_file,
+            cert_file=cert_file,
+            key_file=key_file,
+            tls=tls,
+        )
+        self._options = replace(options, retry=_ONCE)
         self._on_error = on_error
         self._workers = workers
         self._agent_id = agent_id
@@ -410,8 +437,8 @@ class BackgroundSaver:
 
 def _passes(error: Exception) -> TypeGuard[TuskPointError]:
     """Tell whether waiting helps. What is sent twice is saved once, so that a lost answer does."""
-    if isinstance(error, DeadlineExceeded):
-        return True
+    if isinstance(error, DeadlineExceeded | Unauthenticated):
+        return True  # a token that expired is replaced in its file, or made known to the server
     return isinstance(error, TuskPointError) and worth_repeating(
         error.status, error.reason, error.retry_after_s, Repeat.SAFE
     )

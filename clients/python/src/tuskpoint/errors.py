@@ -21,6 +21,8 @@ class TuskPointError(Exception):
             "CHECKPOINT_NOT_FOUND"; empty if the service gave none.
         metadata: The dynamic parts of the message.
         retry_after_s: Seconds after which the service asks to try again, or `None`.
+        violations: Field to what is wrong with it, one pair for each field that was refused;
+            for `VALUES_MISSING` inside a stream, the channels.
     """
 
     def __init__(
@@ -31,6 +33,7 @@ class TuskPointError(Exception):
         reason: str = "",
         metadata: Mapping[str, str] | None = None,
         retry_after_s: float | None = None,
+        violations: Sequence[tuple[str, str]] = (),
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -38,6 +41,7 @@ class TuskPointError(Exception):
         self.reason = reason
         self.metadata = dict(metadata or {})
         self.retry_after_s = retry_after_s
+        self.violations = tuple(violations)
 
 
 class InvalidRequest(TuskPointError):
@@ -115,9 +119,15 @@ class ValuesMissing(TuskPointError):
         reason: str = "VALUES_MISSING",
         metadata: Mapping[str, str] | None = None,
         retry_after_s: float | None = None,
+        violations: Sequence[tuple[str, str]] = (),
     ) -> None:
         super().__init__(
-            message, status=status, reason=reason, metadata=metadata, retry_after_s=retry_after_s
+            message,
+            status=status,
+            reason=reason,
+            metadata=metadata,
+            retry_after_s=retry_after_s,
+            violations=violations,
         )
         self.channels = tuple(channels)
 
@@ -158,11 +168,16 @@ class DeadlineExceeded(TuskPointError):
 
 
 class Unauthenticated(TuskPointError):
-    """The service does not know the credential, or there was none."""
+    """The service does not know the token, or there was none: set one that it knows."""
 
 
 class PermissionDenied(TuskPointError):
-    """The credential does not allow the call."""
+    """The token does not allow the call: use one that has the scope."""
+
+    @property
+    def scope(self) -> str:
+        """The scope that the token lacks; empty if the service named none."""
+        return self.metadata.get("scope", "")
 
 
 class Unimplemented(TuskPointError):

@@ -22,6 +22,7 @@ from .._calls import AsyncCalls, SyncCalls
 from .._options import Options
 from .._records import DurabilityName
 from .._requests import flag
+from .._token import FilePath
 from ..errors import NotFound, ValuesMissing
 from ..v1 import checkpoint_pb2, checkpoint_service_pb2, thread_service_pb2
 from ._decode import decode_config, decode_history, decode_tuple, parent_with_sends
@@ -78,10 +79,19 @@ class TuskPointSaver(LineageMethods, SearchMethods, BaseCheckpointSaver[str]):
             and metadata; it may return `None`. Saves wait for it, and so does the event loop.
         searchable: Whether search finds the threads that this saver saves to; `None` leaves
             that as it is.
+        token: What the server knows the caller by. Default: `TUSKPOINT_TOKEN`, else what is in
+            the file that `TUSKPOINT_TOKEN_FILE` names, read again whenever it changes.
+        ca_file: Certificates in PEM that the server's may be signed by. Default:
+            `TUSKPOINT_CA_FILE`, else those that this machine trusts.
+        cert_file: The client's own certificate, PEM, for a server that asks for one. Default:
+            `TUSKPOINT_CERT_FILE`.
+        key_file: The key of that certificate, PEM. Default: `TUSKPOINT_KEY_FILE`.
+        tls: Whether to use TLS. Default: `TUSKPOINT_TLS` ("1" or "0"); else it is used if there
+            is a certificate, or if there is a token and the server is not on this machine.
 
     Raises:
-        InvalidRequest: `target` cannot be one, `timeout_s` is not above 0, or `searchable` is
-            none of its values.
+        InvalidRequest: `target` cannot be one, `timeout_s` is not above 0, `searchable` is none
+            of its values, the token cannot be one, or a file cannot be used.
         ValueError: `durability` is neither of the two.
     """
 
@@ -97,11 +107,24 @@ class TuskPointSaver(LineageMethods, SearchMethods, BaseCheckpointSaver[str]):
         summarize: Summarize | None = None,
         vectorize: Vectorize | None = None,
         searchable: bool | None = None,
+        token: str | None = None,
+        ca_file: FilePath | None = None,
+        cert_file: FilePath | None = None,
+        key_file: FilePath | None = None,
+        tls: bool | None = None,
     ) -> None:
         super().__init__(serde=serde)
         if durability not in _DURABILITIES:
             raise ValueError(f'durability is "journaled" or "certified", not {durability!r}')
-        options = Options.of(target, timeout_s=timeout_s)
+        options = Options.of(
+            target,
+            timeout_s=timeout_s,
+            token=token,
+            ca_file=ca_file,
+            cert_file=cert_file,
+            key_file=key_file,
+            tls=tls,
+        )
         self._calls = SyncCalls(options)
         self._async_calls = AsyncCalls(options)
         self._durability = _DURABILITIES[durability]

@@ -1,0 +1,137 @@
+"""The token that a client shows with each call, and the file that it may come from."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from pathlib import Path
+from typing import Protocol
+
+from ._saving import invalid_field
+from .errors import InvalidRequest
+
+FilePath = str | os.PathLike[str]
+Headers = tuple[tuple[str, str], ...]
+
+# What a header can carry, without the space that ends the scheme (RFC 9110, sections 5.5, 11.4).
+_TOKEN = re.compile(r"[!-~]+")
+
+_log = logging.getLogger(__name__)
+
+
+class Token(Protocol):
+    """A token that can be shown. It is in no representation of itself."""
+
+    def headers(self) -> Headers:
+        """Return the metadata that shows it (RFC 6750, section 2.1)."""
+        ...
+
+
+class GivenToken:
+    """A token that stays what it is.
+
+    Args:
+        text: The token.
+        name: What to call it if it cannot be one.
+
+    Raises:
+        InvalidRequest: It cannot be a token.
+    """
+
+    __slots__ = ("_headers",)
+
+    def __init__(self, text: str, name: str = "token") -> None:
+        self._headers = _headers(text, name)
+
+    def headers(self) -> Headers:
+        """See `Token`."""
+        return self._headers
+
+
+class TokenFile:
+    """A token in a file, read again when the file changes, so that tokens can rotate.
+
+    While the file is gone, or holds no token, the last one that it held is shown, and the log
+    says so.
+
+    Args:
+        path: The file. White space around the token does not count.
+        name: What to call the file if it holds no token.
+
+    Raises:
+        InvalidRequest: It cannot be read, or holds no token.
+    """
+
+    def __init__(self, path: FilePath, name: str = "token_file") -> None:
+        self._path = Path(path)
+        self._name = name
+        self._lock = threading.Lock()
+        self._seen: object = None
+        self._problem = ""
+        self._headers: Headers = ()
+        self._read()
+
+    def headers(self) -> Headers:
+        """See `Token`."""
+        try:
+            changed = _stamp(os.stat(self._path)) != self._seen
+        except OSError:
+            changed = True
+        if changed:
+            with self._lock:
+                self._read_or_keep()
+        return self._headers
+
+    def _read_or_keep(self) -> None:
+        try:
+            self._read()
+        except InvalidRequest as error:
+            if error.message != self._problem:
+                self._problem = error.message
+                _log.warning("the last token is used on: %s", error.message)
+        else:
+            self._problem = ""
+
+    def _read(self) -> None:
+        try:
+            with self._path.open("rb") as file:
+                stamp = _stamp(os.fstat(file.fileno()))
+                raw = file.read()
+        except (OSError, ValueError) as error:
+            raise unreadable(self._name, self._path, error) from error
+        # A text of another encoding is refused below, whatever it decodes to.
+        self._headers = _headers(raw.decode("ascii", "replace").strip(), self._name)
+        self._seen = stamp
+
+
+def unreadable(name: str, path: FilePath, error: OSError | ValueError) -> InvalidRequest:
+    """Return the error of a file that cannot be read."""
+    why = getattr(error, "strerror", None) or error
+    return invalid_field(name, f"'{os.fspath(path)}' cannot be read: {why}")
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _headers(text: str, name: str) -> Headers:
+    """Return the metadata that shows a token.
+
+    Raises:
+        InvalidRequest: It cannot be one. The message does not hold it.
+    """
+    if not isinstance(text, str):
+        raise invalid_field(name, f"a token is a text; {type(text).__name__} is none")
+    if not text:
+        raise invalid_field(name, "it is empty; take one that `tuskpoint-server token` printed")
+    fits = _TOKEN.match(text)
+    if fits is None or fits.end() < len(text):
+        place = fits.end() + 1 if fits else 1
+        raise invalid_field(
+            name,
+            f"character {place} of {len(text)} cannot be part of a token (a space, a line break, "
+            "or none of ASCII)",
+        )
+    return (("authorization", f"Bearer {text}"),)
