@@ -7,12 +7,13 @@ of both.
 
 from __future__ import annotations
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._handoff import Adoption, AdoptProgress, Descriptor
     from ._history import ThreadEvent
+    from ._interrupts import OpenInterrupt
     from ._lineage import (
         Change,
         CheckpointVerdict,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
         UnreadableValue,
         ValuesMissing,
     )
-    from .langgraph import TuskPointSaver
+    from .langgraph import PortableSerializer, TuskPointSaver
 
     __version__: str
 
@@ -91,7 +92,9 @@ __all__ = [
     "ManifestRecord",
     "MemWalStatus",
     "NotFound",
+    "OpenInterrupt",
     "PermissionDenied",
+    "PortableSerializer",
     "PreconditionFailed",
     "QueueFull",
     "Reference",
@@ -136,7 +139,9 @@ _ELSEWHERE = {
     "Adoption": "._handoff",
     "Descriptor": "._handoff",
     "ThreadEvent": "._history",
+    "PortableSerializer": ".langgraph",
     "TuskPointSaver": ".langgraph",
+    "OpenInterrupt": "._interrupts",
     "Change": "._lineage",
     "CheckpointVerdict": "._lineage",
     "Diff": "._lineage",
@@ -167,6 +172,8 @@ _ELSEWHERE = {
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use (PEP 562)."""
     if name == "__version__":
+        from importlib import metadata  # loads a good deal, which few need
+
         value: Any = metadata.version("tuskpoint")
     elif name in __all__:
         value = getattr(_module(_ELSEWHERE.get(name, ".errors")), name)
@@ -187,7 +194,7 @@ def _module(path: str) -> Any:
         missing = (error.name or "").partition(".")[0]
         if path == ".langgraph" and missing in ("langgraph", "langchain_core"):
             raise ImportError(
-                "TuskPointSaver needs LangGraph's checkpoint package, which is not installed: "
+                "tuskpoint.langgraph needs LangGraph's checkpoint package, which is not installed: "
                 "pip install 'tuskpoint[langgraph]'",
                 name=missing,
             ) from error

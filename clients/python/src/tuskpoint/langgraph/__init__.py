@@ -4,6 +4,7 @@ It must never: decide what the service decides, keep state between calls, or hol
 objects of an agent after a method has returned.
 """
 
+from .portable import PortableSerializer
 from .saver import TuskPointSaver
 
-__all__ = ["TuskPointSaver"]
+__all__ = ["PortableSerializer", "TuskPointSaver"]

@@ -19,8 +19,12 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import TASKS
 
 from ..v1 import checkpoint_pb2, checkpoint_service_pb2, value_pb2
+from ._channels import native
 
 _SENDS_IN_CHANNEL_SINCE = 4
+
+_JSON_TYPE = "json"
+"""The type of values that may come from JavaScript; Python's default serializer writes none."""
 
 
 def decode_config(ref: checkpoint_pb2.CheckpointRef) -> RunnableConfig:
@@ -104,7 +108,7 @@ def _decode_checkpoint(message: checkpoint_pb2.Checkpoint, serde: SerializerProt
         "id": message.ref.checkpoint_id,
         "ts": state.ts,
         "channel_values": {
-            channel.name: _decode_value(channel.value, serde)
+            channel.name: _decode_value(channel.value, serde, channel.name)
             for channel in state.channels
             if channel.HasField("value")
         },
@@ -128,7 +132,11 @@ def _decode_checkpoint(message: checkpoint_pb2.Checkpoint, serde: SerializerProt
 def _take_over_sends(
     checkpoint: Checkpoint, sender: checkpoint_pb2.Checkpoint, serde: SerializerProtocol
 ) -> None:
-    sends = [_decode_value(write.value, serde) for write in sender.writes if write.channel == TASKS]
+    sends = [
+        _decode_value(write.value, serde, TASKS)
+        for write in sender.writes
+        if write.channel == TASKS
+    ]
     if not sends:
         return
     versions: ChannelVersions = checkpoint["channel_versions"]
@@ -144,11 +152,15 @@ def _decode_metadata(raw: bytes) -> CheckpointMetadata:
 def _decode_writes(
     writes: Iterable[value_pb2.PendingWrite], serde: SerializerProtocol
 ) -> list[PendingWrite]:
-    return [(write.task_id, write.channel, _decode_value(write.value, serde)) for write in writes]
+    return [
+        (write.task_id, write.channel, _decode_value(write.value, serde, write.channel))
+        for write in writes
+    ]
 
 
-def _decode_value(value: value_pb2.Value, serde: SerializerProtocol) -> Any:
-    return serde.loads_typed((value.type, value.data))
+def _decode_value(value: value_pb2.Value, serde: SerializerProtocol, channel: str = "") -> Any:
+    decoded = serde.loads_typed((value.type, value.data))
+    return native(channel, decoded) if value.type == _JSON_TYPE else decoded
 
 
 def _decode_version(version: value_pb2.Version) -> str | int | float:

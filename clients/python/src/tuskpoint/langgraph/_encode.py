@@ -80,9 +80,16 @@ def checkpoint_ref(config: RunnableConfig) -> checkpoint_pb2.CheckpointRef:
     )
 
 
-def encode_value(value: Any, serde: SerializerProtocol, target: value_pb2.Value) -> None:
-    """Serialize a value into a message."""
-    kind, data = serde.dumps_typed(value)
+def encode_value(value: Any, serde: SerializerProtocol, target: value_pb2.Value, name: str) -> None:
+    """Serialize what a channel or a key holds into a message.
+
+    Errors of the serializer pass through; a note says which channel it was.
+    """
+    try:
+        kind, data = serde.dumps_typed(value)
+    except Exception as error:
+        error.add_note(f"TuskPoint: while serializing {name!r}")
+        raise
     target.type = kind
     target.data = bytes(data)  # a serde may return a bytearray, which messages do not take
 
@@ -195,7 +202,7 @@ def write_requests(
                 idx=WRITES_IDX_MAP.get(channel, position),
                 channel=channel,
             )
-            encode_value(value, serde, write.value)
+            encode_value(value, serde, write.value, channel)
         requests.append(request)
     return requests
 
@@ -289,7 +296,7 @@ def _encode_frame(
         state.updated_channels.SetInParent()
         state.updated_channels.names.extend(updated)
     for name in checkpoint.keys() - _KNOWN_KEYS:
-        encode_value(checkpoint[name], serde, state.extras[name])  # type: ignore[literal-required]
+        encode_value(checkpoint[name], serde, state.extras[name], name)  # type: ignore[literal-required]
 
 
 def _with_pending_sends(checkpoint: Checkpoint) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -308,7 +315,7 @@ def _set_content(
     channel: value_pb2.Channel, values: Mapping[str, Any], serde: SerializerProtocol
 ) -> None:
     if channel.name in values:
-        encode_value(values[channel.name], serde, channel.value)
+        encode_value(values[channel.name], serde, channel.value, channel.name)
     else:
         channel.empty.SetInParent()
 
