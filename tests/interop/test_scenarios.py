@@ -1,0 +1,126 @@
+"""Every client plays the same scenarios against the same server, and hands a run to the next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.tls_kit import SecureServer, running_secure_server
+from tests.interop.scenario_clients import (
+    CLIENTS,
+    CannotBuildError,
+    ScenarioClient,
+    play,
+    world_of,
+)
+from tests.interop.scenario_runner import FORMAT
+
+SCENARIOS = Path(__file__).parent / "scenarios" / "scenarios.json"
+STATE = {
+    "plan": ["lire", "écrire 🐘"],
+    "budget": 12.5,
+    "nested": {"deep": [None, True, {"n": -7}]},
+}
+
+# Compiling a client for the first time takes its time.
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]
+
+Step = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
+    with running_secure_server(tmp_path_factory.mktemp("scenarios")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runners")
+
+
+def built(client: ScenarioClient, directory: Path) -> Sequence[str]:
+    """Return the command of a client's runner, or skip with the reason."""
+    try:
+        return client.build(directory)
+    except CannotBuildError as lacking:
+        pytest.skip(str(lacking))
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+def test_every_scenario_holds(
+    client: ScenarioClient, server: SecureServer, directory: Path
+) -> None:
+    command = built(client, directory)
+    outcomes = play(command, world_of(client.name, server), SCENARIOS, directory)
+    problems = [f"{one['name']}: {one['problem']}" for one in outcomes if not one["ok"]]
+    assert not problems, "\n".join(problems)
+    wanted = json.loads(SCENARIOS.read_text(encoding="utf-8"))["scenarios"]
+    assert [one["name"] for one in outcomes] == [scenario["name"] for scenario in wanted]
+
+
+def test_a_run_is_handed_from_language_to_language(server: SecureServer, directory: Path) -> None:
+    """Each client adopts what the one before handed off, and goes on; Python gets it back."""
+    names = ("python", "go", "typescript", "python")
+    commands = {client.name: built(client, directory) for client in CLIENTS if client.name in names}
+    state: dict[str, Any] = dict(STATE)
+    descriptor: dict[str, str] | None = None
+    for place, name in enumerate(names):
+        thread_id = f"relay-{place}-{name}"
+        steps = [] if descriptor is None else adopting(descriptor, thread_id, state)
+        state = state | {f"step_{place}": name}
+        steps += going_on(thread_id, state)
+        descriptor = played(commands[name], name, server, directory, steps)
+    assert state == STATE | {f"step_{place}": name for place, name in enumerate(names)}
+
+
+def adopting(descriptor: dict[str, str], thread_id: str, state: dict[str, Any]) -> list[Step]:
+    """Return the steps that adopt a hand-off, and expect exactly a state."""
+    return [
+        {
+            "do": "adopt",
+            "with": {"descriptor": descriptor, "new_thread_id": thread_id},
+            "expect": {"new_thread_id": thread_id, "verified": True},
+        },
+        {
+            "do": "load",
+            "with": {"thread_id": thread_id},
+            "expect": {"state": state},
+        },
+        {
+            "do": "load",
+            "with": {"thread_id": thread_id},
+            "expect": {"state": {"$length": len(state)}},
+        },
+    ]
+
+
+def going_on(thread_id: str, state: dict[str, Any]) -> list[Step]:
+    """Return the steps that save a state and hand it off."""
+    return [
+        {"do": "save", "with": {"thread_id": thread_id, "state": state, "summary": "Went on."}},
+        {
+            "do": "handoff",
+            "with": {"thread_id": thread_id, "to_agent": "the next"},
+            "expect": {"thread_id": thread_id, "to_agent": "the next", "summary": "Went on."},
+            "bind": {"descriptor": ""},
+        },
+    ]
+
+
+def played(
+    command: Sequence[str], name: str, server: SecureServer, directory: Path, steps: list[Step]
+) -> dict[str, str]:
+    """Let a client play steps, and return the descriptor that they made."""
+    scenario = {"name": "a leg of the relay", "steps": steps, "export": ["descriptor"]}
+    file = directory / "relay.json"
+    given = {"format": FORMAT, "scenarios": [scenario]}
+    file.write_text(json.dumps(given), encoding="utf-8")
+    (outcome,) = play(command, world_of(name, server), file, directory)
+    assert outcome["ok"], f"{name}: {outcome['problem']}"
+    descriptor: dict[str, str] = outcome["exports"]["descriptor"]
+    return descriptor
