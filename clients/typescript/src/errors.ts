@@ -1,0 +1,264 @@
+/**
+ * What the client raises: one class for each thing that a caller can do about it.
+ *
+ * Which class an error becomes is decided by its reason, and by its canonical status where the
+ * reason does not decide or there is none. Never by message text.
+ */
+
+import type { ErrorReason } from "./gen/tuskpoint/v1/errors_pb.js";
+
+/** Name of a canonical gRPC status (grpc.io/docs/guides/status-codes) but `OK`. */
+export type StatusName =
+  | "CANCELLED"
+  | "UNKNOWN"
+  | "INVALID_ARGUMENT"
+  | "DEADLINE_EXCEEDED"
+  | "NOT_FOUND"
+  | "ALREADY_EXISTS"
+  | "PERMISSION_DENIED"
+  | "RESOURCE_EXHAUSTED"
+  | "FAILED_PRECONDITION"
+  | "ABORTED"
+  | "OUT_OF_RANGE"
+  | "UNIMPLEMENTED"
+  | "INTERNAL"
+  | "UNAVAILABLE"
+  | "DATA_LOSS"
+  | "UNAUTHENTICATED";
+
+/** One field of a request that was refused. */
+export interface FieldViolation {
+  /** Path of the field, such as "checkpoint.ref.thread_id". */
+  readonly field: string;
+  /** What is wrong and what is accepted. */
+  readonly problem: string;
+}
+
+/** What an error says besides its message. */
+export interface ErrorDetails {
+  /** Default: "UNKNOWN". */
+  readonly status?: StatusName;
+  /** Default: none. */
+  readonly reason?: string;
+  /** Default: none. */
+  readonly metadata?: Readonly<Record<string, string>>;
+  /** Default: none. */
+  readonly violations?: readonly FieldViolation[];
+  /** Default: none. */
+  readonly retryAfterMs?: number | undefined;
+  /** The error behind this one, if there is one. */
+  readonly cause?: unknown;
+}
+
+/** A call that failed, or that could not be made. */
+export class TuskPointError extends Error {
+  /** Name of the canonical gRPC status. */
+  readonly status: StatusName;
+  /**
+   * Name of the `tuskpoint.v1.ErrorReason` without its prefix, such as "CHECKPOINT_NOT_FOUND";
+   * empty if the service gave none.
+   */
+  readonly reason: string;
+  /** The dynamic parts of the message. */
+  readonly metadata: Readonly<Record<string, string>>;
+  /** The fields that were refused; of `ValuesMissing`, the channels. */
+  readonly violations: readonly FieldViolation[];
+  /** Milliseconds after which the service asks to try again, if it does. */
+  readonly retryAfterMs: number | undefined;
+
+  /**
+   * @param message - For people: what happened and what to do.
+   * @param details - What programs decide by.
+   */
+  constructor(message: string, details: ErrorDetails = {}) {
+    super(message, details.cause === undefined ? undefined : { cause: details.cause });
+    this.name = new.target.name;
+    this.status = details.status ?? "UNKNOWN";
+    this.reason = details.reason ?? "";
+    this.metadata = Object.freeze({ ...details.metadata });
+    this.violations = Object.freeze([...(details.violations ?? [])]);
+    this.retryAfterMs = details.retryAfterMs;
+  }
+}
+
+/** The request can never succeed as it is: change it. */
+export class InvalidRequest extends TuskPointError {}
+
+/** What should be the descriptor of a hand-off is none: take it over whole, as it was made. */
+export class InvalidDescriptor extends InvalidRequest {}
+
+/** The descriptor names another checkpoint than its blob holds: ask for the original. */
+export class DescriptorMismatch extends InvalidRequest {
+  /** The key that differs. */
+  get field(): string {
+    return this.metadata["field"] ?? "";
+  }
+
+  /** What the descriptor says. */
+  get claimed(): string {
+    return this.metadata["claimed"] ?? "";
+  }
+
+  /** What the blob holds. */
+  get found(): string {
+    return this.metadata["found"] ?? "";
+  }
+}
+
+/** What came after the cursor is not kept any more: replay, then watch from `oldestCursor`. */
+export class CursorCompacted extends InvalidRequest {
+  /** The oldest cursor that a watch may begin with; empty if the service named none. */
+  get oldestCursor(): Uint8Array {
+    return new Uint8Array(Buffer.from(this.metadata["oldest_cursor"] ?? "", "base64"));
+  }
+}
+
+/** The thread, checkpoint, snapshot or blob that was named does not exist. */
+export class NotFound extends TuskPointError {}
+
+/** What was to be made exists: choose another name, or a new request ID. */
+export class AlreadyExists extends TuskPointError {}
+
+/** Another agent moved the thread on: load its head and decide again. */
+export class Conflict extends TuskPointError {}
+
+/** The thread was deleted: begin again with a checkpoint that has no parent. */
+export class ThreadDeleted extends TuskPointError {}
+
+/** The service is not in the state that the call needs; the reason, or the message, says which. */
+export class PreconditionFailed extends TuskPointError {}
+
+/** The service does not hold content that the request refers to: send it inline. */
+export class ValuesMissing extends TuskPointError {
+  /** The channels whose content is missing. */
+  get channels(): readonly string[] {
+    return this.violations.map((violation) => violation.field);
+  }
+}
+
+/** Stored bytes are gone or not what was recorded. Nothing was read or written. */
+export class DataLoss extends TuskPointError {}
+
+/** Stored bytes do not have the hash they are trusted by: never use them. */
+export class HashMismatch extends DataLoss {
+  /** The blob. */
+  get blobId(): string {
+    return this.metadata["blob_id"] ?? "";
+  }
+
+  /** The recorded SHA-256, as lowercase hex. */
+  get expected(): string {
+    return this.metadata["expected"] ?? "";
+  }
+
+  /** The SHA-256 of the bytes found, as lowercase hex. */
+  get actual(): string {
+    return this.metadata["actual"] ?? "";
+  }
+}
+
+/** Too large or too much at once: send less, or wait if `retryAfterMs` is set. */
+export class ResourceExhausted extends TuskPointError {}
+
+/** The service, or the store behind it, does not answer: try again later. */
+export class Unavailable extends TuskPointError {}
+
+/** The time of the call was up. Whether a change was applied is not known. */
+export class DeadlineExceeded extends TuskPointError {}
+
+/** The service does not know the credential, or there was none. */
+export class Unauthenticated extends TuskPointError {}
+
+/** The credential does not allow the call. */
+export class PermissionDenied extends TuskPointError {}
+
+/** The server that answers has not built the call: use a newer one. */
+export class Unimplemented extends TuskPointError {}
+
+/** A defect of the server, or an answer that breaks the contract: report it. */
+export class ServerError extends TuskPointError {}
+
+/** The value has an encoding that only the framework which saved it can read. */
+export class UnreadableValue extends TuskPointError {}
+
+/** A class of errors. */
+export type ErrorClass = new (message: string, details?: ErrorDetails) => TuskPointError;
+
+/** Name of a reason that the service gives, without its prefix. */
+export type ReasonName = Exclude<keyof typeof ErrorReason, "UNSPECIFIED">;
+
+/** Class of each canonical status. */
+export const BY_STATUS: Readonly<Record<StatusName, ErrorClass>> = {
+  CANCELLED: Unavailable,
+  UNKNOWN: ServerError,
+  INVALID_ARGUMENT: InvalidRequest,
+  DEADLINE_EXCEEDED: DeadlineExceeded,
+  NOT_FOUND: NotFound,
+  ALREADY_EXISTS: AlreadyExists,
+  PERMISSION_DENIED: PermissionDenied,
+  RESOURCE_EXHAUSTED: ResourceExhausted,
+  FAILED_PRECONDITION: PreconditionFailed,
+  ABORTED: Conflict,
+  OUT_OF_RANGE: InvalidRequest,
+  UNIMPLEMENTED: Unimplemented,
+  INTERNAL: ServerError,
+  UNAVAILABLE: Unavailable,
+  DATA_LOSS: DataLoss,
+  UNAUTHENTICATED: Unauthenticated,
+};
+
+/** Class of each reason; `null` where the contract lets the status decide. */
+export const BY_REASON: Readonly<Record<ReasonName, ErrorClass | null>> = {
+  INVALID_FIELD: InvalidRequest,
+  METADATA_NOT_JSON: InvalidRequest,
+  DIGEST_MISMATCH: InvalidRequest,
+  VERSION_TYPE_CHANGED: InvalidRequest,
+  CHUNK_OUT_OF_ORDER: InvalidRequest,
+  STREAM_TRUNCATED: InvalidRequest,
+  LIMIT_EXCEEDED: ResourceExhausted,
+  CHECKPOINT_NOT_FOUND: NotFound,
+  THREAD_NOT_FOUND: NotFound,
+  THREAD_DELETED: ThreadDeleted,
+  THREAD_EXISTS: AlreadyExists,
+  VALUES_MISSING: ValuesMissing,
+  HEAD_MOVED: Conflict,
+  CHECKPOINT_MISSING: NotFound,
+  CHECKPOINT_TOO_LARGE: PreconditionFailed,
+  NOT_CERTIFIED: PreconditionFailed,
+  BLOB_HASH_MISMATCH: HashMismatch,
+  BLOB_NOT_FOUND: null,
+  BLOB_UNAVAILABLE: Unavailable,
+  BLOB_MALFORMED: DataLoss,
+  JOURNAL_UNAVAILABLE: Unavailable,
+  BACKLOG_FULL: ResourceExhausted,
+  DRAINING: Unavailable,
+  NOT_IMPLEMENTED: Unimplemented,
+  INTERNAL_ERROR: ServerError,
+  PAGE_TOKEN_INVALID: InvalidRequest,
+  REQUEST_ID_REUSED: AlreadyExists,
+  CURSOR_COMPACTED: CursorCompacted,
+  CREDENTIAL_INVALID: Unauthenticated,
+  SCOPE_MISSING: PermissionDenied,
+  SNAPSHOT_NOT_FOUND: NotFound,
+  DEADLINE_EXCEEDED: DeadlineExceeded,
+  CERTIFICATION_FAILED: Unavailable,
+  BLOB_REJECTED: PreconditionFailed,
+  DESCRIPTOR_MISMATCH: DescriptorMismatch,
+  SEARCH_UNAVAILABLE: null,
+};
+
+/** Return the class for a status and a reason; the reason may be empty or unknown. */
+export function errorClass(status: StatusName, reason: string): ErrorClass {
+  const byReason = Object.hasOwn(BY_REASON, reason) ? BY_REASON[reason as ReasonName] : null;
+  return byReason ?? BY_STATUS[status];
+}
+
+/** Return the error of an argument that can never be right. */
+export function invalidField(field: string, problem: string): InvalidRequest {
+  return new InvalidRequest(`${field}: ${problem}`, {
+    status: "INVALID_ARGUMENT",
+    reason: "INVALID_FIELD",
+    metadata: { field },
+    violations: [{ field, problem }],
+  });
+}

@@ -1,0 +1,313 @@
+/** The checkpointer. */
+
+import { clone, create } from "@bufbuild/protobuf";
+import type { RunnableConfig } from "@langchain/core/runnables";
+import { BaseCheckpointSaver } from "@langchain/langgraph-checkpoint";
+import type {
+  ChannelVersions,
+  Checkpoint,
+  CheckpointListOptions,
+  CheckpointMetadata,
+  CheckpointTuple,
+  DeltaChannelHistory,
+  PendingWrite,
+  SerializerProtocol,
+} from "@langchain/langgraph-checkpoint";
+
+import { Calls } from "../calls.js";
+import { Connection, type ConnectionOptions } from "../connection.js";
+import { NotFound, ValuesMissing } from "../errors.js";
+import type { Checkpoint as CheckpointMessage } from "../gen/tuskpoint/v1/checkpoint_pb.js";
+import { Durability } from "../gen/tuskpoint/v1/checkpoint_pb.js";
+import {
+  SaveCheckpointRequestSchema,
+  SaveWritesRequestSchema,
+} from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
+import type {
+  SaveCheckpointRequest,
+  SaveCheckpointResponse,
+  SaveWritesRequest,
+} from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
+import { components } from "../search.js";
+import { durability, type DurabilityName } from "../words.js";
+import { decodeConfig, decodeHistory, decodeTuple, parentWithSends } from "./decode.js";
+import {
+  checkpointRef,
+  encodeCheckpoint,
+  historyRequest,
+  inlineChannels,
+  listRequest,
+  threadIdOf,
+  writeRequests,
+} from "./encode.js";
+import { summaryOf } from "./summary.js";
+import type { Saving, Summarize } from "./summary.js";
+import { nextVersion } from "./versions.js";
+
+/** Key of `config.configurable` with which a caller gives the vector. */
+export const VECTOR_KEY = "tuskpoint_vector";
+
+/** Makes the vector by which search finds a checkpoint, or `undefined` to send none. */
+export type Vectorize = (
+  checkpoint: Checkpoint,
+  metadata: CheckpointMetadata,
+) => ArrayLike<number> | undefined;
+
+/** What a saver is made with. */
+export interface SaverOptions extends ConnectionOptions {
+  /** Serializer of values. Default: LangGraph.js's own, which writes JSON. */
+  readonly serde?: SerializerProtocol | undefined;
+  /**
+   * What a save waits for: "journaled" (milliseconds) or "certified" (seconds). Writes whose
+   * checkpoint is not saved yet are certified together with it. Default: "journaled".
+   */
+  readonly durability?: DurabilityName | undefined;
+  /**
+   * Whether a save is refused (`Conflict`) unless its parent is the latest of its namespace. Two
+   * agents that drive one thread then find out; deliberate forks within a thread are refused too.
+   * Default: false.
+   */
+  readonly fence?: boolean | undefined;
+  /** Name of the agent, recorded with the threads it drives. */
+  readonly agentId?: string | undefined;
+  /** Makes the summary from checkpoint and metadata. */
+  readonly summarize?: Summarize | undefined;
+  /** Makes the vector by which search finds a checkpoint, from checkpoint and metadata. */
+  readonly vectorize?: Vectorize | undefined;
+  /** Whether search finds the threads that this saver saves to. Default: as it is. */
+  readonly searchable?: boolean | undefined;
+}
+
+/**
+ * Keeps LangGraph.js's checkpoints in a TuskPoint server.
+ *
+ * Constructing does no I/O. Values are sent only where a channel changed; whatever else the server
+ * lacks is sent again unnoticed. A summary goes with each checkpoint: what
+ * `config.configurable.tuskpoint_summary` says, else what `summarize` returns, else a sentence made
+ * from the names of nodes and channels. So does a vector for search, if
+ * `config.configurable.tuskpoint_vector` or `vectorize` gives one.
+ *
+ * Channel versions are the Python saver's, so that one thread can be driven from both languages.
+ */
+export class TuskPointSaver extends BaseCheckpointSaver {
+  readonly #calls: Calls;
+  readonly #durability: Durability;
+  readonly #options: SaverOptions;
+
+  /**
+   * @param options - Where the server is, and how to save; what is left out of the connection comes
+   *   from the environment. A text is the target.
+   * @throws InvalidRequest - An option cannot be one, options contradict one another, or a file
+   *   that one names cannot be read.
+   */
+  constructor(options: SaverOptions | string = {}) {
+    const given = typeof options === "string" ? { target: options } : options;
+    super(given.serde);
+    this.#durability = durability(given.durability);
+    this.#options = given;
+    this.#calls = new Calls(new Connection(given));
+  }
+
+  // --- reads -------------------------------------------------------------------------
+
+  /**
+   * Return the checkpoint that a config names, or the latest of its namespace; `undefined` if
+   * there is none or the config names no thread.
+   */
+  override async getTuple(config: RunnableConfig): Promise<CheckpointTuple | undefined> {
+    if (threadIdOf(config) === undefined) {
+      return undefined;
+    }
+    const message = await this.#calls.getCheckpoint(checkpointRef(config));
+    return message && (await this.#decode(message));
+  }
+
+  /**
+   * Yield checkpoints, newest first, as the server streams them.
+   *
+   * @param config - Thread, namespace and checkpoint to look at; what it leaves out means all.
+   * @param options - `filter`: metadata keys and the values that they must have, compared whole.
+   *   `before`: only checkpoints with an ID below this one's; nothing else of it counts. `limit`:
+   *   at most this many; 0 and less means none.
+   */
+  override async *list(
+    config: RunnableConfig,
+    options: CheckpointListOptions = {},
+  ): AsyncGenerator<CheckpointTuple> {
+    if (options.limit !== undefined && options.limit <= 0) {
+      return;
+    }
+    const request = listRequest(config, options);
+    for await (const message of this.#calls.listCheckpoints(request)) {
+      yield await this.#decode(message);
+    }
+  }
+
+  /** Return what rebuilds delta channels: a stored value and the writes since. */
+  override async getDeltaChannelHistory(options: {
+    config: RunnableConfig;
+    channels: string[];
+  }): Promise<Record<string, DeltaChannelHistory>> {
+    const { config, channels } = options;
+    if (channels.length === 0 || threadIdOf(config) === undefined) {
+      return decodeHistory(channels, [], this.serde);
+    }
+    const request = historyRequest(config, channels);
+    const histories = await this.#calls.getDeltaHistory(request);
+    return decodeHistory(channels, histories, this.serde);
+  }
+
+  // --- saves -------------------------------------------------------------------------
+
+  /**
+   * Save a checkpoint whose parent is the one in `config`; return a config that names it.
+   *
+   * @throws Conflict - `fence` is on and another agent moved the thread on.
+   * @throws ThreadDeleted - The thread was deleted since its parent was saved.
+   */
+  override async put(
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    newVersions: ChannelVersions,
+  ): Promise<RunnableConfig> {
+    const request = await this.#saveRequest({ config, checkpoint, metadata, newVersions });
+    const answer = await this.#save(request, checkpoint);
+    return decodeConfig(answer.ref);
+  }
+
+  /**
+   * Save what a task wrote after the checkpoint in `config`, which need not exist yet.
+   *
+   * @throws ThreadDeleted - The thread was deleted since that checkpoint was saved.
+   */
+  override async putWrites(
+    config: RunnableConfig,
+    writes: PendingWrite[],
+    taskId: string,
+    taskPath = "",
+  ): Promise<void> {
+    const requests = await writeRequests(
+      config,
+      writes,
+      taskId,
+      taskPath,
+      this.#durability,
+      this.serde,
+    );
+    for (const request of requests) {
+      await this.#saveWrites(request);
+    }
+  }
+
+  /** Return the version after `current`; threads that have numbers keep numbers. */
+  override getNextVersion(current: number | undefined): number {
+    // The runtime compares text as well as numbers, but `compile` takes no saver that says so.
+    return nextVersion(current) as number;
+  }
+
+  // --- threads -----------------------------------------------------------------------
+
+  /** Delete a thread with all its namespaces; nothing if there is none. */
+  override async deleteThread(threadId: string): Promise<void> {
+    const request = { threadId: String(threadId), durability: this.#durability };
+    await this.#calls.connection.raw.threads.deleteThread(request);
+  }
+
+  /** Let go of the connection. What is under way fails, and so does what comes afterwards. */
+  close(): void {
+    this.#calls.connection.close();
+  }
+
+  // --- requests and answers ----------------------------------------------------------
+
+  async #saveRequest(saving: Saving): Promise<SaveCheckpointRequest> {
+    const { agentId = "", fence = false, searchable, summarize, vectorize } = this.#options;
+    const summary = summaryOf(saving, summarize);
+    const vector = vectorOf(saving, vectorize);
+    const message = await encodeCheckpoint(saving, this.serde);
+    message.summary = summary;
+    return create(SaveCheckpointRequestSchema, {
+      checkpoint: message,
+      durability: this.#durability,
+      agentId,
+      vector,
+      ...(searchable === undefined ? {} : { searchable }),
+      ...(fence ? { expectedHead: message.parentCheckpointId } : {}),
+    });
+  }
+
+  async #save(
+    request: SaveCheckpointRequest,
+    checkpoint: Checkpoint,
+  ): Promise<SaveCheckpointResponse> {
+    try {
+      return await this.#calls.saveCheckpoint(request);
+    } catch (error) {
+      await inlineChannels(request.checkpoint, missing(error), checkpoint, this.serde);
+    }
+    try {
+      return await this.#calls.saveCheckpoint(request);
+    } catch (error) {
+      missing(error); // trailers are bounded: the refusal named what fitted
+      await inlineChannels(request.checkpoint, undefined, checkpoint, this.serde);
+    }
+    return await this.#calls.saveCheckpoint(request);
+  }
+
+  async #saveWrites(request: SaveWritesRequest): Promise<void> {
+    try {
+      await this.#calls.saveWrites(request);
+    } catch (error) {
+      // The answer's revision tells whether the checkpoint has come meanwhile: then it may have
+      // been certified without these writes.
+      const early = await this.#calls.saveWrites(asEarly(request, error));
+      if (early.revision > 0n) {
+        await this.#calls.saveWrites(request);
+      }
+    }
+  }
+
+  async #decode(message: CheckpointMessage): Promise<CheckpointTuple> {
+    const parent = parentWithSends(message);
+    const sender = parent && (await this.#calls.getCheckpoint(parent));
+    return decodeTuple(message, this.serde, sender);
+  }
+}
+
+/** Return the channels that the server lacks; rethrow what is about something else. */
+function missing(error: unknown): readonly string[] {
+  if (error instanceof ValuesMissing) {
+    return error.channels;
+  }
+  throw error;
+}
+
+/**
+ * Return a request for writes that their checkpoint, once saved, certifies with itself; rethrow
+ * what is about something else than its absence.
+ */
+function asEarly(request: SaveWritesRequest, error: unknown): SaveWritesRequest {
+  if (!(error instanceof NotFound) || error.reason !== "CHECKPOINT_MISSING") {
+    throw error;
+  }
+  const early = clone(SaveWritesRequestSchema, request);
+  early.durability = Durability.JOURNALED;
+  return early;
+}
+
+/**
+ * Return the vector: the config's, else what `vectorize` says; empty for none.
+ *
+ * Errors of `vectorize` are the caller's and pass through.
+ *
+ * @throws InvalidRequest - It is no vector.
+ */
+function vectorOf({ config, checkpoint, metadata }: Saving, vectorize?: Vectorize): number[] {
+  const given: ArrayLike<number> | undefined = config.configurable?.[VECTOR_KEY];
+  if (given !== undefined) {
+    return components(VECTOR_KEY, given);
+  }
+  const made = vectorize?.(checkpoint, metadata);
+  return made === undefined ? [] : components("vectorize", made);
+}

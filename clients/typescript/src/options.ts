@@ -1,0 +1,138 @@
+/** The options of `Client`'s methods, and what changes return. */
+
+import type { CallOptions } from "./connection.js";
+import type { StateName } from "./threads.js";
+import type { DurabilityName, SourceName, ViewName } from "./words.js";
+
+/** Which checkpoint of a thread. */
+export interface CheckpointOptions extends CallOptions {
+  /** Default: the latest. */
+  readonly checkpointId?: string | undefined;
+  /** The namespace inside the thread. Default: the root. */
+  readonly checkpointNs?: string | undefined;
+}
+
+/** How safe a change has to be before the call returns. */
+export interface ChangeOptions extends CallOptions {
+  /** "journaled" (the default), or "certified" to wait for the blob store. */
+  readonly durability?: DurabilityName | undefined;
+}
+
+/** How a checkpoint is saved. */
+export interface SaveOptions extends ChangeOptions {
+  /** The ID to give it. Default: a UUIDv6 above the parent's. */
+  readonly checkpointId?: string | undefined;
+  /**
+   * The checkpoint to follow; empty for none. Default: `expectedHead`, else the latest of the
+   * namespace at the moment of the save, whoever saved it.
+   */
+  readonly parentId?: string | undefined;
+  /**
+   * The ID that the latest must have, empty for none; otherwise nothing is saved. Guards against two
+   * agents that drive one thread.
+   */
+  readonly expectedHead?: string | undefined;
+  /** A JSON object to save with it. */
+  readonly metadata?: Readonly<Record<string, unknown>> | undefined;
+  /** One sentence that says what happened. */
+  readonly summary?: string | undefined;
+  /** A name for it. */
+  readonly label?: string | undefined;
+  /** Name of the agent that drives the thread. */
+  readonly agentId?: string | undefined;
+  /** The namespace inside the thread. Default: the root. */
+  readonly checkpointNs?: string | undefined;
+  /**
+   * The numbers by which `search` finds the checkpoint. All vectors have one dimension. Default: the
+   * one sent before, or one that the server's embedder makes.
+   */
+  readonly vector?: ArrayLike<number> | undefined;
+  /**
+   * Whether search finds the thread's checkpoints, from this save on. Default: as before; a new
+   * thread is searchable.
+   */
+  readonly searchable?: boolean | undefined;
+}
+
+/** What a save made. */
+export interface Saved {
+  /** The checkpoint. */
+  readonly checkpointId: string;
+  /** How safe it is; at least what was asked. */
+  readonly durability: DurabilityName;
+  /** Number of changes to it, from 1. */
+  readonly revision: bigint;
+}
+
+/** What of a checkpoint is loaded, and from where. */
+export interface LoadOptions extends CheckpointOptions {
+  /** How much. Default: "full". */
+  readonly view?: ViewName | undefined;
+  /** "any" (the default), or "blob" to read from the blob store itself. */
+  readonly source?: SourceName | undefined;
+}
+
+/** Which checkpoints are listed. */
+export interface ListOptions extends CallOptions {
+  /** Only this namespace; empty is the root. Default: all. */
+  readonly checkpointNs?: string | undefined;
+  /** Only IDs below this one. */
+  readonly before?: string | undefined;
+  /** Only checkpoints whose metadata has all of these. */
+  readonly metadata?: Readonly<Record<string, unknown>> | undefined;
+  /** Only checkpoints with this label. */
+  readonly label?: string | undefined;
+  /** At most this many. */
+  readonly limit?: number | undefined;
+  /** How much of each. Default: "entry". */
+  readonly view?: ViewName | undefined;
+  /** "any" (the default), or "blob" to read from the blob store itself. */
+  readonly source?: SourceName | undefined;
+}
+
+/** Which checkpoint is labelled. */
+export interface LabelOptions extends CheckpointOptions, ChangeOptions {}
+
+/** Which checkpoint is forked, and to what. */
+export interface ForkOptions extends CheckpointOptions, ChangeOptions {
+  /** The thread to make. Default: the server makes a name. */
+  readonly newThreadId?: string | undefined;
+}
+
+/** What a fork made. */
+export interface Fork {
+  /** The new thread. */
+  readonly newThreadId: string;
+  /** Its first checkpoint. */
+  readonly checkpointId: string;
+  /** What was forked, "thread:checkpoint". */
+  readonly forkedFrom: string;
+}
+
+/** How a thread is rolled back. */
+export interface RollbackOptions extends ChangeOptions {
+  /** The ID that the latest must have; otherwise nothing is appended. */
+  readonly expectedHead?: string | undefined;
+  /** The namespace inside the thread. Default: the root. */
+  readonly checkpointNs?: string | undefined;
+}
+
+/** What a rollback made. */
+export interface Rollback {
+  /** The thread. */
+  readonly threadId: string;
+  /** The checkpoint that was appended. */
+  readonly checkpointId: string;
+  /** What was rolled back to, "thread:checkpoint". */
+  readonly rolledBackFrom: string;
+}
+
+/** Which threads are listed. */
+export interface ThreadFilter extends CallOptions {
+  /** Only threads that this agent drives. */
+  readonly agentId?: string | undefined;
+  /** Only threads that have a checkpoint with this label. */
+  readonly label?: string | undefined;
+  /** Only threads in this state. */
+  readonly state?: StateName | undefined;
+}

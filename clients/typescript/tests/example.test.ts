@@ -1,0 +1,31 @@
+/** The example does what it says. */
+
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+
+import { TestServer } from "./kit.js";
+
+let server: TestServer;
+
+beforeAll(async () => {
+  server = await TestServer.start();
+});
+
+afterAll(async () => {
+  vi.restoreAllMocks();
+  vi.unstubAllEnvs();
+  await server.remove();
+});
+
+test("a plan is saved, watched and handed over", async () => {
+  vi.stubEnv("TUSKPOINT_TARGET", server.target);
+  const lines: string[] = [];
+  vi.spyOn(console, "log").mockImplementation((line: string) => lines.push(line));
+
+  await import("../examples/hand-over.js" as string);
+
+  const told = (who: string) => lines.filter((line) => line.startsWith(`${who}: `));
+  expect(told("planner")).toHaveLength(3);
+  expect(told("reviewer").at(-1)).toBe("reviewer: Planned to write the summary. (3 steps)");
+  expect(told("reviewer")).toHaveLength(4);
+  expect(told("writer").at(-1)).toMatch(/^writer: goes on from report-.*:.* with 3 steps$/);
+});

@@ -1,0 +1,120 @@
+/** A real server for the tests, on a free port of this machine, in a directory of its own. */
+
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, open, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+
+/** Where the server's programs are, as `make env` installs them. */
+export const BIN = fileURLToPath(new URL("../../../.venv/bin", import.meta.url));
+
+const LISTENING = /^tuskpoint-server listening on (.+)$/;
+
+/** A server that runs, and can be stopped and started again at the same place. */
+export class TestServer {
+  readonly #directory: string;
+  readonly #flags: readonly string[];
+  #target = "";
+  #process: ChildProcess | undefined;
+
+  private constructor(directory: string, flags: readonly string[]) {
+    this.#directory = directory;
+    this.#flags = flags;
+  }
+
+  /**
+   * Start a server.
+   *
+   * @param flags - What it is started with besides its address and directory.
+   */
+  static async start(...flags: string[]): Promise<TestServer> {
+    const directory = await mkdtemp(join(tmpdir(), "tuskpoint-typescript-"));
+    const server = new TestServer(directory, flags);
+    await server.restart();
+    return server;
+  }
+
+  /** Where it is, as `host:port`; the same after a restart. */
+  get target(): string {
+    return this.#target;
+  }
+
+  /** Start it again, with the same address and directory. */
+  async restart(): Promise<void> {
+    const listen = this.#target === "" ? "127.0.0.1:0" : this.#target;
+    const place = ["--listen", listen, "--data-dir", join(this.#directory, "data")];
+    const log = join(this.#directory, "server.log");
+    const errors = await open(log, "a");
+    const child = spawn(join(BIN, "tuskpoint-server"), [...place, ...this.#flags], {
+      stdio: ["ignore", "pipe", errors.fd],
+    });
+    this.#process = child;
+    await errors.close();
+    for await (const line of child.stdout === null ? [] : createInterface(child.stdout)) {
+      const found = LISTENING.exec(line);
+      if (found?.[1] !== undefined) {
+        this.#target = found[1];
+        return;
+      }
+    }
+    throw new Error(`tuskpoint-server ended before it listened: ${await readFile(log, "utf8")}`);
+  }
+
+  /** End the process, and wait until it has ended. */
+  async stop(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
+    const child = this.#process;
+    if (child !== undefined && child.exitCode === null && child.signalCode === null) {
+      const exited = once(child, "exit");
+      child.kill(signal);
+      await exited;
+    }
+  }
+
+  /** Stop it and remove its directory. */
+  async remove(): Promise<void> {
+    await this.stop("SIGKILL");
+    await rm(this.#directory, { recursive: true, force: true });
+  }
+}
+
+/** Files, in PEM, of an authority and of what it issued for this machine. */
+export interface Certificates {
+  readonly caFile: string;
+  readonly certFile: string;
+  readonly keyFile: string;
+}
+
+/** Make certificates in a directory. */
+export function writeCertificates(directory: string): Certificates {
+  execFileSync(join(BIN, "python"), ["-m", "trustme", "--quiet", "-d", directory]);
+  return {
+    // The name is trustme's: it is what clients trust.
+    caFile: join(directory, "client.pem"),
+    certFile: join(directory, "server.pem"),
+    keyFile: join(directory, "server.key"),
+  };
+}
+
+/** Return all items of a stream. */
+export async function all<T>(stream: AsyncIterable<T>): Promise<T[]> {
+  const items: T[] = [];
+  for await (const item of stream) {
+    items.push(item);
+  }
+  return items;
+}
+
+/** Return the first items of a stream, and leave it then. */
+export async function take<T>(count: number, stream: AsyncIterable<T>): Promise<T[]> {
+  const items: T[] = [];
+  for await (const item of stream) {
+    items.push(item);
+    if (items.length === count) {
+      break;
+    }
+  }
+  return items;
+}

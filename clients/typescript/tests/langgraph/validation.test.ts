@@ -1,0 +1,71 @@
+/**
+ * LangGraph.js's own validation of checkpointers, all of it.
+ *
+ * Each saver that it asks for is a tenant of one server: listing all threads sees only its own.
+ */
+
+import { createHash, randomBytes } from "node:crypto";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+import { deltaChannelHistoryTests, validate } from "@langchain/langgraph-checkpoint-validation";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+
+import { TuskPointSaver } from "../../src/langgraph/index.js";
+import { TestServer } from "../kit.js";
+
+/** Savers that the suite asks for: 31 of its default tests, 8 for delta channels. */
+const SAVERS = 39;
+
+const tokens = Array.from({ length: SAVERS }, makeToken);
+const unused = [...tokens];
+let directory: string;
+let server: TestServer;
+
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), "tuskpoint-validation-"));
+  const path = join(directory, "tokens.toml");
+  await writeFile(path, tokens.map(entry).join("\n"));
+  server = await TestServer.start("--tokens", path);
+});
+
+afterAll(async () => {
+  await server?.remove();
+  await rm(directory, { recursive: true });
+});
+
+function makeToken(): string {
+  return `tusk_${randomBytes(32).toString("base64url")}`;
+}
+
+/** Return the entry of a token file by which it opens a tenant of its own. */
+function entry(token: string, index: number): string {
+  const sha256 = createHash("sha256").update(token).digest("hex");
+  return [
+    "[[token]]",
+    `name = "saver-${index}"`,
+    `sha256 = "${sha256}"`,
+    `tenant = "tenant-${index}"`,
+    'scopes = ["read", "write"]',
+    "",
+  ].join("\n");
+}
+
+const initializer = {
+  checkpointerName: "TuskPointSaver",
+  createCheckpointer() {
+    const token = unused.pop();
+    if (token === undefined) {
+      throw new Error(`the suite asks for more than ${SAVERS} savers: raise SAVERS`);
+    }
+    return new TuskPointSaver({ target: server.target, token });
+  },
+  destroyCheckpointer: (saver: TuskPointSaver) => saver.close(),
+};
+
+// The suite takes these for globals.
+Object.assign(globalThis, { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it });
+
+validate(initializer);
+deltaChannelHistoryTests(initializer);

@@ -1,0 +1,126 @@
+/** TLS and tokens, against a real server that asks for both. */
+
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { inspect } from "node:util";
+
+import { afterAll, afterEach, beforeAll, expect, test, vi } from "vitest";
+
+import {
+  Client,
+  PermissionDenied,
+  Unauthenticated,
+  Unavailable,
+  type ConnectionOptions,
+} from "../src/index.js";
+import { BIN, TestServer, writeCertificates } from "./kit.js";
+
+const directory = mkdtempSync(join(tmpdir(), "tuskpoint-typescript-"));
+const { caFile, certFile, keyFile } = writeCertificates(directory);
+const tokens = join(directory, "tokens.toml");
+const clients: Client[] = [];
+let server: TestServer;
+let writer: string;
+let reader: string;
+
+beforeAll(async () => {
+  writer = newToken("writer", "read", "write");
+  reader = newToken("reader", "read");
+  server = await TestServer.start(
+    ...["--tls-cert", certFile, "--tls-key", keyFile, "--tls-client-ca", caFile],
+    ...["--tokens", tokens],
+  );
+});
+
+afterEach(() => {
+  vi.unstubAllEnvs();
+  for (const client of clients.splice(0)) {
+    client.close();
+  }
+});
+
+afterAll(async () => {
+  await server.remove();
+  rmSync(directory, { recursive: true });
+});
+
+function newToken(name: string, ...scopes: string[]): string {
+  const asked = scopes.flatMap((scope) => ["--scope", scope]);
+  const command = ["token", "--name", name, ...asked, "--append", tokens];
+  return execFileSync(join(BIN, "tuskpoint-server"), command, { encoding: "utf8" }).trim();
+}
+
+/** Return a client of the server, which ends with the test. */
+function client(options: ConnectionOptions): Client {
+  const files = { caFile, certFile, keyFile };
+  const made = new Client({ target: server.target, timeoutMs: 2_000, ...files, ...options });
+  clients.push(made);
+  return made;
+}
+
+test("a token decides what may be done", async () => {
+  const thread = "secured";
+  await client({ token: writer }).save(thread, { a: 1 });
+  const reading = client({ token: reader });
+
+  expect((await reading.load(thread)).state).toEqual({ a: 1 });
+  const denied = await reading.save(thread, { a: 2 }).catch((error: unknown) => error);
+  expect(denied).toBeInstanceOf(PermissionDenied);
+  expect(denied).toMatchObject({ reason: "SCOPE_MISSING", metadata: { scope: "write" } });
+  // A large save is refused before its chunks are sent.
+  const large = reading.save(thread, { a: "x".repeat(5_000_000) }, { parentId: "" });
+  await expect(large).rejects.toThrow(PermissionDenied);
+});
+
+test("without a token that is known nothing may be done, and errors do not tell it", async () => {
+  for (const token of [undefined, "tusk_unknown"]) {
+    const error = await client({ token })
+      .info()
+      .catch((one: unknown) => one);
+    expect(error).toBeInstanceOf(Unauthenticated);
+    expect(error).toMatchObject({ reason: "CREDENTIAL_INVALID", status: "UNAUTHENTICATED" });
+    expect(inspect(error, { depth: 9, showHidden: true })).not.toContain("tusk_");
+  }
+});
+
+test("all of it can come from the environment", async () => {
+  vi.stubEnv("TUSKPOINT_TARGET", server.target);
+  vi.stubEnv("TUSKPOINT_CA_FILE", caFile);
+  vi.stubEnv("TUSKPOINT_CERT_FILE", certFile);
+  vi.stubEnv("TUSKPOINT_KEY_FILE", keyFile);
+  vi.stubEnv("TUSKPOINT_TOKEN", reader);
+  const made = new Client();
+  clients.push(made);
+
+  expect(made.target).toBe(server.target);
+  expect((await made.info()).version).toBe(readVersion());
+});
+
+test.each([
+  ["the server's certificate is not trusted", { caFile: undefined, tls: true }],
+  [
+    "the server does not know the client's certificate",
+    { certFile: undefined, keyFile: undefined },
+  ],
+  ["the client speaks plaintext", { ...noFiles(), tls: false }],
+])("where %s the server is Unavailable", async (_, options) => {
+  await expect(client({ token: writer, ...options }).info({ timeoutMs: 3_000 })).rejects.toThrow(
+    Unavailable,
+  );
+});
+
+test("a certificate that is not trusted is told at once, with what to do", async () => {
+  const stranger = client({ token: writer, caFile: undefined, tls: true, timeoutMs: 60_000 });
+  await expect(stranger.info()).rejects.toThrow("TUSKPOINT_CA_FILE");
+});
+
+function noFiles(): ConnectionOptions {
+  return { caFile: undefined, certFile: undefined, keyFile: undefined };
+}
+
+function readVersion(): string {
+  const manifest = readFileSync(new URL("../package.json", import.meta.url), "utf8");
+  return (JSON.parse(manifest) as { version: string }).version;
+}
