@@ -1,0 +1,355 @@
+"""Walrus aggregators as a source: several, each failing in its own way."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import ipaddress
+import random
+import re
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from . import answers
+from .answers import Pace, Sort, Trouble
+from .formats.stored import Location
+from .sources import (
+    BadSource,
+    Fetched,
+    Member,
+    Missing,
+    TooLong,
+    Traffic,
+    Unreadable,
+    hash_of_id,
+    is_patch_id,
+)
+
+TIMEOUT_S = 60.0
+CONNECT_TIMEOUT_S = 5.0
+BUDGET_S = 120.0
+"""No attempt for a blob begins later than this after the first."""
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+"""No blob of this service is larger on Walrus."""
+
+_MAX_ERROR_BYTES = 64 * 1024
+_MAX_REMARKS = 100
+_OK = 200
+_ROUTE = re.compile(r"/v1(/blobs|/quilts)?/?$")
+_PAST_CACHES = (
+    ("skip_consistency_check", "false"),
+    ("strict_consistency_check", "true"),
+    ("strict_consistency_check", "false"),
+)
+"""Queries under which a cache has no answer yet; aggregators refuse names they do not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What to ask for: the route, whether it takes any query, and what must come."""
+
+    segments: tuple[str, ...]
+    free_query: bool
+    sha256: str = ""
+
+
+class _Failed(Exception):
+    """One attempt that gave no right bytes, and the bytes if there are any."""
+
+    def __init__(self, trouble: Trouble, fetched: Fetched | None = None) -> None:
+        super().__init__(trouble.text)
+        self.trouble = trouble
+        self.fetched = fetched
+
+
+class AggregatorSource:
+    """Aggregators of one network, asked in turn until one gives the right bytes.
+
+    Args:
+        urls: Base URLs in order of preference; one that fails goes to the end.
+        timeout_s: Bound on one request.
+        recent: What is read was stored a moment ago: a 404 is asked again for 31.5 s.
+        client: Sends the requests; `None` opens one.
+        sleep: Waits for some seconds.
+        chance: Returns a number from 0 to 1.
+
+    Raises:
+        BadSource: There is no URL, or one cannot be used.
+    """
+
+    kind = "aggregator"
+    ids_are_hashes = False
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        timeout_s: float = TIMEOUT_S,
+        recent: bool = False,
+        client: httpx.AsyncClient | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._bases = list(dict.fromkeys(_base(url) for url in urls))
+        if not self._bases:
+            raise BadSource("no aggregator is named; give its URL")
+        self._order = list(self._bases)
+        self._timeout_s = timeout_s
+        self._recent = recent
+        self._client = client or _open_client(self._bases)
+        self._sleep = sleep
+        self._chance = chance
+        self.traffic = Traffic()
+        self.remarks: list[str] = []
+
+    @property
+    def places(self) -> Sequence[str]:
+        """The URLs, without credentials."""
+        return [_shown(base) for base in self._bases]
+
+    async def fetch(self, location: Location, max_bytes: int) -> Fetched:
+        """Return the bytes of a blob or of a patch; see `Source`."""
+        return await self._ask(_target(location), min(max_bytes, MAX_BODY_BYTES))
+
+    async def members(self, blob_id: str) -> list[Member] | None:
+        """Return the patches of a quilt; see `Source`.
+
+        An aggregator says nothing of a blob that is no quilt but that it failed.
+        """
+        target = _Target(("quilts", _blob_id(blob_id), "patches"), free_query=True)
+        try:
+            fetched = await self._ask(target, MAX_BODY_BYTES)
+            return [Member(*pair) for pair in answers.listed(fetched.data)]
+        except (Unreadable, ValueError):
+            return None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _ask(self, target: _Target, max_bytes: int) -> Fetched:
+        """Ask all endpoints, in rounds, until one gives the right bytes."""
+        course = _Course(max_bytes)
+        deadline = time.monotonic() + BUDGET_S
+        while True:
+            for base in [base for base in self._order if base not in course.given_up]:
+                try:
+                    fetched = await self._attempt(base, target, max_bytes, course.stale)
+                except _Failed as failed:
+                    course.note(base, _shown(base), failed)
+                    if failed.trouble.blames and base == self._order[0]:
+                        self._order.append(self._order.pop(0))
+                else:
+                    self._remark(target, course.wrong)
+                    return fetched
+            pause_s = course.next_round(self._chance())
+            if pause_s is None or time.monotonic() + pause_s > deadline:
+                return course.outcome()
+            await self._sleep(pause_s)
+
+    async def _attempt(self, base: str, target: _Target, max_bytes: int, stale: int) -> Fetched:
+        url = "/".join([base, "v1", *(quote(one, safe="") for one in target.segments)])
+        query: dict[str, str] = {}
+        headers = {}
+        if stale:
+            query = {"fresh": str(stale)} if target.free_query else _past_caches(stale)
+        if stale or self._recent:
+            headers["Cache-Control"] = "no-store"
+        self.traffic.requests += 1
+        try:
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._client.stream("GET", url, params=query or None, headers=headers) as answer,
+            ):
+                return await self._judge(answer, target, max_bytes)
+        except TimeoutError:
+            raise _Failed(answers.LATE) from None
+        except httpx.TransportError as error:
+            raise _Failed(_trouble_of(error)) from error
+
+    async def _judge(self, answer: httpx.Response, target: _Target, max_bytes: int) -> Fetched:
+        if answer.status_code != _OK:
+            beginning = await self._body(answer, _MAX_ERROR_BYTES)
+            said = b"" if beginning is None else beginning.data
+            raise _Failed(answers.trouble_of(answer.status_code, said, recent=self._recent))
+        fetched = await self._body(answer, max_bytes)
+        if fetched is None:
+            raise _Failed(answers.ENDLESS)
+        if fetched.sha256 == target.sha256:
+            return fetched
+        if answers.is_web_page(answer.headers.get("content-type", ""), fetched.data):
+            raise _Failed(answers.WEB_PAGE)
+        if target.sha256:
+            raise _Failed(answers.OTHER_BYTES, fetched)
+        return fetched
+
+    async def _body(self, answer: httpx.Response, max_bytes: int) -> Fetched | None:
+        """Return a body and its hash, or `None` as soon as it is known to be too long."""
+        announced = answer.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > max_bytes:
+            return None
+        digest = hashlib.sha256()
+        chunks: list[bytes] = []
+        left = max_bytes
+        async for chunk in answer.aiter_raw():
+            self.traffic.bytes_read += len(chunk)
+            left -= len(chunk)
+            if left < 0:
+                return None
+            digest.update(chunk)
+            chunks.append(chunk)
+        return Fetched(b"".join(chunks), digest.hexdigest())
+
+    def _remark(self, target: _Target, wrong: dict[str, str]) -> None:
+        for place, sha256 in wrong.items():
+            if len(self.remarks) < _MAX_REMARKS:
+                asked = "/".join(target.segments)
+                self.remarks.append(f"{place} sent bytes with SHA-256 {sha256} for {asked}")
+
+
+class _Course:
+    """Where the asking for one blob stands.
+
+    Attributes:
+        stale: How often answers seemed old.
+        given_up: Endpoints that are not asked again.
+        wrong: Endpoint to the hash of the wrong bytes that it sent.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.stale = 0
+        self.given_up: set[str] = set()
+        self.wrong: dict[str, str] = {}
+        self._max_bytes = max_bytes
+        self._round = 1
+        self._seems_old = False
+        self._pace: Pace | None = None
+        self._first_wrong: Fetched | None = None
+        self._sorts: set[Sort] = set()
+        self._said: dict[str, str] = {}
+
+    def note(self, base: str, place: str, failed: _Failed) -> None:
+        """Note a failed attempt."""
+        trouble = failed.trouble
+        self._sorts.add(trouble.sort)
+        self._said[place] = trouble.text
+        self._seems_old = self._seems_old or trouble.stale
+        if failed.fetched is not None:
+            self.wrong[place] = failed.fetched.sha256
+            self._first_wrong = self._first_wrong or failed.fetched
+        if trouble.pace.rounds < self._round:
+            self.given_up.add(base)
+        elif self._pace is None or trouble.pace.rounds > self._pace.rounds:
+            self._pace = trouble.pace
+
+    def next_round(self, chance: float) -> float | None:
+        """Return the pause before another round, `None` if there is none."""
+        if self._pace is None:
+            return None
+        pause_s = self._pace.pause_s(self._round, chance)
+        self._round += 1
+        self._pace = None
+        self.stale += self._seems_old
+        self._seems_old = False
+        return pause_s
+
+    def outcome(self) -> Fetched:
+        """Return wrong bytes if there were some, else raise what was found out."""
+        if self._first_wrong is not None:
+            return self._first_wrong
+        if Sort.TOO_LONG in self._sorts:
+            raise TooLong(self._max_bytes)
+        if Sort.ABSENT in self._sorts:
+            raise Missing
+        raise Unreadable("; ".join(f"{place} {text}" for place, text in self._said.items()))
+
+
+def _target(location: Location) -> _Target:
+    """Return what reads a location: a patch by name, a patch by its own ID, or a blob."""
+    blob_id = location.blob_id
+    if location.identifier:
+        segments: tuple[str, ...] = (
+            "blobs",
+            "by-quilt-id",
+            _blob_id(blob_id),
+            location.identifier,
+        )
+        return _Target(segments, free_query=True, sha256=location.sha256)
+    if is_patch_id(blob_id):
+        segments = ("blobs", "by-quilt-patch-id", blob_id)
+        return _Target(segments, free_query=True, sha256=location.sha256)
+    return _Target(("blobs", _blob_id(blob_id)), free_query=False, sha256=location.sha256)
+
+
+def _blob_id(text: str) -> str:
+    """Return what is a blob ID; nothing else is asked for.
+
+    Raises:
+        Missing: It is none, so nothing is stored under it.
+    """
+    if hash_of_id(text) is None:
+        raise Missing
+    return text
+
+
+def _past_caches(stale: int) -> dict[str, str]:
+    return dict([_PAST_CACHES[(stale - 1) % len(_PAST_CACHES)]])
+
+
+def _base(url: str) -> str:
+    try:
+        parts = urlsplit(url.strip())
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query
+        _ = parts.port
+    except ValueError:
+        usable = False
+    if not usable:
+        raise BadSource(f"'{_shown(url)}' is not the http(s) URL of an aggregator")
+    return _ROUTE.sub("", url.strip()).rstrip("/")
+
+
+def _shown(url: str) -> str:
+    """Return a URL without credentials."""
+    return re.sub(r"//[^/@]*@", "//", url)
+
+
+def _open_client(bases: Sequence[str]) -> httpx.AsyncClient:
+    """Return the client of all requests; for this machine itself no proxy is asked."""
+    hosts = {urlsplit(base).hostname or "" for base in bases}
+    local = {host for host in hosts if _is_loopback(host)}
+    return httpx.AsyncClient(
+        headers={"User-Agent": "tuskpoint-audit", "Accept-Encoding": "identity"},
+        timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
+        follow_redirects=False,
+        verify=_certificates(),
+        trust_env=local != hosts,
+        mounts={f"all://{f'[{host}]' if ':' in host else host}": None for host in local},
+    )
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """Return what checks certificates; making it takes longer than many a request."""
+    return httpx.create_ssl_context()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _trouble_of(error: httpx.TransportError) -> Trouble:
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError):
+        return answers.UNREACHED
+    if isinstance(error, httpx.TimeoutException):
+        return answers.LATE
+    return answers.BROKEN

@@ -1,0 +1,1 @@
+"""What stored bytes mean, written from docs/storage.md alone. Pure: no file, no network."""

@@ -1,0 +1,334 @@
+"""Reports: findings with who looked, when and where, for programs and for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any
+
+from .sources import Source
+from .verdicts import Findings, Result, findings_digest
+
+FORMAT_VERSION = 1
+KIND = "tuskpoint-audit"
+HASHES = (
+    "SHA-256 of the exact stored bytes is what is trusted. The IDs of Walrus blobs commit to their "
+    "content too, and were not recomputed: that takes whole quilts and seconds of processor time "
+    "for each of them."
+)
+_DIFFERENCES_AT_MOST = 100
+_BRIEFLY_AT_MOST = 50
+_ADVICE = {
+    Result.UNPINNED.value: "No hash, no pass: give the root's SHA-256, from where you trust it, "
+    "with --sha256.",
+    Result.INCOMPLETE.value: "Not everything could be read: try again, or another source.",
+}
+
+
+class BadReport(Exception):
+    """A file that is no report of an audit; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an audit found, and the circumstances.
+
+    Attributes:
+        findings: What was found, in JSON; depends on the stored bytes alone.
+        version: Version of the tool.
+        started: When the audit began.
+        finished: When it ended.
+        source: Kind and places of the source, and what was asked of it.
+    """
+
+    findings: Mapping[str, Any]
+    version: str
+    started: datetime
+    finished: datetime
+    source: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, findings: Findings, source: Source, started: datetime, finished: datetime
+    ) -> Report:
+        """Return the report of an audit that has ended."""
+        return cls(
+            findings.as_json(),
+            metadata.version("tuskpoint"),
+            started,
+            finished,
+            {
+                "kind": source.kind,
+                "places": list(source.places),
+                "requests": source.traffic.requests,
+                "bytes_read": source.traffic.bytes_read,
+                "remarks": list(source.remarks),
+            },
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the canonical JSON of the findings: what two auditors compare."""
+        return findings_digest(self.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as docs/audit.md describes it."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "kind": KIND,
+            "tool": {"name": "tuskpoint", "version": self.version},
+            "started": _time(self.started),
+            "finished": _time(self.finished),
+            "source": dict(self.source),
+            "trusted": HASHES,
+            "findings_sha256": self.digest,
+            "findings": dict(self.findings),
+        }
+
+    def to_json(self) -> str:
+        """Return the report as the text of a file."""
+        return json.dumps(self.as_json(), indent=2) + "\n"
+
+    def to_text(self, *, brief: bool = False) -> str:
+        """Return the report for people.
+
+        Args:
+            brief: Of the items only those that are not as they should be.
+        """
+        return "\n".join(_lines(self, is_brief=brief)) + "\n"
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# --- for people ------------------------------------------------------------------------
+
+
+_FINE = ("PASS", "RETRACTED", "TRUSTED")
+
+
+def _lines(report: Report, *, is_brief: bool) -> Iterator[str]:
+    findings = report.findings
+    root = findings["root"]
+    yield f"Audit of {_subject(findings['subject'])}: {findings['result']}"
+    yield ""
+    yield f"checked      {_time(report.started)} to {_time(report.finished)}"
+    yield f"tool         tuskpoint {report.version}"
+    yield f"source       {report.source['kind']} {_shown(', '.join(report.source['places']))}"
+    yield f"root         {root['role']} {_where(root)}"
+    yield f"root SHA-256 {root['actual_sha256'] or '(no bytes)'}"
+    yield f"trusted by   {findings['trust']}"
+    yield f"findings     SHA-256 {report.digest}"
+    yield ""
+    yield from _summary(findings)
+    if findings["result"] in _ADVICE:
+        yield _ADVICE[findings["result"]]
+    for remark in report.source["remarks"]:
+        yield f"remark: {_shown(remark)}"
+    yield ""
+    yield HASHES
+    if findings["threads"] and not is_brief:
+        yield ""
+        yield "Threads"
+        yield from (f"  {_thread(total)}" for total in findings["threads"])
+    items = [item for item in findings["items"] if not (is_brief and item["verdict"] in _FINE)]
+    if not items:
+        return
+    yield ""
+    yield "Not as they should be" if is_brief else "Items"
+    for number, item in enumerate(items):
+        if is_brief and number == _BRIEFLY_AT_MOST:
+            yield f"  and {len(items) - number} more, which --text and --report tell of"
+            return
+        yield f"  {_item(item)}"
+        for blob in item["blobs"]:
+            if not (is_brief and blob["verdict"] in _FINE):
+                yield from (f"    {line}" for line in _blob(blob))
+
+
+def _subject(subject: Mapping[str, Any]) -> str:
+    if subject["kind"] == "descriptor":
+        return f"the descriptor of {_shown(subject['source'])}"
+    identifier = f"/{subject['identifier']}" if subject["identifier"] else ""
+    return f"{subject['kind']} {_shown(subject['blob_id'] + identifier) or '(a file)'}"
+
+
+def _summary(findings: Mapping[str, Any]) -> Iterator[str]:
+    summary = findings["summary"]
+    counts = ", ".join(f"{count} {name}" for name, count in summary["checkpoints"].items())
+    yield f"checkpoints  {counts}"
+    yield f"blobs        {summary['blobs']}, {summary['bytes']} bytes"
+    facts = findings["facts"]
+    if facts:
+        yield (
+            f"catalog      number {facts['seq']} of generation {facts['generation']}: "
+            f"{_counted(facts['live_threads'], 'thread')}, "
+            f"{_counted(facts['snapshots'], 'snapshot')}, "
+            f"{_counted(facts['ended_threads'], 'deleted thread')}"
+        )
+
+
+def _thread(total: Mapping[str, Any]) -> str:
+    name = f"{_shown(total['thread_id'])} (incarnation {total['incarnation']})"
+    if total["ended"]:
+        return f"{name}: deleted"
+    counts = ", ".join(f"{count} {kind}" for kind, count in total["checkpoints"].items() if count)
+    return (
+        f"{name}: manifest {total['manifest']}, {_counted(total['segments'], 'segment')}, "
+        f"{_counted(total['records'], 'record')}; checkpoints {counts or 'none'}"
+    )
+
+
+def _item(item: Mapping[str, Any]) -> str:
+    named = [item["thread_id"], item["checkpoint_ns"], item["checkpoint_id"]]
+    place = " ".join(f"'{_shown(name)}'" for name in named if name)
+    said = [f"{item['verdict']:<10} {item['kind']}", place]
+    line = " ".join(part for part in said if part)
+    for more in (item["reason"], *item["notes"]):
+        line += f"; {_shown(more)}" if more else ""
+    return line
+
+
+def _blob(blob: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{blob['verdict']:<10} {blob['role']} {_where(blob)}, {blob['size_bytes']} bytes"
+    if blob["verdict"] == "PASS":
+        yield f"           SHA-256 {blob['actual_sha256']}"
+        return
+    yield f"           {_shown(blob['reason'])}"
+    yield f"           expected {blob['expected_sha256'] or '(nothing)'}"
+    yield f"           actual   {blob['actual_sha256'] or '(no bytes)'}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _where(blob: Mapping[str, Any]) -> str:
+    identifier = f"/{_shown(blob['identifier'])}" if blob["identifier"] else ""
+    return f"{_shown(blob['blob_id']) or '(file)'}{identifier}"
+
+
+def _shown(text: str) -> str:
+    """Return a text from a blob as one line that no terminal obeys."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
+
+
+# --- for another auditor ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What two reports have in common.
+
+    Attributes:
+        same: Their findings are the same, and both have the digest that they say.
+        digests: Digests of the findings of both, computed anew.
+        differences: What differs, one line each; not all if there are many.
+    """
+
+    same: bool
+    digests: tuple[str, str]
+    differences: tuple[str, ...]
+
+
+def read_report(text: str, name: str) -> dict[str, Any]:
+    """Return a report as it was written.
+
+    Args:
+        text: What the file holds.
+        name: Name of the file, for the error.
+
+    Raises:
+        BadReport: It is no report, or one of a version that is not known.
+    """
+    try:
+        report = json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadReport(f"{name} is not JSON") from None
+    if not isinstance(report, dict) or report.get("kind") != KIND:
+        raise BadReport(f"{name} is not the report of an audit")
+    if report.get("format_version") != FORMAT_VERSION:
+        raise BadReport(f"{name} has a format_version that is not known")
+    findings = report.get("findings")
+    if not isinstance(findings, dict) or not isinstance(report.get("findings_sha256"), str):
+        raise BadReport(f"{name} has no findings")
+    items = findings.get("items")
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise BadReport(f"{name} has no items")
+    try:
+        findings_digest(findings)
+    except ValueError:
+        raise BadReport(f"{name} holds what no report holds") from None
+    return report
+
+
+def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
+    """Compare what two auditors found.
+
+    Args:
+        first: A report, as `read_report` returns it.
+        second: Another.
+    """
+    digests = (findings_digest(first["findings"]), findings_digest(second["findings"]))
+    differences = [
+        f"the findings of the {place} report are not those that its digest was made of"
+        for place, report, digest in zip(("first", "second"), (first, second), digests, strict=True)
+        if report["findings_sha256"] != digest
+    ]
+    if digests[0] != digests[1]:
+        differences += _differences(first["findings"], second["findings"])
+    return Comparison(not differences, digests, tuple(differences[:_DIFFERENCES_AT_MOST]))
+
+
+def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[str]:
+    told_of_below = ("items", "threads", "summary")
+    for key in sorted(first.keys() | second.keys()):
+        if key not in told_of_below:
+            yield from _difference(key, first.get(key), second.get(key))
+    mine, theirs = (_by_name(findings["items"]) for findings in (first, second))
+    for name in sorted(mine.keys() | theirs.keys()):
+        if mine.get(name) != theirs.get(name):
+            yield f"{name}: {_verdicts(mine.get(name))} and {_verdicts(theirs.get(name))}"
+    if first.get("threads") != second.get("threads"):
+        yield "threads: the totals differ"
+
+
+def _difference(name: str, mine: object, theirs: object) -> Iterator[str]:
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        for key in sorted(mine.keys() | theirs.keys()):
+            yield from _difference(f"{name}.{key}", mine.get(key), theirs.get(key))
+    elif mine != theirs:
+        yield f"{name}: {_brief(mine)} and {_brief(theirs)}"
+
+
+def _by_name(items: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    named: dict[str, list[Mapping[str, Any]]] = {}
+    for item in items:
+        keys = ("kind", "thread_id", "checkpoint_ns", "checkpoint_id")
+        name = " ".join(f"'{_shown(str(item.get(key)))}'" for key in keys if item.get(key))
+        named.setdefault(name, []).append(item)
+    return named
+
+
+def _verdicts(items: Sequence[Mapping[str, Any]] | None) -> str:
+    if not items:
+        return "not there"
+    return ", ".join(" ".join(_verdict(item)) for item in items)
+
+
+def _verdict(item: Mapping[str, Any]) -> Iterator[str]:
+    yield str(item.get("verdict"))
+    if item.get("reason"):
+        yield f"({_shown(str(item['reason']))})"
+
+
+def _brief(value: object) -> str:
+    return json.dumps(value)[:200]

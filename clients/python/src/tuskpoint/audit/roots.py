@@ -1,0 +1,162 @@
+"""Where an audit begins: what people name, where that lies, and what it is trusted by."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .formats.stored import Location, is_sha256
+from .reading import Piece, Reader, judged
+from .sources import Fetched, Member, Missing, Source, Unreadable, hash_of_id, is_patch_id
+from .verdicts import Verdict
+
+GIVEN = "the SHA-256 that was given for it"
+NAMED_BY_HASH = "its blob ID, which in a blob directory is its SHA-256"
+NAMED_PATCH = "the identifier that was given for it, which is its SHA-256"
+IN_DESCRIPTOR = "the SHA-256 in the descriptor"
+FROM_FILE = "the file that was given"
+ON_THE_WORD = "the word of the source: no SHA-256 was given for it"
+
+_NAMED_AT_MOST = 10
+
+
+class UnclearName(Exception):
+    """What was named is no blob ID, or more than one thing; the text is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Where an audit begins.
+
+    Attributes:
+        location: Where it lies.
+        trust: What it is trusted by, for people.
+        pinned: Whether that is a hash from whoever asked, and not from the source.
+    """
+
+    location: Location
+    trust: str
+    pinned: bool
+
+
+def named(text: str, identifier: str = "", sha256: str = "") -> Location:
+    """Return what a name and the options beside it name.
+
+    Args:
+        text: "BLOB_ID", "BLOB_ID/IDENTIFIER", "BLOB_ID:SHA256HEX", or the ID of a patch.
+        identifier: A patch of the quilt, if it is not in the name.
+        sha256: SHA-256 in hex, if it is not in the name.
+
+    Raises:
+        UnclearName: It is none of these.
+    """
+    rest, _, spelled = text.strip().partition(":")
+    blob_id, _, patch = rest.partition("/")
+    if (patch and identifier) or (spelled and sha256):
+        raise UnclearName(f"'{text}' and the options beside it name the same thing twice")
+    sha256 = (spelled or sha256).strip().lower()
+    identifier = patch or identifier
+    if sha256 and not is_sha256(sha256):
+        raise UnclearName(f"'{sha256}' is not a SHA-256 in hex (64 digits)")
+    if is_patch_id(blob_id):
+        if identifier:
+            raise UnclearName(f"'{blob_id}' is the ID of a patch, which has no patches")
+    elif hash_of_id(blob_id) is None:
+        raise UnclearName(f"'{blob_id}' is not a blob ID: 43 characters of base64url")
+    return Location(blob_id, identifier, sha256)
+
+
+async def find(source: Source, location: Location, kind: str) -> Root:
+    """Return where the one thing of a kind lies that a location means.
+
+    Args:
+        source: Lists what a quilt holds.
+        location: What was named.
+        kind: "catalog" or "segment", as patches are tagged.
+
+    Raises:
+        UnclearName: It may be more than one.
+    """
+    if location.sha256 or location.identifier or is_patch_id(location.blob_id):
+        return await _pinned(source, location)
+    if source.ids_are_hashes:
+        sha256 = hash_of_id(location.blob_id) or ""
+        return Root(replace(location, sha256=sha256), NAMED_BY_HASH, pinned=True)
+    members = await _members(source, location.blob_id)
+    if members is None:
+        return Root(location, ON_THE_WORD, pinned=False)
+    return Root(_only(location, members, kind), ON_THE_WORD, pinned=False)
+
+
+async def _pinned(source: Source, location: Location) -> Root:
+    """Return a root that was named more exactly than by a blob ID."""
+    if not location.sha256:
+        if is_sha256(location.identifier):
+            found = replace(location, sha256=location.identifier)
+            return Root(found, NAMED_PATCH, pinned=True)
+        return Root(location, ON_THE_WORD, pinned=False)
+    if not location.identifier and not source.ids_are_hashes:
+        members = await _members(source, location.blob_id)
+        if members and any(member.identifier == location.sha256 for member in members):
+            location = replace(location, identifier=location.sha256)
+    return Root(location, GIVEN, pinned=True)
+
+
+async def _members(source: Source, blob_id: str) -> list[Member] | None:
+    if is_patch_id(blob_id):
+        return None
+    try:
+        return await source.members(blob_id)
+    except (Missing, Unreadable):
+        return None  # reading the blob itself says what is the matter
+
+
+def _only(location: Location, members: Sequence[Member], kind: str) -> Location:
+    """Return the one patch of a kind.
+
+    Raises:
+        UnclearName: There is none, or more than one.
+    """
+    known = [member for member in members if is_sha256(member.identifier)]
+    found = [member for member in known if member.kind == kind]
+    if not found:
+        found = [member for member in known if not member.kind]
+    if not found:
+        raise UnclearName(f"quilt {location.blob_id} holds no {kind}")
+    if len(found) > 1:
+        names = ", ".join(member.identifier for member in found[:_NAMED_AT_MOST])
+        more = len(found) - _NAMED_AT_MOST
+        raise UnclearName(
+            f"quilt {location.blob_id} holds more than one {kind}; name one as "
+            f"BLOB_ID/IDENTIFIER: {names}{f' and {more} more' if more > 0 else ''}"
+        )
+    # Patches are named by their SHA-256, so other bytes are noticed; but the name is the source's.
+    return replace(location, identifier=found[0].identifier, sha256=found[0].identifier)
+
+
+async def read_root(reader: Reader, root: Root, role: str) -> Piece:
+    """Read where an audit begins; what no given hash pins is `TRUSTED` at best."""
+    piece = await reader.read(role, root.location, reader.bounds.index)
+    if root.pinned or piece.verdict is not Verdict.PASS:
+        return piece
+    finding = replace(
+        piece.finding, verdict=Verdict.TRUSTED, reason=f"it is trusted on {ON_THE_WORD}"
+    )
+    return replace(piece, finding=finding)
+
+
+def from_file(data: bytes, blob_id: str, sha256: str, role: str) -> tuple[Root, Piece]:
+    """Return a root whose bytes were given, and them.
+
+    Args:
+        data: The stored bytes.
+        blob_id: Blob that they come from, or empty; references to "this quilt" need it.
+        sha256: The SHA-256 that they must have; empty: they are trusted as they are.
+        role: What they are.
+    """
+    actual = hashlib.sha256(data).hexdigest()
+    expected = sha256 or actual
+    location = Location(blob_id, "", expected, len(data))
+    piece = judged(role, location, Fetched(data, actual))
+    return Root(location, GIVEN if sha256 else FROM_FILE, pinned=True), piece

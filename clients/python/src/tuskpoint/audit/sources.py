@@ -1,0 +1,220 @@
+"""Where an audit reads: what every source offers, and the blob directory."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from .formats.stored import Location
+
+_CHUNK_BYTES = 1024 * 1024
+_ID_BYTES = 32
+_PATCH_ID_BYTES = 37
+
+
+class BadSource(Exception):
+    """A source that cannot be one: its text says what to change."""
+
+
+class Missing(Exception):
+    """The source says that it does not have the blob."""
+
+
+class Unreadable(Exception):
+    """The source did not tell: nothing is known of the blob. The text says why, in one line."""
+
+
+class TooLong(Exception):
+    """The source has more bytes there than the blob can have.
+
+    Attributes:
+        bound: Bytes that it can have.
+    """
+
+    def __init__(self, bound: int) -> None:
+        super().__init__(f"it is longer than {bound} bytes")
+        self.bound = bound
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Bytes that a source gave, and their SHA-256 in lowercase hex."""
+
+    data: bytes
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A patch of a quilt, as the source lists it. `kind` is a hint, or empty."""
+
+    identifier: str
+    kind: str
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What was asked of a source so far."""
+
+    requests: int = 0
+    bytes_read: int = 0
+
+
+class Source(Protocol):
+    """Something that has blobs."""
+
+    @property
+    def kind(self) -> str:
+        """Its kind, for the report."""
+
+    @property
+    def places(self) -> Sequence[str]:
+        """URLs or the path, without credentials."""
+
+    @property
+    def ids_are_hashes(self) -> bool:
+        """Whether a blob ID is the SHA-256 of the blob, so that it proves the content."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """What was asked of it so far."""
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What was odd and did not change a verdict, one line each."""
+
+    async def fetch(self, location: Location, max_bytes: int) -> Fetched:
+        """Return the bytes at a location.
+
+        Args:
+            location: The location. If its hash is known and bytes with another hash come, they
+                are returned only after everything else was tried.
+            max_bytes: Longest answer.
+
+        Raises:
+            Missing: It is not there.
+            TooLong: It is longer.
+            Unreadable: The source does not tell.
+        """
+
+    async def members(self, blob_id: str) -> list[Member] | None:
+        """Return the patches of a quilt, `None` if the blob is none.
+
+        Raises:
+            Missing: It is not there.
+            Unreadable: The source does not tell.
+        """
+
+    async def close(self) -> None:
+        """Let go of connections."""
+
+
+class DirectorySource:
+    """A blob directory, as the server's `--blob-dir` makes it.
+
+    Args:
+        root: The directory.
+
+    Raises:
+        BadSource: There is no such directory.
+    """
+
+    kind = "directory"
+    ids_are_hashes = True
+    remarks: Sequence[str] = ()
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise BadSource(f"{root} is not a directory; name the server's blob directory")
+        self._root = root
+        self.traffic = Traffic()
+
+    @property
+    def places(self) -> Sequence[str]:
+        """The path."""
+        return (str(self._root),)
+
+    async def fetch(self, location: Location, max_bytes: int) -> Fetched:
+        """Return the bytes of a file; see `Source`."""
+        fetched = await asyncio.to_thread(self._read, location, max_bytes)
+        self.traffic.requests += 1
+        self.traffic.bytes_read += len(fetched.data)
+        return fetched
+
+    async def members(self, blob_id: str) -> list[Member] | None:
+        """Return `None`: there are no quilts in a directory."""
+        return None
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _read(self, location: Location, max_bytes: int) -> Fetched:
+        name = location.blob_id
+        if location.identifier or hash_of_id(name) is None:
+            raise Missing
+        path = self._root / name[:2] / name
+        try:
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode):
+                raise Unreadable(f"{path} is not a file")
+            if found.st_size > max_bytes:
+                raise TooLong(max_bytes)
+            return _read_file(path, max_bytes)
+        except FileNotFoundError:
+            raise Missing from None
+        except OSError as error:
+            raise Unreadable(f"{path} cannot be read: {error.strerror}") from None
+
+
+def hash_of_id(blob_id: str) -> str | None:
+    """Return the 32 bytes that a blob ID spells (base64url without padding), as hex.
+
+    In a blob directory they are the SHA-256 of the blob; on Walrus they are not.
+
+    Returns:
+        `None` if it is no blob ID.
+    """
+    raw = decoded_id(blob_id)
+    return raw.hex() if raw is not None and len(raw) == _ID_BYTES else None
+
+
+def decoded_id(text: str) -> bytes | None:
+    """Return the bytes that an ID spells in base64url without padding; `None` if it is none."""
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    return raw if base64.urlsafe_b64encode(raw).rstrip(b"=").decode() == text else None
+
+
+def is_patch_id(text: str) -> bool:
+    """Tell whether a text is the ID of a quilt's patch on Walrus.
+
+    37 bytes in base64url: the quilt's ID, version 1, and the columns that it begins and ends in
+    (`crates/walrus-core/src/metadata.rs`).
+    """
+    raw = decoded_id(text)
+    if raw is None or len(raw) != _PATCH_ID_BYTES or raw[32] != 1:
+        return False
+    return int.from_bytes(raw[33:35], "little") < int.from_bytes(raw[35:37], "little")
+
+
+def _read_file(path: Path, max_bytes: int) -> Fetched:
+    digest = hashlib.sha256()
+    chunks: list[bytes] = []
+    left = max_bytes
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            left -= len(chunk)
+            if left < 0:
+                raise TooLong(max_bytes)
+            digest.update(chunk)
+            chunks.append(chunk)
+    return Fetched(b"".join(chunks), digest.hexdigest())

@@ -1,0 +1,38 @@
+"""All commands together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+from typer.main import get_command
+
+from . import audit_command
+from .program import PROGRAM
+
+GROUPS = (
+    "threads",
+    "checkpoints",
+    "history",
+    "searching",
+    "browse",
+    "lineage",
+    "snapshots",
+    "handoffs",
+    "server",
+    "verifying",
+)
+"""The modules with commands, in the order of help. Each adds its own when it is imported."""
+
+for _group in GROUPS:
+    import_module(f".{_group}", __package__)
+audit_command.register(PROGRAM)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit code."""
+    try:
+        get_command(PROGRAM).main(arguments, prog_name="tuskpoint")
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else 1
+    return 0

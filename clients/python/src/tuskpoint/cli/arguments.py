@@ -1,0 +1,87 @@
+"""Arguments and options that several commands have, each spelled once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .completion import complete_checkpoint, complete_snapshot, complete_thread
+
+if TYPE_CHECKING:
+    from .._records import DurabilityName
+
+TABLE_LIMIT = 50
+
+Thread = Annotated[
+    str, typer.Argument(metavar="THREAD", help="The thread.", autocompletion=complete_thread)
+]
+Threads = Annotated[
+    list[str],
+    typer.Argument(metavar="THREAD", help="The threads.", autocompletion=complete_thread),
+]
+Checkpoint = Annotated[
+    str,
+    typer.Argument(
+        metavar="CHECKPOINT",
+        help="The checkpoint's ID, or how it begins.",
+        autocompletion=complete_checkpoint,
+    ),
+]
+CheckpointOrLatest = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="CHECKPOINT",
+        help="The checkpoint's ID, or how it begins. Default: the latest.",
+        autocompletion=complete_checkpoint,
+    ),
+]
+Snapshot = Annotated[
+    str,
+    typer.Argument(
+        metavar="SNAPSHOT",
+        help="The snapshot's ID, or how it begins; `latest` is the newest.",
+        autocompletion=complete_snapshot,
+    ),
+]
+Namespace = Annotated[
+    str, typer.Option("--ns", metavar="NAMESPACE", help="The namespace; the root by default.")
+]
+NamespaceOrAll = Annotated[
+    str | None,
+    typer.Option("--ns", metavar="NAMESPACE", help="Only this namespace; '' is the root."),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        "-n",
+        min=1,
+        metavar="N",
+        help=f"At most this many. Default: {TABLE_LIMIT} for people, all with --json.",
+    ),
+]
+Metadata = Annotated[
+    str | None,
+    typer.Option(metavar="JSON", help="Only those whose metadata has all of this object."),
+]
+Certified = Annotated[
+    bool, typer.Option("--certified", help="Wait until it is on the blob store, read back.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+NewThread = Annotated[
+    str,
+    typer.Option(
+        "--as", metavar="NEW-THREAD", help="Name of the new thread. Default: the server makes one."
+    ),
+]
+
+
+def durability(certified: bool) -> DurabilityName:
+    """Return what a change waits for."""
+    return "certified" if certified else "journaled"
+
+
+def table_limit(limit: int | None, *, is_json: bool) -> int | None:
+    """Return how many are shown; `None` for all."""
+    return TABLE_LIMIT if limit is None and not is_json else limit

@@ -1,0 +1,76 @@
+"""What the shell offers where a command wants a thread, a checkpoint or a snapshot.
+
+It asks the server that the command line names so far. A completion has no place to tell of an
+error, so that one which cannot be made offers nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import typer
+
+from ..errors import TuskPointError
+from .words import plain
+
+if TYPE_CHECKING:
+    from ..client import Client
+
+Offer = tuple[str, str]
+
+_MOST = 200  # of those that fit
+_LOOKED_AT = 5000  # of those that there are
+_TIMEOUT_S = 2.0
+
+
+def complete_thread(context: typer.Context, incomplete: str) -> list[Offer]:
+    """Offer threads that begin so."""
+
+    def found(client: Client) -> Iterator[Offer]:
+        for one in islice(client.threads(), _LOOKED_AT):
+            if one.thread_id.startswith(incomplete):
+                yield one.thread_id, plain(one.agent_id)
+
+    return _offered(context, found)
+
+
+def complete_checkpoint(context: typer.Context, incomplete: str) -> list[Offer]:
+    """Offer checkpoints of the thread that begin so, latest first."""
+    thread_id = context.params.get("thread_id")
+    if not isinstance(thread_id, str):
+        return []
+
+    def found(client: Client) -> Iterator[Offer]:
+        namespace = context.params.get("checkpoint_ns") or ""
+        for one in client.list(thread_id, checkpoint_ns=namespace, limit=_LOOKED_AT):
+            if one.checkpoint_id.startswith(incomplete):
+                yield one.checkpoint_id, plain(one.summary)
+
+    return _offered(context, found)
+
+
+def complete_snapshot(context: typer.Context, incomplete: str) -> list[Offer]:
+    """Offer snapshots that begin so, newest first."""
+
+    def found(client: Client) -> Iterator[Offer]:
+        for one in islice(client.list_snapshots(), _LOOKED_AT):
+            if one.snapshot_id.startswith(incomplete):
+                yield one.snapshot_id, plain(one.session_id)
+
+    return _offered(context, found)
+
+
+def _offered(context: typer.Context, found: Callable[[Client], Iterator[Offer]]) -> list[Offer]:
+    from .session import Session, Settings
+
+    settings = Settings()
+    for level in (context.parent, context):
+        if level is not None:
+            settings = settings.over(level.params)
+    try:
+        with Session(settings.over({"timeout": _TIMEOUT_S})) as session:
+            return list(islice(found(session.client), _MOST))
+    except TuskPointError:
+        return []

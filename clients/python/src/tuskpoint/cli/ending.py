@@ -1,0 +1,149 @@
+"""How a run ends: errors told in one line, pipes that were closed, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import typer
+
+from ..errors import TuskPointError
+from .exits import HINTS, CommandError, Exit, exit_of
+from .output import Output
+from .session import Settings
+from .words import plain
+
+TRACEBACK_VARIABLE = "TUSKPOINT_TRACEBACK"
+_JSON = "--json"
+
+
+def end(run: Callable[[Sequence[str]], Any], arguments: Sequence[str] | None) -> NoReturn:
+    """Run a command line, and exit with its exit code.
+
+    Args:
+        run: Runs it; returns an exit code or nothing.
+        arguments: The command line. Default: that of the process.
+    """
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        # What a terminal's encoding lacks is shown as an escape, not refused.
+        getattr(stream, "reconfigure", _nothing)(errors="backslashreplace")
+    settings = Settings(is_json=_JSON in given)
+    try:
+        code = int(Exit.OK)
+        with ending(settings):
+            code = run([_decoded(one) for one in given]) or code
+            sys.stdout.flush()
+    except typer.Exit as done:
+        code = done.exit_code
+    sys.exit(code)
+
+
+def _decoded(argument: str) -> str:
+    """Return an argument as the Unicode it is, also where the locale knows only ASCII.
+
+    Raises:
+        CommandError: It is not UTF-8.
+    """
+    try:
+        return os.fsencode(argument).decode()
+    except UnicodeError:
+        raise CommandError(Exit.USAGE, f"the argument {argument!a} is not UTF-8") from None
+
+
+def _nothing(**_: str) -> None:
+    """Take the place of a method that a stream in a test need not have."""
+
+
+@contextmanager
+def ending(settings: Settings) -> Iterator[None]:
+    """Turn what ends a command into an exit code, and tell it on stderr.
+
+    Raises:
+        typer.Exit: With the code, if the block raised.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        _forget_stdout()
+        raise typer.Exit(Exit.CLOSED_PIPE) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    except typer.Exit:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told and has a code
+        code = _tell(error, Output(is_json=settings.is_json, is_colored=not settings.no_color))
+        raise typer.Exit(code) from None
+
+
+def _forget_stdout() -> None:
+    """Let Python flush stdout at its end without another complaint."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _tell(error: Exception, output: Output) -> Exit:
+    """Print an error on one line of stderr; return its exit code."""
+    shape = _shape(error)
+    if os.environ.get(TRACEBACK_VARIABLE):
+        traceback.print_exception(error, file=sys.stderr)
+    if output.is_json:
+        sys.stderr.write(json.dumps({"error": shape}) + "\n")
+        return Exit(shape["exit_code"])
+    said = plain(shape["message"]).rstrip(". ")
+    if shape["hint"]:
+        said = f"{said}: {shape['hint']}"
+    line = output.styled("error: ", "bold red")
+    output.put(line.append(said), console=output.stderr)
+    return Exit(shape["exit_code"])
+
+
+def _shape(error: Exception) -> dict[str, Any]:
+    """Return an error as `--json` tells it."""
+    told: dict[str, Any] = {
+        "message": str(error),
+        "hint": "",
+        "status": "",
+        "reason": "",
+        "metadata": {},
+        "violations": [],
+        "retry_after_s": None,
+    }
+    if isinstance(error, TuskPointError):
+        code = exit_of(error)
+        told.update(
+            message=error.message,
+            hint=HINTS.get(error.reason, ""),
+            status=error.status,
+            reason=error.reason,
+            metadata=error.metadata,
+            violations=[
+                {"field": field, "problem": problem}
+                for field, problem in getattr(error, "violations", ())
+            ],
+            retry_after_s=error.retry_after_s,
+        )
+    elif isinstance(error, CommandError):
+        code = error.code
+        told.update(message=error.message, hint=error.hint)
+    elif isinstance(error, typer.TyperException):
+        code = Exit.USAGE
+        told.update(message=error.format_message(), hint=_help_hint(error))
+    else:
+        code = Exit.DEFECT
+        told.update(
+            message=f"a defect of this program: {type(error).__name__}: {error}",
+            hint=f"run it with {TRACEBACK_VARIABLE}=1, and report what it prints",
+        )
+    return {"kind": code.name.lower(), "exit_code": int(code), **told}
+
+
+def _help_hint(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"see `{context.command_path if context else 'tuskpoint'} --help`"

@@ -1,0 +1,174 @@
+"""The program: the options that every command has, how commands are added, and how all ends.
+
+A command is a function whose first parameter is the `Session`; the others are what typer makes
+options and arguments of. `command` gives it the options of all commands besides: they may be
+written before the command's name or after it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+from typer.core import TyperGroup
+
+from .ending import end, ending
+from .session import Session, Settings
+
+LOOK, CHANGE, HAND_OVER, OPERATE = "Look", "Change", "Hand over", "Operate"
+_COMMON_PANEL = "Connection and output"
+
+CommandT = TypeVar("CommandT", bound=Callable[..., None])
+
+
+class _Program(TyperGroup):
+    """The group of all commands; it ends with one of the program's own exit codes."""
+
+    def main(self, args: Sequence[str] | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
+        """Run a command line and exit."""
+        extra.update(standalone_mode=False)
+        end(lambda given: super(_Program, self).main(given, **extra), args)
+
+
+PROGRAM = typer.Typer(
+    name="tuskpoint",
+    cls=_Program,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _common(
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The server. [TUSKPOINT_TARGET, else 127.0.0.1:7390]",
+        ),
+    ] = None,
+    token_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="A file with the token. [TUSKPOINT_TOKEN, TUSKPOINT_TOKEN_FILE]",
+        ),
+    ] = None,
+    ca_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Certificates that the server's may be signed by, PEM. [TUSKPOINT_CA_FILE]",
+        ),
+    ] = None,
+    cert_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="A certificate of one's own, PEM. [TUSKPOINT_CERT_FILE]",
+        ),
+    ] = None,
+    key_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Its key, PEM. [TUSKPOINT_KEY_FILE]")
+    ] = None,
+    tls: Annotated[
+        bool | None, typer.Option("--tls/--no-tls", help="Use TLS, or do not. [TUSKPOINT_TLS]")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="When a quick call gives up. [30]"),
+    ] = None,
+    is_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    no_color: Annotated[
+        bool, typer.Option("--no-color", help="No colour. [NO_COLOR; off if not a terminal]")
+    ] = False,
+) -> None:
+    """Declare the options of all commands."""
+
+
+_COMMON = {
+    name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+    for name, parameter in inspect.signature(_common, eval_str=True).parameters.items()
+}
+for _parameter in _COMMON.values():
+    _parameter.annotation.__metadata__[0].rich_help_panel = _COMMON_PANEL
+
+
+def command(
+    name: str, *, panel: str | None = None, within: typer.Typer = PROGRAM
+) -> Callable[[CommandT], CommandT]:
+    """Return what makes a function a command.
+
+    Args:
+        name: What people type.
+        panel: Under which heading help shows it.
+        within: The group that it belongs to.
+    """
+
+    def add(function: CommandT) -> CommandT:
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        context = inspect.Parameter(
+            "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+        )
+
+        @functools.wraps(function)
+        def run(context: typer.Context, **arguments: Any) -> None:
+            given = {common: arguments.pop(common) for common in _COMMON}
+            settings = (context.obj or Settings()).over(given)
+            with ending(settings), Session(settings) as session:
+                function(session, **arguments)
+
+        parameters = [context, *_keywords(own), *_COMMON.values()]
+        # Typer reads both, and would find those of the wrapped function.
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        within.command(name, rich_help_panel=panel)(run)
+        return function
+
+    return add
+
+
+def _keywords(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    return [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib import metadata
+
+        typer.echo(f"tuskpoint {metadata.version('tuskpoint')}")
+        raise typer.Exit
+
+
+def _begin(context: typer.Context, version: bool = False, **given: Any) -> None:
+    """Look at what AI agents saved, go back, hand it over, and see how the service is.
+
+    Every command takes --json. IDs may be cut off where they stay unambiguous.
+    """
+    context.obj = Settings().over(given)
+
+
+def _install() -> None:
+    version = inspect.Parameter(
+        "version",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False,
+        annotation=Annotated[
+            bool,
+            typer.Option(
+                "--version", callback=_version, is_eager=True, help="Print the version and exit."
+            ),
+        ],
+    )
+    context = inspect.Parameter(
+        "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+    )
+    parameters = [context, version, *_COMMON.values()]
+    _begin.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    _begin.__annotations__ = {one.name: one.annotation for one in parameters}
+    PROGRAM.callback()(_begin)
+
+
+_install()

@@ -1,0 +1,227 @@
+"""What a command is given: the settings, the output, and the client, connected at its first use."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from .exits import CommandError, Exit
+from .output import Output
+from .words import plain
+
+if TYPE_CHECKING:
+    from ..client import Client
+
+STDIN = "-"
+_TIMEOUT_S = 30.0
+_ATTEMPTS = 3  # nobody at a terminal wants to wait half a minute for a server that is not there
+_TOKEN, _TOKEN_FILE = "TUSKPOINT_TOKEN", "TUSKPOINT_TOKEN_FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options that every command has; `None` leaves it to the environment.
+
+    Attributes:
+        target: Where the server is.
+        token_file: File with the token.
+        ca_file: Certificates that the server's may be signed by.
+        cert_file: The client's own certificate.
+        key_file: Its key.
+        tls: Whether TLS is used.
+        timeout: Seconds after which a quick call gives up.
+        is_json: Whether programs read the output.
+        no_color: Whether colour is off.
+    """
+
+    target: str | None = None
+    token_file: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    tls: bool | None = None
+    timeout: float | None = None
+    is_json: bool = False
+    no_color: bool = False
+
+    def over(self, others: Mapping[str, Any]) -> Settings:
+        """Return these with what others say that was given."""
+        known = {one.name for one in fields(self)}
+        given = {
+            name: value
+            for name, value in others.items()
+            if name in known and value is not None and value is not False
+        }
+        # "Off" says something for the one option that is neither on nor off by default.
+        if others.get("tls") is False:
+            given["tls"] = False
+        return replace(self, **given)
+
+
+class Session:
+    """One run of a command.
+
+    Args:
+        settings: The options that every command has.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.out = Output(is_json=settings.is_json, is_colored=not settings.no_color)
+        self._warnings = _Warnings(self.out)
+
+    @cached_property
+    def client(self) -> Client:
+        """The client of the server.
+
+        Raises:
+            TuskPointError: The settings cannot be used.
+        """
+        from .._retry import RetryPolicy
+        from .._token import TokenFile
+        from ..client import Client
+
+        settings = self.settings
+        if settings.token_file is not None:
+            TokenFile(settings.token_file, "--token-file")  # tells of what is wrong with it
+            # The client reads the file again when it changes if the environment names it.
+            os.environ[_TOKEN_FILE] = settings.token_file
+            os.environ.pop(_TOKEN, None)
+        client = Client(
+            settings.target,
+            timeout_s=_TIMEOUT_S if settings.timeout is None else settings.timeout,
+            ca_file=settings.ca_file,
+            cert_file=settings.cert_file,
+            key_file=settings.key_file,
+            tls=settings.tls,
+        )
+        calls = client._calls
+        calls.options = replace(calls.options, retry=RetryPolicy(max_attempts=_ATTEMPTS))
+        logging.getLogger("tuskpoint").addHandler(self._warnings)
+        return client
+
+    def close(self) -> None:
+        """Let go of the connection, if there is one."""
+        logging.getLogger("tuskpoint").removeHandler(self._warnings)
+        if "client" in self.__dict__:
+            self.client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def read(self, name: str, what: str) -> str:
+        """Return the text of a file, or of stdin.
+
+        Args:
+            name: The file; "-" is stdin.
+            what: What it holds, for the error.
+
+        Raises:
+            CommandError: It cannot be read, or nothing was piped in.
+        """
+        if name == STDIN:
+            if sys.stdin.isatty():
+                raise CommandError(Exit.USAGE, f"{what} is missing", "name a file, or pipe it in")
+            raw = sys.stdin.buffer.read()
+        else:
+            try:
+                raw = Path(name).read_bytes()
+            except OSError as error:
+                raise CommandError(
+                    Exit.USAGE, f"'{name}' cannot be read: {error.strerror or error}"
+                ) from error
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            raise CommandError(
+                Exit.USAGE, f"{what} is not UTF-8: byte {error.start + 1} cannot be read"
+            ) from error
+
+    def confirm(self, question: str, *, is_agreed: bool) -> None:
+        """Ask a question that the command goes on after only if it is answered with yes.
+
+        Args:
+            question: The question, without its question mark.
+            is_agreed: Whether it was answered beforehand, by `--yes`.
+
+        Raises:
+            CommandError: It was answered with anything else, or nobody is there to answer.
+        """
+        if is_agreed:
+            return
+        if not sys.stdin.isatty():
+            raise CommandError(
+                Exit.USAGE, "nobody is there to be asked: stdin is not a terminal", "give --yes"
+            )
+        answer = self.ask(f"{plain(question)}? [y/N] ")
+        if answer is None or answer.strip().lower() not in ("y", "yes"):
+            raise CommandError(Exit.REFUSED, "nothing was changed: it was not answered with yes")
+
+    def ask(self, question: str) -> str | None:
+        """Ask for a line; `None` if there is none any more.
+
+        The question goes to stderr, where it is seen also if the output is redirected, and an
+        answer that nobody typed there too.
+        """
+        sys.stderr.write(question)
+        sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not sys.stdin.isatty():
+            sys.stderr.write(line if line.endswith("\n") else f"{line}\n")
+            sys.stderr.flush()
+        if not line:
+            return None
+        return line.rstrip("\n")
+
+
+class _Warnings(logging.Handler):
+    """Prints what the client logs: the conditions that a server warns of."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(logging.WARNING)
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record on one line of stderr."""
+        message = plain(record.getMessage())
+        if self._output.is_json:
+            sys.stderr.write(json.dumps({"warning": {"message": message}}) + "\n")
+        else:
+            self._output.put(
+                self._output.styled(f"warning: {message}", "yellow"), console=self._output.stderr
+            )
+
+
+def json_object(text: str, what: str) -> dict[str, Any]:
+    """Return a JSON object that a person or a file gave.
+
+    Raises:
+        CommandError: It is none.
+    """
+    try:
+        value = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise CommandError(Exit.USAGE, f"{what} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CommandError(Exit.USAGE, f"{what} is not a JSON object", 'write {"key": value}')
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,154 @@
+"""The command line in this process, and in processes of its own at a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tools.command_line_page import run_here
+
+PATIENCE_S = 30
+WITHOUT_OURS = {
+    name: None for name in os.environ if name.startswith("TUSKPOINT") or name == "NO_COLOR"
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    code: int
+    out: str
+    errors: str
+
+    @property
+    def object(self) -> dict[str, Any]:
+        """The one object that was printed."""
+        shape = json.loads(self.out)
+        assert isinstance(shape, dict)
+        return shape
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The objects that were printed, one per line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error that was printed as JSON."""
+        (line,) = self.errors.splitlines()
+        told = json.loads(line)["error"]
+        assert isinstance(told, dict)
+        return told
+
+
+def run(
+    target: str,
+    *arguments: str,
+    given: str | bytes | None = None,
+    env: Mapping[str, str] | None = None,
+    columns: int = 100,
+) -> Outcome:
+    """Run a command line in this process, where nothing is a terminal."""
+    ours = {"TUSKPOINT_TARGET": target, "COLUMNS": str(columns), **(env or {})}
+    done = run_here(arguments, given, {**WITHOUT_OURS, **ours})
+    return Outcome(done.code, done.out, done.errors)
+
+
+def environment(target: str, **others: str) -> dict[str, str]:
+    """Return the environment of a process."""
+    kept = {name: value for name, value in os.environ.items() if name not in WITHOUT_OURS}
+    return {**kept, "TUSKPOINT_TARGET": target, "TERM": "xterm-256color", **others}
+
+
+def process(
+    target: str,
+    *arguments: str,
+    stdin: int | None = None,
+    stdout: int = subprocess.PIPE,
+    stderr: int = subprocess.PIPE,
+    env: Mapping[str, str] | None = None,
+    start_new_session: bool = False,
+) -> subprocess.Popen[bytes]:
+    """Start the program in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tuskpoint.cli", *arguments],
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        env=environment(target) if env is None else env,
+        start_new_session=start_new_session,
+    )
+
+
+class Terminal:
+    """The program at a terminal: stdin and stderr, and stdout too unless that is a pipe."""
+
+    def __init__(
+        self, target: str, *arguments: str, is_piped: bool = False, columns: int = 100, **env: str
+    ) -> None:
+        self._ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (40, columns))
+        self.process = process(
+            target,
+            *arguments,
+            stdin=theirs,
+            stdout=subprocess.PIPE if is_piped else theirs,
+            stderr=theirs,
+            env=environment(target, **env),
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self.seen = ""
+
+    def expect(self, text: str) -> None:
+        """Read until this has been seen."""
+        while text not in self.plain:
+            assert self._read(), f"ended without {text!r}: {self.seen}"
+
+    def type(self, line: str) -> None:
+        """Type a line."""
+        os.write(self._ours, line.encode() + b"\n")
+
+    def interrupt(self) -> None:
+        """Do what Ctrl-C does to a program that reads a line.
+
+        Python learns of a signal that comes in the instant before a read when the read ends: so
+        a line is typed after it.
+        """
+        self.process.send_signal(signal.SIGINT)
+        self.type("")
+
+    def end(self) -> int:
+        """Read the rest; return the exit code."""
+        while self._read():
+            pass
+        os.close(self._ours)
+        return self.process.wait(PATIENCE_S)
+
+    @property
+    def plain(self) -> str:
+        """What was seen, without colours and movements of the cursor."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen)
+
+    def _read(self) -> bool:
+        latest = time.monotonic() + PATIENCE_S
+        ready, _, _ = select.select([self._ours], [], [], latest - time.monotonic())
+        assert ready, f"nothing more after: {self.seen}"
+        try:
+            read = os.read(self._ours, 65536)
+        except OSError:  # Linux says so when the other side is closed
+            return False
+        self.seen += read.decode(errors="replace")
+        return bool(read)

@@ -1,0 +1,172 @@
+"""How the command line spells times, sizes, texts and trees."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from rich.console import Console
+
+from tuskpoint import CheckpointRecord, Lineage
+from tuskpoint.cli.output import Output, head
+from tuskpoint.cli.trees import thread_tree
+from tuskpoint.cli.words import ago, counted, plain, short_id, size, span, value_lines
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "just now"),
+        (59, "just now"),
+        (60, "1 min ago"),
+        (3599, "59 min ago"),
+        (3600, "1 h ago"),
+        (86_400, "1 d ago"),
+        (29 * 86_400, "29 d ago"),
+        (-30, "in a moment"),
+        (-3 * 86_400, "in 3 d"),
+    ],
+)
+def test_how_long_ago(seconds: int, said: str) -> None:
+    assert ago(NOW - timedelta(seconds=seconds), NOW) == said
+
+
+def test_a_month_ago_is_a_date() -> None:
+    assert ago(datetime(2026, 1, 15, 12, tzinfo=UTC), NOW) == "2026-01-15"
+    assert ago(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (66_000_000, "62.9 MiB"),
+        (2**70, "1024.0 EiB"),
+    ],
+)
+def test_sizes(count: int, said: str) -> None:
+    assert size(count) == said
+
+
+def test_lengths_and_numbers() -> None:
+    assert [span(timedelta(seconds=n)) for n in (1, 90, 7200, 200_000)] == [
+        "1 s",
+        "1 min",
+        "2 h",
+        "2 d",
+    ]
+    assert [counted(n, "blob") for n in (0, 1, 2000)] == ["0 blobs", "1 blob", "2,000 blobs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        ("größe ☃ 👩\u200d🚀", "größe ☃ 👩\u200d🚀"),
+        ("two\nlines\tand", "two lines and"),
+        ("\x1b[31mred\x07", r"\x1b[31mred\x07"),
+        ("\x9b31m", r"\x9b31m"),
+        ("a\u202eb", r"a\u202eb"),
+        ("half \ud83d", r"half \ud83d"),
+    ],
+)
+def test_nothing_that_a_terminal_would_obey(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+def test_ids_are_cut_to_their_time() -> None:
+    assert short_id("1f1e66da-4093-6dd0-9015-50167413aa4f") == "1f1e66da-4093-6dd0"
+    for whole in ("custom", "", "1f1e66da-4093-4dd0-9015-50167413aa4f", "x" * 36):
+        assert short_id(whole) == whole
+
+
+def test_values_are_on_one_line_if_they_fit() -> None:
+    assert value_lines({"a": [1, "é"]}, 20) == ['{"a": [1, "é"]}']
+    assert value_lines({"a": [1]}, 5) == ["{", '  "a": [', "    1", "  ]", "}"]
+    assert value_lines("long text", 3) == ['"long text"']
+
+
+def test_a_limit_tells_whether_there_is_more() -> None:
+    assert head(iter("abc"), 2) == (["a", "b"], True)
+    assert head(iter("abc"), 3) == (["a", "b", "c"], False)
+    assert head(iter("abc"), None) == (["a", "b", "c"], False)
+
+
+def checkpoint(name: str, parent: str, namespace: str = "") -> CheckpointRecord:
+    return CheckpointRecord(
+        thread_id="t",
+        checkpoint_ns=namespace,
+        checkpoint_id=name,
+        parent_checkpoint_id=parent,
+        metadata={},
+        summary="",
+        label="",
+        lineage=Lineage(),
+        durability="journaled",
+        revision=1,
+        location=None,
+        created=NOW,
+        channels={},
+        writes=(),
+    )
+
+
+def drawn(latest_first: list[CheckpointRecord]) -> list[str]:
+    out = Output(is_json=False)
+    tree = thread_tree(
+        out, "t", "", latest_first, label=lambda one: out.styled(one.checkpoint_id, "")
+    )
+    console = Console(file=io.StringIO(), width=60, color_system=None, legacy_windows=False)
+    console.print(tree)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_branches_stand_where_they_left_the_line() -> None:
+    tree = [
+        checkpoint("7", "4"),
+        checkpoint("6", "3"),
+        checkpoint("5", "2"),
+        checkpoint("4", "2"),
+        checkpoint("3", "1"),
+        checkpoint("2", "1"),
+        checkpoint("1", ""),
+    ]
+    assert drawn(tree) == [
+        "t  7 checkpoints",
+        "├── 7",
+        "├── 4",
+        "├── 2",
+        "│   └── branch of 1 checkpoint",
+        "│       └── 5",
+        "└── 1",
+        "    └── branch of 2 checkpoints",
+        "        ├── 6",
+        "        └── 3",
+    ]
+
+
+def test_another_beginning_and_another_namespace_stand_apart() -> None:
+    tree = [checkpoint("b", "sub", "inner"), checkpoint("2", ""), checkpoint("1", "")]
+    assert drawn(tree) == [
+        "t  3 checkpoints",
+        "├── 2",
+        "├── beginning anew, 1 checkpoint",
+        "│   └── 1",
+        "└── namespace inner",
+        "    └── b",
+    ]
+
+
+def test_a_line_of_thousands_and_one_that_is_its_own_parent_are_drawn() -> None:
+    line = [checkpoint(f"{n:05}", f"{n - 1:05}") for n in range(5000, 0, -1)]
+    shown = drawn(line)
+    assert len(shown) == 5001
+    assert {text[:4] for text in shown[1:]} == {"├── ", "└── "}
+    assert drawn([checkpoint("1", "1")]) == ["t  1 checkpoint", "└── 1"]
+    assert len(drawn([checkpoint("2", "1"), checkpoint("1", "2")])) == 3

@@ -1,0 +1,278 @@
+"""The session on docs/command-line.md: run for real, so that the page shows what people get.
+
+    python -m tools.command_line_page          write what the commands print into the page
+    python -m tools.command_line_page check    fail if the page shows something else
+
+Every ``console`` block of the page is a part of one session. Its lines that begin with ``$`` are
+run in order, in this process, against a server of their own and an empty directory. Of what they
+print, IDs and times are replaced by stand-ins; commands may be written with these.
+"""
+
+import base64
+import contextlib
+import difflib
+import functools
+import hashlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import tuskpoint.cli.app  # noqa: F401 - adds the commands
+from tuskpoint import Client
+from tuskpoint._interrupts import INTERRUPT
+from tuskpoint._saving import encode_json
+from tuskpoint.cli.program import PROGRAM
+from tuskpoint.v1.checkpoint_pb2 import CheckpointRef
+from tuskpoint.v1.checkpoint_service_pb2 import SaveWritesRequest
+from tuskpoint.v1.value_pb2 import PendingWrite, Value
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "command-line.md"
+WIDTH = 100
+INDEXED_SECONDS = 30
+ADDRESS = "127.0.0.1:7390"
+
+_BLOCK = re.compile(r"(?ms)^```console\n(.*?)^```")
+_UUID = re.compile(r"\b([0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3})(-[0-9a-f]{4}-[0-9a-f]{12})?\b")
+_SHA256 = re.compile(r"\b([0-9a-f]{16})([0-9a-f]{48})?\b")
+_BLOB_ID = re.compile(r"(?<![\w-])[\w-]{43}(?![\w-])")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+_DAY = re.compile(r"\b20\d\d-\d\d-\d\d\b")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run in this process ended.
+
+    Attributes:
+        code: The exit code.
+        out: What went to stdout.
+        errors: What went to stderr.
+        both: What went to either, in its order.
+    """
+
+    code: int
+    out: str
+    errors: str
+    both: str
+
+
+def run_here(
+    arguments: Sequence[str], given: str | bytes | None, environment: Mapping[str, str | None]
+) -> Outcome:
+    """Run a command line in this process, where nothing is a terminal."""
+    code = 0
+    with CliRunner(env=environment).isolation(given) as streams:
+        try:
+            _program().main(arguments, prog_name="tuskpoint")
+        except SystemExit as done:
+            code = done.code if isinstance(done.code, int) else 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return Outcome(code, *(one.getvalue().decode() for one in streams))
+
+
+@functools.cache
+def _program() -> Any:
+    return get_command(PROGRAM)
+
+
+@contextlib.contextmanager
+def served(directory: Path, *arguments: str) -> Iterator[str]:
+    """Run a server in a process of its own that flushes when it is asked to; yield its address."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "tuskpoint_server", "--listen", "127.0.0.1:0"),
+            *("--data-dir", str(directory / "data"), "--flush-interval", "3600", *arguments),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={name: value for name, value in os.environ.items() if "TUSKPOINT" not in name},
+    )
+    try:
+        line = process.stdout.readline() if process.stdout else ""
+        found = re.fullmatch(r"tuskpoint-server listening on (\S+)\n", line)
+        if found is None:
+            raise RuntimeError("the server did not start")
+        yield found[1]
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def interrupt(client: Client, thread_id: str, checkpoint_id: str, question: object) -> None:
+    """Let a checkpoint wait for an answer, as an agent does whose task interrupts."""
+    asked = [{"value": question, "id": "9f3c1a7e5b2d4860"}]
+    write = PendingWrite(
+        task_id="6b1d2f30-9f6e-5a53-8f0e-2f6f0f3e9a11",
+        channel=INTERRUPT,
+        value=Value(type="json", data=encode_json("question", asked)),
+    )
+    ref = CheckpointRef(thread_id=thread_id, checkpoint_id=checkpoint_id)
+    client._calls.save_writes(SaveWritesRequest(ref=ref, writes=[write]))
+
+
+def wait_until_indexed(client: Client) -> None:
+    """Wait until search finds everything that was saved."""
+    latest = time.monotonic() + INDEXED_SECONDS
+    while (search := client.status().search) is None or search.unindexed_checkpoints:
+        if time.monotonic() > latest:
+            raise TimeoutError("the server does not index")
+        time.sleep(0.02)
+
+
+@dataclass
+class _Standins:
+    """What is printed in place of what differs from run to run, in the order of appearance."""
+
+    ids: dict[str, str] = field(default_factory=dict)  # of the first three groups of an ID
+    hashes: dict[str, str] = field(default_factory=dict)  # of their first 16 digits
+    blobs: dict[str, str] = field(default_factory=dict)
+
+    def put(self, text: str, address: str) -> str:
+        """Return what was printed with stand-ins."""
+        text = _UUID.sub(self._id, text.replace(address, ADDRESS))
+        text = _SHA256.sub(self._hash, text)
+        text = _BLOB_ID.sub(lambda found: self._blob(found[0]), text)
+        text = _TIME.sub("2026-03-01 09:30:00", text)
+        text = _ISO.sub("2026-03-01T09:30:00.000000Z", text)
+        return _DAY.sub("2026-03-01", text)
+
+    def take(self, command: str) -> str:
+        """Return a command with what its stand-ins stand for."""
+        for real, shown in self.ids.items():
+            command = command.replace(shown, real)
+        return command
+
+    def _id(self, found: re.Match[str]) -> str:
+        number = len(self.ids) + 1
+        begin = self.ids.setdefault(found[1], f"1f0c7a{number:02x}-52b1-6e40")
+        tail = f"-9c3d-2f60a1b4{int(begin[6:8], 16) * 0x1357 & 0xFFFF:04x}"
+        return begin + tail if found[2] else begin
+
+    def _hash(self, found: re.Match[str]) -> str:
+        made = hashlib.sha256(b"hash %d" % len(self.hashes)).hexdigest()
+        whole = self.hashes.setdefault(found[1], made)
+        return whole if found[2] else whole[:16]
+
+    def _blob(self, real: str) -> str:
+        if not any(character.isdigit() for character in real):
+            return real  # a long word
+        digest = hashlib.sha256(b"blob %d" % len(self.blobs)).digest()
+        made = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        return self.blobs.setdefault(real, made)
+
+
+class Session:
+    """Runs the commands of the page.
+
+    Args:
+        address: The server.
+        directory: Where files are read and written.
+    """
+
+    def __init__(self, address: str, directory: Path) -> None:
+        self._address = address
+        self._directory = directory
+        self._standins = _Standins()
+        self._code = 0
+        self._client = Client(address)
+        self._environment = {"TUSKPOINT_TARGET": address, "COLUMNS": str(WIDTH)}
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._client.close()
+
+    def run(self, block: str) -> str:
+        """Return a block with what its commands print now."""
+        shown = []
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                printed = self._printed(self._standins.take(line[2:]))
+                lines = self._standins.put(printed, self._address).splitlines()
+                shown += [line, *(one.rstrip() for one in lines)]
+        return "\n".join(shown) + "\n"
+
+    def _printed(self, command: str) -> str:
+        """Run one line of a shell: `[echo TEXT |] tuskpoint ...`, `cat FILE`, `echo $?`."""
+        if command == "echo $?":
+            return f"{self._code}\n"
+        given = None
+        words = shlex.split(command)
+        if words[0] == "cat":
+            return (self._directory / words[1]).read_text(encoding="utf-8")
+        if words[0] in ("echo", "printf"):
+            pipe = words.index("|")
+            given = " ".join(words[1:pipe]) + "\n" * (words[0] == "echo")
+            given, words = given.replace("\\n", "\n"), words[pipe + 1 :]
+        if "search" in words or "status" in words:
+            wait_until_indexed(self._client)
+        if words[0] != "tuskpoint":
+            raise ValueError(f"the page runs a command that this does not know: {command}")
+        with contextlib.chdir(self._directory):
+            outcome = run_here(words[1:], given, self._environment)
+        self._code = outcome.code
+        return outcome.both
+
+    def agent_asks(self) -> None:
+        """Do what the page tells of an agent: it saves, and asks."""
+        saved = self._client.save(
+            "release", {"draft": "0.2 notes"}, agent_id="publisher", summary="drafted the notes"
+        )
+        interrupt(self._client, "release", saved, {"question": "publish them?"})
+
+
+def rendered(page: str) -> str:
+    """Return the page with what its commands print now."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        with served(directory) as address:
+            session = Session(address, directory)
+            try:
+                session.agent_asks()
+                return _BLOCK.sub(lambda found: f"```console\n{session.run(found[1])}```", page)
+            finally:
+                session.close()
+
+
+def loosened(page: str) -> str:
+    """Return a page without what may differ: sizes, times, widths, and where a line is cut."""
+    page = re.sub(r"\d+(\.\d)? (B|KiB|MiB)\b", "SIZE", page)
+    page = re.sub(r'("\w*(bytes|size)": )\d+', r"\1SIZE", page)
+    page = re.sub(r"just now|\d+ (s|min) ago", "AGO", page)
+    page = re.sub(r" ?\S*…", "…", page)
+    return re.sub(r"[ \t]+", " ", page)
+
+
+def difference(page: str, now: str) -> str:
+    """Return what differs between the page and what the commands print; empty if nothing."""
+    told, printed = loosened(page).splitlines(), loosened(now).splitlines()
+    return "\n".join(difflib.unified_diff(told, printed, "page", "printed", lineterm="", n=2))
+
+
+def main(arguments: list[str]) -> int:
+    """Run the tool; return its exit code."""
+    page = PAGE.read_text(encoding="utf-8")
+    now = rendered(page)
+    if arguments != ["check"]:
+        PAGE.write_text(now, encoding="utf-8")
+        return 0
+    differs = difference(page, now)
+    print(differs or "the page shows what the commands print")
+    return 1 if differs else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
