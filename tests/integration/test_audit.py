@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from tuskpoint.audit.catalog import UnknownThread
 from tuskpoint.audit.formats.stored import Location
-from tuskpoint.audit.reading import Bounds
+from tuskpoint.audit.reading import MIB, Bounds
 from tuskpoint.audit.report import BadReport, Report, compare, read_report
 from tuskpoint.audit.roots import UnclearName, named
 from tuskpoint.audit.sources import BadSource, DirectorySource
@@ -151,6 +153,42 @@ async def test_an_index_leads_to_pages_and_to_the_index_before(house: House) -> 
     assert [total.thread_id for total in found.findings.threads] == [FORK]
 
 
+async def test_pages_of_a_run_that_tell_of_one_thread_in_two_ways_fail(house: House) -> None:
+    head = house.heads()[SHORT]
+    pages = [
+        house.put(kit.stored_json({"format_version": 1, "kind": "page", "heads": [one]}))
+        for one in (head, {**head, "ended": True})
+    ]
+    index = {"format_version": 1, "kind": "index", "pages": pages, "previous": None}
+    run = {"run": 1, **house.put(kit.stored_json(index))}
+    found = await audited(house, house.forged_catalog({"changes": [], "runs": [[], [run]]}))
+    assert found.only_problem().reason == "another page of its run tells of thread 'short' too"
+
+
+async def test_of_many_pieces_few_are_in_memory(house: House) -> None:
+    """A small catalog may name large pieces, and one of them many times."""
+    piece = b" " * (MIB // 4) + kit.stored_json({"format_version": 1, "kind": "page", "heads": []})
+    pages = 100 * [house.put(piece)]
+    index = {"format_version": 1, "kind": "index", "pages": pages, "previous": None}
+    run = {"run": 1, **house.put(kit.stored_json(index))}
+    location = house.forged_catalog({"changes": [], "runs": [[], [run]]})
+    tracemalloc.start()
+    try:
+        assert (await audited(house, location)).result == "PASS"
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 15 * MIB
+
+
+async def test_a_thread_of_which_nothing_is_stored_is_said_to_be_so(house: House) -> None:
+    head = {**house.heads()[SHORT], "manifest": None}
+    found = await audited(house, house.forged_catalog({"changes": [head], "runs": []}))
+    now = datetime.now(UTC)
+    report = Report.of(found.findings, kit.directory(house), now, now)
+    assert "short (incarnation 1): nothing of it is stored" in report.to_text()
+
+
 # --- damaged ---------------------------------------------------------------------------
 
 
@@ -250,6 +288,13 @@ async def test_a_forged_hash_fails(left: House) -> None:
     assert found.result == "FAIL"
     assert found.findings.root.expected_sha256 == NO_HASH
     assert found.findings.root.actual_sha256 == left.catalog.sha256
+
+
+async def test_a_number_that_no_json_can_have_fails(house: House) -> None:
+    content = {**house.json(house.catalog.blob_id), "settings": {"x": "here"}}
+    at = house.put(kit.stored_json(content).replace(b'"here"', b"1e999"))
+    found = await audited(house, Location(at["blob_id"], "", at["sha256"]))
+    assert found.only_problem().reason == "'settings' holds a number that is too large"
 
 
 async def test_a_missing_catalog_is_missing(left: House) -> None:
@@ -355,6 +400,22 @@ async def test_a_successor_of_a_segment_that_is_not_full_fails(house: House) -> 
     assert manifest.reason == "segment 1 has a successor and only 63 records"
 
 
+async def test_a_snapshot_of_a_name_that_cannot_be_written_fails(house: House) -> None:
+    [snapshot] = [name for name in house.heads() if name.startswith("$snapshot/")]
+
+    def rename(segment: dict[str, Any]) -> None:
+        [root] = [one for one in segment["records"] if not one["checkpoint_ns"]]
+        stored = house.path(root["envelope"]["blob_id"]).read_bytes()
+        envelope = envelope_pb2.CheckpointEnvelope.FromString(gzip.decompress(stored))
+        [members] = [one for one in envelope.state.channels if one.name == "members"]
+        members.value.data = rb'[{"checkpoint_id":"\ud800"}]'
+        members.digest = b""
+        root["envelope"] = house.put(gzip.compress(envelope.SerializeToString()))
+
+    found = await audited(house, house.forge(snapshot, rename), threads=(snapshot,))
+    assert "'checkpoint_id' cannot be written in UTF-8" in found.only_problem().reason
+
+
 async def test_a_snapshot_that_lacks_a_member_fails(house: House) -> None:
     [snapshot] = [name for name in house.heads() if name.startswith("$snapshot/")]
 
@@ -373,6 +434,7 @@ async def test_a_snapshot_that_lacks_a_member_fails(house: House) -> None:
         ({"kind": "parts"}, "it is no piece of a catalog (kind 'parts')"),
         ({"changes": [{"thread_id": 5}]}, "'thread_id' is missing or not of type str"),
         ({"settings": {"x": "\ud800"}}, "'settings' cannot be written in UTF-8"),
+        ({"seq": 1 << 63}, "'seq' is not a count"),
     ],
 )
 async def test_a_catalog_that_makes_no_sense_fails(
@@ -549,8 +611,6 @@ async def test_the_summary_of_a_checkpoint_that_has_none_is_the_sentence_that_na
 
 
 def report_of(findings: Findings, house: House) -> Report:
-    from datetime import UTC, datetime
-
     source = DirectorySource(house.blobs)
     return Report.of(findings, source, datetime.now(UTC), datetime.now(UTC))
 

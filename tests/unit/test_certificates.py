@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import trustme
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed448
+from cryptography.x509.oid import NameOID
 
 from tests.integration.tls_kit import Certificates, write_certificates
 from tuskpoint_server.certificates import TlsFiles
@@ -77,3 +80,26 @@ def test_an_expired_certificate_is_told_and_taken(
     expired = write_certificates(tmp_path, ca=trustme.CA(), not_after=datetime(2020, 1, 1))  # noqa: DTZ001
     assert TlsFiles(expired.cert, expired.key, None).read().expires_s < 1.6e9
     assert f"--tls-cert {expired.cert} expired at 2020-01-01" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "key", [ec.generate_private_key(ec.SECP256K1()), ed448.Ed448PrivateKey.generate()]
+)
+def test_a_key_that_cannot_be_served_is_told(
+    tmp_path: Path, key: ec.EllipticCurvePrivateKey | ed448.Ed448PrivateKey
+) -> None:
+    """gRPC would not listen with it, and would not say why."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tuskpoint")])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1)
+        .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2999, 1, 1, tzinfo=UTC))
+        .sign(key, hashes.SHA256() if isinstance(key, ec.EllipticCurvePrivateKey) else None)
+    )
+    pem, nothing = serialization.Encoding.PEM, serialization.NoEncryption()
+    cert_file, key_file = tmp_path / "cert.pem", tmp_path / "key.pem"
+    cert_file.write_bytes(certificate.public_bytes(pem))
+    key_file.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, nothing))
+    assert "is for a key of a kind that cannot be served" in problem(
+        TlsFiles(cert_file, key_file, None)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 
@@ -66,6 +67,51 @@ async def test_what_cannot_be_read_is_told_once_for_each_change(texts: Texts) ->
     texts.write(0, "back")
     await texts.look(3)
     assert texts.taken == ["back 0"]
+
+
+async def test_what_could_not_be_read_for_a_moment_is_taken_up_without_another_change(
+    texts: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_descriptors(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    texts.write(0, "1")
+    await texts.look()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", no_descriptors)
+        with pytest.raises(UnusableFileError, match="Too many open files"):
+            await texts.look()
+        await texts.look(2)
+    assert texts.taken == []
+    await texts.look()
+    assert texts.taken == ["1 0"]
+
+
+async def test_what_changes_while_it_is_read_is_read_again(
+    texts: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_whole = Path.read_bytes
+
+    def read_before_it_is_written_on(path: Path) -> bytes:
+        found = read_whole(path)
+        if found == b"half":
+            texts.files[0].write_text("half and half")
+        return found
+
+    monkeypatch.setattr(Path, "read_bytes", read_before_it_is_written_on)
+    texts.write(0, "half")
+    await texts.look(2)
+    assert texts.taken == []
+    await texts.look(2)
+    assert texts.taken == ["half and half 0"]
+
+
+async def test_a_change_that_keeps_length_and_time_is_noticed(texts: Texts) -> None:
+    before = texts.files[0].stat()
+    texts.files[0].write_text("1")
+    os.utime(texts.files[0], ns=(before.st_atime_ns, before.st_mtime_ns))
+    await texts.look(2)
+    assert texts.taken == ["1 0"]
 
 
 async def test_what_cannot_be_used_is_logged_and_the_looking_goes_on(

@@ -111,6 +111,7 @@ def test_a_file_that_is_no_token_file_is_left_alone(
         ([*NAMED, "--expires", "soon"], "--expires: days from now, such as 90d"),
         ([*NAMED, "--expires", "2999-01-01"], "--expires: days from now"),
         ([*NAMED, "--expires", "0d"], "--expires: days from now"),
+        ([*NAMED, "--expires", "9999-12-31T23:59:59-01:00"], "--expires: days from now"),
         ([*NAMED, "--expires", "2020-01-01T00:00:00Z"], "--expires: 2020-01-01T00:00:00Z is past"),
         ([*NAMED, "--append"], "--append"),
         ([*NAMED, "stray"], "stray"),

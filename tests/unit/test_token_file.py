@@ -116,6 +116,8 @@ def test_two_entries_with_one_hash_are_refused() -> None:
         ("tokens = 1", "'tokens' is no kind of entry"),
         (f"{TOKEN} = 1", "something is no kind of entry"),
         ("x = = 1", "is not TOML"),
+        ("x = " + "[" * 5000, "is not TOML"),
+        ("x = " + "9" * 5000, "is not TOML"),
     ],
 )
 def test_what_is_no_token_file(content: str, told: str) -> None:

@@ -11,10 +11,14 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from .reloading import UnusableFileError, read_bytes
 from .rpc.tls import Certified
+
+_CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+"""Elliptic curves of keys that gRPC's TLS speaks; it serves nothing with a key of another."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,12 +46,13 @@ class TlsFiles:
         """Return what the files hold. An expired certificate is told and taken.
 
         Raises:
-            UnusableFileError: One is missing, unreadable or malformed, or the key is another's.
+            UnusableFileError: One is missing, unreadable or malformed, or the key is another's,
+                or of a kind that TLS does not take.
         """
         chain = read_bytes("--tls-cert", self.cert)
         certificate = _certificates("--tls-cert", self.cert, chain)[0]
         key = read_bytes("--tls-key", self.key)
-        if _public_key(self.key, key) != _shown(certificate):
+        if _public_key(self.key, key) != _shown(self.cert, certificate):
             raise UnusableFileError(
                 f"--tls-key {self.key} is not the key of the first certificate in {self.cert}"
             )
@@ -87,6 +92,22 @@ def _public_key(path: Path, content: bytes) -> bytes:
     return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _shown(certificate: x509.Certificate) -> bytes:
-    """Return the public key that a certificate shows."""
-    return certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+def _shown(path: Path, certificate: x509.Certificate) -> bytes:
+    """Return the public key that a certificate shows, of a kind that gRPC's TLS speaks."""
+    try:
+        key = certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    is_plain_rsa = (
+        isinstance(key, rsa.RSAPublicKey)
+        and certificate.public_key_algorithm_oid != x509.PublicKeyAlgorithmOID.RSASSA_PSS
+    )
+    is_on_a_curve = isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, _CURVES)
+    if key is None or not (
+        is_plain_rsa or is_on_a_curve or isinstance(key, ed25519.Ed25519PublicKey)
+    ):
+        raise UnusableFileError(
+            f"--tls-cert {path} is for a key of a kind that cannot be served; make one with "
+            "ECDSA (P-256, P-384 or P-521), RSA or Ed25519"
+        )
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

@@ -49,6 +49,7 @@ class Followed(Generic[T]):
         self._read = read
         # Taken before reading: what changes meanwhile is read again.
         self._known = self._last = _stamp(files)
+        self._told: _Stamp | None = None
         self.first = read()
 
     async def follow(self, take: Callable[[T], None]) -> None:
@@ -68,11 +69,25 @@ class Followed(Generic[T]):
         Raises:
             UnusableFileError: They have, and cannot be used; once for each change.
         """
-        stamp = await asyncio.to_thread(_stamp, self._files)
+        stamp = await self._stamp()
         settled, self._last = stamp == self._last, stamp
-        if settled and stamp != self._known:
-            self._known = stamp
-            take(await asyncio.to_thread(self._read))
+        if not settled or stamp == self._known:
+            return
+        try:
+            content = await asyncio.to_thread(self._read)
+        except Exception:
+            # Read again at every look: a lack of descriptors, say, passes without a change.
+            if self._told == stamp:
+                return
+            self._told = stamp
+            raise
+        if await self._stamp() != stamp:
+            return  # what was read may be half of one content and half of another
+        self._known, self._told = stamp, None
+        take(content)
+
+    async def _stamp(self) -> _Stamp:
+        return await asyncio.to_thread(_stamp, self._files)
 
 
 def read_bytes(flag: str, path: Path) -> bytes:
@@ -98,4 +113,5 @@ def _stamp_of(path: Path) -> _Stamp:
         found = os.stat(path)
     except OSError as error:
         return (error.errno,)
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    # The time of the last change of content or of rights, which nobody can set back.
+    return found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size

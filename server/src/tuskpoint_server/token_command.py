@@ -179,13 +179,14 @@ def _expiry(text: str, now: datetime) -> datetime:
     days = _DAYS.fullmatch(text)
     try:
         expires = now + timedelta(days=int(days[1])) if days else datetime.fromisoformat(text)
+        if expires.tzinfo is None:
+            raise ValueError("a time without an offset")
+        expires = expires.astimezone(UTC)  # as the entry has it
     except (ValueError, OverflowError):
-        expires = None
-    if expires is None or expires.tzinfo is None:
         raise EntryError(
             f"--expires: days from now, such as 90d, or a time with an offset, such as "
             f"2027-01-01T00:00:00Z, not '{text}'"
-        )
+        ) from None
     if expires <= now:
         raise EntryError(f"--expires: {text} is past")
     return expires

@@ -110,6 +110,8 @@ def parse_tokens(content: bytes, file: str, *, certificates: bool = True) -> Cre
         raise UnusableFileError(f"{file} is not TOML: it is not UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise UnusableFileError(f"{file} is not TOML: {error}") from None
+    except (ValueError, RecursionError):
+        raise UnusableFileError(f"{file} is not TOML that can be read") from None
     unknown = document.keys() - {"token", "certificate"}
     if unknown:
         raise UnusableFileError(

@@ -33,11 +33,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A call that is running, and what it runs on."""
+    """A call that is running, what it runs on, and whether that was taken away."""
 
     presented: Presented
     grant: Grant
     lifetime: asyncio.Timeout
+    is_revoked: bool = False
 
 
 class Authentication:
@@ -84,9 +85,9 @@ class Authentication:
         except TimeoutError:
             if not lifetime.expired():
                 raise
-            if self._is_over(running.grant):
-                raise _refused(call, "expired", "it expired while the call ran") from None
-            raise _refused(call, "revoked", "it was revoked while the call ran") from None
+            if running.is_revoked:
+                raise _refused(call, "revoked", "it was revoked while the call ran") from None
+            raise _refused(call, "expired", "it expired while the call ran") from None
 
     def replace(self, credentials: Credentials) -> None:
         """Put other credentials in force, and cut off calls that they do not allow any more."""
@@ -98,6 +99,7 @@ class Authentication:
             grant = credentials.find(running.presented)
             if grant is None or not grant.covers(running.grant):
                 cut_off[running.grant.name] += 1
+                running.is_revoked = True
                 running.lifetime.reschedule(asyncio.get_running_loop().time())
             else:
                 running.grant = grant

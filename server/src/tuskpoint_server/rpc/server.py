@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
 from tuskpoint.v1 import (
@@ -39,6 +39,8 @@ from .calls import Layer
 from .checkpoint_servicer import CheckpointServicer
 from .handlers import built_methods, service_handler
 from .handoff_servicer import HandoffServicer
+from .health import SERVICE_NAME as HEALTH
+from .health import Health
 from .history_servicer import HistoryServicer
 from .layers import DeadlineCap, DrainGate, errors
 from .policy import Authorisation
@@ -64,6 +66,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     # By default the core cancels calls at random once about 1,000 wait to be picked up.
     ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
     ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
+    # By default whoever connects and says nothing keeps a descriptor for two minutes.
+    ("grpc.server_handshake_timeout_ms", 20_000),
     # Find dead clients, and let live ones ping every 10 s, with or without a call.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -141,14 +145,12 @@ class Server:
     grpc_server: grpc.aio.Server
     gate: DrainGate
     port: int
-    _health: health.aio.HealthServicer
-    _names: Sequence[str]
+    _health: Health
 
     async def start(self) -> None:
         """Serve, and say so to health checks."""
         await self.grpc_server.start()
-        for name in self._names:
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._health.tell(serving=True)
 
     async def drain(self, grace_s: float) -> bool:
         """Stop serving; tell whether every call finished within `grace_s` seconds.
@@ -156,7 +158,7 @@ class Server:
         Health turns to NOT_SERVING, new calls are refused with `DRAINING` and long streams
         are told; then the calls inside finish; then the connections close.
         """
-        await self._health.enter_graceful_shutdown()
+        self._health.tell(serving=False)
         finished = await self.gate.drain(grace_s)
         # Lets last answers leave. Only watchers of health are still connected for longer.
         await self.grpc_server.stop(1.0 if finished else 0)
@@ -210,13 +212,11 @@ def build(
     for service, servicer in contract:
         server.add_generic_rpc_handlers((service_handler(service, servicer, around),))
     names = [service.full_name for service, _ in contract]
-    health_servicer = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    health = Health(names)
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if reflect:
-        reflection.enable_server_reflection(
-            (*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server
-        )
-    return Server(server, gate, port, health_servicer, ["", *names])
+        reflection.enable_server_reflection((*names, HEALTH, reflection.SERVICE_NAME), server)
+    return Server(server, gate, port, health)
 
 
 def _try_to_listen(host: str, port: int) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .formats.catalogs import Catalog, Index, Page, ThreadHead, newest_first, read_piece
 from .formats.stored import Location, Malformed
 from .manifest import subject_of
-from .reading import Piece, Reader, all_of
+from .reading import READS_AT_ONCE, Piece, Reader, all_of
 from .roots import Root, read_root
 from .threads import ThreadFindings, audit_thread, facts_of, foreseen_checkpoints
 from .verdicts import Findings, Item, ItemKind, ThreadTotal, Verdict, ordered
@@ -85,36 +85,50 @@ class _Walk:
     async def follow(self, catalog: Catalog) -> None:
         """Read all runs, the newest first."""
         self._believe(catalog.changes)
-        runs = newest_first(catalog)
-        for at, piece in zip(runs, await self._read_all(runs, "run"), strict=True):
+        async for at, piece in self._pieces(newest_first(catalog), "run"):
             await self._follow_run(at, piece)
 
     async def _follow_run(self, at: Location, piece: Piece) -> None:
         found = self.take(piece, at.blob_id)
+        told: set[str] = set()
         if isinstance(found, Catalog):
             self._believe(found.changes)
         elif isinstance(found, Page):
             self._believe(found.heads)
         while isinstance(found, Index):
-            pages = await self._read_all(found.pages, "page")
-            for page_at, page_piece in zip(found.pages, pages, strict=True):
-                page = self.take(page_piece, page_at.blob_id)
-                if isinstance(page, Page):
-                    self._believe(page.heads)
-                else:
-                    self.refuse(page, "page")
+            async for page_at, page_piece in self._pieces(found.pages, "page"):
+                self._take_page(page_at, page_piece, told)
             if found.previous is None:
                 return
             at = found.previous
-            [piece] = await self._read_all([at], "index")
+            [(_, piece)] = [one async for one in self._pieces([at], "index")]
             found = self.take(piece, at.blob_id)
             if not isinstance(found, Index):
                 self.refuse(found, "index")
 
-    async def _read_all(self, locations: Sequence[Location], role: str) -> list[Piece]:
+    def _take_page(self, at: Location, piece: Piece, told: set[str]) -> None:
+        """Note a page of a run whose other pages told of some threads."""
+        page = self.take(piece, at.blob_id)
+        if not isinstance(page, Page):
+            self.refuse(page, "page")
+            return
+        names = {head.thread_id for head in page.heads}
+        if names & told:
+            self._fail(f"another page of its run tells of thread '{min(names & told)}' too")
+        told |= names
+        self._believe(page.heads)
+
+    async def _pieces(
+        self, locations: Sequence[Location], role: str
+    ) -> AsyncIterator[tuple[Location, Piece]]:
+        """Read pieces in their order, some at a time: what is unread takes no memory."""
         self._reader.expect(len(locations))
         bound = self._reader.bounds.index
-        return await all_of(self._reader.read(role, at, bound) for at in locations)
+        for start in range(0, len(locations), READS_AT_ONCE):
+            some = locations[start : start + READS_AT_ONCE]
+            pieces = await all_of(self._reader.read(role, at, bound) for at in some)
+            for at, piece in zip(some, pieces, strict=True):
+                yield at, piece
 
     def take(self, piece: Piece, holder: str) -> Catalog | Page | Index | None:
         """Note a piece, and return what it says, `None` if it cannot be used."""
@@ -141,7 +155,10 @@ class _Walk:
         """Note that the last piece is another one than belongs there."""
         if found is None:
             return  # its item says what is wrong
-        reason = f"it is a {type(found).__name__.lower()} where a {wanted} belongs"
+        self._fail(f"it is a {type(found).__name__.lower()} where a {wanted} belongs")
+
+    def _fail(self, reason: str) -> None:
+        """Say of the last piece that it is wrong."""
         finding = replace(self.items[-1].blobs[0], verdict=Verdict.FAIL, reason=reason)
         self.items[-1] = replace(
             self.items[-1], verdict=Verdict.FAIL, blobs=(finding,), reason=reason

@@ -176,6 +176,8 @@ def _thread(total: Mapping[str, Any]) -> str:
     name = f"{_shown(total['thread_id'])} (incarnation {total['incarnation']})"
     if total["ended"]:
         return f"{name}: deleted"
+    if not total["segments"] and total["manifest"] == "PASS":
+        return f"{name}: nothing of it is stored"
     counts = ", ".join(f"{count} {kind}" for kind, count in total["checkpoints"].items() if count)
     return (
         f"{name}: manifest {total['manifest']}, {_counted(total['segments'], 'segment')}, "
@@ -265,7 +267,7 @@ def read_report(text: str, name: str) -> dict[str, Any]:
         raise BadReport(f"{name} has no items")
     try:
         findings_digest(findings)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadReport(f"{name} holds what no report holds") from None
     return report
 

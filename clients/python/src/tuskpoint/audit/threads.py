@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from .formats.manifests import (
     fold,
     read_segment,
 )
-from .formats.stored import Location, Malformed, is_part_list
+from .formats.stored import Fields, Location, Malformed, is_part_list, parse_json
 from .reading import LARGE_BYTES, Bounds, Piece, Reader, Whole, all_of
 from .verdicts import BlobFinding, Item, ItemKind, ThreadTotal, Verdict, worst
 
@@ -294,7 +293,12 @@ async def _audit_snapshot(reader: Reader, thread_id: str, folded: Folded) -> lis
 
 def _members(described: Envelope) -> list[Place]:
     try:
-        members = json.loads(described.values[_SNAPSHOT_MEMBERS])
-        return [(str(number), str(one["checkpoint_id"])) for number, one in enumerate(members)]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        raise Malformed(f"channel '{_SNAPSHOT_MEMBERS}' is not a list of checkpoints") from None
+        members = parse_json(described.values.get(_SNAPSHOT_MEMBERS, b""))
+        if not isinstance(members, list):
+            raise Malformed("it is no list")
+        return [
+            (str(number), Fields(one).text("checkpoint_id")) for number, one in enumerate(members)
+        ]
+    except Malformed as error:
+        reason = f"channel '{_SNAPSHOT_MEMBERS}' is not a list of checkpoints: {error}"
+        raise Malformed(reason) from None

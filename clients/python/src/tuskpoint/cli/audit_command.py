@@ -239,8 +239,8 @@ def _run(session: Session, order: _Order, audit: Audit) -> None:
         report = asyncio.run(_audited(session, source, audit))
     except (BadSource, UnclearName) as error:
         raise CommandError(Exit.USAGE, str(error)) from error
-    _write(order.report, report.to_json())
-    _write(order.text, report.to_text())
+    _write(order.report, report.to_json)
+    _write(order.text, report.to_text)
     _show(session, report)
     code = _code(report)
     if code is not Exit.OK:
@@ -281,11 +281,11 @@ async def _audited(session: Session, source: Source, audit: Audit) -> Report:
         await source.close()
 
 
-def _write(path: Path | None, text: str) -> None:
+def _write(path: Path | None, text: Callable[[], str]) -> None:
     if path is None:
         return
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text(), encoding="utf-8")
     except OSError as error:
         raise CommandError(
             Exit.USAGE, f"the report cannot be written to {path}: {error.strerror or error}"

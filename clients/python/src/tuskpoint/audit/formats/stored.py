@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 FORMAT_VERSION = 1
+MAX_COUNT = (1 << 63) - 1
+"""No reader takes a greater number: JSON has no bound, and what counts with it does."""
 
 _T = TypeVar("_T")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -78,9 +80,9 @@ class Fields:
         return found
 
     def count(self, key: str, default: int | None = None) -> int:
-        """Return a number that is whole and not negative."""
+        """Return a number that is whole, not negative, and not above `MAX_COUNT`."""
         found = self._typed(key, int, default)
-        if isinstance(found, bool) or found < 0:
+        if isinstance(found, bool) or not 0 <= found <= MAX_COUNT:
             raise Malformed(f"'{key}' is not a count")
         return found
 
@@ -91,7 +93,11 @@ class Fields:
     def object(self, key: str) -> dict[str, Any]:
         """Return an object as it is."""
         found = self._typed(key, dict, None)
-        if not _is_unicode(json.dumps(found, ensure_ascii=False)):
+        try:
+            written = json.dumps(found, ensure_ascii=False, allow_nan=False)
+        except ValueError:  # 1e999 is read as infinity
+            raise Malformed(f"'{key}' holds a number that is too large") from None
+        if not _is_unicode(written):
             raise Malformed(f"'{key}' cannot be written in UTF-8")
         return found
 
