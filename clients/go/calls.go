@@ -23,6 +23,7 @@ import (
 type caller struct {
 	target    string
 	times     times
+	token     func() (string, error) // what calls show; nil for nothing
 	closed    atomic.Bool
 	handshake handshake
 }
@@ -40,6 +41,7 @@ func (c *caller) unary(
 	defer cancel()
 	tried := newAttempts(c.times.quick, repeatable(message))
 	for {
+		shown := c.shown()
 		err := invoke(ctx, method, request, reply, connection, options...)
 		if err == nil {
 			return nil
@@ -47,6 +49,9 @@ func (c *caller) unary(
 		failure := c.read(ctx, err)
 		if failure.Status == codes.Internal && failure.Reason == "" {
 			failure = c.unsent(message, failure)
+		}
+		if tried.repeatable && c.replaced(shown, failure) {
+			continue
 		}
 		if last := tried.wait(ctx, failure, c.target); last != nil {
 			return last
@@ -95,6 +100,21 @@ func (s *readStream) SendMsg(message any) error {
 		return s.calls.unsent(sent, failure)
 	}
 	return failure
+}
+
+// shown returns the token that a call shows now. Without one that can be used the call itself fails.
+func (c *caller) shown() string {
+	if c.token == nil {
+		return ""
+	}
+	token, _ := c.token()
+	return token
+}
+
+// replaced tells whether a call was refused for a token that was replaced while it ran: it may be
+// made again at once.
+func (c *caller) replaced(shown string, failure *Error) bool {
+	return failure.Status == codes.Unauthenticated && c.shown() != shown
 }
 
 // read returns the error of a call that failed.
@@ -168,7 +188,7 @@ var slow = map[string]bool{
 func (c *caller) patience(method string, request proto.Message) time.Duration {
 	asks, canAsk := request.(interface{ GetDurability() tuskpointv1.Durability })
 	if slow[method] || (canAsk && asks.GetDurability() == Certified) {
-		return max(c.times.long, c.times.quick)
+		return c.times.long
 	}
 	return c.times.quick
 }

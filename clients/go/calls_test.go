@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -169,6 +172,47 @@ func TestWhatIsSafeIsSentAgain(t *testing.T) {
 			want(t, "the number of calls", script.calls, one.calls)
 		})
 	}
+}
+
+func TestACallGoesOnWithTheTokenThatReplacedItsOwn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	write := func(token string) {
+		if err := os.WriteFile(path, []byte(token), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	refused := refusal(codes.Unauthenticated, "CREDENTIAL_INVALID")
+	script := &scripted{}
+	script.info = func(_ int, ctx context.Context) error {
+		shown := metadata.ValueFromIncomingContext(ctx, "authorization")[0]
+		write("new")
+		if shown != "Bearer new" {
+			return refused
+		}
+		return nil
+	}
+	script.watch = func(
+		call int, _ *tuskpointv1.WatchThreadRequest, send func(*tuskpointv1.WatchThreadResponse),
+	) error {
+		write([]string{"newer", "newest", "newest"}[call-1])
+		send(&tuskpointv1.WatchThreadResponse{Frame: &tuskpointv1.WatchThreadResponse_Event{
+			Event: &tuskpointv1.ThreadEvent{Kind: tuskpoint.LabelSet, Cursor: []byte{byte(call)}},
+		}})
+		return refused
+	}
+	write("old")
+	client := serve(t, script, tuskpoint.WithTokenFile(path))
+	must(client.Info(within(t)))(t)
+	want(t, "the number of calls", script.calls, 2)
+
+	script.calls = 0
+	var last error
+	for _, err := range client.Watch(within(t), "t", nil) {
+		last = err
+	}
+	// The third connection shows the newest token, and is refused for good.
+	wantError(t, last, tuskpoint.ErrUnauthenticated, "CREDENTIAL_INVALID")
+	want(t, "the number of watches", script.calls, 3)
 }
 
 func TestWhatMustNotBeDoneTwiceIsSentAgainOnlyIfNothingWasStored(t *testing.T) {

@@ -244,6 +244,7 @@ func TestBadInputIsToldByItsFields(t *testing.T) {
 		"no UTF-8":       {"\xff": 1},
 		"not a number":   {"n": json.Number("one")},
 		"broken raw":     {"raw": json.RawMessage(`{"a":`)},
+		"raw bytes":      {"raw": json.RawMessage("\"\xff\"")},
 		"infinite depth": {"loop": loop()},
 	} {
 		_, err := client.Save(within(t), newThread(), state, nil)

@@ -47,7 +47,7 @@ func Dial(target string, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	calls := &caller{target: target, times: set.times}
+	calls := &caller{target: target, times: set.times, token: set.token}
 	connection, err := connect(target, set, calls)
 	if err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ var (
 	resourceExhausted = &kind{text: "too large or too much at once"}
 	unavailable       = &kind{text: "the service, or the store behind it, does not answer"}
 	deadlineExceeded  = &kind{text: "the time of the call was up"}
-	unauthenticated   = &kind{text: "the credential is missing or not known"}
+	unauthenticated   = &kind{text: "the credential does not count"}
 	permissionDenied  = &kind{text: "the credential does not allow the call"}
 	unimplemented     = &kind{text: "the server has not built the call"}
 	serverDefect      = &kind{text: "a defect of the server"}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -28,6 +29,23 @@ func TestEveryStatusIsOneKind(t *testing.T) {
 		if text := failure.Error(); !strings.Contains(text, "it said") ||
 			!strings.Contains(text, statusName(code)) {
 			t.Errorf("%s is put as %q", code, text)
+		}
+	}
+}
+
+func TestARefusedTokenSaysWhereTheTokenComesFrom(t *testing.T) {
+	for reason, expected := range map[string]string{
+		"CREDENTIAL_INVALID": "TUSKPOINT_TOKEN_FILE",
+		"SCOPE_MISSING":      "a token that has it",
+	} {
+		said, err := status.New(codes.Unauthenticated, "it said").WithDetails(&errdetails.ErrorInfo{Reason: reason})
+		if err != nil {
+			t.Fatal(err)
+		}
+		failure := fromStatus(said, "example:1")
+		if failure.Reason != reason || !strings.Contains(failure.Message, expected) ||
+			!strings.HasPrefix(failure.Message, "it said (") {
+			t.Errorf("%s is put as %q", reason, failure.Message)
 		}
 	}
 }

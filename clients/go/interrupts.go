@@ -133,15 +133,18 @@ func interruptsOf(checkpoint *tuskpointv1.Checkpoint) []Interrupt {
 			ended[write.GetTaskId()] = true
 		}
 	}
+	// A task and the one that called it, whose path is a part of its own, tell of the same interrupt;
+	// it is the called one that asks.
+	writes := slices.SortedStableFunc(slices.Values(checkpoint.GetWrites()),
+		func(a, b *tuskpointv1.PendingWrite) int { return len(b.GetTaskPath()) - len(a.GetTaskPath()) })
 	var waiting []Interrupt
 	told := map[string]bool{}
-	for _, write := range checkpoint.GetWrites() {
+	for _, write := range writes {
 		if write.GetChannel() != interruptChannel || ended[write.GetTaskId()] {
 			continue
 		}
 		for _, item := range itemsOf(write.GetValue().GetData()) {
 			one := interruptOf(checkpoint.GetRef().GetCheckpointId(), write.GetTaskId(), item)
-			// A task and what called it tell of the same interrupt.
 			if one.ID == "" || !told[one.ID] {
 				waiting = append(waiting, one)
 				told[one.ID] = true
@@ -266,14 +269,24 @@ func itemsOf(text []byte) []json.RawMessage {
 }
 
 func interruptOf(checkpointID, taskID string, text json.RawMessage) Interrupt {
-	var said struct {
-		ID    string          `json:"id"`
-		Value json.RawMessage `json:"value"`
+	one := Interrupt{CheckpointID: checkpointID, TaskID: taskID, Value: text}
+	var said map[string]json.RawMessage
+	if err := json.Unmarshal(text, &said); err != nil {
+		return one // of another framework: all of it is what was asked
 	}
-	if err := json.Unmarshal(text, &said); err != nil || said.Value == nil {
-		said.ID, said.Value = "", text
+	id, hasID := said["id"]
+	value, hasValue := said["value"]
+	if !hasID && !hasValue {
+		return one
 	}
-	return Interrupt{CheckpointID: checkpointID, TaskID: taskID, ID: said.ID, Value: said.Value}
+	one.Value = json.RawMessage("null")
+	if hasValue {
+		one.Value = value
+	}
+	if err := json.Unmarshal(id, &one.ID); err != nil {
+		one.ID = ""
+	}
+	return one
 }
 
 func refuseAnswer(place *tuskpointv1.CheckpointRef, problem string) *Error {

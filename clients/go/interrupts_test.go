@@ -108,3 +108,49 @@ func TestAnAnswerGoesToTheSubgraphThatAsks(t *testing.T) {
 	want(t, "answers at the root", len(answers(t, client, thread, "")), 0)
 	want(t, "the answer below", answers(t, client, thread, inner)["inner-task"], `["yes"]`)
 }
+
+func TestTheTaskThatAsksIsAnsweredAndNotTheOneThatCalledIt(t *testing.T) {
+	client, thread := dial(t), newThread()
+	id := save(t, client, thread, map[string]any{"draft": "v1"})
+	ref := &tuskpointv1.CheckpointRef{ThreadId: thread, CheckpointId: id}
+	asks := func(task, path, text string) {
+		must(client.Checkpoints().SaveWrites(within(t), &tuskpointv1.SaveWritesRequest{
+			Ref: ref,
+			Writes: []*tuskpointv1.PendingWrite{{
+				TaskId: task, TaskPath: path, Channel: "__interrupt__",
+				Content: &tuskpointv1.PendingWrite_Value{
+					Value: &tuskpointv1.Value{Type: "json", Data: []byte(text)},
+				},
+			}},
+		}))(t)
+	}
+	asks(oneTask, "~__pregel_pull, flow", `[{"value":"Publish?","id":"p"}]`)
+	asks(anotherTask, "~__pregel_push, (~__pregel_pull, flow), 2", `[{"value":"Publish?","id":"p"}]`)
+	asks("a-third", "~__pregel_push, (~__pregel_pull, flow), 3", `[{"value":"Translate?","id":"t"}]`)
+
+	must(client.Answer(within(t), thread, "yes", &tuskpoint.AnswerOptions{InterruptID: "p"}))(t)
+	given := answers(t, client, thread, "")
+	want(t, "the number of answers", len(given), 1)
+	want(t, "the answer", given[anotherTask], `["yes"]`)
+}
+
+func TestInterruptsOfEveryShapeAreTold(t *testing.T) {
+	client := dial(t)
+	for text, told := range map[string][2]string{
+		`[{"value":null,"id":"p"}]`:             {"p", `null`},
+		`[{"id":"p"}]`:                          {"p", `null`},
+		`[{"value":"Publish?","id":7}]`:         {"", `"Publish?"`},
+		`[{"Value":"Publish?","ID":"p"}]`:       {"", `{"Value":"Publish?","ID":"p"}`},
+		`"Publish?"`:                            {"", `"Publish?"`},
+		`[{"value":{"note":"Grüße"},"when":0}]`: {"", `{"note":"Grüße"}`},
+	} {
+		thread := newThread()
+		id := save(t, client, thread, map[string]any{"draft": "v1"})
+		ref := &tuskpointv1.CheckpointRef{ThreadId: thread, CheckpointId: id}
+		ask(t, client, ref, oneTask, "__interrupt__", text)
+		waiting := must(client.Interrupts(within(t), thread, nil))(t)
+		want(t, "what waits", len(waiting), 1)
+		want(t, "the ID of "+text, waiting[0].ID, told[0])
+		want(t, "the value of "+text, string(waiting[0].Value), told[1])
+	}
+}

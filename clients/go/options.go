@@ -73,7 +73,8 @@ func WithToken(token string) Option {
 }
 
 // WithTokenFile sends the bearer token that a file holds with every call. The file is read anew for
-// each call, so that tokens can rotate; while it is gone, or holds no token, the last one is sent.
+// each call, so that tokens can rotate; while it is gone, or holds no token, the last one is sent. A
+// call that is refused for a token which was replaced meanwhile is made again with the new one.
 func WithTokenFile(path string) Option {
 	return func(s *settings) { s.token = tokenFile(path) }
 }
@@ -144,6 +145,8 @@ func (s *settings) settle() error {
 	if s.maxMessageBytes <= 0 {
 		return invalidField("max_message_bytes", "it is above 0")
 	}
+	s.times.long = max(s.times.long, s.times.quick)
+	s.times.stream = max(s.times.stream, s.times.quick)
 	if s.token == nil {
 		s.token = tokenOfEnvironment()
 	}
@@ -164,6 +167,9 @@ func (s *settings) settleTLS() error {
 		default:
 			return invalidField(TLSVariable, fmt.Sprintf("it is 1 (on) or 0 (off), not %q", said))
 		}
+	}
+	if s.tls != nil && !*s.tls {
+		return nil // what the environment says of certificates is for TLS
 	}
 	if s.config == nil {
 		s.caFile = first(s.caFile, os.Getenv(CAFileVariable))

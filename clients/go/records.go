@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -296,6 +297,10 @@ func encodeJSON(what string, value any) ([]byte, error) {
 		wrong := invalidField(what, "it cannot be written as JSON: "+err.Error())
 		wrong.cause = err
 		return nil, wrong
+	}
+	// What was JSON already, such as a json.RawMessage, is copied as it is.
+	if !utf8.Valid(text.Bytes()) {
+		return nil, invalidField(what, "it cannot be written as JSON: it is not UTF-8")
 	}
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }

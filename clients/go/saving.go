@@ -102,7 +102,7 @@ type Warning struct {
 }
 
 // Save saves a checkpoint. Each key of the state is a channel whose value is its JSON, as
-// [encoding/json] writes it. What is the same as in the parent is not sent again and keeps its
+// [encoding/json] writes it, which puts U+FFFD for what is not UTF-8 in a string. What is the same as in the parent is not sent again and keeps its
 // version; what changed gets a version above all of the parent's. Options may be nil.
 //
 // Errors: [ErrInvalidRequest] if the state is not JSON or an option breaks its limits,

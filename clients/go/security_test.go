@@ -196,6 +196,11 @@ func TestWhatCannotBeUsedIsToldAtOnce(t *testing.T) {
 	}
 	_, err := tuskpoint.Dial("", tuskpoint.WithTLS(false), tuskpoint.WithCAFile(made.CAFile))
 	wantError(t, err, tuskpoint.ErrInvalidRequest, "INVALID_FIELD")
+	t.Setenv(tuskpoint.CertFileVariable, made.ClientCert)
+	_, err = tuskpoint.Dial("")
+	wantError(t, err, tuskpoint.ErrInvalidRequest, "INVALID_FIELD")
+	t.Setenv(tuskpoint.TLSVariable, "0") // then there is no use for a certificate
+	dialTo(t, "")
 	t.Setenv(tuskpoint.TLSVariable, "yes")
 	_, err = tuskpoint.Dial("")
 	wantError(t, err, tuskpoint.ErrInvalidRequest, "INVALID_FIELD")

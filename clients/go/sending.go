@@ -51,9 +51,13 @@ func (c *Client) saveOnStream(
 	defer cancel()
 	tried := newAttempts(c.calls.times.quick, true)
 	for {
+		shown := c.calls.shown()
 		answer, failure := c.saveOnce(ctx, begin, large, asked)
 		if failure == nil {
 			return answer, nil
+		}
+		if c.calls.replaced(shown, failure) {
+			continue
 		}
 		if last := tried.wait(ctx, failure, c.calls.target); last != nil {
 			return nil, last

@@ -16,6 +16,13 @@ import (
 
 const reasonPrefix = "ERROR_REASON_"
 
+// adviceOf says what to do on this side about what the service says, by reason.
+var adviceOf = map[string]string{
+	"CREDENTIAL_INVALID": "the client's token is that of WithToken or WithTokenFile, what " +
+		"TUSKPOINT_TOKEN says, or what is in the file that TUSKPOINT_TOKEN_FILE names",
+	"SCOPE_MISSING": "give the client a token that has it",
+}
+
 // fromStatus returns the error of a failed call.
 //
 // The service gives a reason with every error. What has none was told by gRPC, on either side, or
@@ -42,6 +49,8 @@ func fromStatus(failed *status.Status, target string) *Error {
 	}
 	if failure.Reason == "" {
 		failure.Message = explain(failed, target)
+	} else if advice, is := adviceOf[failure.Reason]; is {
+		failure.Message += " (" + advice + ")"
 	}
 	return failure.settled()
 }
@@ -115,7 +124,8 @@ func explain(failed *status.Status, target string) string {
 	case codes.Unavailable:
 		return fmt.Sprintf("no TuskPoint server answers at %s: start one with `tuskpoint-server "+
 			"--listen HOST:PORT`, name the right target in the call to Dial or in TUSKPOINT_TARGET, "+
-			"and see that both sides use TLS or neither does (%s)", target, said)
+			"and see that both sides use TLS or neither does, and that the client has a certificate "+
+			"if the server asks for one (%s)", target, said)
 	case codes.ResourceExhausted:
 		return fmt.Sprintf("a message is larger than the sender or the receiver allows: save less in "+
 			"metadata and identifiers; values of any size are sent in chunks (%s)", said)

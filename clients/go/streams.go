@@ -58,9 +58,13 @@ func (f following[Q, F, T]) all(ctx context.Context) iter.Seq2[T, error] {
 		}
 		for {
 			tried.begun = time.Now()
+			shown := f.calls.shown()
 			enough, failure := f.connection(ctx, underway, deliver)
 			if enough || failure == nil {
 				return
+			}
+			if tried.goesOn() && f.calls.replaced(shown, failure) {
+				continue
 			}
 			if last := tried.wait(ctx, failure, f.calls.target); last != nil {
 				var none T
@@ -121,8 +125,11 @@ func newPersistence(times times, resumable bool) *persistence {
 	}
 }
 
+// goesOn tells whether another connection can give what is left.
+func (p *persistence) goesOn() bool { return p.resumable || !p.delivered }
+
 func (p *persistence) wait(ctx context.Context, failure *Error, target string) *Error {
-	if p.delivered && !p.resumable {
+	if !p.goesOn() {
 		return failure
 	}
 	if p.resumable && (p.delivered || time.Since(p.begun) >= stood) {
