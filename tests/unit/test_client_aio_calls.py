@@ -119,6 +119,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     asked: list[float] = []
 
     class Clock:
+        CancelledError = asyncio.CancelledError
+
         @staticmethod
         async def sleep(seconds: float) -> None:
             asked.append(seconds)
@@ -244,6 +246,38 @@ async def test_a_deadline_is_kept_and_not_retried(served: tuple[Flaky, str]) -> 
         await calls.save_checkpoint(SAVE)
     assert len(flaky.requests) == 1
     await calls.aclose()
+
+
+async def test_closing_the_client_ends_a_call_of_another_task(served: tuple[Flaky, str]) -> None:
+    flaky, target = served
+    flaky.hold.clear()
+    large = pb.SaveCheckpointRequest(checkpoint=Checkpoint(ref=REF))
+    value = Value(type="bytes", data=bytes(2**21))
+    large.checkpoint.state.channels.append(Channel(name="large", value=value))
+    kinds: list[Callable[[AsyncCalls], Any]] = [
+        lambda calls: calls.save_checkpoint(SAVE),
+        lambda calls: calls.save_checkpoint(large),
+        lambda calls: anext(calls.list_checkpoints(pb.ListCheckpointsRequest(thread_id="t"))),
+    ]
+    for call in kinds:
+        calls = AsyncCalls(Options(target))
+        flaky.arrived.clear()
+        blocked = asyncio.ensure_future(call(calls))
+        await asyncio.wait_for(flaky.arrived.wait(), 10)
+        await calls.aclose()
+        with pytest.raises(errors.TuskPointError, match="closed"):
+            await blocked
+
+
+async def test_closing_the_client_ends_a_call_in_another_thread(served: tuple[Flaky, str]) -> None:
+    flaky, target = served
+    flaky.hold.clear()
+    calls = SyncCalls(Options(target))
+    blocked = asyncio.create_task(asyncio.to_thread(calls.save_checkpoint, SAVE))
+    await asyncio.wait_for(flaky.arrived.wait(), 10)
+    calls.close()
+    with pytest.raises(errors.TuskPointError, match="closed"):
+        await blocked
 
 
 def in_thread(work: Callable[[], object]) -> threading.Thread:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint import errors
+from tuskpoint import Client, errors
 from tuskpoint._checkpoint_ids import mint, new_checkpoint_id
+from tuskpoint._requests import ref
 from tuskpoint._saving import (
     MAX_FOLLOWS,
     Draft,
@@ -206,6 +207,17 @@ def test_a_thread_of_langgraph_is_continued_in_its_versioning() -> None:
     (version,) = [one.version.text for one in saved.state.channels]
     assert version > text
     assert version.startswith(f"{8:032}.")
+
+
+@pytest.mark.parametrize("name", ["thread_id", "checkpoint_ns", "summary", "label", "agent_id"])
+def test_text_that_is_not_unicode_is_refused(name: str) -> None:
+    half = "Gr\ud83d"
+    arguments: dict[str, Any] = {"thread_id": "t", "state": {"a": 1}, name: half}
+    with Client("127.0.0.1:1") as client, pytest.raises(errors.InvalidRequest) as caught:
+        client.save(**arguments)
+    assert caught.value.metadata == {"field": name}
+    with pytest.raises(errors.InvalidRequest, match="surrogate"):
+        ref(half, "", None)
 
 
 def test_versions_that_cannot_be_counted_are_refused() -> None:

@@ -84,6 +84,7 @@ def test_the_target_comes_from_the_argument_then_the_environment_then_the_defaul
         ("[::1]:1", True),
         ("unix:/x", True),
         ("dns:///localhost:1", True),
+        ("dns:localhost:1", True),
         ("ipv4:127.0.0.1:1", True),
         ("10.0.0.1:1", False),
         ("localhost.example.com:1", False),
@@ -96,5 +97,5 @@ def test_loopback_is_known(target: str, loopback: bool) -> None:
 
 def test_telemetry_gets_host_and_port() -> None:
     assert host_and_port("[::1]:7390") == ("::1", 7390)
-    assert host_and_port("dns:///h:1") == ("h", 1)
+    assert host_and_port("dns:///h:1") == host_and_port("dns:h:1") == ("h", 1)
     assert host_and_port("unix:/run/x.sock") == ("unix:/run/x.sock", None)

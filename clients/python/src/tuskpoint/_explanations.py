@@ -98,7 +98,12 @@ def _unavailable(said: str, target: str, *, tls: bool) -> str:
         if sign in said:
             return f"{target} {hint}"
     # Of a name with several addresses gRPC tells what is the matter with one of them.
-    certified = "; if it runs, see that it speaks TLS and that `ca_file` is right" if tls else ""
+    certified = (
+        "; if it runs, see that it speaks TLS, that `ca_file` is right, and that the client has a "
+        "certificate if the server asks for one"
+        if tls
+        else ""
+    )
     return (
         f"no TuskPoint server answers at {target}: start one with "
         "`tuskpoint-server --listen HOST:PORT`, or name the right target in the argument or in "

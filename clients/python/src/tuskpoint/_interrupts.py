@@ -10,7 +10,6 @@ LangGraph itself keeps both (`langgraph/pregel/_task_status.py` and `_algo.py`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
@@ -180,8 +179,7 @@ def _answer_of_task(
             f"has an answer of the task that asks '{chosen.interrupt_id}' already, and waits for "
             "others: let the graph go on, or answer there with Command(resume={id: value})",
         )
-    answers = json.dumps([json.loads(data)], ensure_ascii=False, separators=(",", ":")).encode()
-    return _answer(place.ref, asking.task_id, written[INTERRUPT].task_path, answers)
+    return _answer(place.ref, asking.task_id, written[INTERRUPT].task_path, b"[" + data + b"]")
 
 
 def _inner(thread: Thread, checkpoint_ns: str, task_id: str) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ._records import DurabilityName, SourceName, ViewName
 from ._reports import THREAD_STATES, StateName
-from ._saving import encode_json, invalid_field
+from ._saving import check_text, encode_json, invalid_field
 from .errors import NotFound
 from .v1 import checkpoint_pb2 as checkpoint
 from .v1 import thread_service_pb2 as threads
@@ -94,15 +94,14 @@ def ref(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> checkp
     """Return a reference; no ID means the latest.
 
     Raises:
-        InvalidRequest: One of them is no text.
+        InvalidRequest: One of them is no text, or cannot be sent.
     """
     for name, given in (
         ("thread_id", thread_id),
         ("checkpoint_ns", checkpoint_ns),
         ("checkpoint_id", checkpoint_id or ""),
     ):
-        if not isinstance(given, str):
-            raise invalid_field(name, f"it is a text, not {given!r}")
+        check_text(name, given)
     return checkpoint.CheckpointRef(
         thread_id=thread_id, checkpoint_ns=checkpoint_ns, checkpoint_id=checkpoint_id or ""
     )

@@ -154,6 +154,18 @@ def is_unicode(text: str) -> bool:
     return True
 
 
+def check_text(what: str, given: object) -> None:
+    """Pass if an argument is a text that can be sent.
+
+    Raises:
+        InvalidRequest: It is none; `what` names it in the message.
+    """
+    if not isinstance(given, str):
+        raise invalid_field(what, f"it is a text, not {given!r}")
+    if not is_unicode(given):
+        raise invalid_field(what, "it has half of a surrogate pair, which UTF-8 cannot say")
+
+
 def encode_json(what: str, value: Any) -> bytes:
     """Return a value as compact JSON in UTF-8.
 
@@ -173,7 +185,12 @@ def save_steps(draft: Draft, memory: Memory) -> Steps:
     A reference asks for that checkpoint (`None` if there is none), a request asks to save it. A
     save that follows the latest names it as `expected_head`, so that what this client remembers
     can be wrong without harm: the service refuses, and the save follows the new latest.
+
+    Raises:
+        InvalidRequest: A name or a text of the draft cannot be sent.
     """
+    for name in ("thread_id", "checkpoint_ns", "summary", "label", "agent_id"):
+        check_text(name, getattr(draft, name))
     follows_latest = draft.parent is None and draft.expected_head is None
     for _ in range(MAX_FOLLOWS):
         parent = yield from _parent(draft, memory)

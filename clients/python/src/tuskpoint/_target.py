@@ -38,7 +38,7 @@ def normalize_target(text: str) -> str:
 
 def is_loopback(target: str) -> bool:
     """Return whether a normalized target names this machine."""
-    place = target.rsplit("/", 1)[-1] if target.startswith("dns:") else target
+    place = _place(target)
     if place.startswith(("unix:", "unix-abstract:")):
         return True
     host = place.removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")[0].strip("[]")
@@ -52,9 +52,16 @@ def is_loopback(target: str) -> bool:
 
 def host_and_port(target: str) -> tuple[str, int | None]:
     """Return host and port of a normalized target, for telemetry."""
-    place = target.rsplit("/", 1)[-1] if target.startswith("dns:") else target
+    place = _place(target)
     host, _, port = place.rpartition(":")
     return (host.strip("[]"), int(port)) if port.isdecimal() else (place, None)
+
+
+def _place(target: str) -> str:
+    """Return a target without the scheme and the authority of a DNS name."""
+    if not target.startswith("dns:"):
+        return target
+    return target.removeprefix("dns:").rsplit("/", 1)[-1]
 
 
 def _refusal(text: str, hint: str) -> InvalidRequest:

@@ -62,10 +62,10 @@ class SyncTransport:
             SYNC_CHANNELS.release(self.options.place, opened)
 
     def _unary(self, method: Method[RequestT, AnswerT], request: RequestT) -> AnswerT:
-        call = self._callable("unary_unary", method)
         target = self.options.target
         tried = attempts(self.options, method, request)
         while True:
+            call = self._callable("unary_unary", method)
             shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
@@ -82,11 +82,11 @@ class SyncTransport:
     def _stream(
         self, method: Method[RequestT, AnswerT], request: RequestT
     ) -> Generator[AnswerT, None, None]:
-        call = self._callable("unary_stream", method)
         target = self.options.target
         tried = attempts(self.options, method, request)
         begun = False
         while True:
+            call = self._callable("unary_stream", method)
             shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
@@ -139,10 +139,10 @@ class SyncTransport:
 
     def _save_on_stream(self, request: Save) -> SaveCheckpointResponse | SaveWritesResponse:
         method = methods.SAVE_CHECKPOINTS
-        call = self._callable("stream_stream", method)
         target = self.options.target
         tried = attempts(self.options, method, request)
         while True:
+            call = self._callable("stream_stream", method)
             collected = SaveAnswer(request.durability)
             shown = self.options.security.headers()
             try:
@@ -200,10 +200,10 @@ class AsyncTransport:
         await self._channels.aclose()
 
     async def _unary(self, method: Method[RequestT, AnswerT], request: RequestT) -> AnswerT:
-        call = self._callable("unary_unary", method)
         target = self.options.target
         tried = attempts(self.options, method, request)
         while True:
+            call = self._callable("unary_unary", method)
             shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
@@ -213,6 +213,9 @@ class AsyncTransport:
                         metadata=(*shown, *rpc.headers),
                     )
                     return answer
+            except asyncio.CancelledError:
+                self._raise_if_closed()
+                raise
             except grpc.RpcError as error:
                 pause_s = pause_or_raise(tried, error, self.options, shown)
             await asyncio.sleep(pause_s)
@@ -220,11 +223,11 @@ class AsyncTransport:
     async def _stream(
         self, method: Method[RequestT, AnswerT], request: RequestT
     ) -> AsyncGenerator[AnswerT, None]:
-        call = self._callable("unary_stream", method)
         target = self.options.target
         tried = attempts(self.options, method, request)
         begun = False
         while True:
+            call = self._callable("unary_stream", method)
             shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
@@ -240,6 +243,9 @@ class AsyncTransport:
                     finally:
                         answer.cancel()
                     return
+            except asyncio.CancelledError:
+                self._raise_if_closed()
+                raise
             except grpc.RpcError as error:
                 pause_s = pause_or_raise(tried, error, self.options, shown, begun=begun)
             await asyncio.sleep(pause_s)
@@ -270,9 +276,7 @@ class AsyncTransport:
                 course.end()
                 return
             except asyncio.CancelledError:
-                # grpc.aio tells of a channel that was closed as if the task had been cancelled.
-                if self._is_closed and not _is_being_cancelled():
-                    raise closed() from None
+                self._raise_if_closed()
                 raise
             except (grpc.RpcError, TuskPointError) as error:
                 pause_s = tried.pause_or_raise(error, shown)
@@ -280,10 +284,10 @@ class AsyncTransport:
 
     async def _save_on_stream(self, request: Save) -> SaveCheckpointResponse | SaveWritesResponse:
         method = methods.SAVE_CHECKPOINTS
-        call = self._callable("stream_stream", method)
         target = self.options.target
         tried = attempts(self.options, method, request)
         while True:
+            call = self._callable("stream_stream", method)
             collected = SaveAnswer(request.durability)
             shown = self.options.security.headers()
             try:
@@ -299,9 +303,23 @@ class AsyncTransport:
                     finally:
                         answer.cancel()
                 return collected.end()
+            except asyncio.CancelledError:
+                self._raise_if_closed()
+                raise
             except (grpc.RpcError, TuskPointError) as error:
                 pause_s = pause_or_raise(tried, error, self.options, shown)
             await asyncio.sleep(pause_s)
+
+    def _raise_if_closed(self) -> None:
+        """Pass if it is the task that is being cancelled.
+
+        grpc.aio tells of a channel that was closed as if the task had been cancelled.
+
+        Raises:
+            TuskPointError: This was closed.
+        """
+        if self._is_closed and not _is_being_cancelled():
+            raise closed() from None
 
     def _callable(self, shape: str, method: Method[Any, Any]) -> Callable[..., Any]:
         if self._is_closed:
