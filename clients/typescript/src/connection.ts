@@ -185,7 +185,8 @@ export class Connection {
   ): AsyncGenerator<Item, void, undefined> {
     const first = course.begin();
     const times = this.#times(method, first, options);
-    const persistence = new Persistence(performance.now(), times, repeatOf(first));
+    const { timeoutMs: wholeMs } = options;
+    const persistence = new Persistence(performance.now(), times, repeatOf(first), wholeMs);
     for (;;) {
       const shown = this.#credentials.token();
       try {

@@ -61,6 +61,9 @@ export function credentialsFor(
     throw invalidField("tls", "it is off, and a certificate is given: leave one of them out");
   }
   const asked = options.tls ?? (given === undefined ? flag(environment["TUSKPOINT_TLS"]) : true);
+  if (asked === false) {
+    return { tls: undefined, token: token ?? (() => undefined) };
+  }
   const files = filesOf(options, environment);
   const isNeeded = Object.keys(files).length > 0 || (token !== undefined && !isLoopback(target));
   return {
@@ -97,7 +100,8 @@ function tokenSource(
   if (path === undefined) {
     return undefined;
   }
-  const read = () => checkedToken("TUSKPOINT_TOKEN_FILE", readText("TUSKPOINT_TOKEN_FILE", path));
+  const read = () =>
+    checkedToken("TUSKPOINT_TOKEN_FILE", readText("TUSKPOINT_TOKEN_FILE", path).trim());
   let last = read();
   let problem = "";
   return () => {
@@ -119,8 +123,7 @@ function tokenSource(
 }
 
 /** Return a token that may be sent; its text is never part of an error. */
-function checkedToken(field: string, text: string): string {
-  const token = text.trim();
+function checkedToken(field: string, token: string): string {
   if (!TOKEN.test(token)) {
     throw invalidField(field, "a token is one word of ASCII characters; this is empty or is not");
   }

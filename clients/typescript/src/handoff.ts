@@ -84,6 +84,8 @@ const KEYS = [
 ] as const satisfies readonly (keyof Descriptor)[];
 const MAY_BE_EMPTY: ReadonlySet<string> = new Set(["to_agent", "summary"]);
 const SHA256 = /^[0-9a-f]{64}$/;
+/** A text of JSON. */
+const JSON_TEXT = /"(?:[^"\\]|\\.)*"/g;
 
 /**
  * Return a descriptor that was given as an object or as JSON text.
@@ -100,6 +102,10 @@ export function readDescriptor(given: unknown): Descriptor {
   const descriptor = Object.fromEntries(
     KEYS.map((key) => [key, checkedText(key, texts.get(key))]),
   ) as unknown as Descriptor;
+  // Of a key that comes twice, JSON.parse keeps the last value and says nothing.
+  if (typeof given === "string" && given.match(JSON_TEXT)?.length !== 2 * KEYS.length) {
+    throw invalid("", "a key comes twice");
+  }
   if (!SHA256.test(descriptor.blob_sha256)) {
     throw invalid("blob_sha256", "it is 64 lowercase hex digits");
   }

@@ -16,6 +16,7 @@ const STOOD_MS = 30_000;
  */
 export class Persistence {
   readonly #deadlineMs: number;
+  readonly #end: number;
   #attempts: Attempts;
   #hasDelivered = false;
   #begun = 0;
@@ -24,9 +25,16 @@ export class Persistence {
    * @param now - Time of the start on a monotonic clock, in milliseconds.
    * @param times - How long the first connection may take.
    * @param repeat - Whether it may be made twice.
+   * @param wholeMs - How long all connections together may take.
    */
-  constructor(now: number, times: Times, repeat: Repeat) {
+  constructor(
+    now: number,
+    times: Times,
+    repeat: Repeat,
+    wholeMs: number = Number.POSITIVE_INFINITY,
+  ) {
     this.#deadlineMs = times.deadlineMs;
+    this.#end = now + wholeMs;
     this.#attempts = new Attempts(RETRY_POLICY, now, times, repeat);
   }
 
@@ -46,7 +54,8 @@ export class Persistence {
     if (this.#hasDelivered || now - this.#begun >= STOOD_MS) {
       this.#hasDelivered = false;
       const policy = { ...RETRY_POLICY, maxAttempts: Number.POSITIVE_INFINITY };
-      const times = { giveUpMs: RESUME_MS, deadlineMs: this.#deadlineMs };
+      const deadlineMs = Math.min(this.#deadlineMs, this.#end - now);
+      const times = { giveUpMs: RESUME_MS, deadlineMs };
       this.#attempts = new Attempts(policy, now, times, "safe");
     }
     return this.#attempts;

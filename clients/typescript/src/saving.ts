@@ -52,7 +52,7 @@ export interface Draft {
 }
 
 /** What a client knows of a checkpoint that the next one may follow. */
-interface Known {
+export interface Known {
   /** Empty stands for no checkpoint. */
   readonly checkpointId: string;
   readonly parentId: string;
@@ -63,18 +63,18 @@ const NOTHING: Known = { checkpointId: "", parentId: "", channels: new Map() };
 
 /** The last checkpoints that a client saved, one per thread and namespace. */
 export class Memory {
-  readonly #known = new Map<string, Map<string, Known>>();
+  readonly #known = new Map<string, { threadId: string; known: Known }>();
 
   /** Return what was put last, if it is still remembered. */
   get(threadId: string, checkpointNs: string): Known | undefined {
-    return this.#known.get(threadId)?.get(checkpointNs);
+    return this.#known.get(placeOf(threadId, checkpointNs))?.known;
   }
 
-  /** Remember the last checkpoint of a namespace. The thread saved longest ago may be forgotten. */
+  /** Remember the last checkpoint of a namespace. The one saved longest ago may be forgotten. */
   put(threadId: string, checkpointNs: string, known: Known): void {
-    const namespaces = this.#known.get(threadId) ?? new Map<string, Known>();
-    this.#known.delete(threadId);
-    this.#known.set(threadId, namespaces.set(checkpointNs, known));
+    const place = placeOf(threadId, checkpointNs);
+    this.#known.delete(place);
+    this.#known.set(place, { threadId, known });
     const [oldest] = this.#known.keys();
     if (this.#known.size > MEMORY_SIZE && oldest !== undefined) {
       this.#known.delete(oldest);
@@ -83,8 +83,16 @@ export class Memory {
 
   /** Forget all namespaces of a thread. */
   forget(threadId: string): void {
-    this.#known.delete(threadId);
+    for (const [place, one] of this.#known) {
+      if (one.threadId === threadId) {
+        this.#known.delete(place);
+      }
+    }
   }
+}
+
+function placeOf(threadId: string, checkpointNs: string): string {
+  return JSON.stringify([threadId, checkpointNs]);
 }
 
 /**

@@ -50,6 +50,9 @@ const BROKEN: ReadonlySet<StatusName> = new Set(["INTERNAL", "ABORTED", "CANCELL
 const UNTRUSTED =
   /^(ERR_TLS_CERT|CERT_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_(GET|VERIFY)_|HOSTNAME_)/;
 
+/** Code of Node's TLS for a server that answers a handshake with something else. */
+const PLAINTEXT = /^ERR_SSL_WRONG_VERSION_NUMBER$/;
+
 /** What to do on this side about what the service says, by reason. */
 const ADVICE: Readonly<Record<string, string>> = {
   CREDENTIAL_INVALID:
@@ -111,7 +114,7 @@ export function unwritable<T extends DescMessage>(
 
 /** Tell whether a server, or what stands in its place, has a certificate that is not trusted. */
 export function isUntrusted(error: unknown): boolean {
-  return untrustedCode(error) !== undefined;
+  return causeCode(error, UNTRUSTED) !== undefined;
 }
 
 function build(status: StatusName, message: string, details: ErrorDetails): TuskPointError {
@@ -153,21 +156,29 @@ function violation(field: string, problem: string): FieldViolation {
 
 /** Return the message for a status that did not come from the service's own table. */
 function explain(status: StatusName, error: ConnectError, target: string): string {
-  const said = error.rawMessage;
-  const untrusted = untrustedCode(error);
+  const said = error.rawMessage.trim(); // OpenSSL ends its texts with a line break
+  const untrusted = causeCode(error, UNTRUSTED);
   if (untrusted !== undefined) {
     return (
       `the certificate of ${target} is not trusted (${untrusted}): name the certificate of who ` +
       "signed it as `caFile` or in TUSKPOINT_CA_FILE, and the server as its certificate does"
     );
   }
+  if (causeCode(error, PLAINTEXT) !== undefined) {
+    return (
+      `${target} does not speak TLS: start it with --tls-cert and --tls-key, or switch TLS off in ` +
+      `the client with \`tls: false\` or TUSKPOINT_TLS=0 (${said})`
+    );
+  }
   switch (status) {
     case "UNAVAILABLE":
-      return (
-        `no TuskPoint server answers at ${target}: start one with \`tuskpoint-server --listen ` +
-        "HOST:PORT`, or name the right target in the argument or in TUSKPOINT_TARGET, with TLS " +
-        `if the server has it (${said})`
-      );
+      return isHangUp(error)
+        ? `${target} hung up: see that both sides use TLS or neither does (TUSKPOINT_CA_FILE, ` +
+            "TUSKPOINT_TLS), and that the client has a certificate if the server asks for one " +
+            `(TUSKPOINT_CERT_FILE, TUSKPOINT_KEY_FILE) (${said})`
+        : `no TuskPoint server answers at ${target}: start one with \`tuskpoint-server --listen ` +
+            "HOST:PORT`, or name the right target in the argument or in TUSKPOINT_TARGET, with " +
+            `TLS if the server has it (${said})`;
     case "RESOURCE_EXHAUSTED":
       return (
         "a message is larger than the sender or the receiver allows: save less in metadata and " +
@@ -187,10 +198,16 @@ function explain(status: StatusName, error: ConnectError, target: string): strin
   }
 }
 
-function untrustedCode(error: unknown): string | undefined {
+/** Tell whether the other side took the connection and ended it without a word. */
+function isHangUp(error: ConnectError): boolean {
+  return error.code === Code.Canceled && !isTold(error);
+}
+
+/** Return the code of the first cause whose code looks so. */
+function causeCode(error: unknown, form: RegExp): string | undefined {
   for (let one = error; one instanceof Error; one = one.cause) {
     const code = "code" in one ? one.code : undefined;
-    if (typeof code === "string" && UNTRUSTED.test(code)) {
+    if (typeof code === "string" && form.test(code)) {
       return code;
     }
   }

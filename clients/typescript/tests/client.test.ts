@@ -342,6 +342,17 @@ describe("interrupts", () => {
   });
 });
 
+/** A descriptor that only a server can refuse. */
+const GOOD = JSON.stringify({
+  source: "t:c",
+  thread_id: "t",
+  checkpoint_id: "c",
+  blob_id: "b",
+  blob_sha256: "a".repeat(64),
+  to_agent: '\\ says "go"',
+  summary: "",
+});
+
 describe("hand-offs", () => {
   test("are adopted with progress, once, and only with their hash", async () => {
     const thread = newThread();
@@ -396,6 +407,7 @@ describe("hand-offs", () => {
   test.each([
     ["no JSON", "{", "descriptor"],
     ["a list", "[]", "descriptor"],
+    ["a key that comes twice", `{"source":1,${GOOD.slice(1)}`, "descriptor"],
     ["a key too few", { summary: undefined }, "descriptor.summary"],
     ["a key too many", { more: "" }, "descriptor.more"],
     ["a number", { blob_id: 7 }, "descriptor.blob_id"],
@@ -403,15 +415,7 @@ describe("hand-offs", () => {
     ["upper-case hex", { blob_sha256: "A".repeat(64) }, "descriptor.blob_sha256"],
     ["another source", { source: "t:d" }, "descriptor.source"],
   ])("%s is no descriptor, and is refused before anything is sent", async (_, change, field) => {
-    const good = {
-      source: "t:c",
-      thread_id: "t",
-      checkpoint_id: "c",
-      blob_id: "b",
-      blob_sha256: "a".repeat(64),
-      to_agent: "",
-      summary: "",
-    };
+    const good = JSON.parse(GOOD);
     const given = typeof change === "string" ? change : JSON.stringify({ ...good, ...change });
     const unreached = new Client("127.0.0.1:1");
 

@@ -69,6 +69,10 @@ describe("credentials", () => {
       expect(() => credentialsFor(here, options, {})).toThrow(InvalidRequest);
     }
     expect(() => credentialsFor(here, {}, { TUSKPOINT_TLS: "yes" })).toThrow(InvalidRequest);
+    const alone = { TUSKPOINT_CERT_FILE: cert };
+    expect(() => credentialsFor(here, {}, alone)).toThrow(InvalidRequest);
+    const unused = { ...alone, TUSKPOINT_TLS: "0" };
+    expect(credentialsFor(here, {}, unused).tls).toBeUndefined();
   });
 
   test("a token file is read anew, and a token wins over it", () => {
@@ -86,6 +90,7 @@ describe("credentials", () => {
     const gone = { TUSKPOINT_TOKEN_FILE: "/nowhere" };
     expect(() => credentialsFor(here, {}, gone)).toThrow(InvalidRequest);
     expect(credentialsFor(here, { token: "given" }, both).token()).toBe("given");
+    expect(() => credentialsFor(here, { token: "given\n" }, {})).toThrow(InvalidRequest);
     expect(credentialsFor(here, {}, {}).token()).toBeUndefined();
   });
 

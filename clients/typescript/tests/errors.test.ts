@@ -135,4 +135,20 @@ describe("what no server tells", () => {
     expect(error).toBeInstanceOf(Unavailable);
     expect(error.message).toContain("TUSKPOINT_CA_FILE");
   });
+
+  test("a server without TLS is told in one line, with what to do", () => {
+    const text = "ssl3_get_record:wrong version number:ssl3_record.c:350:\n";
+    const cause = Object.assign(new Error(text), { code: "ERR_SSL_WRONG_VERSION_NUMBER" });
+    const error = fromConnectError(
+      new ConnectError(text, Code.Internal, undefined, undefined, cause),
+      "here:1",
+    );
+    expect(error).toBeInstanceOf(Unavailable);
+    expect(error.message).toMatch(/^here:1 does not speak TLS: .*TUSKPOINT_TLS=0 \(.*\)$/);
+  });
+
+  test("a server that hangs up may want TLS, or a certificate", () => {
+    const error = fromConnectError(new ConnectError("closed", Code.Canceled), "here:1");
+    expect(error.message).toMatch(/^here:1 hung up: .*TUSKPOINT_TLS.*TUSKPOINT_CERT_FILE/);
+  });
 });

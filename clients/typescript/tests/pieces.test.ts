@@ -19,7 +19,7 @@ import { ReplayThreadResponseSchema } from "../src/gen/tuskpoint/v1/history_serv
 import { VersionSchema } from "../src/gen/tuskpoint/v1/value_pb.js";
 import { Persistence } from "../src/persistence.js";
 import { Attempts, isWorthRepeating, RETRY_POLICY } from "../src/retry.js";
-import { nextVersion } from "../src/saving.js";
+import { Memory, nextVersion } from "../src/saving.js";
 import { fitsUnary, saveFrames } from "../src/sending.js";
 import { isLoopback, normalizeTarget } from "../src/target.js";
 
@@ -113,6 +113,30 @@ describe("versions", () => {
   });
 });
 
+describe("what a client remembers", () => {
+  const known = { checkpointId: "1", parentId: "", channels: new Map() };
+
+  test("is bounded, whichever threads and namespaces it saves to", () => {
+    const memory = new Memory();
+    for (let at = 0; at <= 1024; at += 1) {
+      memory.put("t", `review:${at}`, known);
+    }
+    expect(memory.get("t", "review:0")).toBeUndefined();
+    expect(memory.get("t", "review:1")).toBe(known);
+    expect(memory.get("t", "review:1024")).toBe(known);
+  });
+
+  test("is forgotten by thread", () => {
+    const memory = new Memory();
+    memory.put("t", "", known);
+    memory.put("t", "inner", known);
+    memory.put("u", "", known);
+    memory.forget("t");
+    expect([memory.get("t", ""), memory.get("t", "inner")]).toEqual([undefined, undefined]);
+    expect(memory.get("u", "")).toBe(known);
+  });
+});
+
 describe("retries", () => {
   const gone = { status: "UNAVAILABLE", reason: "" } as const;
 
@@ -153,6 +177,17 @@ describe("retries", () => {
     expect(persistence.afterFailure(6_000).delayMs(6_000, gone, () => 0)).toBe(0);
     persistence.begin(7_000);
     expect(persistence.afterFailure(306_000).delayMs(306_000, gone, () => 0)).toBe(0);
+  });
+
+  test("of a stream end with the deadline that the caller gave it", () => {
+    const times = { giveUpMs: 1_000, deadlineMs: 1_000 };
+    const persistence = new Persistence(0, times, "safe", 1_000);
+    persistence.begin(0);
+    persistence.delivered();
+    expect(persistence.afterFailure(900).delayMs(900, gone, () => 0)).toBe(0);
+    expect(persistence.begin(950)).toBe(50);
+    persistence.delivered();
+    expect(persistence.afterFailure(1_000).delayMs(1_000, gone, () => 0)).toBeUndefined();
   });
 });
 
