@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runners")
 
 
+@cache
 def built(client: ScenarioClient, directory: Path) -> Sequence[str]:
     """Return the command of a client's runner, or skip with the reason."""
     try:
@@ -74,8 +76,42 @@ def test_a_run_is_handed_from_language_to_language(server: SecureServer, directo
         steps = [] if descriptor is None else adopting(descriptor, thread_id, state)
         state = state | {f"step_{place}": name}
         steps += going_on(thread_id, state)
-        descriptor = played(commands[name], name, server, directory, steps)
+        descriptor = played(commands[name], name, server, directory, steps, "descriptor")
     assert state == STATE | {f"step_{place}": name for place, name in enumerate(names)}
+
+
+@pytest.mark.parametrize("first", ["python", "go"])
+def test_a_thread_is_driven_by_every_language(
+    first: str, server: SecureServer, directory: Path
+) -> None:
+    """Each client goes on with the kind of versions that the first one gave the thread."""
+    names = (first, "typescript", "python", "go")
+    commands = {client.name: built(client, directory) for client in CLIENTS if client.name in names}
+    thread_id = f"shared-{first}"
+    kept, raised = [], []
+    for turn, name in enumerate(names):
+        state = {"kept": "écrire", "turn": turn}
+        steps = saving(thread_id, state)
+        channels = played(commands[name], name, server, directory, steps, "channels")
+        versions = {one["name"]: one["version"] for one in channels}
+        kept.append(versions["kept"])
+        raised.append(versions["turn"])
+    assert kept == [raised[0]] * len(names)
+    (kind,) = {kind for version in raised for kind in version}
+    counted = [int(version[kind].split(".")[0]) for version in raised]
+    assert counted == [counted[0] + turn for turn in range(len(names))]
+
+
+def saving(thread_id: str, state: dict[str, Any]) -> list[Step]:
+    """Return the steps that save a state and read its channels as they are stored."""
+    return [
+        {"do": "save", "with": {"thread_id": thread_id, "state": state}},
+        {
+            "rpc": "CheckpointService/GetCheckpoint",
+            "request": {"ref": {"thread_id": thread_id}, "view": "VIEW_FULL"},
+            "bind": {"channels": "checkpoint.state.channels"},
+        },
+    ]
 
 
 def adopting(descriptor: dict[str, str], thread_id: str, state: dict[str, Any]) -> list[Step]:
@@ -113,14 +149,18 @@ def going_on(thread_id: str, state: dict[str, Any]) -> list[Step]:
 
 
 def played(
-    command: Sequence[str], name: str, server: SecureServer, directory: Path, steps: list[Step]
-) -> dict[str, str]:
-    """Let a client play steps, and return the descriptor that they made."""
-    scenario = {"name": "a leg of the relay", "steps": steps, "export": ["descriptor"]}
+    command: Sequence[str],
+    name: str,
+    server: SecureServer,
+    directory: Path,
+    steps: list[Step],
+    variable: str,
+) -> Any:
+    """Let a client play steps, and return what they bound to a variable."""
+    scenario = {"name": "a leg of the relay", "steps": steps, "export": [variable]}
     file = directory / "relay.json"
     given = {"format": FORMAT, "scenarios": [scenario]}
     file.write_text(json.dumps(given), encoding="utf-8")
     (outcome,) = play(command, world_of(name, server), file, directory)
     assert outcome["ok"], f"{name}: {outcome['problem']}"
-    descriptor: dict[str, str] = outcome["exports"]["descriptor"]
-    return descriptor
+    return outcome["exports"][variable]
