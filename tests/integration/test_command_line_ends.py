@@ -68,7 +68,11 @@ def target(directory: Path) -> Iterator[str]:
         (["show", "many", "--ns", "sub"], Exit.NOT_FOUND, "in namespace 'sub': "),
         (["restore", "many", "--label", "x"], Exit.NOT_FOUND, "no checkpoint labelled 'x'"),
         (["snapshot", "show", "nope"], Exit.NOT_FOUND, "no snapshot 'nope'"),
-        (["snapshot", "show", "latest"], Exit.NOT_FOUND, "`tuskpoint snapshot list`"),
+        (
+            ["snapshot", "show", "latest"],
+            Exit.NOT_FOUND,
+            "no snapshot 'latest': `tuskpoint snapshot",
+        ),
         (["show", "many", "1"], Exit.USAGE, "more than 3 checkpoints of thread 'many' begin with"),
         (["shw"], Exit.USAGE, "Did you mean 'show'"),
         (["show"], Exit.USAGE, "Missing argument 'THREAD': see `tuskpoint show --help`"),
@@ -81,7 +85,9 @@ def target(directory: Path) -> Iterator[str]:
         ),
         (["watch", "many", "--cursor", "?"], Exit.USAGE, "--cursor is not what"),
         (["--target", "http://x", "threads"], Exit.USAGE, "is no target"),
-        (["--timeout", "0", "threads"], Exit.USAGE, "timeout_s"),
+        (["--timeout", "0", "threads"], Exit.USAGE, "--timeout is a number of seconds above 0"),
+        (["--timeout", "nan", "threads"], Exit.USAGE, "--timeout is a number of seconds above 0"),
+        (["show", "--dashed"], Exit.USAGE, "a name that begins with a dash goes behind --"),
         (["--ca-file", "/nope", "threads"], Exit.USAGE, "'/nope' cannot be read"),
         (["save", "t", "/nope"], Exit.USAGE, "'/nope' cannot be read: No such file"),
         (["save", "t"], Exit.USAGE, "the state is not JSON"),
@@ -126,6 +132,13 @@ def test_no_server() -> None:
     assert people.errors.startswith("error: no TuskPoint server answers at 127.0.0.1:1: start one")
     assert len(people.errors.splitlines()) == 1
     assert run(NOBODY, "threads", "--json").error["status"] == "UNAVAILABLE"
+
+
+def test_a_server_without_tls_is_told_of_in_one_line(target: str) -> None:
+    asked = process(target, "threads", "--tls", "--json")  # gRPC writes to the process's stderr
+    _, errors = asked.communicate(timeout=PATIENCE_S)
+    (line,) = errors.decode().splitlines()
+    assert (asked.returncode, json.loads(line)["error"]["kind"]) == (5, "unreachable")
 
 
 def test_a_state_that_is_not_json_is_shown_and_not_printed_alone(target: str) -> None:
@@ -416,6 +429,25 @@ def test_the_shell_completes(target: str, words: str, offered: str) -> None:
     assert run(target, env=complete).out.split() == [offered]
 
 
+def test_the_shell_is_offered_no_more_than_words(target: str) -> None:
+    with Client(target) as client:
+        for name in (
+            "typed-1",
+            "typed;reboot",
+            "typed$(reboot)",
+            "typed two",
+            "typed*",
+            "typed\x1b[2J",
+        ):
+            client.save(name, {}, agent_id='"$(reboot)" `x` and more')
+        client.save("--typed", {})
+    complete = {"COMP_WORDS": "tuskpoint show ty", "COMP_CWORD": "2"}
+    bash = run(target, env={**complete, "_TUSKPOINT_COMPLETE": "complete_bash"})
+    assert bash.out.splitlines() == ["typed-1"]
+    zsh = {"_TYPER_COMPLETE_ARGS": "tuskpoint show ty", "_TUSKPOINT_COMPLETE": "complete_zsh"}
+    assert '"typed-1":"reboot x and more"' in run(target, env=zsh).out
+
+
 def test_the_shell_completes_checkpoints(target: str) -> None:
     with Client(target) as client:
         saved = client.save("completed", {}, summary="only one")
@@ -426,3 +458,21 @@ def test_the_shell_completes_checkpoints(target: str) -> None:
     }
     assert run(target, env=complete).out.split() == [saved]
     assert run(NOBODY, env=complete).out.split() == []
+
+
+def test_a_full_disk(target: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        listed = process(target, "list", "many", "--json", stdout=full.fileno())
+        _, errors = listed.communicate(timeout=PATIENCE_S)
+    (line,) = errors.decode().splitlines()
+    assert listed.returncode == Exit.USAGE
+    assert json.loads(line)["error"]["message"].startswith("the output cannot be written: ")
+
+
+def test_a_home_that_cannot_be_used(target: str, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.write_text("a file")
+    told = run(target, "--install-completion", "bash", env={"HOME": str(home)})
+    assert told.code == Exit.USAGE
+    assert told.errors.startswith(f"error: '{home}")
+    assert "cannot be used: " in told.errors

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.console import Console
 
 from tuskpoint import CheckpointRecord, Lineage
+from tuskpoint.cli import shapes
 from tuskpoint.cli.output import Output, head
 from tuskpoint.cli.trees import thread_tree
-from tuskpoint.cli.words import ago, counted, plain, short_id, size, span, value_lines
+from tuskpoint.cli.words import ago, counted, moment, plain, short_id, size, span, value_lines
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -37,6 +39,12 @@ def test_how_long_ago(seconds: int, said: str) -> None:
 def test_a_month_ago_is_a_date() -> None:
     assert ago(datetime(2026, 1, 15, 12, tzinfo=UTC), NOW) == "2026-01-15"
     assert ago(None) == ""
+
+
+def test_a_moment_is_told_with_its_distance() -> None:
+    assert moment(None) == "never"
+    for days, said in ((0, "(just now)"), (3, "(3 d ago)"), (-55, "(in 55 d)")):
+        assert moment(NOW - timedelta(days=days), NOW).endswith(said)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +85,15 @@ def test_lengths_and_numbers() -> None:
 )
 def test_nothing_that_a_terminal_would_obey(text: str, shown: str) -> None:
     assert plain(text) == shown
+
+
+def test_json_says_the_same_and_a_terminal_obeys_nothing_of_it() -> None:
+    shape = {"größe \x9b31m": "a\u202eb \x7f \x1b[2J \u2028 👩\u200d🚀"}
+    for indent in (None, 2):
+        text = shapes.text(shape, is_unicode=True, indent=indent)
+        assert json.loads(text) == shape
+        assert plain(text.replace("\n", "")) == text.replace("\n", "")
+        assert "größe" in text
 
 
 def test_ids_are_cut_to_their_time() -> None:

@@ -189,8 +189,7 @@ def _show_value(out: Output, name: str, value: Any) -> None:
     lead = f"{_INDENT}{name}: " if name else _INDENT
     lines = value_lines(value, min(out.width, _VALUE_WIDTH) - len(lead))
     out.say(out.styled(lead, "blue").append(lines[0]))
-    for line in lines[1:]:
-        out.say(_INDENT + line)
+    out.lines(_INDENT + line for line in lines[1:])
 
 
 @command("save", panel=CHANGE)

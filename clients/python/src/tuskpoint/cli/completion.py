@@ -2,10 +2,15 @@
 
 It asks the server that the command line names so far. A completion has no place to tell of an
 error, so that one which cannot be made offers nothing.
+
+Agents choose the names, and shells take what is offered as if it had been typed: `x;reboot` would
+be two commands at the next Enter, and zsh evaluates the remarks beside the names too. So a name
+that a shell would not read as one plain word is not offered, and remarks are reduced to words.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -13,7 +18,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..errors import TuskPointError
-from .words import plain
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -23,6 +27,8 @@ Offer = tuple[str, str]
 _MOST = 200  # of those that fit
 _LOOKED_AT = 5000  # of those that there are
 _TIMEOUT_S = 2.0
+_WORD = re.compile(r"[\w.][\w.@%+=:,/-]*")  # no shell reads it as anything but a word
+_NO_REMARK = re.compile(r"[^\w.,-]+")
 
 
 def complete_thread(context: typer.Context, incomplete: str) -> list[Offer]:
@@ -31,7 +37,7 @@ def complete_thread(context: typer.Context, incomplete: str) -> list[Offer]:
     def found(client: Client) -> Iterator[Offer]:
         for one in islice(client.threads(), _LOOKED_AT):
             if one.thread_id.startswith(incomplete):
-                yield one.thread_id, plain(one.agent_id)
+                yield one.thread_id, one.agent_id
 
     return _offered(context, found)
 
@@ -46,7 +52,7 @@ def complete_checkpoint(context: typer.Context, incomplete: str) -> list[Offer]:
         namespace = context.params.get("checkpoint_ns") or ""
         for one in client.list(thread_id, checkpoint_ns=namespace, limit=_LOOKED_AT):
             if one.checkpoint_id.startswith(incomplete):
-                yield one.checkpoint_id, plain(one.summary)
+                yield one.checkpoint_id, one.summary
 
     return _offered(context, found)
 
@@ -57,7 +63,7 @@ def complete_snapshot(context: typer.Context, incomplete: str) -> list[Offer]:
     def found(client: Client) -> Iterator[Offer]:
         for one in islice(client.list_snapshots(), _LOOKED_AT):
             if one.snapshot_id.startswith(incomplete):
-                yield one.snapshot_id, plain(one.session_id)
+                yield one.snapshot_id, one.session_id
 
     return _offered(context, found)
 
@@ -71,6 +77,11 @@ def _offered(context: typer.Context, found: Callable[[Client], Iterator[Offer]])
             settings = settings.over(level.params)
     try:
         with Session(settings.over({"timeout": _TIMEOUT_S})) as session:
-            return list(islice(found(session.client), _MOST))
+            offers = (
+                (name, _NO_REMARK.sub(" ", remark).strip())
+                for name, remark in found(session.client)
+                if _WORD.fullmatch(name)
+            )
+            return list(islice(offers, _MOST))
     except TuskPointError:
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -135,6 +136,12 @@ def _shape(error: Exception) -> dict[str, Any]:
     elif isinstance(error, typer.TyperException):
         code = Exit.USAGE
         told.update(message=error.format_message(), hint=_help_hint(error))
+    elif isinstance(error, OSError) and error.filename is not None:
+        code = Exit.USAGE
+        told.update(message=f"'{error.filename}' cannot be used: {error.strerror or error}")
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:  # of stdout it has no name
+        code = Exit.USAGE
+        told.update(message=f"the output cannot be written: {error.strerror}")
     else:
         code = Exit.DEFECT
         told.update(
@@ -146,4 +153,7 @@ def _shape(error: Exception) -> dict[str, Any]:
 
 def _help_hint(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
-    return f"see `{context.command_path if context else 'tuskpoint'} --help`"
+    see = f"see `{context.command_path if context else 'tuskpoint'} --help`"
+    if type(error).__name__ == "NoSuchOption":  # typer has no public name for it
+        return f"{see}; a name that begins with a dash goes behind --"
+    return see

@@ -63,7 +63,7 @@ HINTS: Mapping[str, str] = {
     "CHECKPOINT_NOT_FOUND": "`tuskpoint list THREAD` shows what there is",
     "SNAPSHOT_NOT_FOUND": "`tuskpoint snapshot list` shows what there is",
     "THREAD_EXISTS": "name another thread with --as",
-    "HEAD_MOVED": "look at `tuskpoint history THREAD`, then decide again",
+    "HEAD_MOVED": "`tuskpoint history THREAD` shows what it did",
     "THREAD_DELETED": 'begin again with `tuskpoint save --parent ""`',
     "NOT_CERTIFIED": "`tuskpoint flush` certifies it",
     "BACKLOG_FULL": "`tuskpoint status` tells what waits",

@@ -80,10 +80,8 @@ def snapshot(client: Client, given: str) -> SnapshotRecord:
     Raises:
         CommandError: There is none, or more than one begins so.
     """
-    if given == LATEST:
-        return client.latest_snapshot()
     try:
-        return client.get_snapshot(given)
+        return client.latest_snapshot() if given == LATEST else client.get_snapshot(given)
     except NotFound:
         found = [one for one in client.list_snapshots() if one.snapshot_id.startswith(given)]
     if not found:

@@ -89,6 +89,11 @@ class Output:
         """Print a line as it is: it is neither cut nor broken."""
         (console or self.screen).print(text, soft_wrap=True)
 
+    def lines(self, lines: Iterable[str]) -> None:
+        """Print lines for people as they are; quick, as a state may have 100,000s of them."""
+        if not self.is_json:
+            self.screen.file.writelines(f"{line}\n" for line in lines)
+
     def note(self, text: str) -> None:
         """Print a remark to stderr, for people."""
         if not self.is_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -83,13 +84,21 @@ class Session:
         """The client of the server.
 
         Raises:
-            TuskPointError: The settings cannot be used.
+            CommandError: The settings cannot be used.
+            TuskPointError: The same.
         """
+        # gRPC's own log would be a second line beside an error's, and no JSON.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from .._retry import RetryPolicy
         from .._token import TokenFile
         from ..client import Client
 
         settings = self.settings
+        timeout_s = _TIMEOUT_S if settings.timeout is None else settings.timeout
+        if not (timeout_s > 0 and math.isfinite(timeout_s)):
+            raise CommandError(
+                Exit.USAGE, f"--timeout is a number of seconds above 0, not {timeout_s:g}"
+            )
         if settings.token_file is not None:
             TokenFile(settings.token_file, "--token-file")  # tells of what is wrong with it
             # The client reads the file again when it changes if the environment names it.
@@ -97,7 +106,7 @@ class Session:
             os.environ.pop(_TOKEN, None)
         client = Client(
             settings.target,
-            timeout_s=_TIMEOUT_S if settings.timeout is None else settings.timeout,
+            timeout_s=timeout_s,
             ca_file=settings.ca_file,
             cert_file=settings.cert_file,
             key_file=settings.key_file,

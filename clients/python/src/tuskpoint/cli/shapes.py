@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from .._search import SearchResults
 
 Shape = dict[str, Any]
+
+# What JSON lets stand and a terminal obeys: the controls that are not ASCII's first, and what
+# breaks lines or turns the direction of writing. They occur within texts only, where an escape
+# stands for the same.
+_OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def time(moment: datetime | None) -> str | None:
@@ -147,11 +153,12 @@ def search(results: SearchResults) -> Shape:
 
 
 def text(shape: Any, *, is_unicode: bool, indent: int | None = None) -> str:
-    """Return a shape as JSON text.
+    """Return a shape as JSON text, in which everything that a terminal would obey is escaped.
 
     Args:
         shape: The shape.
         is_unicode: Whether the text may hold more than ASCII.
         indent: Spaces of each level, for people; one line without.
     """
-    return json.dumps(shape, ensure_ascii=not is_unicode, indent=indent)
+    written = json.dumps(shape, ensure_ascii=not is_unicode, indent=indent)
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", written)

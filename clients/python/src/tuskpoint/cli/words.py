@@ -28,10 +28,15 @@ def ago(moment: datetime | None, at: datetime | None = None) -> str:
     if moment is None:
         return ""
     seconds = ((at or now()) - moment).total_seconds()
-    if abs(seconds) < _MINUTE:
-        return "just now" if seconds > -1 else "in a moment"
     if abs(seconds) >= 30 * _DAY:
         return moment.astimezone().strftime("%Y-%m-%d")
+    return _away(seconds)
+
+
+def _away(seconds: float) -> str:
+    """Return how long ago something was that was so many seconds ago; negative: will be."""
+    if abs(seconds) < _MINUTE:
+        return "just now" if seconds > -1 else "in a moment"
     length = span(timedelta(seconds=abs(seconds)))
     return f"{length} ago" if seconds > 0 else f"in {length}"
 
@@ -48,11 +53,17 @@ def span(length: timedelta) -> str:
     return f"{int(seconds // _DAY)} d"
 
 
-def moment(time: datetime | None) -> str:
-    """Return a time of this machine's time zone, to the second, and how long ago it was."""
+def moment(time: datetime | None, at: datetime | None = None) -> str:
+    """Return a time of this machine's time zone, to the second, and how long ago it was.
+
+    Args:
+        time: When; "never" for no time.
+        at: Seen from when. Default: from now.
+    """
     if time is None:
         return "never"
-    return f"{time.astimezone():%Y-%m-%d %H:%M:%S} ({ago(time)})"
+    seconds = ((at or now()) - time).total_seconds()
+    return f"{time.astimezone():%Y-%m-%d %H:%M:%S} ({_away(seconds)})"
 
 
 def size(count: int) -> str:
