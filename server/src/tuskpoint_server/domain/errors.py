@@ -203,7 +203,7 @@ CATALOG: dict[Reason, CatalogEntry] = {
         "watch on from {oldest_cursor}",
     ),
     Reason.CREDENTIAL_INVALID: CatalogEntry(
-        Status.UNAUTHENTICATED, "the credential is missing or not known"
+        Status.UNAUTHENTICATED, "the credential does not count"
     ),
     Reason.SCOPE_MISSING: CatalogEntry(
         Status.PERMISSION_DENIED, "the credential lacks the scope '{scope}', which {method} needs"
