@@ -323,6 +323,13 @@ def test_history_by_date_names_threads_and_agents(world: World) -> None:
     assert re.search(rf"atlas \(planner\)  \S{{18}}  {WHEN}", shown)
 
 
+def test_history_by_date_is_by_the_time_of_saving(world: World) -> None:
+    oldest = "00000000-0000-6000-8000-000000000001"
+    world.run("save", "late", "--id", oldest, "-m", "saved last", given="{}")
+    shown = world.run("history", "--by", "date", "--limit", "1").out
+    assert "saved last" in shown
+
+
 def test_replay_of_a_part(world: World) -> None:
     part = world.run(
         "replay", "atlas", "--from", world.ids[1], "--to", world.ids[2], "--json"

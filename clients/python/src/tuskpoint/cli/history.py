@@ -30,7 +30,7 @@ from .output import Output, head
 from .program import LOOK, command
 from .progress import progress
 from .session import Session
-from .trees import agent_tree, date_tree, thread_tree
+from .trees import agent_tree, date_tree, newest, thread_tree
 from .words import plain, short_id
 
 if TYPE_CHECKING:
@@ -101,7 +101,10 @@ def history(
     agents = _Agents(cli)
     if thread_id is not None:
         cli.client.thread(thread_id)  # of one that is not there the service lists nothing
-    found = cli.client.list(thread_id, limit=None if most is None else most + 1)
+    is_by_time = arranged is not By.PARENT and not cli.out.is_json
+    found = cli.client.list(thread_id, limit=None if most is None or is_by_time else most + 1)
+    if is_by_time:  # the service lists by ID
+        found = iter(newest(found, None if most is None else most + 1))
     if cli.out.is_json:
         for one in islice(found, most):
             cli.out.line({**shapes.entry(one), "agent_id": agents.of(one.thread_id)})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from .output import Output
@@ -58,7 +59,7 @@ def agent_tree(out: Output, latest_first: Sequence[CheckpointRecord], agent_of: 
     tree = _root(out, "agents")
     agents: dict[str, Tree] = {}
     threads: dict[str, Tree] = {}
-    for one in _newest_first(latest_first):
+    for one in newest(latest_first, None):
         if one.thread_id not in threads:
             agent = agent_of(one.thread_id)
             if agent not in agents:
@@ -72,7 +73,7 @@ def date_tree(out: Output, latest_first: Sequence[CheckpointRecord], agent_of: A
     """Return days of this machine's time zone, below them the checkpoints of all threads."""
     tree = _root(out, "days")
     days: dict[str, Tree] = {}
-    for one in _newest_first(latest_first):
+    for one in newest(latest_first, None):
         day = "" if one.created is None else f"{one.created.astimezone():%Y-%m-%d}"
         if day not in days:
             days[day] = tree.add(out.styled(day, "bold"))
@@ -157,13 +158,15 @@ def _line_from(
     return list(line.values())
 
 
-def _newest_first(checkpoints: Sequence[CheckpointRecord]) -> list[CheckpointRecord]:
-    """Return checkpoints by when they were saved: a fork has an older ID than that."""
-    return sorted(
-        checkpoints,
-        key=lambda one: (one.created is not None and one.created.timestamp(), one.checkpoint_id),
-        reverse=True,
-    )
+def newest(checkpoints: Iterable[CheckpointRecord], most: int | None) -> list[CheckpointRecord]:
+    """Return checkpoints by when they were saved, at most so many: a fork has an older ID."""
+    if most is None:
+        return sorted(checkpoints, key=_saved, reverse=True)
+    return heapq.nlargest(most, checkpoints, key=_saved)
+
+
+def _saved(one: CheckpointRecord) -> tuple[float, str]:
+    return (0.0 if one.created is None else one.created.timestamp(), one.checkpoint_id)
 
 
 def _agent_text(out: Output, agent: str) -> Text:
