@@ -44,8 +44,8 @@ class Language:
         made: Folder below the scratch folder whose content is the stubs.
         folder: Where the stubs are committed.
         suffixes: Of the files in `folder` that are stubs.
-        tool: Program without which nothing can be made; a path is relative to the root.
-        install: What brings the tool.
+        tools: Programs without which nothing can be made; paths are relative to the root.
+        install: What brings the tools.
         details: Whether the error details of google.rpc are to be made too: the language has no
             package that brings them.
     """
@@ -55,14 +55,17 @@ class Language:
     made: Path
     folder: Path
     suffixes: frozenset[str]
-    tool: Path
+    tools: tuple[Path, ...]
     install: str
     details: bool = False
 
     def lacking(self) -> str:
         """Return why the stubs cannot be made here; empty if they can."""
-        there = (ROOT / self.tool).exists() if len(self.tool.parts) > 1 else shutil.which(self.tool)
-        return "" if there else f"{self.tool} is missing: {self.install}"
+        for tool in self.tools:
+            there = (ROOT / tool).exists() if len(tool.parts) > 1 else shutil.which(tool)
+            if not there:
+                return f"{tool} is missing: {self.install}"
+        return ""
 
 
 PYTHON = Language(
@@ -71,7 +74,7 @@ PYTHON = Language(
     made=Path("build/generated/python/tuskpoint/v1"),
     folder=Path("clients/python/src/tuskpoint/v1"),
     suffixes=frozenset({".py", ".pyi"}),
-    tool=GENERATOR_BIN / "protoc-gen-mypy_grpc",
+    tools=(GENERATOR_BIN / "protoc-gen-mypy_grpc",),
     install="run `make setup`",
 )
 TYPESCRIPT = Language(
@@ -80,7 +83,7 @@ TYPESCRIPT = Language(
     made=Path("build/generated/typescript"),
     folder=Path("clients/typescript/src/gen"),
     suffixes=frozenset({".ts"}),
-    tool=TYPESCRIPT_PLUGIN,
+    tools=(Path("node"), TYPESCRIPT_PLUGIN),
     install="install Node 20 or newer and run `make client-typescript`",
     details=True,
 )
@@ -90,7 +93,7 @@ GO = Language(
     made=Path("build/generated/go/tuskpointv1"),
     folder=Path("clients/go/tuskpointv1"),
     suffixes=frozenset({".go"}),
-    tool=Path("go"),
+    tools=(Path("go"),),
     install="install Go 1.24 or newer",
 )
 LANGUAGES = (PYTHON, TYPESCRIPT, GO)

@@ -134,8 +134,10 @@ def test_a_language_whose_tools_are_missing_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(stubs, "LANGUAGES", (stubs.GO,))
+    monkeypatch.setattr(stubs, "LANGUAGES", (stubs.TYPESCRIPT, stubs.GO))
     assert contract.main(["check"]) == 0
     assert capsys.readouterr().out == (
+        "clients/typescript/src/gen is left out: node is missing: install Node 20 or newer and run "
+        "`make client-typescript`\n"
         "clients/go/tuskpointv1 is left out: go is missing: install Go 1.24 or newer\n"
     )
