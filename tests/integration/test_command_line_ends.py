@@ -27,6 +27,14 @@ from .command_line_kit import PATIENCE_S, Terminal, environment, process, run
 NOBODY = "127.0.0.1:1"  # nothing listens there
 
 
+@pytest.fixture(scope="module", autouse=True)
+def ctrl_c_counts() -> Iterator[None]:
+    """What a shell starts in the background ignores Ctrl-C, and so would its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("command-line-ends")
@@ -469,10 +477,14 @@ def test_a_full_disk(target: str) -> None:
     assert json.loads(line)["error"]["message"].startswith("the output cannot be written: ")
 
 
-def test_a_home_that_cannot_be_used(target: str, tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_used(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else typer looks for a shell among the parents of this process, where there may be none.
+    monkeypatch.setattr("shellingham.detect_shell", lambda *_: ("bash", "/bin/bash"))
     home = tmp_path / "home"
     home.write_text("a file")
-    told = run(target, "--install-completion", "bash", env={"HOME": str(home)})
+    told = run(target, "--install-completion", env={"HOME": str(home)})
     assert told.code == Exit.USAGE
     assert told.errors.startswith(f"error: '{home}")
     assert "cannot be used: " in told.errors

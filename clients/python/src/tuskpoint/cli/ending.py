@@ -78,6 +78,8 @@ def ending(settings: Settings) -> Iterator[None]:
     except typer.Exit:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told and has a code
+        if _is_full(error):
+            _forget_stdout()
         code = _tell(error, Output(is_json=settings.is_json, is_colored=not settings.no_color))
         raise typer.Exit(code) from None
 
@@ -87,6 +89,11 @@ def _forget_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+def _is_full(error: Exception) -> bool:
+    """Tell whether stdout took no more; it has no name, as other files have."""
+    return isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None
 
 
 def _tell(error: Exception, output: Output) -> Exit:
@@ -139,9 +146,9 @@ def _shape(error: Exception) -> dict[str, Any]:
     elif isinstance(error, OSError) and error.filename is not None:
         code = Exit.USAGE
         told.update(message=f"'{error.filename}' cannot be used: {error.strerror or error}")
-    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:  # of stdout it has no name
+    elif _is_full(error):
         code = Exit.USAGE
-        told.update(message=f"the output cannot be written: {error.strerror}")
+        told.update(message=f"the output cannot be written: {os.strerror(errno.ENOSPC)}")
     else:
         code = Exit.DEFECT
         told.update(
