@@ -21,7 +21,7 @@ from tuskpoint_server.domain.model import (
 )
 from tuskpoint_server.journal.evicting import Evicted
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage_calls import Lineage
 from tuskpoint_server.journal.snapshots import Snapshots as JournalSnapshots
 from tuskpoint_server.service.checkpoints import Checkpoints
 from tuskpoint_server.service.commits import Commits

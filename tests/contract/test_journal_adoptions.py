@@ -24,7 +24,7 @@ from tuskpoint_server.domain.model import (
 )
 from tuskpoint_server.domain.model import Lineage as Origins
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage_calls import Lineage
 
 HASH = "ab" * 32
 

@@ -21,7 +21,7 @@ from tuskpoint_server.domain.lineage import Closure
 from tuskpoint_server.domain.model import Checkpoint, PruneStrategy, View
 from tuskpoint_server.journal import reads
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage_calls import Lineage
 
 
 @pytest.fixture

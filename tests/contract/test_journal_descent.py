@@ -9,7 +9,7 @@ from tests.contract.lineage_kit import save
 from tuskpoint_server.domain.lineage import Descent, LineageStep
 from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage_calls import Lineage
 
 FORK, ADOPTION, ROLLBACK = Descent.FORK, Descent.ADOPTION, Descent.ROLLBACK
 Step = tuple[Descent, str, str]

@@ -39,8 +39,8 @@ from tuskpoint_server.domain.model import (
 from tuskpoint_server.journal import schema, sweeping
 from tuskpoint_server.journal.event_log import EventLog
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.lineage_api import EventsCompacted, Extent, ValuesEvicted
+from tuskpoint_server.journal.lineage_calls import Lineage
 
 T = TypeVar("T")
 SAVED, WRITES, LABEL = EventKind.CHECKPOINT_SAVED, EventKind.WRITES_SAVED, EventKind.LABEL_SET

@@ -30,7 +30,7 @@ from tuskpoint_server.domain.model import (
 from tuskpoint_server.domain.model import Lineage as Origins
 from tuskpoint_server.journal.event_log import EventLog
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage_calls import Lineage
 from tuskpoint_server.journal.schema import checkpoints
 
 INTERRUPT = "__interrupt__"

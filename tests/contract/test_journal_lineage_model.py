@@ -25,7 +25,7 @@ from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.checkpoint_ids import mint_checkpoint_id
 from tuskpoint_server.domain.model import PruneStrategy
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage_calls import Lineage
 
 T = TypeVar("T")
 ROOT, KEEPER, CALLS = "", "keeper", ("node:a", "node:b")

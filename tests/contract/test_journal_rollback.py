@@ -26,8 +26,8 @@ from tuskpoint_server.domain.model import (
 )
 from tuskpoint_server.domain.model import Lineage as Origins
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.lineage_api import Supplied, ValuesEvicted
+from tuskpoint_server.journal.lineage_calls import Lineage
 from tuskpoint_server.service.commits import Commits
 from tuskpoint_server.service.lineage import Lineages
 

@@ -35,8 +35,8 @@ from tuskpoint_server.journal.archive_plan import (
 )
 from tuskpoint_server.journal.event_log import EventLog
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.lineage_api import SnapshotDraft
+from tuskpoint_server.journal.lineage_calls import Lineage
 from tuskpoint_server.journal.schema import checkpoints, threads, vectors
 from tuskpoint_server.journal.snapshots import Snapshots
 

@@ -22,8 +22,8 @@ from tuskpoint_server.journal import sqlite
 from tuskpoint_server.journal.event_log import EventLog
 from tuskpoint_server.journal.indexing import IndexRows
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.lineage_api import EventsCompacted, SnapshotDraft
+from tuskpoint_server.journal.lineage_calls import Lineage
 from tuskpoint_server.journal.snapshots import Snapshots
 
 BEFORE = "0002"

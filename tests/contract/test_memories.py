@@ -16,11 +16,11 @@ from tests.contract.search_kit import drain, rows_of
 from tuskpoint_server.domain.memories import Memory, MemoryState, memory_text, pointer_of
 from tuskpoint_server.domain.model import Saved
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage_calls import Lineage
 from tuskpoint_server.journal.memories import LOOKED_AT, MemoryRows
 from tuskpoint_server.journal.schema import memories
-from tuskpoint_server.journal.search import SearchRows
 from tuskpoint_server.journal.search_api import Document, MemoriesStanding, MemoryTally
+from tuskpoint_server.journal.search_calls import SearchRows
 
 OTHER = "other"
 

@@ -23,7 +23,7 @@ from tuskpoint_server.domain.vectors import pack
 from tuskpoint_server.journal.finding import FindRows
 from tuskpoint_server.journal.indexing import IndexRows
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage_calls import Lineage
 from tuskpoint_server.journal.vectors import note_embedder
 
 

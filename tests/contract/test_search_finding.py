@@ -34,7 +34,7 @@ from tuskpoint_server.journal import full_text
 from tuskpoint_server.journal.finding import FIRST_PAGE, FindRows
 from tuskpoint_server.journal.indexing import IndexRows
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage_calls import Lineage
 from tuskpoint_server.journal.schema import vectors
 from tuskpoint_server.journal.search_api import (
     Candidate,

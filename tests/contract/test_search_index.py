@@ -31,8 +31,8 @@ from tuskpoint_server.domain.model import PruneStrategy, Value, View
 from tuskpoint_server.journal.due import MAX_VALUES, MAX_VALUES_BYTES
 from tuskpoint_server.journal.indexing import IndexRows
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.lineage_api import SnapshotDraft
+from tuskpoint_server.journal.lineage_calls import Lineage
 from tuskpoint_server.journal.schema import contents, documents, memories, vectors
 from tuskpoint_server.journal.search_api import Document, Due
 from tuskpoint_server.journal.snapshots import Snapshots

@@ -30,8 +30,8 @@ from tuskpoint_server.domain.model import (
 from tuskpoint_server.domain.state import delta_channels
 from tuskpoint_server.journal.api import ListPosition, ThreadQuery
 from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.lineage_api import SnapshotQuery
+from tuskpoint_server.journal.lineage_calls import Lineage
 from tuskpoint_server.journal.schema import checkpoints, envelopes, references, threads
 from tuskpoint_server.journal.snapshots import Snapshots
 

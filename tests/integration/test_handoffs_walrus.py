@@ -35,7 +35,7 @@ from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.lineage import Closure
 from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.journal.handoffs import Handoffs
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage_calls import Lineage
 
 from .handoff_kit import Side, content, incompressible, save_run
 from .handoff_servers import side

@@ -33,8 +33,8 @@ from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.lineage import Snapshot
 from tuskpoint_server.domain.model import BlobLocation, CheckpointKey
 from tuskpoint_server.exits import StartError
-from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.lineage_api import SnapshotDraft
+from tuskpoint_server.journal.lineage_calls import Lineage
 from tuskpoint_server.journal.snapshots import Snapshots
 
 from .archive_kit import Kit, write

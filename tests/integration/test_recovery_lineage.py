@@ -11,8 +11,8 @@ from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.lineage import Descent, LineageTree, Snapshot
 from tuskpoint_server.domain.model import CheckpointKey, PruneStrategy, Saved
 from tuskpoint_server.domain.snapshots import thread_of
-from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.lineage_api import SnapshotDraft
+from tuskpoint_server.journal.lineage_calls import Lineage
 from tuskpoint_server.journal.snapshots import Snapshots
 
 from .archive_kit import TENANT, Kit, write

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.domain.model import CheckpointKey, PruneStrategy
-from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.lineage_api import SnapshotDraft, SnapshotQuery
+from tuskpoint_server.journal.lineage_calls import Lineage
 from tuskpoint_server.journal.snapshots import Snapshots
 
 from .archive_kit import TENANT, Kit, write

@@ -25,8 +25,8 @@ from tuskpoint_server.journal.finding import FindRows
 from tuskpoint_server.journal.indexing import IndexRows
 from tuskpoint_server.journal.journal import SqlJournal
 from tuskpoint_server.journal.schema import documents
-from tuskpoint_server.journal.search import SearchRows
 from tuskpoint_server.journal.search_api import Document
+from tuskpoint_server.journal.search_calls import SearchRows
 from tuskpoint_server.recall.embedders.api import EmbedderError
 from tuskpoint_server.recall.embedding import Embedding
 from tuskpoint_server.recall.indexer import BATCH, Indexer

@@ -18,8 +18,8 @@ from tuskpoint_server.domain.lineage import Closure, Snapshot
 from tuskpoint_server.domain.model import CheckpointKey, Removed, Saved, Value, View
 from tuskpoint_server.domain.snapshots import thread_of
 from tuskpoint_server.journal import closures, reads
-from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.lineage_api import SnapshotDraft, ValuesEvicted
+from tuskpoint_server.journal.lineage_calls import Lineage
 from tuskpoint_server.journal.snapshots import Snapshots
 from tuskpoint_server.service.completing import Completer
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint_server.archive.lifetime import EpochClock
+from tuskpoint_server.archive.epochs import EpochClock
 from tuskpoint_server.domain.model import StoredBlob
 
 DAY_US = 86_400_000_000

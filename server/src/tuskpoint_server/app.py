@@ -56,7 +56,7 @@ from .journal.api import Swept
 from .journal.event_log import EventLog
 from .journal.handoffs import Handoffs as HandoffRows
 from .journal.journal import SqlJournal
-from .journal.lineage import Lineage
+from .journal.lineage_calls import Lineage
 from .journal.snapshots import Snapshots as SnapshotRows
 from .recall.embedders.api import EmbedderError
 from .recall.recall import Recall

@@ -10,7 +10,7 @@ import logging
 
 from .config import Config
 from .journal.journal import SqlJournal
-from .journal.search import SearchRows
+from .journal.search_calls import SearchRows
 from .recall.embedders.api import Embedder
 from .recall.embedders.local import LocalEmbedder
 from .recall.embedders.openai import OpenAIEmbedder

@@ -16,10 +16,10 @@ from ..domain.manifest import ManifestHead
 from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry, StoredBlob
 from ..journal import archive_blobs, archive_home, archive_packs, archive_status, evicting
 from . import verifying
-from .flush import Flush
+from .epochs import EpochClock
 from .flusher import FlushOutcome, TenantFlusher, Trouble, checkpoint_missing
 from .handoffs import HandoffStore
-from .lifetime import EpochClock
+from .one_flush import Flush
 from .packs import PackRunner
 from .pointer import Pointer
 from .ports import ArchiveJournal

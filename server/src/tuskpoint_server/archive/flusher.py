@@ -13,7 +13,7 @@ from ..domain.model import BlobLocation, CheckpointKey
 from ..journal import archive_status
 from ..journal.archive_dirty import Aside
 from .backlog import Backlog
-from .flush import Flush, Flushed
+from .one_flush import Flush, Flushed
 from .ports import ArchiveJournal
 from .settings import ArchiveSettings
 from .telemetry import Instruments

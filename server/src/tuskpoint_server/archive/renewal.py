@@ -27,8 +27,8 @@ from ..domain.errors import Reason, Refusal
 from ..domain.failpoints import failpoint
 from ..journal import archive_blobs
 from ..journal.archive_blobs import DueBlob
+from .epochs import EpochClock
 from .flusher import Trouble
-from .lifetime import EpochClock
 from .ports import ArchiveJournal
 from .rehydration import Rehydration
 from .renewal_telemetry import RenewalInstruments, RenewalReading
