@@ -1,0 +1,144 @@
+"""How the bytes of a value are stored: as they are, compressed, or as a patch.
+
+Zstandard (RFC 8878), frames with their content size. A patch is a frame that was compressed
+with another value, its keyframe, as prefix: only with the same keyframe can it be read.
+Nothing here knows what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import dataclass
+from enum import IntEnum
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MIN_COMPRESSED = 128
+"""Bytes below which a value is stored as it is: what a frame saves there is not worth its time."""
+
+MIN_KEYFRAME = 8
+"""Bytes that a keyframe has at least; Zstandard takes no shorter prefix."""
+
+_LEVEL = 1
+_MIN_WINDOW_LOG = 10
+_EMPTY_FRAME_BYTES = 9  # a frame of nothing, so the least that a stored frame has
+
+
+class Encoding(IntEnum):
+    """How a value's stored bytes are to be read; the numbers are stored."""
+
+    PLAIN = 0
+    ZSTD = 1
+    PATCH = 2
+
+
+class DamagedValueError(Exception):
+    """Stored bytes are not what was stored: they cannot be read, or give something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A value's stored bytes.
+
+    Attributes:
+        encoding: How they are to be read.
+        data: The bytes.
+        keyframe: Digest of the value that a patch is based on; `None` for all others.
+    """
+
+    encoding: Encoding
+    data: bytes
+    keyframe: bytes | None = None
+
+
+class _PerThread(threading.local):
+    """Compressors keep their tables from one value to the next; each thread has its own."""
+
+    def __init__(self) -> None:
+        self.compressor = zstd.ZstdCompressor(level=_LEVEL)
+
+
+_per_thread = _PerThread()
+
+
+def compress(data: bytes) -> Packed:
+    """Return stored bytes that need no other: compressed where that makes them fewer."""
+    if len(data) >= MIN_COMPRESSED:
+        packed = _per_thread.compressor.compress(data, zstd.ZstdCompressor.FLUSH_FRAME)
+        if len(packed) < len(data):
+            return Packed(Encoding.ZSTD, packed)
+    return Packed(Encoding.PLAIN, data)
+
+
+def patch(data: bytes, keyframe: bytes) -> bytes:
+    """Return what is new in a value over another one, as a frame.
+
+    Long-distance matching finds a shared stretch wherever it lies in the keyframe; the
+    level's own search would look only a few positions back.
+
+    Args:
+        data: The value.
+        keyframe: The other one, whole; at least `MIN_KEYFRAME` bytes.
+    """
+    window_log = max(_MIN_WINDOW_LOG, (len(data) + len(keyframe)).bit_length())
+    return zstd.compress(
+        data,
+        options={
+            zstd.CompressionParameter.compression_level: _LEVEL,
+            zstd.CompressionParameter.window_log: window_log,
+            zstd.CompressionParameter.enable_long_distance_matching: 1,
+        },
+        zstd_dict=zstd.ZstdDict(keyframe, is_raw=True).as_prefix,
+    )
+
+
+def unpack(encoding: int, data: bytes, size: int, keyframe: bytes | None, max_size: int) -> bytes:
+    """Return a value from its stored bytes.
+
+    Nothing is allocated before the declared sizes agree with one another and keep the limit.
+
+    Args:
+        encoding: An `Encoding`, as it was stored.
+        data: The stored bytes.
+        size: Bytes that the value has.
+        keyframe: The value that a patch is based on, whole; `None` for all others.
+        max_size: Bytes that it may have at most.
+
+    Raises:
+        DamagedValueError: The bytes, or what is said of them, are damaged.
+    """
+    if not 0 <= size <= max_size:
+        raise DamagedValueError(f"a value of {size} bytes, where {max_size} is the most")
+    if encoding == Encoding.PLAIN:
+        if len(data) != size:
+            raise DamagedValueError(f"{len(data)} bytes are stored of a value of {size}")
+        return data
+    if encoding == Encoding.ZSTD:
+        return _decompress(zstd.ZstdDecompressor(), data, size)
+    if encoding != Encoding.PATCH:
+        raise DamagedValueError(f"there is no encoding {encoding}")
+    if keyframe is None or len(keyframe) < MIN_KEYFRAME:
+        raise DamagedValueError("a patch without its keyframe")
+    based_on = zstd.ZstdDict(keyframe, is_raw=True).as_prefix
+    return _decompress(zstd.ZstdDecompressor(zstd_dict=based_on), data, size)
+
+
+def _decompress(decompressor: zstd.ZstdDecompressor, data: bytes, size: int) -> bytes:
+    if len(data) < _EMPTY_FRAME_BYTES:
+        raise DamagedValueError("a frame that is cut off")
+    try:
+        declared = zstd.get_frame_info(data).decompressed_size
+        if declared != size:
+            raise DamagedValueError(f"a frame of {declared} bytes for a value of {size}")
+        plain = decompressor.decompress(data, size)
+    except zstd.ZstdError as error:
+        raise DamagedValueError(f"a frame that cannot be read: {error}") from None
+    if not decompressor.eof or decompressor.unused_data:
+        raise DamagedValueError("a frame that is cut off, or bytes after it")
+    if len(plain) != size:
+        raise DamagedValueError(f"a frame that gives {len(plain)} bytes and not {size}")
+    return plain
