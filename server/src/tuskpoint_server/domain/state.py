@@ -46,6 +46,14 @@ def encode_state(frame: bytes, channels: Iterable[Channel]) -> bytes:
     return frame + message.SerializeToString()
 
 
+def encode_channel(channel: Channel) -> bytes:
+    """Return the part of the stored form that is one channel, by digest.
+
+    The stored form is the frame and these parts, one after another.
+    """
+    return encode_state(b"", (channel,))
+
+
 def decode_channels(stored: bytes) -> tuple[Channel, ...]:
     """Return the channels of the stored form, without content."""
     message = checkpoint_pb2.CheckpointState.FromString(stored)

@@ -1,0 +1,1 @@
+"""The log of each thread: reading it, and waiting for more."""

@@ -1,0 +1,420 @@
+"""Saving: a checkpoint, its pending writes, its label.
+
+Each change is decided against the batch before it changes anything there: one that is
+refused leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...domain.checkpoint_ids import mint_checkpoint_id
+from ...domain.errors import Reason, Refusal, checkpoint_not_found, values_missing
+from ...domain.limits import LIMITS
+from ...domain.lineage import EventKind
+from ...domain.model import (
+    Channel,
+    CheckpointDraft,
+    CheckpointKey,
+    Reference,
+    Saved,
+    Version,
+)
+from ...domain.state import encode_channel
+from ..database.overlay import Batch, Known, KnownChannel, KnownWrite, Log, Place
+from .admission import begins_next, refuse_stale_write
+from .drafts import ChannelChange, CheckpointChange, WriteChange, WritesChange
+from .rows import checkpoint_row, content_row, write_row
+from .thread_state import judge
+
+_BYTES_PER_WRITE = 128
+"""What a write takes in a message besides its names and content, at most."""
+
+
+def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
+    """Insert or replace a checkpoint; see `journal.Journal.save_checkpoint`."""
+    draft = change.draft
+    log = batch.find(change.tenant, draft.key.thread_id) or batch.begin(
+        change.tenant, draft.key.thread_id
+    )
+    place = _place(batch, log, draft.key, change.entropy)
+    stored = batch.checkpoint(log, place)
+    parent = batch.checkpoint(log, (place[0], draft.parent_id)) if draft.parent_id else None
+    begins = stored is None and begins_next(batch, log, draft, parent_exists=parent is not None)
+    plan = _plan(batch, log, change, place, stored, parent, begins=begins)
+    pending = _merged(batch, log, place, stored, change.writes)
+    changed = plan.replaces or plan.label is not None or bool(pending.new)
+    if draft.expected_head is not None and changed:
+        check_head(batch, log, place[0], draft.expected_head)
+    # Nothing is refused from here on.
+    if begins:
+        log.row.begin_next(batch.new_family(), batch.now_us)
+    _switch_search(batch, log, draft.searchable)
+    row = log.row
+    names_agent = draft.agent_id not in ("", row.agent_id)
+    if not changed and stored is not None and not names_agent:
+        seq = max(stored.seq, pending.last_seq)
+        return Saved(_key(row.thread_id, place), seq, seq, row.incarnation)
+    seq = batch.change(
+        log, EventKind.CHECKPOINT_SAVED, place, size_bytes=plan.size + pending.size, indexed=True
+    )
+    if names_agent:
+        row.agent_id = draft.agent_id
+        row.settings_seq = seq
+    known = _store(batch, log, change, place, plan, stored, seq)
+    _store_writes(batch, log, place, pending, seq, early=False)
+    if stored is None:
+        row.checkpoint_count += 1
+        if pending.claimed:
+            batch.claim_early(log, place, seq)
+    known.pending = pending.all
+    log.add(place, known)
+    if place[0] == "" and place[1] >= row.head_id:
+        row.head_id = place[1]
+        row.state = judge(pending.all)
+    key = _key(row.thread_id, place)
+    return Saved(key, seq, seq, row.incarnation, plan.size + pending.size)
+
+
+def save_writes(batch: Batch, change: WritesChange) -> Saved:
+    """Insert pending writes; see `journal.Journal.save_writes`."""
+    key = change.key
+    log = batch.find(change.tenant, key.thread_id) or batch.begin(change.tenant, key.thread_id)
+    place = (key.checkpoint_ns, key.checkpoint_id)
+    known = batch.checkpoint(log, place)
+    if known is None:
+        refuse_stale_write(log, place)
+    pending = _merged(batch, log, place, known, change.writes)
+    row = log.row
+    if not pending.new:
+        seq = max(known.seq, pending.last_seq) if known else row.seq
+        return Saved(key, seq if known else 0, seq, row.incarnation)
+    early = known is None
+    seq = batch.change(
+        log, EventKind.WRITES_SAVED, place, size_bytes=pending.size, indexed=not early
+    )
+    _store_writes(batch, log, place, pending, seq, early=early)
+    if known is None:
+        log.early = True
+        return Saved(key, 0, seq, row.incarnation, pending.size)
+    known.pending = pending.all
+    if place[0] == "" and place[1] == row.head_id:
+        row.state = judge(pending.all)
+    return Saved(key, seq, seq, row.incarnation, pending.size)
+
+
+def set_label(batch: Batch, tenant: str, key: CheckpointKey, label: str) -> Saved:
+    """Set or clear a label; see `journal.Journal.set_label`."""
+    log = batch.find(tenant, key.thread_id)
+    place = (key.checkpoint_ns, key.checkpoint_id)
+    if log is not None and not key.checkpoint_id:
+        place = (key.checkpoint_ns, batch.greatest(log, key.checkpoint_ns))
+    known = batch.checkpoint(log, place) if log is not None and place[1] else None
+    if log is None or known is None:
+        raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+    named = _key(key.thread_id, place)
+    if known.label == label:
+        return Saved(named, known.seq, known.seq, log.row.incarnation)
+    seq = batch.change(log, EventKind.LABEL_SET, place, size_bytes=len(label), indexed=True)
+    batch.set_label(log, place, label, seq)
+    known.label, known.seq = label, seq
+    return Saved(named, seq, seq, log.row.incarnation, len(label))
+
+
+# --- deciding --------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What a save does to the checkpoint's row.
+
+    Attributes:
+        replaces: The content changes.
+        label: New label; `None` leaves it.
+        state: Stored form of the state.
+        channels: Its channels by name.
+        contents: Values to be stored, by index of the channel.
+        size: Bytes of new content.
+    """
+
+    replaces: bool
+    label: str | None
+    state: bytes
+    channels: dict[str, KnownChannel]
+    contents: list[ChannelChange]
+    size: int
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What becomes of a checkpoint's writes.
+
+    Attributes:
+        all: All of them by task and slot, with those that are new.
+        new: Those that are stored.
+        claimed: Some came before the checkpoint.
+        size: Bytes of new and claimed ones.
+        last_seq: Greatest number of those that were sent and stored before.
+    """
+
+    all: dict[tuple[str, int], KnownWrite]
+    new: list[WriteChange]
+    claimed: bool
+    size: int
+    last_seq: int
+
+
+def _plan(
+    batch: Batch,
+    log: Log,
+    change: CheckpointChange,
+    place: Place,
+    stored: Known | None,
+    parent: Known | None,
+    *,
+    begins: bool,
+) -> _Plan:
+    draft = change.draft
+    channels, contents = _resolve(batch, log, change.channels, place, parent, draft, begins=begins)
+    state = draft.frame + b"".join(channel.encoded for channel in channels.values())
+    if len(state) > LIMITS.max_state:
+        raise Refusal(
+            Reason.LIMIT_EXCEEDED,
+            what=f"a state of {len(state)} bytes without its content",
+            limit="max_state_bytes",
+            maximum=LIMITS.max_state,
+        )
+    same = (
+        stored is not None
+        and stored.parent_id == draft.parent_id
+        and stored.state == state
+        and stored.metadata == draft.metadata.raw
+        and stored.delta_channels == change.delta_channels
+        and draft.summary in ("", stored.summary)
+    )
+    old_label = stored.label if stored else ""
+    size = 0 if same else len(state) + len(draft.metadata.raw)
+    size += sum(one.content.size_bytes for one in contents if one.content is not None)
+    return _Plan(
+        replaces=not same,
+        label=draft.label if draft.label not in ("", old_label) else None,
+        state=state,
+        channels=channels,
+        contents=contents,
+        size=size,
+    )
+
+
+def _resolve(
+    batch: Batch,
+    log: Log,
+    sent: Sequence[ChannelChange],
+    place: Place,
+    parent: Known | None,
+    draft: CheckpointDraft,
+    *,
+    begins: bool,
+) -> tuple[dict[str, KnownChannel], list[ChannelChange]]:
+    """Return the channels by name, and those whose value has to be stored.
+
+    Raises:
+        Refusal: `VALUES_MISSING`, `VERSION_TYPE_CHANGED`.
+    """
+    inherited = parent.channels if parent is not None else {}
+    # The values of heads are never evicted; those of an older parent may be.
+    parent_is_head = draft.parent_id == batch.greatest(log, place[0])
+    channels: dict[str, KnownChannel] = {}
+    contents: list[ChannelChange] = []
+    missing: list[str] = []
+    for one in sent:
+        old = inherited.get(one.name)
+        if old is not None:
+            _check_version_type(one, old.version)
+        if one.content is not None:
+            channels[one.name] = KnownChannel(one.version, one.digest, one.size, one.encoded)
+            if not (parent_is_head and old is not None and old.digest == one.digest):
+                contents.append(one)
+            continue
+        found = _referred(batch, None if begins else log, one, old, checked=parent_is_head)
+        if found is None:
+            missing.append(one.name)
+        else:
+            channels[one.name] = found
+    if missing:
+        raise values_missing(missing)
+    return channels, contents
+
+
+def _referred(
+    batch: Batch, log: Log | None, one: ChannelChange, old: KnownChannel | None, *, checked: bool
+) -> KnownChannel | None:
+    """Return a channel that came without its value; `None` if its value is not here.
+
+    `log`: whose family has the value; `None`: the save begins a family. `checked`: the
+    parent's values are known to be here.
+    """
+    if one.reference is Reference.EMPTY:
+        return KnownChannel(one.version, None, 0, one.encoded)
+    if one.reference is Reference.INHERIT:
+        if old is None or old.version != one.version:
+            return None
+        if old.digest is None or checked:
+            return old
+        present = batch.present(log, old.digest) if log is not None else None
+        return old if present is not None and present[1] else None
+    digest = one.digest or b""
+    if log is None or log.new:
+        return None
+    present = batch.present(log, digest)
+    if present is None or not present[1]:
+        return None
+    channel = Channel(one.name, one.version, digest, present[0])
+    return KnownChannel(one.version, digest, present[0], encode_channel(channel))
+
+
+def _check_version_type(one: ChannelChange, before: Version | None) -> None:
+    if before is None or one.version is None or type(before) is type(one.version):
+        return
+    raise Refusal(
+        Reason.VERSION_TYPE_CHANGED,
+        channel=one.name,
+        parent=_version_kind(before),
+        sent=_version_kind(one.version),
+    )
+
+
+def _version_kind(version: Version) -> str:
+    if isinstance(version, str):
+        return "text"
+    return "integer" if isinstance(version, int) else "number"
+
+
+def _merged(
+    batch: Batch, log: Log, place: Place, known: Known | None, sent: Sequence[WriteChange]
+) -> _Pending:
+    """Decide which writes are stored: the first wins at `idx` 0 and above, the last below.
+
+    Raises:
+        Refusal: `LIMIT_EXCEEDED` if the checkpoint would have more than a read can return.
+    """
+    stored = batch.pending(log, place, known)
+    merged = dict(stored)
+    new: dict[tuple[str, int], WriteChange] = {}
+    last_seq = 0
+    for one in sent:
+        write = one.write
+        slot = (write.task_id, write.idx)
+        written = KnownWrite(
+            write.task_path, write.channel, write.value.type, write.digest, len(write.value.data), 0
+        )
+        before = merged.get(slot)
+        if before is not None and (write.idx >= 0 or before._replace(seq=0) == written):
+            last_seq = max(last_seq, before.seq)
+            continue
+        merged[slot] = written
+        new[slot] = one
+    if new:
+        _check_extent(merged)
+    claimed = known is None and bool(stored)
+    size = sum(len(one.packed.data) for one in new.values())
+    return _Pending(merged, list(new.values()), claimed, size, last_seq)
+
+
+def _check_extent(merged: dict[tuple[str, int], KnownWrite]) -> None:
+    size = len(merged) * _BYTES_PER_WRITE
+    for (task_id, _), one in merged.items():
+        size += len(task_id.encode()) + len(one.task_path.encode())
+        size += len(one.channel.encode()) + len(one.type.encode())
+    if size > LIMITS.max_write_names:
+        raise Refusal(
+            Reason.LIMIT_EXCEEDED,
+            what=f"writes with {size} bytes of names on one checkpoint",
+            limit="max_write_names_bytes",
+            maximum=LIMITS.max_write_names,
+        )
+
+
+def check_head(batch: Batch, log: Log, checkpoint_ns: str, expected: str) -> None:
+    """Compare the latest of a namespace with the expected one.
+
+    What is stored already passes without it, wherever the head is: it is the retry of a
+    save whose answer was lost.
+
+    Raises:
+        Refusal: `HEAD_MOVED`.
+    """
+    head = batch.greatest(log, checkpoint_ns)
+    if head == expected:
+        return
+    raise Refusal(
+        Reason.HEAD_MOVED,
+        thread_id=log.row.thread_id,
+        checkpoint_ns=checkpoint_ns,
+        head=head,
+        expected=expected,
+    )
+
+
+def _place(batch: Batch, log: Log, key: CheckpointKey, entropy: int) -> Place:
+    if key.checkpoint_id:
+        return key.checkpoint_ns, key.checkpoint_id
+    above = batch.greatest(log, key.checkpoint_ns)
+    return key.checkpoint_ns, mint_checkpoint_id(batch.now_us, entropy, above)
+
+
+def _key(thread_id: str, place: Place) -> CheckpointKey:
+    return CheckpointKey(thread_id, *place)
+
+
+# --- doing -----------------------------------------------------------------------------
+
+
+def _switch_search(batch: Batch, log: Log, searchable: bool | None) -> None:
+    """Set whether search finds the thread; a change of its own, before the checkpoint's."""
+    if searchable is None or log.row.unsearchable is not searchable:
+        return
+    log.row.unsearchable = not searchable
+    log.row.settings_seq = batch.change(log, EventKind.SEARCHABLE_SET, indexed=searchable)
+
+
+def _store(
+    batch: Batch,
+    log: Log,
+    change: CheckpointChange,
+    place: Place,
+    plan: _Plan,
+    stored: Known | None,
+    seq: int,
+) -> Known:
+    draft = change.draft
+    for one in plan.contents:
+        if one.digest is not None:
+            batch.put_content(log.row.family, one.digest, content_row(batch, log, one, seq))
+    label = plan.label if plan.label is not None else (stored.label if stored else "")
+    known = Known(
+        seq=seq,
+        parent_id=draft.parent_id,
+        state=plan.state,
+        metadata=draft.metadata.raw,
+        run_id=draft.metadata.run_id,
+        root_id=draft.metadata.root_id,
+        delta_channels=change.delta_channels,
+        label=label,
+        summary=draft.summary or (stored.summary if stored else ""),
+        created_us=stored.created_us if stored else batch.now_us,
+        pending=None,
+    )
+    known.set_channels(plan.channels)
+    batch.put_checkpoint(log, place, checkpoint_row(log, place, known))
+    return known
+
+
+def _store_writes(
+    batch: Batch, log: Log, place: Place, pending: _Pending, seq: int, *, early: bool
+) -> None:
+    early_us = batch.now_us if early else None
+    for one in pending.new:
+        slot = (one.write.task_id, one.write.idx)
+        pending.all[slot] = pending.all[slot]._replace(seq=seq)
+        batch.put_write(log, place, one.write, write_row(log, place, one, seq, early_us))

@@ -1,0 +1,1 @@
+"""The journal's database: its tables, its connections, its one writer and what a batch changes."""

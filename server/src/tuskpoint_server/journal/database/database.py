@@ -1,0 +1,213 @@
+"""The journal's database: opened, read in snapshots, changed by its one writer."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine, bindparam, insert, inspect, select
+
+from ..changes.waiters import Waiters
+from . import sqlite
+from .overlay import Batch
+from .schema import journal_info, metadata
+from .statements import Statement
+from .writer import Writer, raise_unavailable, unavailable
+
+T = TypeVar("T")
+
+READER_THREADS = 4
+LAYOUT = "1"
+"""Layout of the tables; a database says in `journal_info` which one it has."""
+
+_JOURNAL_ID, _LAYOUT, _GENERATION = "journal_id", "layout", "generation"
+_FIRST_VERSION = "alembic_version"
+_FACT = Statement(select(journal_info.c.value).where(journal_info.c.name == bindparam("of_name")))
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _random_bits() -> int:
+    return secrets.randbits(62)
+
+
+class Database:
+    """A journal in a database file. Made by `open`.
+
+    Attributes:
+        waiters: Who waits for changes of threads.
+        noted: Called in the writer's thread before each commit, with the digests of the values
+            that it stored, by family.
+        journal_id: Identity of this journal; a recovered one has another.
+        generation: Raised by each recovery; with `seq` it orders what was stored.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        engine: Engine,
+        facts: dict[str, str],
+        clock_us: Callable[[], int],
+        entropy: Callable[[], int],
+    ) -> None:
+        self._path = path
+        self._engine = engine
+        self._clock_us = clock_us
+        self._entropy = entropy
+        self.journal_id = facts[_JOURNAL_ID]
+        self.generation = int(facts[_GENERATION])
+        self.waiters = Waiters()
+        self.noted: list[Callable[[dict[int, set[bytes]]], None]] = []
+        self._writer = Writer(engine, clock_us, self.waiters.wake, self._note)
+        self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="journal-reader")
+        self._reader = threading.local()
+        self._connections: list[Connection] = []
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path,
+        *,
+        generation: int = 1,
+        clock_us: Callable[[], int] = _now_us,
+        entropy: Callable[[], int] = _random_bits,
+    ) -> Database:
+        """Open a journal, making its tables if there are none.
+
+        Args:
+            path: The database file; its directory must exist.
+            generation: Of a journal that is made here.
+            clock_us: Microseconds since the Unix epoch.
+            entropy: 62 random bits.
+
+        Raises:
+            RuntimeError: Commits would not be fsynced there, or another program or another
+                version of the server wrote it.
+            Refusal: `JOURNAL_UNAVAILABLE`: the file cannot be used.
+        """
+        engine = sqlite.make_engine(path)
+        try:
+            facts = await asyncio.to_thread(_prepare, engine, generation)
+        except Exception as error:
+            engine.dispose()
+            raise_unavailable(error)
+            raise
+        return cls(path, engine, facts, clock_us, entropy)
+
+    @property
+    def backend(self) -> str:
+        """Kind of database, such as "sqlite"."""
+        return self._engine.dialect.name
+
+    def now_us(self) -> int:
+        """Return the time in microseconds since the Unix epoch."""
+        return self._clock_us()
+
+    def random_bits(self) -> int:
+        """Return 62 random bits."""
+        return self._entropy()
+
+    async def close(self) -> None:
+        """Finish running transactions and release the database."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._writer.close()
+        await asyncio.to_thread(self._readers.shutdown)
+        for connection in self._connections:
+            connection.close()
+        self._engine.dispose()
+
+    def change(self, work: Callable[[Batch], T], size_bytes: int = 0) -> asyncio.Future[T]:
+        """Enqueue a change that goes through the batch's overlay; see `Writer.submit`."""
+        return self._writer.submit(work, size_bytes)
+
+    def transact(self, work: Callable[[Batch], T], size_bytes: int = 0) -> asyncio.Future[T]:
+        """Enqueue a change with a savepoint of its own; see `Writer.submit`."""
+        return self._writer.submit(work, size_bytes, alone=True)
+
+    async def query(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a read transaction, in which all reads see one moment.
+
+        Raises:
+            Refusal: `JOURNAL_UNAVAILABLE`.
+        """
+        if self._closed:
+            raise unavailable("it is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+
+    async def size_bytes(self) -> int:
+        """Return the bytes that the database and its log take."""
+        return await self.query(lambda connection: sqlite.size_bytes(connection, self._path))
+
+    async def used_bytes(self) -> int:
+        """Return the bytes of the pages that are in use."""
+        return await self.query(sqlite.used_bytes)
+
+    def _note(self, stored: dict[int, set[bytes]]) -> None:
+        for callback in self.noted:
+            callback(stored)
+
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        try:
+            connection = self._reading()
+            with connection.begin():
+                return work(connection)
+        except Exception as error:
+            raise_unavailable(error)
+            raise
+
+    def _reading(self) -> Connection:
+        """Return the connection of this reader thread."""
+        connection: Connection | None = getattr(self._reader, "connection", None)
+        if connection is None:
+            connection = self._engine.connect()
+            self._reader.connection = connection
+            self._connections.append(connection)
+        return connection
+
+
+def _prepare(engine: Engine, generation: int) -> dict[str, str]:
+    """Make the tables if there are none; return what the journal says of itself."""
+    with sqlite.connect_writer(engine) as connection:
+        sqlite.check_durability(connection)
+        with connection.begin():
+            tables = inspect(connection).get_table_names()
+            if not tables:
+                _make(connection, generation)
+            else:
+                _check(connection, set(tables))
+            rows = connection.execute(select(journal_info.c.name, journal_info.c.value))
+            return {name: value for name, value in rows}
+
+
+def _make(connection: Connection, generation: int) -> None:
+    metadata.create_all(connection)
+    facts = {_JOURNAL_ID: uuid.uuid4().hex, _LAYOUT: LAYOUT, _GENERATION: str(generation)}
+    connection.execute(
+        insert(journal_info), [{"name": name, "value": value} for name, value in facts.items()]
+    )
+
+
+def _check(connection: Connection, tables: set[str]) -> None:
+    if _FIRST_VERSION in tables:
+        raise RuntimeError(
+            "it was written by the first version of TuskPoint, which this server does not read"
+        )
+    row = _FACT.run(connection, of_name=_LAYOUT).fetchone() if journal_info.name in tables else None
+    if row is None:
+        raise RuntimeError("it is a database of another program")
+    if row[0] != LAYOUT:
+        raise RuntimeError(
+            f"it has layout {row[0]} and this server knows layout {LAYOUT}: a newer server wrote it"
+        )

@@ -1,0 +1,177 @@
+"""A thread's own row: how long its log is, how far it is certified, what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from sqlalchemy import Connection, bindparam, exists, func, insert, select, update
+
+from ...domain.errors import Reason, Refusal
+from ...domain.model import ThreadState
+from .schema import threads, writes
+from .statements import Statement
+
+_MICROSECONDS = 1_000_000
+
+
+@dataclass(slots=True)
+class ThreadRow:
+    """A row of `threads`, changed in place and then stored; fields as the columns."""
+
+    number: int
+    tenant: str
+    thread_id: str
+    family: int
+    incarnation: int
+    seq: int
+    certified_seq: int
+    indexed_seq: int
+    dirty_since_us: int | None
+    dirty_bytes: int
+    unindexed_since_us: int | None
+    settings_seq: int
+    begun_seq: int
+    compacted_seq: int
+    deleted: bool
+    deleted_through: str
+    agent_id: str
+    state: int
+    head_id: str
+    created_us: int
+    updated_us: int
+    retention_s: int
+    expire_us: int | None
+    unsearchable: bool
+    added_bytes: int
+    removed_bytes: int
+    checkpoint_count: int
+    removed_count: int
+
+    def refuse_deleted(self) -> Refusal:
+        """Return the refusal of a change that belongs to an ended incarnation."""
+        ended = self.incarnation if self.deleted else self.incarnation - 1
+        return Refusal(Reason.THREAD_DELETED, thread_id=self.thread_id, incarnation=ended)
+
+    def begin_next(self, family: int, now_us: int) -> None:
+        """Start the next incarnation; the sequence goes on, and no values are shared."""
+        self.incarnation += 1
+        self.family = family
+        self.deleted = False
+        self.agent_id = ""
+        self.state = ThreadState.IDLE
+        self.head_id = ""
+        self.created_us = now_us
+        self.retention_s = 0
+        self.expire_us = None
+        self.unsearchable = False
+        self.added_bytes = self.removed_bytes = 0
+        self.checkpoint_count = self.removed_count = 0
+        # Changes that were swept since the last incarnation ended cannot be watched any more.
+        self.begun_seq = max(self.begun_seq, self.compacted_seq)
+
+    def set_updated(self, now_us: int) -> None:
+        """Record the time of a change, and when the thread expires because of it."""
+        self.updated_us = now_us
+        self.expire_us = now_us + self.retention_s * _MICROSECONDS if self.retention_s else None
+
+
+FIELDS = tuple(field.name for field in fields(ThreadRow))
+_CHANGED = tuple(
+    name for name in FIELDS if name not in ("number", "tenant", "thread_id", "compacted_seq")
+)
+_HAS_EARLY = exists().where(writes.c.thread == threads.c.number, writes.c.early_us.is_not(None))
+_COLUMNS = tuple(threads.c[name] for name in FIELDS)
+_FIND = Statement(
+    select(*_COLUMNS, _HAS_EARLY).where(
+        threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
+    )
+)
+_OF_NUMBER = Statement(select(*_COLUMNS).where(threads.c.number == bindparam("of_number")))
+_GREATEST = Statement(
+    select(
+        func.coalesce(func.max(threads.c.number), 0), func.coalesce(func.max(threads.c.family), 0)
+    )
+)
+_INSERT = Statement(insert(threads).values({name: bindparam(name) for name in FIELDS}))
+_UPDATE = Statement(
+    update(threads)
+    .where(threads.c.number == bindparam("of_number"))
+    .values({name: bindparam(name) for name in _CHANGED})
+)
+
+
+def new_thread(tenant: str, thread_id: str, number: int, family: int, now_us: int) -> ThreadRow:
+    """Return the row of a thread that begins."""
+    return ThreadRow(
+        number=number,
+        tenant=tenant,
+        thread_id=thread_id,
+        family=family,
+        incarnation=1,
+        seq=0,
+        certified_seq=0,
+        indexed_seq=0,
+        dirty_since_us=None,
+        dirty_bytes=0,
+        unindexed_since_us=None,
+        settings_seq=0,
+        begun_seq=0,
+        compacted_seq=0,
+        deleted=False,
+        deleted_through="",
+        agent_id="",
+        state=ThreadState.IDLE,
+        head_id="",
+        created_us=now_us,
+        updated_us=now_us,
+        retention_s=0,
+        expire_us=None,
+        unsearchable=False,
+        added_bytes=0,
+        removed_bytes=0,
+        checkpoint_count=0,
+        removed_count=0,
+    )
+
+
+def find(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | None:
+    """Return a thread's row, deleted or not, or `None` if it never was."""
+    found = find_with_early(connection, tenant, thread_id)
+    return found[0] if found is not None else None
+
+
+def find_with_early(
+    connection: Connection, tenant: str, thread_id: str
+) -> tuple[ThreadRow, bool] | None:
+    """Return a thread's row as `find` does, and whether writes wait for their checkpoint."""
+    row = _FIND.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
+    return (ThreadRow(*row[:-1]), bool(row[-1])) if row is not None else None
+
+
+def of_number(connection: Connection, number: int) -> ThreadRow | None:
+    """Return the row of a thread by its number."""
+    row = _OF_NUMBER.run(connection, of_number=number).fetchone()
+    return ThreadRow(*row) if row is not None else None
+
+
+def greatest(connection: Connection) -> tuple[int, int]:
+    """Return the greatest number of a thread and of a family; 0 if there is none."""
+    number, family = _GREATEST.run(connection).fetchone() or (0, 0)
+    return int(number), int(family)
+
+
+def insert_rows(connection: Connection, rows: Sequence[ThreadRow]) -> None:
+    """Insert threads that began."""
+    _INSERT.run_many(connection, [{name: getattr(row, name) for name in FIELDS} for row in rows])
+
+
+def update_rows(connection: Connection, rows: Sequence[ThreadRow]) -> None:
+    """Write changed threads."""
+    _UPDATE.run_many(
+        connection,
+        [
+            {"of_number": row.number, **{name: getattr(row, name) for name in _CHANGED}}
+            for row in rows
+        ],
+    )

@@ -1,0 +1,1 @@
+"""Making checkpoints from others, and which came from which."""

@@ -1,0 +1,1 @@
+"""Filling an empty journal from stored records."""

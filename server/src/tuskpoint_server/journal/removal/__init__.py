@@ -1,0 +1,1 @@
+"""Removing checkpoints and threads, and what nothing needs any more."""
