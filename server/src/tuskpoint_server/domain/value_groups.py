@@ -1,0 +1,236 @@
+"""Groups: values of a channel that are stored as what is new in them over a keyframe.
+
+A group is a keyframe and patches on it, never patches on patches: whatever the length of a
+thread, one patch away is as far as a value ever is. Which value begins a group, and which
+becomes a patch, is decided here; whether the keyframe is really stored, only the writer
+knows, so a patch travels with the value that it stands for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .compression import Encoding, Packed, compress, patch, unpack
+from .limits import KIB, MIB
+
+MIN_GROUPED = 4 * KIB
+"""Bytes below which a value is stored alone."""
+
+MAX_GROUPED = 8 * MIB
+"""Bytes above which a value is stored alone."""
+
+MAX_PATCHES = 64
+"""Patches along a channel's ancestry after which a keyframe begins."""
+
+FAILURES = 3
+"""Patches in a row that saved too little, after which most values are not tried."""
+
+TRIED_AFTER_FAILURES = 16
+"""Of so many values one is tried then."""
+
+CACHED_BYTES = 32 * MIB
+_GROUP_BYTES = 600  # of a group besides its keyframe and its name
+
+
+@dataclass(slots=True)
+class _Group:
+    """The group that a channel's next value is tried in; `whole` is its keyframe."""
+
+    digest: bytes
+    size: int
+    whole: Packed
+    patches: int = 0
+    patch_bytes: int = 0
+    failures: int = 0
+    untried: int = 0
+    gone: bool = False
+
+    def is_full(self) -> bool:
+        return self.patches >= MAX_PATCHES or self.patch_bytes > len(self.whole.data)
+
+    def keyframe(self) -> bytes:
+        return unpack(self.whole.encoding, self.whole.data, self.size, None, self.size)
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A value as it may be stored.
+
+    Attributes:
+        value: The value's bytes.
+        patched: The patch on `patched.keyframe`, if there is one.
+        patches: Patches on that keyframe before this one, along the channel's ancestry.
+        patch_bytes: Their bytes, with this one.
+    """
+
+    value: bytes
+    patched: Packed | None = None
+    patches: int = 0
+    patch_bytes: int = 0
+    _whole: Packed | None = field(default=None, repr=False)
+    _group: _Group | None = field(default=None, repr=False)
+
+    @property
+    def whole(self) -> Packed:
+        """The value alone; of one with a patch it is compressed when it is asked for."""
+        if self._whole is None:
+            self._whole = compress(self.value)
+        return self._whole
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that are stored: of the patch, if there is one."""
+        return len(self.patched.data if self.patched is not None else self.whole.data)
+
+    def stored(self, is_keyframe: Callable[[bytes], bool]) -> tuple[Packed, int, int]:
+        """Return what is stored: the bytes, and the two counts that go with them.
+
+        A patch whose keyframe is not stored ends its group, so that the next value of the
+        channel begins one.
+
+        Args:
+            is_keyframe: Says of a digest whether the value is stored in the same family,
+                with its data, and is no patch itself.
+        """
+        patched = self.patched
+        if patched is None or patched.keyframe is None:
+            return self.whole, 0, 0
+        if is_keyframe(patched.keyframe):
+            return patched, self.patches, self.patch_bytes
+        if self._group is not None:
+            self._group.gone = True
+        return self.whole, 0, 0
+
+
+_Key = tuple[str, str, str, str]
+
+
+class Keyframes:
+    """Keyframes of recently saved channels, compressed, bounded in bytes.
+
+    Threads may use it side by side. What it knows is a guess: a keyframe may have been
+    refused, removed or evicted, which the writer finds out (`Prepared.stored`).
+
+    Args:
+        limit_bytes: Bytes that are kept at most.
+    """
+
+    def __init__(self, limit_bytes: int = CACHED_BYTES) -> None:
+        self._limit = limit_bytes
+        self._lock = threading.Lock()
+        self._groups: OrderedDict[_Key, _Group] = OrderedDict()
+        self._bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that are kept."""
+        return self._bytes
+
+    def prepare(
+        self,
+        tenant: str,
+        thread_id: str,
+        checkpoint_ns: str,
+        channel: str,
+        value: bytes,
+        digest: bytes,
+    ) -> Prepared:
+        """Return a channel's next value as it may be stored.
+
+        Args:
+            tenant: The tenant.
+            thread_id: The thread.
+            checkpoint_ns: The namespace.
+            channel: The channel.
+            value: The value's bytes.
+            digest: Its digest.
+        """
+        if not MIN_GROUPED <= len(value) <= MAX_GROUPED:
+            return Prepared(value, _whole=compress(value))
+        key = (tenant, thread_id, checkpoint_ns, channel)
+        group = self._find(key)
+        if group is None or group.gone:
+            return self._begin(key, value, digest, None)
+        if group.digest == digest:
+            return Prepared(value, _whole=group.whole)
+        if group.is_full() or not self._is_tried(group):
+            return self._begin(key, value, digest, group)
+        patched = patch(value, group.keyframe())
+        alone = len(value) * len(group.whole.data) // group.size
+        with self._lock:
+            if 2 * len(patched) < alone:
+                prepared = Prepared(
+                    value,
+                    Packed(Encoding.PATCH, patched, group.digest),
+                    group.patches,
+                    group.patch_bytes + len(patched),
+                    _group=group,
+                )
+                group.patches += 1
+                group.patch_bytes += len(patched)
+                group.failures = group.untried = 0
+                return prepared
+            group.failures += 1
+            group.untried = 0
+        return self._begin(key, value, digest, group)
+
+    def share(self, tenant: str, source: str, target: str) -> None:
+        """Let a thread that begins with another's values go on in the other's groups.
+
+        Args:
+            tenant: The tenant.
+            source: The thread that it was forked or copied from.
+            target: The thread that begins.
+        """
+        with self._lock:
+            found = [
+                (key, group)
+                for key, group in self._groups.items()
+                if key[0] == tenant and key[1] == source and not group.gone
+            ]
+            for (_, _, checkpoint_ns, channel), group in found:
+                shared = _Group(
+                    group.digest, group.size, group.whole, group.patches, group.patch_bytes
+                )
+                self._keep((tenant, target, checkpoint_ns, channel), shared)
+
+    def _find(self, key: _Key) -> _Group | None:
+        with self._lock:
+            group = self._groups.get(key)
+            if group is not None:
+                self._groups.move_to_end(key)
+            return group
+
+    def _is_tried(self, group: _Group) -> bool:
+        with self._lock:
+            if group.failures < FAILURES:
+                return True
+            group.untried += 1
+            return group.untried >= TRIED_AFTER_FAILURES
+
+    def _begin(self, key: _Key, value: bytes, digest: bytes, before: _Group | None) -> Prepared:
+        """Make a value the keyframe of a group; failures are counted on."""
+        whole = compress(value)
+        group = _Group(digest, len(value), whole)
+        with self._lock:
+            if before is not None:
+                group.failures, group.untried = before.failures, before.untried
+            self._keep(key, group)
+        return Prepared(value, _whole=whole)
+
+    def _keep(self, key: _Key, group: _Group) -> None:
+        before = self._groups.pop(key, None)
+        if before is not None:
+            self._bytes -= _size_of(key, before)
+        self._groups[key] = group
+        self._bytes += _size_of(key, group)
+        while self._bytes > self._limit and self._groups:
+            oldest, dropped = self._groups.popitem(last=False)
+            self._bytes -= _size_of(oldest, dropped)
+
+
+def _size_of(key: _Key, group: _Group) -> int:
+    return _GROUP_BYTES + len(group.whole.data) + 2 * sum(len(part) for part in key)
