@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from .certificates import TlsFiles
 from .config import Config, split_address
 from .domain.credentials import Credentials
 from .domain.hosts import is_loopback
@@ -18,6 +18,9 @@ from .reloading import Followed
 from .rpc.authentication import Authentication
 from .rpc.tls import Certified, Tls
 from .tokens import read_tokens
+
+if TYPE_CHECKING:  # it brings what reads certificates, and a server without TLS has none
+    from .certificates import TlsFiles
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +81,8 @@ def open_access(config: Config) -> Access:
 def _tls_files(config: Config) -> TlsFiles | None:
     if config.tls_cert is None or config.tls_key is None:
         return None
+    from .certificates import TlsFiles
+
     return TlsFiles(config.tls_cert, config.tls_key, config.tls_client_ca)
 
 

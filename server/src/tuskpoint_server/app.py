@@ -9,6 +9,9 @@ told, running calls finish (for `--drain-grace` seconds), the sweeper, search an
 stop at a safe point, the journal closes, the directory is free again.
 
 Exit codes: see `exits`.
+
+A room that a setting switches on (Walrus, TLS, an embedder, MemWal) is imported where it is opened:
+its libraries take longer to load than the rest of the server takes to start.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from pathlib import Path
 
 from google.protobuf.descriptor import ServiceDescriptor
 
-from . import access_setup, flags, logs, otel, recover, search_setup, token_command
+from . import access_setup, flags, logs, otel, search_setup
 from . import config as configuration
 from .access_setup import Access
 from .archive.archive import Archive, StoreChangedError
@@ -34,10 +37,7 @@ from .archive.eviction import EvictionSettings, Evictor
 from .archive.settings import ArchiveSettings
 from .blobs.api import BlobStore
 from .blobs.cache import CachedStore
-from .blobs.directory import DirectoryStore
-from .blobs.walrus.settings import WalrusSettings
-from .blobs.walrus.store import WalrusStore
-from .blobs.walrus.token import secret_bytes
+from .blobs.directory import DirectoryStore, UnknownLayoutError
 from .config import Config, ConfigError
 from .data_dir import DataDirLock, DataDirTakenError
 from .domain.errors import Refusal
@@ -89,8 +89,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     try:
         if list(arguments[:1]) == ["recover"]:
+            from . import recover
+
             return recover.main(arguments[1:], version, _open_blobs)
         if list(arguments[:1]) == ["token"]:
+            from . import token_command
+
             return token_command.main(arguments[1:])
         config = flags.load(arguments, version=version)
         logs.configure(config.log_level)
@@ -287,9 +291,17 @@ def _directory(config: Config) -> BlobStore:
         return DirectoryStore(config.blobs)
     except OSError as error:
         raise _unusable("blob directory", config.blobs, error) from None
+    except UnknownLayoutError as error:
+        raise StartError(
+            EXIT_DIRECTORY,
+            f"blob directory {config.blobs} cannot be used: {error}; choose another --blob-dir",
+        ) from None
 
 
 def _walrus(config: Config) -> BlobStore:
+    from .blobs.walrus.settings import WalrusSettings
+    from .blobs.walrus.store import WalrusStore
+
     try:
         return WalrusStore(
             WalrusSettings(
@@ -321,6 +333,8 @@ def _jwt_secret(file: Path | None) -> bytes:
         raise ValueError(f"--walrus-jwt-secret-file {file} cannot be read: {problem}") from None
     if not text:
         raise ValueError(f"--walrus-jwt-secret-file {file} is empty")
+    from .blobs.walrus.token import secret_bytes
+
     return secret_bytes(text)
 
 

@@ -7,16 +7,17 @@ not know it. MemWal that cannot be had does not: it may be back, and the log say
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from .config import Config
 from .journal.journal import SqlJournal
 from .journal.search_calls import SearchRows
 from .recall.embedders.api import Embedder
-from .recall.embedders.local import LocalEmbedder
-from .recall.embedders.openai import OpenAIEmbedder
-from .recall.memwal.memwal import MemWal
 from .recall.recall import Recall
 from .recall.settings import IndexSettings, MemWalSettings
+
+if TYPE_CHECKING:  # it brings an HTTP client, and is imported where it is switched on
+    from .recall.memwal.memwal import MemWal
 
 SPARE_POINTS_PER_MINUTE, SPARE_POINTS_PER_HOUR = 5, 50
 """Points of the relayer's rate limit that searches have for themselves."""
@@ -49,8 +50,12 @@ def open_recall(config: Config, journal: SqlJournal) -> Recall | None:
 
 def _embedder(config: Config) -> Embedder | None:
     if config.embedder == "local":
+        from .recall.embedders.local import LocalEmbedder
+
         return LocalEmbedder()
     if config.embedder == "openai":
+        from .recall.embedders.openai import OpenAIEmbedder
+
         return OpenAIEmbedder(
             config.embedder_url,
             config.embedder_model,
@@ -68,6 +73,8 @@ def _memwal(config: Config, rows: SearchRows, journal: SqlJournal) -> MemWal | N
         missing = "MEMWAL_ACCOUNT_ID" if key else "MEMWAL_PRIVATE_KEY"
         _log.error("MemWal is off: %s is not set; search uses the server's own index", missing)
         return None
+    from .recall.memwal.memwal import MemWal
+
     settings = MemWalSettings(
         private_key=key,
         account_id=account,

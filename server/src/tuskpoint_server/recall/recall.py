@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..domain.errors import Refusal
 from ..domain.search import Found, Metric, SearchMode, SearchScope
@@ -23,10 +23,12 @@ from .embedders.api import Embedder, EmbedderError
 from .embedding import Embedding
 from .indexer import Indexer
 from .memwal.api import MAX_RECALLED
-from .memwal.memwal import MemWal
 from .settings import IndexSettings
 from .telemetry import Instruments
 from .vectors import VectorIndex
+
+if TYPE_CHECKING:  # it brings an HTTP client, and most servers have no MemWal
+    from .memwal.memwal import MemWal
 
 SPARE_MEMORIES = 10
 """Memories asked for beyond the limit: some point to what is gone, or to the same."""

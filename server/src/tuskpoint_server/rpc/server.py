@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
-from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
 from tuskpoint.v1 import (
     admin_service_pb2,
@@ -215,6 +214,8 @@ def build(
     health = Health(names)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if reflect:
+        from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
+
         reflection.enable_server_reflection((*names, HEALTH, reflection.SERVICE_NAME), server)
     return Server(server, gate, port, health)
 

@@ -1,0 +1,50 @@
+"""What a server loads before it serves: nothing that only a setting needs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HEAVY = {
+    "alembic": "makes the tables of an empty database",
+    "cryptography": "reads the certificates of TLS",
+    "grpc_reflection.v1alpha": "describes the services to programs that do not have the contract",
+    "httpx": "calls Walrus, an embedder or MemWal",
+    "jwt": "signs the tokens that a publisher asks for",
+    "langchain_core": "is an agent's",
+    "langgraph": "is an agent's",
+    "memwal": "calls MemWal",
+    "numpy": "compares vectors",
+    "opentelemetry.sdk": "exports telemetry",
+    "rich": "is a terminal's",
+}
+"""Libraries that take long to load, and what each is for."""
+
+SERVE = """
+import asyncio, json, pathlib, sys
+from tuskpoint_server import app
+from tuskpoint_server.config import Config
+
+async def serve():
+    config = Config(listen="127.0.0.1:0", data_dir=pathlib.Path(sys.argv[1]))
+    async with app.running(config):
+        print(json.dumps(list(sys.modules)))
+
+asyncio.run(serve())
+"""
+
+
+def loaded(*arguments: str) -> set[str]:
+    """Run a program in an interpreter of its own; return the heavy modules that it loaded."""
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
+    return HEAVY.keys() & set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_a_server_that_serves_has_loaded_nothing_that_only_a_setting_needs(tmp_path: Path) -> None:
+    loaded("-c", SERVE, str(tmp_path))  # makes the tables
+    assert loaded("-c", SERVE, str(tmp_path)) == set()
+
+
+def test_what_is_loaded_is_seen() -> None:
+    program = "import json, sys, numpy; print(json.dumps(list(sys.modules)))"
+    assert "numpy" in loaded("-c", program)
