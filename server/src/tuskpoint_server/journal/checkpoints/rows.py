@@ -43,13 +43,9 @@ def content_row(batch: Batch, log: Log, one: ChannelChange, seq: int) -> tuple[o
     """Return the row of a value, as a patch if the keyframe's data is here."""
     if one.content is None or one.digest is None:
         raise ValueError(f"channel {one.name} came without its value")
-    packed, patches, patch_bytes = one.content.whole, 0, 0
-    patched = one.content.patched
-    if patched is not None and patched.keyframe is not None:
-        found = batch.present(log, patched.keyframe)
-        if found is not None and found[1]:
-            packed = patched
-            patches, patch_bytes = one.content.patches, one.content.patch_bytes
+    packed, patches, patch_bytes = one.content.stored(
+        lambda digest: batch.is_keyframe(log, digest)
+    )
     return (
         log.row.family,
         one.digest,

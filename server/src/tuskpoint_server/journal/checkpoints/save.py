@@ -406,6 +406,7 @@ def _store(
         pending=None,
     )
     known.set_channels(plan.channels)
+    batch.note(log, plan.channels.values())
     batch.put_checkpoint(log, place, checkpoint_row(log, place, known))
     return known
 

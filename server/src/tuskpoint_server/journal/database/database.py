@@ -179,8 +179,9 @@ class Database:
 
 def _prepare(engine: Engine, generation: int) -> dict[str, str]:
     """Make the tables if there are none; return what the journal says of itself."""
-    with sqlite.connect_writer(engine) as connection:
+    with engine.connect() as connection, connection.begin():
         sqlite.check_durability(connection)
+    with sqlite.connect_writer(engine) as connection:
         with connection.begin():
             tables = inspect(connection).get_table_names()
             if not tables:
@@ -188,7 +189,7 @@ def _prepare(engine: Engine, generation: int) -> dict[str, str]:
             else:
                 _check(connection, set(tables))
             rows = connection.execute(select(journal_info.c.name, journal_info.c.value))
-            return {name: value for name, value in rows}
+            return dict(tuple(row) for row in rows)
 
 
 def _make(connection: Connection, generation: int) -> None:

@@ -8,12 +8,13 @@ batch. Logs stay between batches, bounded in bytes; a commit that fails forgets 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
+from ...domain.compression import Encoding
 from ...domain.lineage import EventKind
 from ...domain.model import Version, Write
 from ...domain.state import decode_channels, encode_channel
@@ -72,7 +73,7 @@ class Known:
     label: str
     summary: str
     created_us: int
-    pending: dict[tuple[str, int], KnownWrite] | None
+    pending: dict[tuple[str, int], KnownWrite] | None = None
     _channels: dict[str, KnownChannel] | None = None
 
     @property
@@ -95,13 +96,14 @@ class Known:
 class Log:
     """A thread as the writer knows it."""
 
-    __slots__ = ("early", "fresh", "greatest", "known", "new", "row", "size")
+    __slots__ = ("early", "fresh", "greatest", "keyframes", "known", "new", "row", "size")
 
     def __init__(self, row: ThreadRow, *, new: bool, early: bool) -> None:
         self.row = row
         self.new = new
         self.early = early
         self.fresh = new
+        self.keyframes: set[bytes] = set()
         self.greatest: dict[str, str] = {}
         self.known: OrderedDict[Place, Known] = OrderedDict()
         self.size = _LOG_BYTES
@@ -247,6 +249,11 @@ _SET_LABEL = Statement(
     .where(of_checkpoint(checkpoints))
     .values(label=bindparam("new_label"), seq=bindparam("new_seq"))
 )
+_KEYFRAME = Statement(
+    select(contents.c.encoding, contents.c.data.is_not(None)).where(
+        contents.c.family == bindparam("of_family"), contents.c.digest == bindparam("of_digest")
+    )
+)
 _PRESENT = Statement(
     select(contents.c.size, contents.c.data.is_not(None)).where(
         contents.c.family == bindparam("of_family"), contents.c.digest == bindparam("of_digest")
@@ -282,7 +289,7 @@ class Batch:
         connection: The connection.
         now_us: Microseconds since the epoch.
         changed: Tenant and name of threads with changes; watchers of these are woken.
-        noted: Family to digests of values that the batch stored.
+        noted: Family to digests of values that the batch stored or refers to.
     """
 
     def __init__(self, connection: Connection, logs: Logs, numbers: Numbers, now_us: int) -> None:
@@ -412,7 +419,7 @@ class Batch:
         row = _KNOWN.run(self.connection, **of).fetchone()
         if row is None:
             return None
-        known = Known(*row, pending=None)
+        known = Known(*row)
         log.add(place, known)
         return known
 
@@ -441,6 +448,27 @@ class Batch:
             return int(row[3]), True  # type: ignore[call-overload]
         found = _PRESENT.run(self.connection, of_family=log.row.family, of_digest=digest).fetchone()
         return (int(found[0]), bool(found[1])) if found else None
+
+    def is_keyframe(self, log: Log, digest: bytes) -> bool:
+        """Tell whether a value of the thread's family is here, with its data, and no patch."""
+        if digest not in log.keyframes:
+            row = self._rows.contents.get((log.row.family, digest))
+            if row is not None:
+                found: Sequence[object] | None = (row[4], True)
+            else:
+                found = _KEYFRAME.run(
+                    self.connection, of_family=log.row.family, of_digest=digest
+                ).fetchone()
+            if found is None or not found[1] or found[0] == Encoding.PATCH:
+                return False
+            log.keyframes.add(digest)
+        self.noted.setdefault(log.row.family, set()).add(digest)
+        return True
+
+    def note(self, log: Log, channels: Iterable[KnownChannel]) -> None:
+        """Note that a checkpoint refers to the values of these channels."""
+        noted = self.noted.setdefault(log.row.family, set())
+        noted.update(channel.digest for channel in channels if channel.digest is not None)
 
     # --- rows ----------------------------------------------------------------------------
 

@@ -1,0 +1,143 @@
+"""Reading the log of a thread, and waiting for more of it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
+
+from sqlalchemy import Connection, bindparam, select
+
+from ...domain.lineage import Event, EventKind
+from ...domain.model import CheckpointKey
+from ..database.database import Database
+from ..database.schema import changes, threads
+from ..database.statements import Statement, of_thread
+from .waiters import Waiter
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What is kept of a thread's log.
+
+    Attributes:
+        incarnation: The thread's incarnation.
+        deleted: It was deleted.
+        begun_seq: Number before the first change of the incarnation.
+        compacted_seq: Changes up to here are gone.
+        certified_seq: Changes up to here are certified.
+        seq: The last change.
+    """
+
+    incarnation: int
+    deleted: bool
+    begun_seq: int
+    compacted_seq: int
+    certified_seq: int
+    seq: int
+
+
+class EventsCompacted(Exception):
+    """Changes after the position asked for are gone.
+
+    Attributes:
+        extent: What is kept.
+    """
+
+    def __init__(self, extent: Extent) -> None:
+        self.extent = extent
+        super().__init__(f"changes up to {extent.compacted_seq} are gone")
+
+
+_EXTENT = Statement(
+    select(threads.c.number, *(threads.c[field.name] for field in fields(Extent))).where(
+        threads.c.tenant == bindparam("of_tenant"),
+        threads.c.thread_id == bindparam("of_thread_id"),
+    )
+)
+_AFTER = Statement(
+    select(
+        changes.c.kind,
+        changes.c.seq,
+        changes.c.incarnation,
+        changes.c.checkpoint_ns,
+        changes.c.checkpoint_id,
+        changes.c.deleted,
+        changes.c.created_us,
+    )
+    .where(of_thread(changes), changes.c.seq > bindparam("after"))
+    .order_by(changes.c.seq)
+    .limit(bindparam("max_rows"))
+)
+
+
+class Events:
+    """The logs of threads, for those who watch them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @property
+    def journal_id(self) -> str:
+        """Identity of the journal."""
+        return self._database.journal_id
+
+    async def extent(self, tenant: str, thread_id: str) -> Extent | None:
+        """Return what is kept of a thread's log; `None` if it never was."""
+        return await self._database.query(
+            lambda connection: (found := _extent(connection, tenant, thread_id)) and found[1]
+        )
+
+    async def events(self, tenant: str, thread_id: str, after: int, limit: int) -> list[Event]:
+        """Return the changes after a position, the first of them first.
+
+        Raises:
+            EventsCompacted: Some of them are gone.
+        """
+        return await self._database.query(
+            lambda connection: _events(connection, tenant, thread_id, after, limit)
+        )
+
+    def subscribe(self, tenant: str, thread_id: str) -> AbstractContextManager[Waiter]:
+        """Be woken by changes of a thread that are committed inside the context.
+
+        A caller that reads after entering, and again after each wake, misses none.
+        """
+        return self._database.waiters.subscribe(tenant, thread_id)
+
+
+def _extent(connection: Connection, tenant: str, thread_id: str) -> tuple[int, Extent] | None:
+    row = _EXTENT.run(connection, of_tenant=tenant, of_thread_id=thread_id).fetchone()
+    if row is None:
+        return None
+    number, incarnation, deleted, *positions = row
+    return number, Extent(incarnation, bool(deleted), *positions)
+
+
+def _events(
+    connection: Connection, tenant: str, thread_id: str, after: int, limit: int
+) -> list[Event]:
+    found = _extent(connection, tenant, thread_id)
+    if found is None:
+        return []
+    number, extent = found
+    rows = _AFTER.run(connection, of_thread=number, after=after, max_rows=limit).fetchall()
+    events = [_event(thread_id, *row) for row in rows]
+    if (not events or events[0].seq != after + 1) and extent.compacted_seq > after:
+        raise EventsCompacted(extent)
+    return events
+
+
+def _event(
+    thread_id: str,
+    kind: int,
+    seq: int,
+    incarnation: int,
+    checkpoint_ns: str,
+    checkpoint_id: str,
+    deleted: int,
+    created_us: int,
+) -> Event:
+    key = CheckpointKey(thread_id, checkpoint_ns, checkpoint_id)
+    return Event(
+        EventKind(kind), seq, incarnation, key, seq if checkpoint_id else 0, deleted, created_us
+    )

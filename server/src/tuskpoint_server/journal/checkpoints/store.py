@@ -1,0 +1,152 @@
+"""Saving and loading, as the service calls it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ...domain.model import (
+    Checkpoint,
+    CheckpointDraft,
+    CheckpointKey,
+    CheckpointQuery,
+    DeltaHistory,
+    Saved,
+    Thread,
+    ThreadDetail,
+    View,
+    Write,
+)
+from ...domain.value_groups import Keyframes
+from ..database.database import Database
+from . import delta_history, load, pages, save, threads
+from .drafts import WritesChange, checkpoint_change, prepare_writes
+from .pages import ListPosition, Page, ReplayQuery
+from .threads import ThreadQuery
+
+LARGE_BYTES = 64 * 1024
+"""Content from which on a draft is prepared in a worker thread."""
+
+
+class Checkpoints:
+    """Checkpoints of a journal.
+
+    All calls are coroutines and safe to use at the same time. A mutation returns after its
+    commit is fsynced; cancelling the caller does not undo it. `JOURNAL_UNAVAILABLE` can come
+    from every call.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._keyframes = Keyframes()
+
+    async def save_checkpoint(self, tenant: str, draft: CheckpointDraft) -> Saved:
+        """Insert or replace a checkpoint.
+
+        Raises:
+            Refusal: `VALUES_MISSING`, `HEAD_MOVED`, `THREAD_DELETED`,
+                `VERSION_TYPE_CHANGED`, `INVALID_FIELD` (no ID can be minted).
+        """
+        # Only a minted ID needs randomness; asking the system for it takes as long as the SQL.
+        entropy = 0 if draft.key.checkpoint_id else self._database.random_bits()
+        if draft_bytes(draft) < LARGE_BYTES:
+            change = checkpoint_change(tenant, draft, self._keyframes, entropy)
+        else:
+            change = await asyncio.to_thread(
+                checkpoint_change, tenant, draft, self._keyframes, entropy
+            )
+        return await self._database.change(
+            lambda batch: save.save_checkpoint(batch, change), change.size_bytes
+        )
+
+    async def save_writes(self, tenant: str, key: CheckpointKey, writes: Sequence[Write]) -> Saved:
+        """Insert pending writes: the first wins at `idx` 0 and above, the last below.
+
+        Raises:
+            Refusal: `THREAD_DELETED`, `LIMIT_EXCEEDED`.
+        """
+        if sum(len(write.value.data) for write in writes) < LARGE_BYTES:
+            prepared = prepare_writes(writes)
+        else:
+            prepared = await asyncio.to_thread(prepare_writes, writes)
+        change = WritesChange(tenant, key, prepared)
+        return await self._database.change(
+            lambda batch: save.save_writes(batch, change), change.size_bytes
+        )
+
+    async def set_label(self, tenant: str, key: CheckpointKey, label: str) -> Saved:
+        """Set or clear a label; an empty `checkpoint_id` means the latest.
+
+        Raises:
+            Refusal: `CHECKPOINT_NOT_FOUND`.
+        """
+        return await self._database.change(lambda batch: save.set_label(batch, tenant, key, label))
+
+    async def load(self, tenant: str, key: CheckpointKey, view: View) -> Checkpoint | None:
+        """Return a checkpoint, or `None`; see `load.load`."""
+        return await self._database.query(
+            lambda connection: load.load(connection, tenant, key, view)
+        )
+
+    async def list_page(
+        self,
+        tenant: str,
+        query: CheckpointQuery,
+        view: View,
+        after: ListPosition | None,
+        *,
+        max_count: int,
+        max_bytes: int,
+    ) -> Page:
+        """Return the next checkpoints, greatest ID first; see `pages.list_page`."""
+        return await self._database.query(
+            lambda connection: pages.list_page(
+                connection, tenant, query, view, after, max_count=max_count, max_bytes=max_bytes
+            )
+        )
+
+    async def replay_page(
+        self,
+        tenant: str,
+        query: ReplayQuery,
+        view: View,
+        after: ListPosition | None,
+        *,
+        max_count: int,
+        max_bytes: int,
+    ) -> Page:
+        """Return the next checkpoints of a thread, least first; see `pages.replay_page`."""
+        return await self._database.query(
+            lambda connection: pages.replay_page(
+                connection, tenant, query, view, after, max_count=max_count, max_bytes=max_bytes
+            )
+        )
+
+    async def delta_history(
+        self, tenant: str, key: CheckpointKey, channels: Sequence[str]
+    ) -> tuple[DeltaHistory, ...]:
+        """Return the history of each channel, in the order asked."""
+        return await self._database.query(
+            lambda connection: delta_history.delta_history(connection, tenant, key, channels)
+        )
+
+    async def thread(self, tenant: str, thread_id: str) -> ThreadDetail | None:
+        """Return a thread, or `None` if it does not exist (any more)."""
+        return await self._database.query(
+            lambda connection: threads.thread(connection, tenant, thread_id)
+        )
+
+    async def list_threads(
+        self, tenant: str, query: ThreadQuery, after: str, limit: int
+    ) -> list[Thread]:
+        """Return threads whose ID is above `after`, by ID."""
+        return await self._database.query(
+            lambda connection: threads.list_threads(connection, tenant, query, after, limit)
+        )
+
+
+def draft_bytes(draft: CheckpointDraft) -> int:
+    """Return the bytes of the values and writes of a draft."""
+    values = (channel.content for channel in draft.channels)
+    carried = sum(len(getattr(content, "data", b"")) for content in values)
+    return carried + sum(len(write.value.data) for write in draft.writes)

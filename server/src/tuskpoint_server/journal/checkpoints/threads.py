@@ -1,0 +1,128 @@
+"""Reading threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, bindparam, distinct, func, select
+
+from ...domain.model import Thread, ThreadDetail, ThreadState
+from ..database.schema import blobs, changes, checkpoints, members, threads, uses
+from ..database.statements import EMPTY, Statement, of_users
+
+MAX_HEADS = 1000
+"""Namespaces whose heads a thread's description names."""
+
+_THREAD = tuple(
+    threads.c[name]
+    for name in (
+        "thread_id",
+        "incarnation",
+        "seq",
+        "agent_id",
+        "state",
+        "head_id",
+        "created_us",
+        "updated_us",
+        "retention_s",
+        "unsearchable",
+    )
+)
+_LIVE = threads.c.deleted.is_(False)
+_BY_ID = Statement(
+    select(*_THREAD, threads.c.number, threads.c.certified_seq, threads.c.checkpoint_count).where(
+        threads.c.tenant == bindparam("of_tenant"),
+        threads.c.thread_id == bindparam("of_thread_id"),
+        _LIVE,
+    )
+)
+_UNCERTIFIED = Statement(
+    select(func.count(distinct(checkpoints.c.number)))
+    .select_from(
+        changes.join(
+            checkpoints,
+            and_(
+                checkpoints.c.thread == changes.c.thread,
+                checkpoints.c.checkpoint_ns == changes.c.checkpoint_ns,
+                checkpoints.c.checkpoint_id == changes.c.checkpoint_id,
+            ),
+        )
+    )
+    .where(changes.c.thread == bindparam("of_thread"), changes.c.seq > bindparam("above"))
+)
+_HEADS = Statement(
+    select(checkpoints.c.checkpoint_ns, func.max(checkpoints.c.checkpoint_id))
+    .where(checkpoints.c.thread == bindparam("of_thread"))
+    .group_by(checkpoints.c.checkpoint_ns)
+    .order_by(checkpoints.c.checkpoint_ns)
+    .limit(MAX_HEADS)
+)
+_EXPIRY = Statement(
+    select(func.min(blobs.c.expire_us))
+    .select_from(
+        uses.join(
+            members, and_(members.c.tenant == uses.c.tenant, members.c.sha256 == uses.c.segment)
+        ).join(
+            blobs, and_(blobs.c.tenant == members.c.tenant, blobs.c.blob_id == members.c.blob_id)
+        )
+    )
+    .where(uses.c.thread == bindparam("of_thread"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadQuery:
+    """Which threads to list; empty or `None` means: do not ask."""
+
+    agent_id: str = ""
+    label: str = ""
+    state: ThreadState | None = None
+
+
+def thread(connection: Connection, tenant: str, thread_id: str) -> ThreadDetail | None:
+    """Return a thread, or `None` if it does not exist (any more)."""
+    row = _BY_ID.run(connection, of_tenant=tenant, of_thread_id=thread_id).fetchone()
+    if row is None:
+        return None
+    *columns, number, certified_seq, count = row
+    uncertified = _UNCERTIFIED.run(connection, of_thread=number, above=certified_seq).fetchone()
+    heads = dict(_HEADS.run(connection, of_thread=number).fetchall())
+    expire_us = (_EXPIRY.run(connection, of_thread=number).fetchone() or (None,))[0]
+    return ThreadDetail(
+        _thread(columns), count, uncertified[0] if uncertified else 0, heads, expire_us
+    )
+
+
+def list_threads(
+    connection: Connection, tenant: str, query: ThreadQuery, after: str, limit: int
+) -> list[Thread]:
+    """Return threads whose ID is above `after`, by ID."""
+    return [_thread(row) for row in connection.execute(_listing(tenant, query, after, limit))]
+
+
+def _thread(row: Any) -> Thread:
+    thread_id, incarnation, seq, agent_id, state, *rest, unsearchable = row
+    found = Thread(thread_id, incarnation, seq, agent_id, ThreadState(state), *rest)
+    return replace(found, unsearchable=bool(unsearchable))
+
+
+def _listing(tenant: str, query: ThreadQuery, after: str, limit: int) -> Select[Any]:
+    statement = (
+        select(*_THREAD)
+        .where(threads.c.tenant == tenant, threads.c.thread_id > after, _LIVE, of_users(threads))
+        .order_by(threads.c.thread_id)
+        .limit(limit)
+    )
+    if query.agent_id:
+        statement = statement.where(threads.c.agent_id == query.agent_id)
+    if query.state is not None:
+        statement = statement.where(threads.c.state == int(query.state))
+    if query.label:
+        labelled = select(checkpoints.c.thread).where(
+            checkpoints.c.tenant == tenant,
+            checkpoints.c.label == query.label,
+            checkpoints.c.label != EMPTY,
+        )
+        statement = statement.where(threads.c.number.in_(labelled))
+    return statement
