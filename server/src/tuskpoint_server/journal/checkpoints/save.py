@@ -31,6 +31,9 @@ from .thread_state import judge
 _BYTES_PER_WRITE = 128
 """What a write takes in a message besides its names and content, at most."""
 
+_CHECKED_FROM = 512
+"""So many writes fit an answer, however long their names are."""
+
 
 def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
     """Insert or replace a checkpoint; see `journal.Journal.save_checkpoint`."""
@@ -68,11 +71,11 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
         row.checkpoint_count += 1
         if pending.claimed:
             batch.claim_early(log, place, seq)
-    known.pending = pending.all
+    known.pending = pending.stored
     log.add(place, known)
     if place[0] == "" and place[1] >= row.head_id:
         row.head_id = place[1]
-        row.state = judge(pending.all)
+        row.state = judge(pending.stored)
     key = _key(row.thread_id, place)
     return Saved(key, seq, seq, row.incarnation, plan.size + pending.size)
 
@@ -98,9 +101,9 @@ def save_writes(batch: Batch, change: WritesChange) -> Saved:
     if known is None:
         log.early = True
         return Saved(key, 0, seq, row.incarnation, pending.size)
-    known.pending = pending.all
+    known.pending = pending.stored
     if place[0] == "" and place[1] == row.head_id:
-        row.state = judge(pending.all)
+        row.state = judge(pending.stored)
     return Saved(key, seq, seq, row.incarnation, pending.size)
 
 
@@ -151,15 +154,15 @@ class _Pending:
     """What becomes of a checkpoint's writes.
 
     Attributes:
-        all: All of them by task and slot, with those that are new.
-        new: Those that are stored.
+        stored: Those that are stored already, by task and slot.
+        new: Those that are stored now.
         claimed: Some came before the checkpoint.
         size: Bytes of new and claimed ones.
         last_seq: Greatest number of those that were sent and stored before.
     """
 
-    all: dict[tuple[str, int], KnownWrite]
-    new: list[WriteChange]
+    stored: dict[tuple[str, int], KnownWrite]
+    new: dict[tuple[str, int], WriteChange]
     claimed: bool
     size: int
     last_seq: int
@@ -299,33 +302,45 @@ def _merged(
         Refusal: `LIMIT_EXCEEDED` if the checkpoint would have more than a read can return.
     """
     stored = batch.pending(log, place, known)
-    merged = dict(stored)
     new: dict[tuple[str, int], WriteChange] = {}
     last_seq = 0
     for one in sent:
-        write = one.write
-        slot = (write.task_id, write.idx)
-        written = KnownWrite(
-            write.task_path, write.channel, write.value.type, write.digest, len(write.value.data), 0
-        )
-        before = merged.get(slot)
-        if before is not None and (write.idx >= 0 or before._replace(seq=0) == written):
+        slot = (one.write.task_id, one.write.idx)
+        if one.write.idx >= 0 and slot in new:
+            continue
+        before = stored.get(slot)
+        if before is not None and (one.write.idx >= 0 or _same(before, one)):
             last_seq = max(last_seq, before.seq)
             continue
-        merged[slot] = written
         new[slot] = one
-    if new:
-        _check_extent(merged)
+    if new and len(stored) + len(new) > _CHECKED_FROM:
+        _check_extent(stored, new)
     claimed = known is None and bool(stored)
     size = sum(len(one.packed.data) for one in new.values())
-    return _Pending(merged, list(new.values()), claimed, size, last_seq)
+    return _Pending(stored, new, claimed, size, last_seq)
 
 
-def _check_extent(merged: dict[tuple[str, int], KnownWrite]) -> None:
-    size = len(merged) * _BYTES_PER_WRITE
-    for (task_id, _), one in merged.items():
-        size += len(task_id.encode()) + len(one.task_path.encode())
-        size += len(one.channel.encode()) + len(one.type.encode())
+def _same(before: KnownWrite, one: WriteChange) -> bool:
+    write = one.write
+    return (before.digest, before.channel, before.task_path) == (
+        write.digest,
+        write.channel,
+        write.task_path,
+    )
+
+
+def _check_extent(
+    stored: dict[tuple[str, int], KnownWrite], new: dict[tuple[str, int], WriteChange]
+) -> None:
+    names = [
+        (slot[0], one.task_path, one.channel, one.type)
+        for slot, one in stored.items()
+        if slot not in new
+    ]
+    for slot, one in new.items():
+        write = one.write
+        names.append((slot[0], write.task_path, write.channel, write.value.type))
+    size = sum(_BYTES_PER_WRITE + sum(len(name.encode()) for name in some) for some in names)
     if size > LIMITS.max_write_names:
         raise Refusal(
             Reason.LIMIT_EXCEEDED,
@@ -415,7 +430,14 @@ def _store_writes(
     batch: Batch, log: Log, place: Place, pending: _Pending, seq: int, *, early: bool
 ) -> None:
     early_us = batch.now_us if early else None
-    for one in pending.new:
-        slot = (one.write.task_id, one.write.idx)
-        pending.all[slot] = pending.all[slot]._replace(seq=seq)
-        batch.put_write(log, place, one.write, write_row(log, place, one, seq, early_us))
+    for slot, one in pending.new.items():
+        write = one.write
+        pending.stored[slot] = KnownWrite(
+            write.task_path,
+            write.channel,
+            write.value.type,
+            write.digest,
+            len(write.value.data),
+            seq,
+        )
+        batch.put_write(log, place, write, write_row(log, place, one, seq, early_us))
