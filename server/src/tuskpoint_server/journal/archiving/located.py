@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, func, select
 from ...domain.model import BlobLocation
 from ..database.schema import members
 from ..database.statements import Statement, in_lists
-from .held import decode_held
+from .held import Held, decode_held
 
 _SEGMENT = (
     members.c.first_seq,
@@ -20,6 +20,8 @@ _SEGMENT = (
     members.c.blob_id,
     members.c.identifier,
 )
+
+_NOWHERE = Held(0, ())
 
 _last = members.alias("last")
 # Where the highest number lies is where the walk along the index ends.
@@ -54,29 +56,45 @@ def of_rows(
         numbers: For each row its own number in the log and those of its writes.
 
     Returns:
-        For each row the locations; empty if its state is in none yet. A copy whose content
-        lies in segments of another thread is held by these.
+        For each row the locations; empty if its state is in none yet. What `held` names
+        holds what the checkpoint had then; its own segments hold what changed since.
     """
+    helds = [decode_held(row[16]) if row[16] is not None else _NOWHERE for row in rows]
     wanted: dict[int, list[int]] = {}
-    for row, some in zip(rows, numbers, strict=True):
-        if some[0] <= row[4]:
-            wanted.setdefault(row[1], []).extend(seq for seq in some if seq <= row[4])
-    if not wanted:
-        return [[] for _ in rows]
+    for row, some, held in zip(rows, numbers, helds, strict=True):
+        if some[0] <= row[4] and (own := [seq for seq in some if held.seq < seq <= row[4]]):
+            wanted.setdefault(row[1], []).extend(own)
     segments = _segments(connection, wanted)
-    copied = [decode_held(row[16]) if row[16] is not None else () for row in rows]
-    elsewhere = _by_hash(connection, tenant, {sha256 for some in copied for sha256 in some})
+    hashes = {sha256 for held in helds for sha256 in held.segments}
+    elsewhere = _by_hash(connection, tenant, hashes) if hashes else {}
     found = []
-    for row, some, held in zip(rows, numbers, copied, strict=True):
+    for row, some, held in zip(rows, numbers, helds, strict=True):
+        if some[0] > row[4]:
+            found.append([])
+            continue
         own = segments.get(row[1], ())
-        places: list[BlobLocation] = [elsewhere[sha256] for sha256 in held if sha256 in elsewhere]
-        for seq in some[1:] if held else some:
-            for first, last, place in own:
-                if first <= seq <= last and place not in places:
-                    places.append(place)
-        state_is_stored = bool(held) or any(first <= some[0] <= last for first, last, _ in own)
-        found.append(places if state_is_stored and some[0] <= row[4] else [])
+        at_first = [elsewhere[sha256] for sha256 in held.segments if sha256 in elsewhere]
+        later = _with_numbers(own, [seq for seq in some if held.seq < seq <= row[4]])
+        if some[0] <= held.seq:
+            found.append([*at_first, *later] if at_first else [])
+        elif any(first <= some[0] <= last for first, last, _ in own):
+            # Some of its writes may have stayed where it was held.
+            found.append([*later, *at_first] if min(some) <= held.seq else later)
+        else:
+            found.append([])
     return found
+
+
+def _with_numbers(
+    segments: Sequence[tuple[int, int, BlobLocation]], seqs: Sequence[int]
+) -> list[BlobLocation]:
+    """Return the segments whose range has one of the numbers, that of the first number first."""
+    places: list[BlobLocation] = []
+    for seq in seqs:
+        for first, last, place in segments:
+            if first <= seq <= last and place not in places:
+                places.append(place)
+    return places
 
 
 def _segments(

@@ -168,7 +168,14 @@ CHECKPOINT_COLUMNS = tuple(column.name for column in checkpoints.columns if colu
 CONTENT_COLUMNS = tuple(column.name for column in contents.columns if column.name != "number")
 WRITE_COLUMNS = tuple(column.name for column in writes.columns if column.name != "number")
 CHANGE_COLUMNS = tuple(column.name for column in changes.columns)
-_FIRST_SAVE = {"created_us", "forked_from", "rolled_back_from", "adopted_from", "delta_base"}
+_FIRST_SAVE = {
+    "created_us",
+    "forked_from",
+    "rolled_back_from",
+    "adopted_from",
+    "delta_base",
+    "held",
+}
 
 
 def _upsert(
@@ -412,7 +419,7 @@ class Batch:
         known = log.known.get(place)
         if known is not None:
             return known
-        if log.fresh or place[1] > self.greatest(log, place[0]):
+        if place[1] > self.greatest(log, place[0]):
             return None
         self.write_out_checkpoints()
         of = parameters_of(log.row.number, *place)
@@ -430,7 +437,7 @@ class Batch:
         if known is not None and known.pending is not None:
             return known.pending
         found: dict[tuple[str, int], KnownWrite] = {}
-        if not log.fresh and (known is not None or log.early):
+        if known is not None or log.early:
             self.write_out_writes()
             of = parameters_of(log.row.number, *place)
             found = {

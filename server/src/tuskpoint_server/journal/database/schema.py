@@ -10,6 +10,7 @@ itself, PostgreSQL is told to (`COLLATE "C"`). Times are microseconds since the 
 from __future__ import annotations
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Boolean,
     Column,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    event,
     literal_column,
     or_,
 )
@@ -162,7 +164,7 @@ checkpoints = Table(
         "held",
         LargeBinary,
         nullable=True,
-        comment="of a copy: where it is stored already (journal.archiving.held)",
+        comment="segments that hold it besides those of its range (journal.archiving.held)",
     ),
     Index("checkpoints_by_key", "thread", "checkpoint_ns", "checkpoint_id", unique=True),
     Index("checkpoints_by_id", "tenant", "checkpoint_id"),
@@ -286,9 +288,10 @@ members = Table(
     Column("blob_id", Text, nullable=False),
     Column("identifier", Text, nullable=False),
     Column("parts", LargeBinary, nullable=True, comment="hashes of its parts, joined"),
+    Column("needs", LargeBinary, nullable=True, comment="of a segment: members it names, joined"),
     Column("thread", BigInteger, nullable=True, comment="of a segment: whose log it holds"),
     Column("incarnation", BigInteger, nullable=True),
-    Column("first_seq", BigInteger, nullable=True, comment="of the range that it holds"),
+    Column("first_seq", BigInteger, nullable=True, comment="of the range that it holds, if any"),
     Column("last_seq", BigInteger, nullable=True),
     Column("digests", LargeBinary, nullable=True, comment="values in it, 16 bytes of each, sorted"),
     Index("members_by_blob", "tenant", "blob_id"),
@@ -414,6 +417,22 @@ _partial(
     documents.c.number,
     where=documents.c.unembedded,
 )
+_partial(
+    "search_documents_truncated",
+    documents.c.tenant,
+    where=documents.c.truncated,
+)
+# Full text over the documents, whose text it does not hold again. Words are found by their
+# stems, without accents (https://www.sqlite.org/fts5.html#external_content_tables).
+event.listen(
+    documents,
+    "after_create",
+    DDL(
+        "CREATE VIRTUAL TABLE search_text USING fts5("
+        "scope, summary, body, content='search_documents', content_rowid='number', "
+        "tokenize='porter unicode61 remove_diacritics 2')"
+    ).execute_if(dialect="sqlite"),
+)
 
 vectors = Table(
     "search_vectors",
@@ -426,6 +445,7 @@ vectors = Table(
     Column("embedder", Text, nullable=False, comment="who made it; empty: the caller"),
     Column("vector", LargeBinary, nullable=False, comment="domain.vectors.pack"),
     Index("search_vectors_by_checkpoint", "thread", "checkpoint_ns", "checkpoint_id", unique=True),
+    Index("search_vectors_by_tenant", "tenant"),
     sqlite_autoincrement=True,  # scans go on above a number: none is used twice
     comment="Vectors of checkpoints.",
 )
