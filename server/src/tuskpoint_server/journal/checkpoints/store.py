@@ -19,7 +19,7 @@ from ...domain.model import (
 )
 from ...domain.value_groups import Keyframes
 from ..database.database import Database
-from . import delta_history, load, pages, save, threads
+from . import load, pages, save, threads
 from .drafts import WritesChange, checkpoint_change, prepare_writes
 from .pages import ListPosition, Page, ReplayQuery
 from .threads import ThreadQuery
@@ -126,6 +126,8 @@ class Checkpoints:
         self, tenant: str, key: CheckpointKey, channels: Sequence[str]
     ) -> tuple[DeltaHistory, ...]:
         """Return the history of each channel, in the order asked."""
+        from . import delta_history
+
         return await self._database.query(
             lambda connection: delta_history.delta_history(connection, tenant, key, channels)
         )

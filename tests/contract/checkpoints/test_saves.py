@@ -1,0 +1,556 @@
+"""Saving checkpoints, writes and labels, and loading them exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kit.drafts import (
+    TENANT,
+    by_digest,
+    channel,
+    data_of,
+    draft,
+    key,
+    refused,
+    value,
+    write,
+    written,
+)
+from tests.kit.journal import Clock, Journal, open_database
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.model import (
+    Checkpoint,
+    CheckpointDraft,
+    CheckpointKey,
+    Reference,
+    Saved,
+    State,
+    ThreadState,
+    Version,
+    View,
+    Write,
+    write_order,
+)
+
+INHERIT, EMPTY = Reference.INHERIT, Reference.EMPTY
+
+
+async def load(journal: Journal, of: CheckpointKey, view: View = View.FULL) -> Checkpoint:
+    """Return a checkpoint that must be there."""
+    loaded = await journal.load(TENANT, of, view)
+    assert loaded is not None
+    return loaded
+
+
+def state_of(checkpoint: Checkpoint) -> State:
+    assert checkpoint.state is not None
+    return checkpoint.state
+
+
+async def absent(journal: Journal, of: CheckpointKey) -> bool:
+    return await journal.load(TENANT, of, View.FULL) is None
+
+
+# --- exactness -----------------------------------------------------------------------------
+
+
+async def test_what_is_loaded_is_what_was_saved(journal: Journal, clock: Clock) -> None:
+    frame = b"\x08\x01"
+    saved = draft(
+        "a",
+        "",
+        (
+            channel("text", value(b"\x00\xff", "bytes"), "0001.5"),
+            channel("integer", b"", 2**62),
+            channel("number", b"x" * 5000, 1.5),
+            channel("unversioned", b"n", None),
+            channel("empty", EMPTY, 3),
+        ),
+        frame=frame,
+        metadata={"source": "loop", "step": 1, "nested": {"é": [None]}},
+        delta=("empty",),
+        label="first",
+        summary="It began.",
+        agent_id="planner",
+        writes=(write("text", b"w"),),
+    )
+    outcome = await journal.save_checkpoint(TENANT, saved)
+    loaded = await load(journal, key("a"))
+
+    assert (outcome.key, outcome.incarnation, outcome.seq) == (key("a"), 1, 1)
+    assert 0 < outcome.stored_bytes < 5000  # what is stored of it is compressed
+    assert state_of(loaded).frame == frame
+    assert [(c.name, c.version, type(c.version), c.size) for c in state_of(loaded).channels] == [
+        ("text", "0001.5", str, 2),
+        ("integer", 2**62, int, 0),
+        ("number", 1.5, float, 5000),
+        ("unversioned", None, type(None), 1),
+        ("empty", 3, int, 0),
+    ]
+    assert [c.value for c in state_of(loaded).channels] == [
+        value(b"\x00\xff", "bytes"),
+        value(b""),
+        value(b"x" * 5000),
+        value(b"n"),
+        None,
+    ]
+    assert [c.digest is None for c in state_of(loaded).channels] == [False] * 4 + [True]
+    entry = loaded.entry
+    assert entry.metadata == saved.metadata.raw
+    assert (entry.label, entry.summary, entry.parent_id) == ("first", "It began.", "")
+    assert (entry.durability, entry.seq) == (Durability.JOURNALED, 1)
+    assert (entry.created_us, entry.envelopes) == (clock.now_us, ())
+    assert loaded.writes == saved.writes
+
+
+async def test_an_entry_holds_no_state(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}, writes=(write("x", b"2"),)))
+    loaded = await load(journal, key("a"), View.ENTRY)
+    assert loaded.state is None
+    assert loaded.writes == ()
+    assert loaded.entry.key == key("a")
+
+
+async def test_what_is_not_there_is_none(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("a"))
+    for of in (key("b"), key("a", "other"), key("a", "t", "ns"), key("", "other")):
+        assert await absent(journal, of)
+    assert await journal.load("another tenant", key("a"), View.FULL) is None
+
+
+async def test_latest_is_the_greatest_id_not_the_last_saved(journal: Journal) -> None:
+    for checkpoint_id in ("b", "c", "a"):
+        await journal.save_checkpoint(TENANT, draft(checkpoint_id))
+    await journal.save_checkpoint(TENANT, draft("z", ns="inner"))
+    assert (await load(journal, key(""))).entry.key == key("c")
+    assert (await load(journal, key("", "t", "inner"))).entry.key.checkpoint_id == "z"
+    detail = await journal.thread(TENANT, "t")
+    assert detail is not None
+    assert detail.thread.head_id == "c"
+    assert detail.heads == {"": "c", "inner": "z"}
+    assert (detail.checkpoint_count, detail.uncertified_count) == (4, 4)
+
+
+async def test_everything_survives_a_restart(tmp_path: Path, clock: Clock) -> None:
+    for name, open_journal in JOURNALS.items():
+        directory = tmp_path / name
+        directory.mkdir()
+        first = await open_journal(directory, clock)
+        identity = first.journal_id
+        await first.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}, writes=(write("x", b"2"),)))
+        await first.close()
+        second = await open_journal(directory, clock)
+        loaded = await load(second, key("a"))
+        assert data_of(loaded) == {"x": b"1"}
+        assert written(loaded) == [("", "task", 0, "x", b"2")]
+        assert second.journal_id == identity
+        await second.close()
+
+
+# --- upserts -------------------------------------------------------------------------------
+
+
+async def test_an_identical_save_changes_nothing(journal: Journal, clock: Clock) -> None:
+    again = draft("a", "p", {"x": b"1"}, label="l", summary="s", writes=(write("x", b"w"),))
+    first = await journal.save_checkpoint(TENANT, again)
+    await journal.save_checkpoint(TENANT, draft("b", "a"))
+    clock.advance(5)
+    second = await journal.save_checkpoint(TENANT, again)
+    assert second == Saved(first.key, 1, first.seq, 1, stored_bytes=0)
+    detail = await journal.thread(TENANT, "t")
+    assert detail is not None
+    assert detail.thread.seq == 2
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        draft("a", "q", {"x": b"1"}, metadata={"m": 1}),
+        draft("a", "p", {"x": b"2"}, metadata={"m": 1}),
+        draft("a", "p", (channel("x", b"1", 2),), metadata={"m": 1}),
+        draft("a", "p", {"x": b"1"}, metadata={"m": 2}),
+        draft("a", "p", {"x": b"1"}, metadata={"m": 1}, frame=b"\x08\x02"),
+        draft("a", "p", {"x": b"1"}, metadata={"m": 1}, delta=("x",)),
+        draft("a", "p", {"x": b"1"}, metadata={"m": 1}, label="new"),
+        draft("a", "p", {"x": b"1"}, metadata={"m": 1}, summary="New."),
+        draft("a", "p", {"x": b"1"}, metadata={"m": 1}, writes=(write("x", b"w"),)),
+    ],
+    ids=["parent", "value", "version", "metadata", "frame", "delta", "label", "summary", "writes"],
+)
+async def test_any_difference_raises_the_revision(
+    journal: Journal, changed: CheckpointDraft
+) -> None:
+    await journal.save_checkpoint(TENANT, draft("a", "p", {"x": b"1"}, metadata={"m": 1}))
+    second = await journal.save_checkpoint(TENANT, changed)
+    assert (second.revision, second.seq) == (2, 2)
+    assert second.stored_bytes > 0 or changed.label
+    loaded = await load(journal, key("a"))
+    assert loaded.entry.revision == 2
+    assert loaded.entry.parent_id == changed.parent_id
+    assert loaded.entry.metadata == changed.metadata.raw
+    assert (loaded.entry.label, loaded.entry.summary) == (changed.label, changed.summary)
+    assert state_of(loaded).frame == changed.frame
+    assert [(c.version, c.value) for c in state_of(loaded).channels] == [
+        (c.version, c.content) for c in changed.channels
+    ]
+    assert loaded.writes == changed.writes
+
+
+async def test_a_new_save_of_an_id_keeps_writes_label_and_first_time(
+    journal: Journal, clock: Clock
+) -> None:
+    begun = clock.now_us
+    await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}, label="l", summary="s"))
+    await journal.save_writes(TENANT, key("a"), [write("x", b"w")])
+    clock.advance(1)
+    await journal.save_checkpoint(TENANT, draft("a", "", {"y": b"2"}))
+    loaded = await load(journal, key("a"))
+    assert data_of(loaded) == {"y": b"2"}
+    assert written(loaded) == [("", "task", 0, "x", b"w")]
+    assert (loaded.entry.label, loaded.entry.summary) == ("l", "s")
+    assert (loaded.entry.created_us, loaded.entry.revision) == (begun, 3)
+
+
+async def test_the_agent_is_replaced_only_by_a_name(journal: Journal) -> None:
+    async def agent() -> str:
+        detail = await journal.thread(TENANT, "t")
+        assert detail is not None
+        return detail.thread.agent_id
+
+    await journal.save_checkpoint(TENANT, draft("a", agent_id="one"))
+    await journal.save_checkpoint(TENANT, draft("b"))
+    assert await agent() == "one"
+    await journal.save_checkpoint(TENANT, draft("b", agent_id="two"))
+    assert await agent() == "two"
+
+
+async def test_a_missing_id_is_minted_above_the_greatest(journal: Journal) -> None:
+    first = await journal.save_checkpoint(TENANT, draft(""))
+    later = "1fffffff-ffff-6000-8000-000000000000"
+    await journal.save_checkpoint(TENANT, draft(later))
+    above = await journal.save_checkpoint(TENANT, draft(""))
+    other = await journal.save_checkpoint(TENANT, draft("", ns="inner"))
+    assert above.key.checkpoint_id > later > first.key.checkpoint_id
+    assert other.key.checkpoint_id == first.key.checkpoint_id
+    await journal.save_checkpoint(TENANT, draft("zzz"))
+    await refused(journal.save_checkpoint(TENANT, draft("")), Reason.INVALID_FIELD)
+
+
+# --- contents ------------------------------------------------------------------------------
+
+
+async def test_unchanged_channels_are_inherited(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1", "gone": EMPTY, "y": b"2"}))
+    outcome = await journal.save_checkpoint(
+        TENANT, draft("b", "a", {"x": INHERIT, "gone": INHERIT, "y": b"3"})
+    )
+    loaded = await load(journal, key("b"))
+    assert data_of(loaded) == {"x": b"1", "y": b"3"}
+    assert [c.size for c in state_of(loaded).channels] == [1, 0, 1]
+    assert 1 <= outcome.stored_bytes < 300
+
+
+@pytest.mark.parametrize("version", [2, "1", 1.0, None])
+async def test_inheritance_asks_for_the_same_version(
+    journal: Journal, version: Version | None
+) -> None:
+    await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
+    unequal = draft("b", "a", (channel("x", INHERIT, version),))
+    kinds = (int, type(None))
+    reason = Reason.VALUES_MISSING if isinstance(version, kinds) else Reason.VERSION_TYPE_CHANGED
+    await refused(journal.save_checkpoint(TENANT, unequal), reason)
+
+
+async def test_missing_values_are_named_all_at_once(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
+    await journal.save_checkpoint("stranger", draft("a", "", {"x": b"theirs"}))
+    asked = draft(
+        "b",
+        "a",
+        (
+            channel("x", INHERIT),
+            channel("new", INHERIT),
+            by_digest("foreign", b"theirs"),
+            by_digest("known", b"1"),
+        ),
+    )
+    refusal = await refused(journal.save_checkpoint(TENANT, asked), Reason.VALUES_MISSING)
+    assert [violation.field for violation in refusal.violations] == ["new", "foreign"]
+    assert await absent(journal, key("b"))
+
+
+async def test_a_parent_elsewhere_gives_nothing(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
+    for asked in (draft("b", "a", {"x": INHERIT}, ns="inner"), draft("b", "?", {"x": INHERIT})):
+        await refused(journal.save_checkpoint(TENANT, asked), Reason.VALUES_MISSING)
+
+
+async def test_a_digest_finds_a_stored_value(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"12345"}))
+    await journal.save_checkpoint(
+        TENANT, draft("b", "", (by_digest("y", b"12345", 9),), thread_id="u")
+    )
+    loaded = await load(journal, key("b", "u"))
+    assert data_of(loaded) == {"y": b"12345"}
+    assert state_of(loaded).channels[0].size == 5
+
+
+async def test_equal_versions_of_forks_do_not_overwrite_each_other(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"root"}))
+    await journal.save_checkpoint(TENANT, draft("b", "a", (channel("x", b"left", 2),)))
+    await journal.save_checkpoint(TENANT, draft("c", "a", (channel("x", b"right", 2),)))
+    assert data_of(await load(journal, key("a"))) == {"x": b"root"}
+    assert data_of(await load(journal, key("b"))) == {"x": b"left"}
+    assert data_of(await load(journal, key("c"))) == {"x": b"right"}
+
+
+async def test_values_of_different_types_are_different(journal: Journal) -> None:
+    both = (channel("x", value(b"1", "json")), channel("y", value(b"1", "bytes")))
+    await journal.save_checkpoint(TENANT, draft("a", "", both))
+    loaded = await load(journal, key("a"))
+    assert [c.value.type for c in state_of(loaded).channels if c.value] == ["json", "bytes"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "names"),
+    [
+        (1, "2", ("integer", "text")),
+        ("1", 2.0, ("text", "number")),
+        (1.0, 2, ("number", "integer")),
+    ],
+)
+async def test_versions_keep_their_type_along_a_thread(
+    journal: Journal, before: Version, now: Version, names: tuple[str, str]
+) -> None:
+    await journal.save_checkpoint(TENANT, draft("a", "", (channel("x", b"1", before),)))
+    changed = draft("b", "a", (channel("x", b"2", now),))
+    refusal = await refused(journal.save_checkpoint(TENANT, changed), Reason.VERSION_TYPE_CHANGED)
+    assert refusal.metadata == {"channel": "x", "parent": names[0], "sent": names[1]}
+
+
+# --- expected heads ------------------------------------------------------------------------
+
+
+async def test_a_save_can_ask_for_the_head(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("b", expected_head=""))
+    await journal.save_checkpoint(TENANT, draft("c", "b", expected_head="b"))
+    refusal = await refused(
+        journal.save_checkpoint(TENANT, draft("d", "b", expected_head="b")), Reason.HEAD_MOVED
+    )
+    assert refusal.metadata == {
+        "thread_id": "t",
+        "checkpoint_ns": "",
+        "head": "c",
+        "expected": "b",
+    }
+    assert await absent(journal, key("d"))
+    await journal.save_checkpoint(TENANT, draft("d", ns="inner", expected_head=""))
+
+
+async def test_a_retry_of_what_is_stored_is_no_conflict(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("b"))
+    step = draft("c", "b", {"x": b"1"}, writes=(write("x", b"w"),), expected_head="b")
+    first = await journal.save_checkpoint(TENANT, step)
+    second = await journal.save_checkpoint(TENANT, step)
+    assert (second.seq, second.stored_bytes) == (first.seq, 0)
+    other = draft("c", "b", {"x": b"2"}, expected_head="b")
+    await refused(journal.save_checkpoint(TENANT, other), Reason.HEAD_MOVED)
+    await journal.save_checkpoint(TENANT, draft("d", "c"))
+    third = await journal.save_checkpoint(TENANT, step)
+    assert (third.seq, third.stored_bytes) == (first.seq, 0)
+    await refused(journal.save_checkpoint(TENANT, other), Reason.HEAD_MOVED)
+
+
+# --- pending writes ------------------------------------------------------------------------
+
+
+async def test_first_wins_for_channels_and_last_for_signs(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("a"))
+    await journal.save_writes(
+        TENANT, key("a"), [write("x", b"first"), write("__resume__", b"first", idx=-4)]
+    )
+    outcome = await journal.save_writes(
+        TENANT,
+        key("a"),
+        [
+            write("x", b"second"),
+            write("y", b"new", idx=1),
+            write("__resume__", b"second", idx=-4),
+        ],
+    )
+    assert (outcome.revision, outcome.seq) == (3, 3)
+    assert outcome.stored_bytes == len(b"new" + b"second")
+    assert written(await load(journal, key("a"))) == [
+        ("", "task", -4, "__resume__", b"second"),
+        ("", "task", 0, "x", b"first"),
+        ("", "task", 1, "y", b"new"),
+    ]
+
+
+@pytest.mark.parametrize("idx", [-1, -2, -3, -4])
+async def test_any_difference_replaces_a_sign(journal: Journal, idx: int) -> None:
+    await journal.save_checkpoint(TENANT, draft("a"))
+    versions = [
+        write("__sign__", b"1", idx=idx),
+        write("__sign__", b"2", idx=idx),
+        write("__sign__", b"2", idx=idx, path="~a"),
+        write("__other__", b"2", idx=idx, path="~a"),
+    ]
+    for revision, version in enumerate(versions, start=2):
+        outcome = await journal.save_writes(TENANT, key("a"), [version])
+        assert outcome.revision == revision
+        loaded = await load(journal, key("a"))
+        assert loaded.writes == (version,)
+
+
+async def test_repeated_writes_change_nothing(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("a"))
+    sent = [write("x", b"1"), write("__interrupt__", b"2", idx=-3)]
+    first = await journal.save_writes(TENANT, key("a"), sent)
+    second = await journal.save_writes(TENANT, key("a"), sent)
+    assert second == Saved(first.key, first.revision, first.seq, 1, stored_bytes=0)
+
+
+async def test_writes_are_read_in_code_point_order(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("a"))
+    sent = [
+        write("x", b"1", task="ﬀ", path="~b"),
+        write("x", b"2", task="\U0001f418", path="~b"),
+        write("x", b"3", task="a", path="~b", idx=1),
+        write("x", b"4", task="a", path="~b", idx=0),
+        write("x", b"5", task="z"),
+        write("x", b"6", task="b", path="~A"),
+    ]
+    await journal.save_writes(TENANT, key("a"), sent)
+    loaded = await load(journal, key("a"))
+    assert [w.value.data for w in loaded.writes] == [b"5", b"6", b"4", b"3", b"1", b"2"]
+    assert list(loaded.writes) == sorted(sent, key=write_order)
+
+
+async def test_writes_may_come_before_their_checkpoint(journal: Journal) -> None:
+    early = await journal.save_writes(TENANT, key("a"), [write("x", b"1")])
+    assert (early.revision, early.seq, early.incarnation) == (0, 1, 1)
+    assert await absent(journal, key("a"))
+    saved = await journal.save_checkpoint(
+        TENANT, draft("a", writes=(write("x", b"late"), write("y", b"2", idx=1)))
+    )
+    assert saved.revision == 1
+    assert written(await load(journal, key("a"))) == [
+        ("", "task", 0, "x", b"1"),
+        ("", "task", 1, "y", b"2"),
+    ]
+
+
+async def test_early_writes_expire_and_claimed_ones_do_not(
+    journal: Journal, clock: Clock
+) -> None:
+    await journal.save_writes(TENANT, key("a"), [write("x", b"1")])
+    await journal.save_writes(TENANT, key("b"), [write("x", b"2")])
+    await journal.save_checkpoint(TENANT, draft("b"))
+    clock.advance(100)
+    await journal.save_writes(TENANT, key("c"), [write("x", b"3")])
+    swept = await journal.sweep(content_grace_s=1000, early_write_ttl_s=60)
+    assert swept.early_writes == 1
+    for checkpoint_id, expected in (("a", []), ("b", [b"2"]), ("c", [b"3"])):
+        await journal.save_checkpoint(TENANT, draft(checkpoint_id))
+        loaded = await load(journal, key(checkpoint_id))
+        assert [w.value.data for w in loaded.writes] == expected
+
+
+# --- what a thread waits for ---------------------------------------------------------------
+
+
+async def state(journal: Journal) -> ThreadState:
+    detail = await journal.thread(TENANT, "t")
+    assert detail is not None
+    return detail.thread.state
+
+
+async def test_the_state_follows_the_latest_root_checkpoint(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("a"))
+    await journal.save_checkpoint(TENANT, draft("b", "a"))
+    interrupt, resume = write("__interrupt__", b"?", idx=-3), write("__resume__", b"!", idx=-4)
+    await journal.save_writes(TENANT, key("a"), [interrupt])
+    assert await state(journal) is ThreadState.IDLE
+    await journal.save_writes(TENANT, key("b", "t", "inner"), [interrupt])
+    assert await state(journal) is ThreadState.IDLE
+    await journal.save_writes(TENANT, key("b"), [interrupt])
+    assert await state(journal) is ThreadState.INTERRUPTED
+    await journal.save_writes(TENANT, key("b"), [resume])
+    assert await state(journal) is ThreadState.IDLE
+    await journal.save_writes(TENANT, key("b"), [write("__error__", b"x", task="u", idx=-1)])
+    assert await state(journal) is ThreadState.FAILED
+    await journal.save_checkpoint(TENANT, draft("c", "b"))
+    assert await state(journal) is ThreadState.IDLE
+
+
+async def test_a_thread_waits_as_long_as_one_of_its_tasks_does(journal: Journal) -> None:
+    def sign(task: str, channel: str) -> Write:
+        return write(channel, b"?", task=task, idx={"__interrupt__": -3, "__resume__": -4}[channel])
+
+    nobody = "00000000-0000-0000-0000-000000000000"
+    await journal.save_checkpoint(TENANT, draft("a"))
+    asking = [sign(task, "__interrupt__") for task in ("t", "u", "v")]
+    await journal.save_writes(TENANT, key("a"), asking)
+    await journal.save_writes(TENANT, key("a"), [sign("t", "__resume__")])
+    assert await state(journal) is ThreadState.INTERRUPTED
+    await journal.save_writes(TENANT, key("a"), [write("x", b"ended", task="u")])
+    assert await state(journal) is ThreadState.INTERRUPTED
+    await journal.save_writes(TENANT, key("a"), [sign("v", "__resume__")])
+    assert await state(journal) is ThreadState.IDLE
+    await journal.save_checkpoint(TENANT, draft("b", "a"))
+    await journal.save_writes(TENANT, key("b"), asking)
+    assert await state(journal) is ThreadState.INTERRUPTED
+    await journal.save_writes(TENANT, key("b"), [sign(nobody, "__resume__")])
+    assert await state(journal) is ThreadState.IDLE
+
+
+async def test_early_and_enclosed_writes_count_for_the_state(journal: Journal) -> None:
+    await journal.save_writes(TENANT, key("a"), [write("__interrupt__", b"?", idx=-3)])
+    await journal.save_checkpoint(TENANT, draft("a"))
+    assert await state(journal) is ThreadState.INTERRUPTED
+    await journal.save_checkpoint(
+        TENANT, draft("b", "a", writes=(write("__error__", b"x", idx=-1),))
+    )
+    assert await state(journal) is ThreadState.FAILED
+
+
+# --- labels --------------------------------------------------------------------------------
+
+
+async def test_labels_are_set_and_cleared(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("a"))
+    await journal.save_checkpoint(TENANT, draft("b", "a"))
+    latest = await journal.set_label(TENANT, key(""), "done")
+    assert (latest.key, latest.seq) == (key("b"), 3)
+    again = await journal.set_label(TENANT, key("b"), "done")
+    assert (again.revision, again.seq, again.stored_bytes) == (2, 3, 0)
+    assert (await load(journal, key("b"))).entry.label == "done"
+    await journal.set_label(TENANT, key("b"), "")
+    assert (await load(journal, key("b"))).entry.label == ""
+
+
+@pytest.mark.parametrize("absent", [key("z"), key("", "other"), key("a", "t", "inner")], ids=str)
+async def test_only_what_exists_is_labelled(journal: Journal, absent: CheckpointKey) -> None:
+    await journal.save_checkpoint(TENANT, draft("a"))
+    await refused(journal.set_label(TENANT, absent, "l"), Reason.CHECKPOINT_NOT_FOUND)
+
+
+# --- contents without use ------------------------------------------------------------------
+
+
+async def test_unused_contents_are_swept_after_their_grace(
+    journal: Journal, clock: Clock
+) -> None:
+    await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"old", "y": b"kept"}))
+    await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"new", "y": b"kept"}))
+    clock.advance(59)
+    assert (await journal.sweep(content_grace_s=60, early_write_ttl_s=1e6)).contents == 0
+    clock.advance(2)
+    assert (await journal.sweep(content_grace_s=60, early_write_ttl_s=1e6)).contents == 1
+    assert data_of(await load(journal, key("a"))) == {"x": b"new", "y": b"kept"}
+    gone = draft("b", "", (by_digest("x", b"old"), by_digest("y", b"kept")))
+    refusal = await refused(journal.save_checkpoint(TENANT, gone), Reason.VALUES_MISSING)
+    assert [violation.field for violation in refusal.violations] == ["x"]
