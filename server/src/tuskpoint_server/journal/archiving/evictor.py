@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from functools import partial
 
 from sqlalchemy import Connection, func, select
 
@@ -29,13 +28,14 @@ _FAMILIES = Statement(
         threads.c.family,
         func.sum(threads.c.seq),
         func.sum(threads.c.certified_seq),
+        func.max(threads.c.updated_us),
     )
     .group_by(threads.c.family)
     .order_by(func.max(threads.c.updated_us))
 )
 
-_Progress = tuple[int, int]
-"""How far the logs of a family have come, and how far they are certified."""
+_Progress = tuple[int, int, int]
+"""How far the logs of a family have come, how far they are certified, and the last change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +128,25 @@ class Evictor:
         for family, progress in families.items():
             if family in self._spent:
                 continue
+            gone += await self._evict_family(family, before_us, wanted)
+            wanted = await self._excess()
+            if wanted <= 0:
+                break
+            if progress[2] < before_us:
+                self._spent[family] = progress
+        return gone
+
+    async def _evict_family(self, family: int, before_us: int, wanted: int) -> Evicted:
+        """Evict what a family can spare, as long as the journal is beyond its bound."""
+        gone = Evicted()
+        while wanted > 0:
             failpoint("archive.before_evict")
             freed = await evict_family(self._database, self._passes, family, before_us, wanted)
             failpoint("archive.after_evict")
             gone += freed
             if freed.size_bytes < wanted:
-                self._spent[family] = progress
-            wanted = await self._excess()
-            if wanted <= 0:
                 break
+            wanted = await self._excess()
         return gone
 
     async def _excess(self) -> int:
@@ -149,4 +159,4 @@ class Evictor:
 def _families(connection: Connection) -> dict[int, _Progress]:
     """Return all families, those first that nobody changed for longest."""
     rows = _FAMILIES.run(connection).fetchall()
-    return {int(family): (int(seq), int(certified)) for family, seq, certified in rows}
+    return {int(family): (int(seq), int(done), int(last)) for family, seq, done, last in rows}
