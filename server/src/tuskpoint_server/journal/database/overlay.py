@@ -197,7 +197,8 @@ def _upsert(
 def _put_content(insert_into: InsertInto) -> Insert:
     statement = insert_into(contents).values({name: bindparam(name) for name in CONTENT_COLUMNS})
     new = statement.excluded
-    back = ("encoding", "data", "keyframe", "patches", "patch_bytes")
+    # One that comes back belongs to the change that brings it: that one's segment holds it.
+    back = ("encoding", "data", "keyframe", "patches", "patch_bytes", "thread", "seq")
     return statement.on_conflict_do_update(
         index_elements=["family", "digest"],
         set_={**{name: new[name] for name in back}, "segment": None},
