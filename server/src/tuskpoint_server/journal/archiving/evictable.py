@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sqlalchemy import BindParameter, Connection, bindparam, func, select, tuple_
+from sqlalchemy import BindParameter, Connection, bindparam, func, or_, select, tuple_
 
 from ..checkpoints.references import referred
 from ..database.schema import changes, checkpoints, contents, holes, members, threads, writes
@@ -155,8 +155,11 @@ _WRITES = Statement(
 )
 _HELD = Statement(select(checkpoints.c.held).where(of_checkpoint(checkpoints)))
 _SEGMENTS = Statement(
-    select(members.c.sha256, members.c.first_seq, members.c.last_seq, members.c.digests)
-    .where(members.c.thread == _OF_THREAD, members.c.last_seq >= bindparam("lowest"))
+    select(members.c.sha256, members.c.digests)
+    .where(
+        members.c.thread == _OF_THREAD,
+        or_(members.c.last_seq >= bindparam("lowest"), members.c.last_seq.is_(None)),
+    )
     .order_by(members.c.last_seq)
 )
 _RANGES = Statement(
@@ -237,13 +240,11 @@ def segments_of(
 ) -> dict[bytes, bytes]:
     """Return by digest the segments that hold values which a thread's changes brought.
 
-    A value is in the segment whose range has the change that brought it; or, where that
-    was removed before it was stored, in a later one of the thread.
-
     Args:
         connection: In a transaction.
         tenant: The tenant.
-        thread: The thread.
+        thread: The thread; its segments from the changes on that brought the values, and
+            those without a range, are looked into.
         candidates: The values that its changes brought.
 
     Returns:
@@ -254,16 +255,14 @@ def segments_of(
         return {}
     lost = lost_segments(connection, tenant)
     found: dict[bytes, bytes] = {}
-    rows = _SEGMENTS.run(
-        connection, of_thread=thread, lowest=min(one.seq for one in wanted.values())
-    )
+    lowest = min(one.seq for one in wanted.values())
+    rows = _SEGMENTS.run(connection, of_thread=thread, lowest=lowest)
     while wanted and (row := rows.fetchone()) is not None:
-        sha256, _, last_seq, digests = row
+        sha256, digests = row
         if sha256 in lost or not digests:
             continue
         for prefix in wanted.keys() & _prefixes(digests):
-            if wanted[prefix].seq <= last_seq:
-                found[wanted.pop(prefix).digest] = sha256
+            found[wanted.pop(prefix).digest] = sha256
     rows.close()
     return found
 
@@ -284,8 +283,8 @@ def stored_writes(
 ) -> tuple[list[WriteCandidate], WritePosition | None]:
     """Return the next writes of a thread that may be given up, and where to go on.
 
-    Those of a copy lie where its content lies already, and what came later in segments of
-    the thread's own.
+    A write lies where its checkpoint says that its rows lie up to a change, and above that
+    in the segment whose range has its own change.
     """
     position = {f"after_{name}": item for name, item in after._asdict().items()}
     rows = _WRITES.run(
@@ -301,9 +300,11 @@ def stored_writes(
     elsewhere = _held(connection, thread, found, lost)
     held = []
     for one in found:
-        segment = own.holding(one.seq)
-        copied = elsewhere[one.checkpoint_ns, one.checkpoint_id]
-        if segment not in lost and (segment is not None if copied is None else copied):
+        through, all_here = elsewhere[one.checkpoint_ns, one.checkpoint_id]
+        if one.seq <= through:
+            if all_here:
+                held.append(one)
+        elif own.holding(one.seq, lost):
             held.append(one)
     return held, end
 
@@ -315,33 +316,35 @@ class _Ranges:
         self._rows = _RANGES.run(connection, of_thread=thread, lowest=lowest).fetchall()
         self._last = [row[2] for row in self._rows]
 
-    def holding(self, seq: int) -> bytes | None:
+    def holding(self, seq: int, lost: set[bytes]) -> bool:
+        """Tell whether a segment that is not lost has a change."""
         at = bisect_left(self._last, seq)
-        if at < len(self._rows) and self._rows[at][1] <= seq:
-            return bytes(self._rows[at][0])
-        return None
+        return at < len(self._rows) and self._rows[at][1] <= seq and self._rows[at][0] not in lost
 
 
 def _held(
     connection: Connection, thread: Kept, found: Iterable[WriteCandidate], lost: set[bytes]
-) -> dict[_Place, bool | None]:
-    """Say of checkpoints whether the segments they were copied from are all here.
+) -> dict[_Place, tuple[int, bool]]:
+    """Say of checkpoints up to which change segments besides those of its range hold it.
 
     Returns:
-        `None` for those that are no copies.
+        By checkpoint the number of the change, 0 if there are none, and whether all of them
+        are here.
     """
-    answers: dict[_Place, bool | None] = {}
+    answers: dict[_Place, tuple[int, bool]] = {}
     for place in {(one.checkpoint_ns, one.checkpoint_id) for one in found}:
         row = _HELD.run(connection, **parameters_of(thread.thread, *place)).fetchone()
-        if row is None:
-            answers[place] = False
-        elif row[0] is None:
-            answers[place] = None
-        else:
-            answers[place] = all(
+        if row is None or row[0] is None:
+            answers[place] = (0, False)
+            continue
+        held = decode_held(row[0])
+        answers[place] = (
+            held.seq,
+            all(
                 sha256 not in lost and _is_member(connection, thread.tenant, sha256)
-                for sha256 in decode_held(row[0])
-            )
+                for sha256 in held.segments
+            ),
+        )
     return answers
 
 
