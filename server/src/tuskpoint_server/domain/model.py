@@ -307,11 +307,19 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A loaded checkpoint. `state` is `None` and `writes` empty in the `ENTRY` view."""
+    """A loaded checkpoint.
+
+    Attributes:
+        entry: What is known of it without its state.
+        state: Its state; `None` in the `ENTRY` view.
+        writes: Its pending writes, in order; none in the `ENTRY` view.
+        sources: Segments that hold the values which stand as `EVICTED` here.
+    """
 
     entry: Entry
     state: State | None = None
     writes: tuple[Write, ...] = ()
+    sources: tuple[BlobLocation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

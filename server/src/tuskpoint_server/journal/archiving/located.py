@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, select
 
 from ...domain.model import BlobLocation
-from ..database.schema import members
+from ..database.schema import contents, members
 from ..database.statements import Statement, in_lists
 from .held import Held, decode_held
 
@@ -83,6 +83,21 @@ def of_rows(
         else:
             found.append([])
     return found
+
+
+def of_values(
+    connection: Connection, tenant: str, family: int, digests: Sequence[bytes]
+) -> list[BlobLocation]:
+    """Return the segments that hold evicted values of a family."""
+    hashes: set[bytes] = set()
+    for some in in_lists(digests):
+        statement = select(contents.c.segment).where(
+            contents.c.family == family,
+            contents.c.digest.in_(some),
+            contents.c.segment.is_not(None),
+        )
+        hashes.update(connection.execute(statement).scalars())
+    return list(_by_hash(connection, tenant, hashes).values())
 
 
 def _with_numbers(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, select
 
 from ...domain.compression import unpack
+from ...domain.evicted import lacks_values
 from ...domain.limits import LIMITS
 from ...domain.model import (
     EVICTED,
@@ -108,7 +110,20 @@ def load(connection: Connection, tenant: str, key: CheckpointKey, view: View) ->
     if view is View.ENTRY:
         return Checkpoint(entry)
     state = read_state(connection, row[2], row[STATE])
-    return Checkpoint(entry, state, writes_from(written))
+    found = Checkpoint(entry, state, writes_from(written))
+    return with_sources(connection, tenant, row[2], found)
+
+
+def with_sources(connection: Connection, tenant: str, family: int, found: Checkpoint) -> Checkpoint:
+    """Return a checkpoint; one that lacks values names the segments that hold them."""
+    if not lacks_values(found):
+        return found
+    channels = found.state.channels if found.state is not None else ()
+    evicted = [one.digest for one in channels if one.value is EVICTED and one.digest is not None]
+    places = located.of_values(connection, tenant, family, evicted)
+    if any(write.value is EVICTED for write in found.writes):
+        places += [place for place in found.entry.envelopes if place not in places]
+    return replace(found, sources=tuple(places))
 
 
 def read_state(connection: Connection, family: int, stored: bytes) -> State:

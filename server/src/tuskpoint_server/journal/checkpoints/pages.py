@@ -19,7 +19,7 @@ from ..archiving import located
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import EMPTY, of_users
 from . import contents
-from .load import ROW, STATE, WRITE, entry_of, rows_of, writes_from
+from .load import ROW, STATE, WRITE, entry_of, rows_of, with_sources, writes_from
 
 SCANNED_PER_PAGE = 2000
 """Rows that one page looks at, however few of them match a filter."""
@@ -236,7 +236,14 @@ def _page(
         )
         for entry, row in zip(entries, rows, strict=True)
     )
-    return Page(tuple(found), last)
+    families = [row[2] for row in rows]
+    return Page(
+        tuple(
+            with_sources(connection, tenant, family, one)
+            for family, one in zip(families, found, strict=True)
+        ),
+        last,
+    )
 
 
 def _within(rows: Sequence[Sequence[Any]], sizes: Sequence[int], max_bytes: int) -> int:

@@ -43,9 +43,7 @@ def content_row(batch: Batch, log: Log, one: ChannelChange, seq: int) -> tuple[o
     """Return the row of a value, as a patch if the keyframe's data is here."""
     if one.content is None or one.digest is None:
         raise ValueError(f"channel {one.name} came without its value")
-    packed, patches, patch_bytes = one.content.stored(
-        lambda digest: batch.is_keyframe(log, digest)
-    )
+    packed, patches, patch_bytes = one.content.stored(lambda digest: batch.is_keyframe(log, digest))
     return (
         log.row.family,
         one.digest,
