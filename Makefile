@@ -14,6 +14,10 @@ export PYTHON
 
 VENV := .venv
 BIN := $(VENV)/bin
+
+# Tests start servers by the hundred: what these load is compiled once and kept in the environment.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/bytecode
 PY := $(BIN)/python
 CODE := $(wildcard server/src clients/python/src emulators bench examples tools tests)
 
@@ -63,7 +67,7 @@ memwal: env ## run an emulated MemWal relayer (ARGS='--job-delay 30'); it prints
 # --- checking -------------------------------------------------------------------------------------
 
 .PHONY: test
-test: lint clients-here pytest ## run every check and every test (ARGS='-k NAME' for pytest)
+test: lint clients-here emulators-here pytest ## run every check and every test (ARGS='-k NAME' for pytest)
 
 # A worker takes whole files, in their order: those that take long come before those that do not.
 # WORKERS=0 runs all in one process, as a debugger wants it.
@@ -72,6 +76,15 @@ WORKERS ?= auto
 .PHONY: pytest
 pytest: setup
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+.PHONY: test-emulators
+test-emulators: setup ## run the emulators' own tests
+	$(PY) -m tools.emulators -n$(WORKERS) --dist=loadfile $(ARGS)
+
+# What `make test` runs of them: nothing, if they passed as they are.
+.PHONY: emulators-here
+emulators-here: setup
+	@$(PY) -m tools.emulators --if-changed -n$(WORKERS) --dist=loadfile
 
 .PHONY: test-crash
 test-crash: setup ## run only the tests that kill servers

@@ -29,3 +29,4 @@ trap 'rm -f "$chosen"' EXIT
 "$uv" pip list --python "$venv/bin/python" |
     grep -iE '^(alembic|grpcio|isal|langgraph|langgraph-checkpoint|opentelemetry-sdk|protobuf|pydantic-settings|sqlalchemy|uvloop) '
 "$venv/bin/python" -m pytest -q "$@"
+"$venv/bin/python" -m tools.emulators

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from tests.contract.walrus_emulator_kit import until
+from emulators.tests.walrus.peer import until
 from tests.integration.archive_kit import TENANT
 from tests.integration.epoch_kit import EPOCH_S, EPOCH_US, EpochKit, open_epochs
 from tuskpoint.v1 import checkpoint_pb2, handoff_pb2

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.contract.memwal_emulator_kit import until
+from emulators.tests.memwal.peer import until
 from tests.unit.one_memory import POINTER, OneMemory
 from tuskpoint_emulators.memwal.faults import Fault, FaultKind, Operation
 from tuskpoint_emulators.memwal.server import MemWalEmulator

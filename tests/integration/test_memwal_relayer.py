@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.memwal_emulator_kit import NOON, until
+from emulators.tests.memwal.peer import NOON, until
 from tuskpoint_emulators.memwal.clock import Clock
 from tuskpoint_emulators.memwal.faults import Fault, FaultKind, Operation, Stage
 from tuskpoint_emulators.memwal.limits import RateLimits

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-_FILE = Path(__file__).parent / "data" / "walrus_vectors.json"
+_FILE = Path(__file__).parent / "data" / "vectors.json"
 
 # A blob ID of a thousand shards takes seconds.
 ONLY_IF_ALL = (

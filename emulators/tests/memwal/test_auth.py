@@ -11,7 +11,7 @@ import httpx
 import nacl.signing
 import pytest
 
-from tests.contract.memwal_emulator_kit import Peer, free, running
+from emulators.tests.memwal.peer import Peer, free, running
 from tuskpoint_emulators.memwal.accounts import Account, Credentials
 from tuskpoint_emulators.memwal.auth import DRIFTED
 from tuskpoint_emulators.memwal.settings import RelayerSettings

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.walrus_vectors import ONLY_IF_ALL, VECTORS, content
+from emulators.tests.walrus.vectors import ONLY_IF_ALL, VECTORS, content
 from tuskpoint_emulators.walrus.blob_id import (
     BlobIds,
     MalformedBlobId,

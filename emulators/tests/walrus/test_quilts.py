@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.contract.walrus_emulator_kit import (
+from emulators.tests.walrus.peer import (
     BOUNDARY,
     SMALLEST_ENCODED_BYTES,
     form,

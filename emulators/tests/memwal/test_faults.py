@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.contract.memwal_emulator_kit import NOON, Peer, free, running, until
+from emulators.tests.memwal.peer import NOON, Peer, free, running, until
 from tuskpoint_emulators.memwal.clock import Clock
 from tuskpoint_emulators.memwal.faults import (
     SIGNED,

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 
-from tests.contract.walrus_emulator_kit import Peer, reason, running
+from emulators.tests.walrus.peer import Peer, reason, running
 from tuskpoint_emulators.walrus.blob_id import to_text
 from tuskpoint_emulators.walrus.cdn import CdnSettings
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation

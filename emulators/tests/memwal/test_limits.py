@@ -8,7 +8,7 @@ import httpx
 import pytest
 from nacl.signing import SigningKey
 
-from tests.contract.memwal_emulator_kit import Peer, free, running
+from emulators.tests.memwal.peer import Peer, free, running
 from tuskpoint_emulators.memwal.accounts import Account, Credentials
 from tuskpoint_emulators.memwal.limits import RateLimits
 from tuskpoint_emulators.memwal.settings import RelayerSettings

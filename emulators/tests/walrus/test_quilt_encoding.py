@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.walrus_vectors import ONLY_IF_ALL, VECTORS, content
+from emulators.tests.walrus.vectors import ONLY_IF_ALL, VECTORS, content
 from tuskpoint_emulators.walrus import bcs, quilt
 from tuskpoint_emulators.walrus.blob_id import blob_id, from_text, to_text
 from tuskpoint_emulators.walrus.quilt import QuiltFile

@@ -10,7 +10,7 @@ import httpx
 import jwt
 import pytest
 
-from tests.contract.walrus_emulator_kit import Peer, is_text, reason, running
+from emulators.tests.walrus.peer import Peer, is_text, reason, running
 from tuskpoint_emulators.walrus.auth import AuthSettings, secret_from_text
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation
 from tuskpoint_emulators.walrus.settings import EmulatorSettings

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.walrus_emulator_kit import (
+from emulators.tests.walrus.peer import (
     SMALLEST_ENCODED_BYTES,
     is_text,
     reason,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from nacl.signing import SigningKey
 
-from tests.contract.memwal_emulator_kit import NOON, Peer, free, running
+from emulators.tests.memwal.peer import NOON, Peer, free, running
 from tuskpoint_emulators.memwal.accounts import Credentials
 from tuskpoint_emulators.memwal.clock import Clock
 from tuskpoint_emulators.memwal.faults import Fault, FaultKind, Operation

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.contract.walrus_emulator_kit import Peer, is_text, reason, running, until
+from emulators.tests.walrus.peer import Peer, is_text, reason, running, until
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, FaultPlan, Operation, Stage
 from tuskpoint_emulators.walrus.server import WalrusEmulator
 from tuskpoint_emulators.walrus.settings import EmulatorSettings

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.contract.walrus_emulator_kit import Peer, is_text, reason, running
+from emulators.tests.walrus.peer import Peer, is_text, reason, running
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation
 from tuskpoint_emulators.walrus.settings import EmulatorSettings
 

@@ -27,7 +27,7 @@ from memwal.client import (
     MemWalRememberJobTimeout,
 )
 
-from tests.contract.memwal_emulator_kit import free, running, until
+from emulators.tests.memwal.peer import free, running, until
 from tuskpoint_emulators.memwal.accounts import Credentials
 from tuskpoint_emulators.memwal.faults import Fault, FaultKind, Operation, Stage
 

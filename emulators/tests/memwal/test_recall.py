@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.contract.memwal_emulator_kit import free, running
+from emulators.tests.memwal.peer import free, running
 from tuskpoint_emulators.memwal.embedding import DIMENSION, embed, stem
 
 
