@@ -36,6 +36,19 @@ class Extent:
     seq: int
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """What came after a position of a thread's log.
+
+    Attributes:
+        events: The changes, the first of them first.
+        certified_seq: Changes up to here are certified.
+    """
+
+    events: tuple[Event, ...]
+    certified_seq: int
+
+
 class EventsCompacted(Exception):
     """Changes after the position asked for are gone.
 
@@ -87,14 +100,14 @@ class Events:
             lambda connection: (found := _extent(connection, tenant, thread_id)) and found[1]
         )
 
-    async def events(self, tenant: str, thread_id: str, after: int, limit: int) -> list[Event]:
-        """Return the changes after a position, the first of them first.
+    async def after(self, tenant: str, thread_id: str, position: int, limit: int) -> News:
+        """Return what came after a position, with at most `limit` changes.
 
         Raises:
             EventsCompacted: Some of them are gone.
         """
         return await self._database.query(
-            lambda connection: _events(connection, tenant, thread_id, after, limit)
+            lambda connection: _after(connection, tenant, thread_id, position, limit)
         )
 
     def subscribe(self, tenant: str, thread_id: str) -> AbstractContextManager[Waiter]:
@@ -113,18 +126,16 @@ def _extent(connection: Connection, tenant: str, thread_id: str) -> tuple[int, E
     return number, Extent(incarnation, bool(deleted), *positions)
 
 
-def _events(
-    connection: Connection, tenant: str, thread_id: str, after: int, limit: int
-) -> list[Event]:
+def _after(connection: Connection, tenant: str, thread_id: str, position: int, limit: int) -> News:
     found = _extent(connection, tenant, thread_id)
     if found is None:
-        return []
+        return News((), 0)
     number, extent = found
-    rows = _AFTER.run(connection, of_thread=number, after=after, max_rows=limit).fetchall()
-    events = [_event(thread_id, *row) for row in rows]
-    if (not events or events[0].seq != after + 1) and extent.compacted_seq > after:
+    rows = _AFTER.run(connection, of_thread=number, after=position, max_rows=limit).fetchall()
+    events = tuple(_event(thread_id, *row) for row in rows)
+    if (not events or events[0].seq != position + 1) and extent.compacted_seq > position:
         raise EventsCompacted(extent)
-    return events
+    return News(events, extent.certified_seq)
 
 
 def _event(
