@@ -1,0 +1,382 @@
+"""Delta channels: which ancestors rebuild them, and what those hold.
+
+A delta channel stores a value only now and then; between two stored values its content
+is the older value with the writes of the checkpoints on the path applied. The rules are
+those of LangGraph's `get_delta_channel_history` (langgraph/checkpoint/base). A checkpoint
+whose ancestors were removed holds what they gave in its `delta_base`; there the path ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from sqlalchemy import Connection, bindparam, func, select
+
+from ...domain.compression import DamagedValueError, unpack
+from ...domain.formats.delta_base import (
+    DeltaChannel,
+    DeltaSeed,
+    DeltaWrite,
+    decode_delta_base,
+)
+from ...domain.limits import LIMITS
+from ...domain.model import (
+    EVICTED,
+    Channel,
+    CheckpointKey,
+    DeltaHistory,
+    Entry,
+    Value,
+    View,
+    Write,
+)
+from ...domain.state import decode_channels
+from ..archiving import located
+from ..database.overlay import Place
+from ..database.schema import checkpoints, threads, writes
+from ..database.statements import Statement, in_lists, of_checkpoint, of_namespace, parameters_of
+from .contents import read
+from .load import load
+
+BLOCK = 256
+"""Ancestors that are read at once."""
+
+_FIRST_BLOCK = 16
+
+_THREAD = Statement(
+    select(threads.c.number, threads.c.family).where(
+        threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread_id")
+    )
+)
+_LATEST = Statement(select(func.max(checkpoints.c.checkpoint_id)).where(of_namespace(checkpoints)))
+_TARGET = Statement(
+    select(checkpoints.c.parent_id, checkpoints.c.delta_base).where(of_checkpoint(checkpoints))
+)
+_BLOCK = Statement(
+    select(
+        checkpoints.c.checkpoint_id,
+        checkpoints.c.parent_id,
+        checkpoints.c.state,
+        checkpoints.c.delta_base,
+    )
+    .where(of_namespace(checkpoints), checkpoints.c.checkpoint_id <= bindparam("of_id"))
+    .order_by(checkpoints.c.checkpoint_id.desc())
+    .limit(bindparam("max_rows"))
+)
+
+
+class PathWrite(NamedTuple):
+    """A write on the path to a checkpoint.
+
+    Attributes:
+        holder: Checkpoint that holds it, as a pending write or in its `delta_base`.
+        write: The write.
+        number: Of its row in `writes`; `None`: it is in the base, its value in `contents`.
+    """
+
+    holder: str
+    write: DeltaWrite
+    number: int | None
+
+
+@dataclass(slots=True)
+class DeltaPath:
+    """What one channel of a checkpoint is rebuilt from.
+
+    Attributes:
+        seed: The stored value that it begins with.
+        seed_of: Checkpoint that holds the seed, in its state or its `delta_base`.
+        newest_first: The writes after the seed.
+    """
+
+    seed: DeltaSeed | None = None
+    seed_of: str = ""
+    newest_first: list[PathWrite] = field(default_factory=list)
+
+    @property
+    def writes(self) -> tuple[PathWrite, ...]:
+        """The writes after the seed, oldest first."""
+        return tuple(reversed(self.newest_first))
+
+
+def delta_history(
+    connection: Connection, tenant: str, key: CheckpointKey, channels: Sequence[str]
+) -> tuple[DeltaHistory, ...]:
+    """Return the history of each channel, in the order asked.
+
+    Args:
+        connection: In a transaction.
+        tenant: The tenant.
+        key: The checkpoint; an empty `checkpoint_id` means the latest of the namespace.
+        channels: Names of channels.
+
+    Returns:
+        The histories; without seed and writes if the checkpoint does not exist. Where a
+        value was evicted stands `EVICTED`, and `sources` has the checkpoints that hold it.
+    """
+    found = _THREAD.run(connection, of_tenant=tenant, of_thread_id=key.thread_id).fetchone()
+    if found is None:
+        return tuple(DeltaHistory(name, None, ()) for name in channels)
+    thread, family = found
+    place = (key.checkpoint_ns, key.checkpoint_id)
+    if not key.checkpoint_id:
+        latest = _LATEST.run(connection, of_thread=thread, of_ns=key.checkpoint_ns).fetchone()
+        place = (key.checkpoint_ns, (latest[0] if latest else None) or "")
+    paths = follow(connection, thread, place, channels)
+    values = _values(connection, family, paths.values())
+    sources = _sources(
+        connection, tenant, family, replace(key, checkpoint_id=place[1]), paths, values
+    )
+    return tuple(_history(name, paths[name], values, sources) for name in channels)
+
+
+# --- following the path ------------------------------------------------------------------
+
+
+def follow(
+    connection: Connection, thread: int, place: Place, channels: Iterable[str]
+) -> dict[str, DeltaPath]:
+    """Walk from a checkpoint to its ancestors until every channel has met its beginning.
+
+    That is a stored value, or a checkpoint whose `delta_base` has the channel.
+
+    Args:
+        connection: In a transaction.
+        thread: Number of the thread.
+        place: The checkpoint; its own writes and values do not count.
+        channels: Names of channels.
+
+    Returns:
+        What each is rebuilt from, by name.
+    """
+    paths = {name: DeltaPath() for name in channels}
+    row = _TARGET.run(connection, **parameters_of(thread, *place)).fetchone() if paths else None
+    if row is None:
+        return paths
+    active = set(paths)
+    bases = _ended(place[1], row[1], active)
+    stretch: list[tuple[str, frozenset[str]]] = []
+    for checkpoint_id, state, base in _ancestors(connection, thread, place, row[0], active):
+        stretch.append((checkpoint_id, frozenset(active)))
+        for channel in decode_channels(state):
+            if channel.digest is not None and channel.name in active:
+                path = paths[channel.name]
+                path.seed = DeltaSeed(channel.version, channel.digest, channel.size)
+                path.seed_of = checkpoint_id
+                active.discard(channel.name)
+        bases |= _ended(checkpoint_id, base, active)
+        if len(stretch) == BLOCK:
+            _add_writes(connection, thread, place[0], stretch, paths)
+            stretch = []
+    _add_writes(connection, thread, place[0], stretch, paths)
+    for name, (holder, base_channel) in bases.items():
+        path = paths[name]
+        path.seed, path.seed_of = base_channel.seed, holder
+        path.newest_first.extend(
+            PathWrite(holder, write, None) for write in reversed(base_channel.writes)
+        )
+    return paths
+
+
+def _ended(
+    checkpoint_id: str, base: bytes | None, active: set[str]
+) -> dict[str, tuple[str, DeltaChannel]]:
+    """Take from `active` the channels that end at a checkpoint's base; return these."""
+    if not base:
+        return {}
+    found = {
+        channel.name: (checkpoint_id, channel)
+        for channel in decode_delta_base(base, checkpoint_id)
+        if channel.name in active
+    }
+    active -= found.keys()
+    return found
+
+
+def _ancestors(
+    connection: Connection, thread: int, place: Place, parent_id: str, active: Collection[str]
+) -> Iterator[tuple[str, bytes, bytes | None]]:
+    """Yield ID, state and base of the ancestors of a checkpoint, nearest first.
+
+    Ends at the root, at a parent that is not stored, where the path meets itself, and as
+    soon as nothing is active. IDs mostly fall along the path, so each read takes the next
+    ones below.
+    """
+    block: dict[str, tuple[str, bytes, bytes | None]] = {}
+    seen = {place[1]}
+    size = _FIRST_BLOCK
+    while active and parent_id and parent_id not in seen:
+        if parent_id not in block:
+            rows = _BLOCK.run(
+                connection, **parameters_of(thread, place[0], parent_id), max_rows=min(size, BLOCK)
+            ).fetchall()
+            size *= 2
+            block = {row[0]: row[1:] for row in rows}
+            if parent_id not in block:
+                return
+        seen.add(parent_id)
+        grandparent_id, state, base = block[parent_id]
+        yield parent_id, state, base
+        parent_id = grandparent_id
+
+
+def _add_writes(
+    connection: Connection,
+    thread: int,
+    checkpoint_ns: str,
+    stretch: Sequence[tuple[str, frozenset[str]]],
+    paths: Mapping[str, DeltaPath],
+) -> None:
+    """Add the writes of a stretch of the path, given nearest first, to the channels' paths."""
+    if not stretch:
+        return
+    wanted = frozenset().union(*(active for _, active in stretch))
+    rows = connection.execute(
+        select(
+            writes.c.checkpoint_id,
+            writes.c.channel,
+            writes.c.number,
+            writes.c.task_path,
+            writes.c.task_id,
+            writes.c.idx,
+            writes.c.digest,
+            writes.c.type,
+            writes.c.size,
+        ).where(
+            writes.c.thread == thread,
+            writes.c.checkpoint_ns == checkpoint_ns,
+            writes.c.checkpoint_id.in_([checkpoint_id for checkpoint_id, _ in stretch]),
+            writes.c.channel.in_(sorted(wanted)),
+        )
+    )
+    by_checkpoint: dict[str, list[tuple[str, PathWrite]]] = {}
+    for checkpoint_id, channel, number, *columns in rows:
+        write = PathWrite(checkpoint_id, DeltaWrite(*columns), number)
+        by_checkpoint.setdefault(checkpoint_id, []).append((channel, write))
+    for checkpoint_id, active in stretch:
+        found = by_checkpoint.get(checkpoint_id, [])
+        for channel, write in sorted(found, key=_order, reverse=True):
+            if channel in active:
+                paths[channel].newest_first.append(write)
+
+
+def _order(found: tuple[str, PathWrite]) -> tuple[str, str, int]:
+    write = found[1].write
+    return (write.task_path, write.task_id, write.idx)
+
+
+# --- values ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Values of writes by the number of their row, and of the family by digest."""
+
+    of_writes: dict[int, Value]
+    of_family: dict[bytes, Value]
+
+    def of(self, write: PathWrite) -> Value:
+        """Return the value of a write."""
+        if write.number is not None:
+            return self.of_writes[write.number]
+        return self.named(write.write.digest)
+
+    def named(self, digest: bytes) -> Value:
+        """Return a value of the family.
+
+        Raises:
+            DamagedValueError: It is not stored.
+        """
+        value = self.of_family.get(digest)
+        if value is None:
+            raise DamagedValueError(f"value {digest.hex()}: a delta channel's, is not stored")
+        return value
+
+
+def _values(connection: Connection, family: int, paths: Iterable[DeltaPath]) -> _Values:
+    numbers: set[int] = set()
+    digests: set[bytes] = set()
+    for path in paths:
+        if path.seed is not None:
+            digests.add(path.seed.digest)
+        for write in path.newest_first:
+            if write.number is not None:
+                numbers.add(write.number)
+            else:
+                digests.add(write.write.digest)
+    of_writes: dict[int, Value] = {}
+    for some in in_lists(sorted(numbers)):
+        rows = connection.execute(
+            select(
+                writes.c.number, writes.c.type, writes.c.size, writes.c.encoding, writes.c.data
+            ).where(writes.c.number.in_(some))
+        )
+        of_writes.update((row[0], _value(*row[1:])) for row in rows)
+    of_family = read(connection, family, digests) if digests else {}
+    return _Values(of_writes, of_family)
+
+
+def _value(kind: str, size: int, encoding: int, data: bytes | None) -> Value:
+    if data is None:
+        return EVICTED
+    return Value(kind, unpack(encoding, data, size, None, LIMITS.max_value))
+
+
+def _sources(
+    connection: Connection,
+    tenant: str,
+    family: int,
+    key: CheckpointKey,
+    paths: Mapping[str, DeltaPath],
+    values: _Values,
+) -> dict[str, Entry]:
+    """Return the checkpoints that hold evicted values, by ID, with where these lie."""
+    evicted: dict[str, set[bytes]] = {}
+    for path in paths.values():
+        for holder, digest in _evicted(path, values):
+            evicted.setdefault(holder, set()).add(digest)
+    sources: dict[str, Entry] = {}
+    for holder, digests in evicted.items():
+        found = load(connection, tenant, replace(key, checkpoint_id=holder), View.ENTRY)
+        if found is not None:
+            known = found.entry.envelopes
+            places = located.of_values(connection, tenant, family, sorted(digests))
+            more = tuple(place for place in places if place not in known)
+            sources[holder] = replace(found.entry, envelopes=known + more)
+    return sources
+
+
+def _evicted(path: DeltaPath, values: _Values) -> Iterator[tuple[str, bytes]]:
+    """Yield holder and digest of what was evicted of a path."""
+    if path.seed is not None and values.named(path.seed.digest) is EVICTED:
+        yield path.seed_of, path.seed.digest
+    for write in path.newest_first:
+        if values.of(write) is EVICTED:
+            yield write.holder, write.write.digest
+
+
+def _history(
+    name: str, path: DeltaPath, values: _Values, sources: Mapping[str, Entry]
+) -> DeltaHistory:
+    seed = path.seed
+    holders = sorted({holder for holder, _ in _evicted(path, values)})
+    return DeltaHistory(
+        name,
+        Channel(name, seed.version, seed.digest, seed.size, values.named(seed.digest))
+        if seed is not None
+        else None,
+        tuple(
+            Write(
+                write.write.task_id,
+                write.write.task_path,
+                write.write.idx,
+                name,
+                values.of(write),
+                write.write.digest,
+            )
+            for write in path.writes
+        ),
+        tuple(sources[holder] for holder in holders if holder in sources),
+    )

@@ -1,0 +1,63 @@
+"""The checkpoints of a thread as far as removal asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sqlalchemy import Connection, select
+
+from ..database.overlay import Place
+from ..database.schema import checkpoints
+from ..database.statements import Statement, of_thread
+
+
+class Node(NamedTuple):
+    """A checkpoint; fields as the columns."""
+
+    number: int
+    checkpoint_ns: str
+    checkpoint_id: str
+    parent_id: str
+    root_id: str
+    run_id: str
+    delta_channels: bytes
+
+    @property
+    def place(self) -> Place:
+        """Its namespace and ID."""
+        return (self.checkpoint_ns, self.checkpoint_id)
+
+    @property
+    def parent(self) -> Place:
+        """Place of its parent, which may not be stored."""
+        return (self.checkpoint_ns, self.parent_id)
+
+
+Nodes = dict[Place, Node]
+"""The checkpoints of a thread by place."""
+
+_NODES = Statement(
+    select(*(checkpoints.c[name] for name in Node._fields)).where(of_thread(checkpoints))
+)
+
+
+def read_nodes(connection: Connection, thread: int) -> Nodes:
+    """Return all checkpoints of a thread.
+
+    Args:
+        connection: In a transaction.
+        thread: Number of the thread.
+    """
+    found = map(Node._make, _NODES.run(connection, of_thread=thread).fetchall())
+    return {node.place: node for node in found}
+
+
+def ancestors(nodes: Nodes, node: Node) -> Iterator[Node]:
+    """Yield the stored ancestors of a checkpoint, nearest first, each once."""
+    seen = {node.place}
+    current = nodes.get(node.parent)
+    while current is not None and current.place not in seen:
+        seen.add(current.place)
+        yield current
+        current = nodes.get(current.parent)
