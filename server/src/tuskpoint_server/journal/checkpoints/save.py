@@ -26,6 +26,7 @@ from ..database.overlay import Batch, Known, KnownChannel, KnownWrite, Log, Plac
 from .admission import begins_next, refuse_stale_write
 from .drafts import ChannelChange, CheckpointChange, WriteChange, WritesChange
 from .rows import checkpoint_row, content_row, write_row
+from .settings import switch_search
 from .thread_state import judge
 
 _BYTES_PER_WRITE = 128
@@ -53,7 +54,8 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
     # Nothing is refused from here on.
     if begins:
         log.row.begin_next(batch.new_family(), batch.now_us)
-    _switch_search(batch, log, draft.searchable)
+    if draft.searchable is not None:
+        switch_search(batch, log, draft.searchable)  # a change of its own, before this one
     row = log.row
     names_agent = draft.agent_id not in ("", row.agent_id)
     if not changed and stored is not None and not names_agent:
@@ -383,14 +385,6 @@ def _key(thread_id: str, place: Place) -> CheckpointKey:
 
 
 # --- doing -----------------------------------------------------------------------------
-
-
-def _switch_search(batch: Batch, log: Log, searchable: bool | None) -> None:
-    """Set whether search finds the thread; a change of its own, before the checkpoint's."""
-    if searchable is None or log.row.unsearchable is not searchable:
-        return
-    log.row.unsearchable = not searchable
-    log.row.settings_seq = batch.change(log, EventKind.SEARCHABLE_SET, indexed=searchable)
 
 
 def _store(
