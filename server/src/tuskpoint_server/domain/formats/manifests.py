@@ -1,0 +1,54 @@
+"""Manifests: the fold of one thread's records, stored as one document."""
+
+from __future__ import annotations
+
+from ..stored_json import malformed
+from .fields import Fields, dump
+from .folding import Manifest, fold
+from .frames import FORMAT_VERSION
+from .members import Kind
+from .records import encode_record, read_record, settle
+
+_RECORDS = b'"records":[]'
+
+
+def encode_manifest(manifest: Manifest, tenant: str) -> bytes:
+    """Return the stored bytes: every record that counts, in the order of the log.
+
+    Args:
+        manifest: The manifest. Its members name the blobs that they lie in.
+        tenant: The tenant of the thread.
+    """
+    head = dump(
+        {
+            "format_version": FORMAT_VERSION,
+            "kind": Kind.MANIFEST.value,
+            "records": [],
+            "tenant": tenant,
+            "thread_id": manifest.thread_id,
+        }
+    )
+    # The first place: what precedes it holds no text of a caller.
+    before, _, after = head.partition(_RECORDS)
+    records = b",".join(encode_record(record) for record in manifest.records)
+    return b"".join((before, _RECORDS[:-1], records, b"]", after))
+
+
+def decode_manifest(data: bytes, name: str) -> Manifest:
+    """Return what stored bytes hold.
+
+    Args:
+        data: The stored bytes.
+        name: Blob ID that they were read from; where a member is in "this quilt", it is
+            that one.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    fields = Fields.document(data, name, Kind.MANIFEST)
+    fields.text("tenant")
+    thread_id = fields.name("thread_id")
+    records = [settle(read_record(record), name) for record in fields.children("records")]
+    if any(record.thread_id != thread_id for record in records):
+        raise malformed(name, f"it is of thread '{thread_id}' and has records of others")
+    return fold(thread_id, records)

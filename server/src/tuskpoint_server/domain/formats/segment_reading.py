@@ -1,0 +1,305 @@
+"""Reading stored segments: from bytes that may come from anybody to a checked `Segment`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from google.protobuf.message import DecodeError
+
+from tuskpoint.v1 import checkpoint_pb2, segment_pb2
+
+from ..compression import Encoding
+from ..digests import DIGEST_BYTES
+from ..limits import LIMITS
+from ..model import BlobLocation, Lineage
+from ..stored_json import malformed
+from .delta_base import decode_delta_base
+from .field_count import MAX_FIELDS, has_too_many, shape
+from .fields import MAX_NUMBER
+from .frames import FORMAT_VERSION, refuse_gzip, unpack
+from .segments import (
+    MAX_MEMBERS,
+    MAX_SEGMENT_BYTES,
+    NO_LINEAGE,
+    PREFIX_BYTES,
+    SKIPPABLE,
+    SKIPPABLE_MAGIC,
+    Segment,
+    SegmentCheckpoint,
+    SegmentMember,
+    SegmentValue,
+    SegmentWrite,
+)
+
+_MAX_HEADER = 64 << 10
+_SHAPE = shape(segment_pb2.ThreadSegment.DESCRIPTOR)
+_OF_WRITES = (Encoding.PLAIN, Encoding.ZSTD)
+
+
+def decode_segment(data: bytes, name: str, *, max_bytes: int = MAX_SEGMENT_BYTES) -> Segment:
+    """Return what stored bytes hold.
+
+    Args:
+        data: The stored bytes, already checked against their hash.
+        name: Blob ID, for the refusal.
+        max_bytes: Bound on the unpacked size.
+
+    Returns:
+        The segment. Every value that its rows need is in it or in a member that it names;
+        whether values have their digests shows when they are unpacked.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    plain = unpack(_content(data, name), name, max_bytes)
+    try:
+        if has_too_many(plain, _SHAPE):
+            raise malformed(name, f"it has more than {MAX_FIELDS} fields")
+        message = segment_pb2.ThreadSegment.FromString(plain)
+    except (DecodeError, ValueError):
+        raise malformed(name, "it is not a ThreadSegment") from None
+    del plain  # the message holds its content
+    segment = Segment(
+        thread_id=message.thread_id,
+        incarnation=message.incarnation,
+        generation=message.generation,
+        first_seq=message.first_seq,
+        last_seq=message.last_seq,
+        checkpoints=tuple(_checkpoint(checkpoint, name) for checkpoint in message.checkpoints),
+        writes=tuple(_write(write, name) for write in message.writes),
+        values=tuple(_value(value, name) for value in message.values),
+        members=tuple(_member(member, name) for member in message.members),
+        handoff=_handoff(message),
+    )
+    _check(segment, name)
+    return segment
+
+
+def needed_digests(segment: Segment, name: str) -> Iterator[bytes]:
+    """Yield the digest of every value that a segment's rows need, with keyframes of patches.
+
+    Some come more than once.
+
+    Args:
+        segment: The segment.
+        name: Blob ID, for the refusal.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED` if a state cannot be read.
+    """
+    for checkpoint in segment.checkpoints:
+        yield from state_digests(checkpoint.state, name)
+        if checkpoint.delta_base:
+            for channel in decode_delta_base(checkpoint.delta_base, name):
+                yield from channel.digests
+    for value in segment.values:
+        if value.keyframe:
+            yield value.keyframe
+
+
+def state_digests(state: bytes, name: str) -> list[bytes]:
+    """Return the digests of the values that a stored state names, after checking the state.
+
+    Args:
+        state: A state as it is stored.
+        name: Blob ID, for the refusal.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    if len(state) > LIMITS.max_state:
+        raise malformed(name, f"a state takes {len(state)} bytes")
+    try:
+        message = checkpoint_pb2.CheckpointState.FromString(state)
+    except DecodeError:
+        raise malformed(name, "a state is no CheckpointState") from None
+    digests = []
+    names = set()
+    for channel in message.channels:
+        names.add(channel.name)
+        if channel.HasField("version") and channel.version.WhichOneof("kind") is None:
+            raise malformed(name, f"channel {channel.name} has a version without a kind")
+        digest, content = channel.digest, channel.WhichOneof("content")
+        if content is None and len(digest) == DIGEST_BYTES:
+            digests.append(digest)
+        elif content != "empty" or digest:
+            raise malformed(name, f"channel {channel.name} is not empty and names no value")
+        if channel.size_bytes > LIMITS.max_value:
+            raise malformed(name, f"channel {channel.name} takes {channel.size_bytes} bytes")
+    if len(names) < len(message.channels):
+        raise malformed(name, "a state has a channel twice")
+    return digests
+
+
+def _content(data: bytes, name: str) -> memoryview:
+    """Return what follows the header, after checking the header."""
+    refuse_gzip(data, name)
+    if len(data) < SKIPPABLE.size:
+        raise malformed(name, "it is too short for a segment")
+    magic, size = SKIPPABLE.unpack_from(data)
+    begin = SKIPPABLE.size + size
+    if magic != SKIPPABLE_MAGIC or size > _MAX_HEADER or begin > len(data):
+        raise malformed(name, "it does not begin with the header of a segment")
+    try:
+        header = segment_pb2.SegmentHeader.FromString(data[SKIPPABLE.size : begin])
+    except DecodeError:
+        raise malformed(name, "its header is no SegmentHeader") from None
+    if header.format_version != FORMAT_VERSION:
+        raise malformed(
+            name,
+            f"format_version is {header.format_version} and only {FORMAT_VERSION} is known",
+        )
+    if header.sealing != segment_pb2.SEALING_NONE:
+        raise malformed(name, f"sealing {header.sealing} is not known")
+    return memoryview(data)[begin:]
+
+
+def _checkpoint(message: segment_pb2.SegmentCheckpoint, name: str) -> SegmentCheckpoint:
+    lineage = NO_LINEAGE
+    if message.HasField("lineage"):
+        lineage = Lineage(
+            message.lineage.forked_from,
+            message.lineage.rolled_back_from,
+            message.lineage.adopted_from,
+        )
+    delta_base = b""
+    if message.HasField("delta_base"):
+        delta_base = message.delta_base.SerializeToString(deterministic=True)
+    return SegmentCheckpoint(
+        checkpoint_ns=message.checkpoint_ns,
+        checkpoint_id=message.checkpoint_id,
+        seq=message.seq,
+        parent_id=message.parent_checkpoint_id,
+        state=message.state,
+        metadata=message.metadata_json,
+        created_us=message.create_time_us,
+        delta_base=delta_base,
+        label=message.label,
+        summary=message.summary,
+        lineage=lineage,
+    )
+
+
+def _write(message: segment_pb2.SegmentWrite, name: str) -> SegmentWrite:
+    write = SegmentWrite(
+        message.checkpoint_ns,
+        message.checkpoint_id,
+        message.seq,
+        message.task_id,
+        message.idx,
+        message.task_path,
+        message.channel,
+        message.type,
+        message.digest,
+        message.size_bytes,
+        message.encoding,
+        message.data,
+    )
+    if not write.checkpoint_id or not write.task_id or not write.channel:
+        raise malformed(name, "a write lacks its checkpoint, task or channel")
+    if write.encoding not in _OF_WRITES:
+        raise malformed(name, f"a write of task {write.task_id} has encoding {write.encoding}")
+    _check_value(write, f"a write of task {write.task_id}", name)
+    return write
+
+
+def _value(message: segment_pb2.SegmentValue, name: str) -> SegmentValue:
+    value = SegmentValue(
+        message.digest,
+        message.type,
+        message.size_bytes,
+        message.encoding,
+        message.data,
+        message.keyframe,
+    )
+    is_patch = value.encoding == Encoding.PATCH
+    if not is_patch and value.encoding not in _OF_WRITES:
+        raise malformed(name, f"a value has encoding {value.encoding}")
+    if len(value.keyframe) != (DIGEST_BYTES if is_patch else 0):
+        raise malformed(name, "the encoding and the keyframe of a value contradict each other")
+    _check_value(value, "a value", name)
+    return value
+
+
+def _check_value(value: SegmentValue | SegmentWrite, what: str, name: str) -> None:
+    if len(value.digest) != DIGEST_BYTES or not value.type:
+        raise malformed(name, f"{what} lacks its digest or type")
+    if value.size > LIMITS.max_value:
+        raise malformed(name, f"{what} takes {value.size} bytes")
+    if value.encoding == Encoding.PLAIN and len(value.data) != value.size:
+        raise malformed(name, f"{what} has {len(value.data)} bytes and says {value.size}")
+
+
+def _member(message: segment_pb2.SegmentMember, name: str) -> SegmentMember:
+    place = message.location
+    joined = message.digests
+    prefixes = tuple(
+        joined[start : start + PREFIX_BYTES] for start in range(0, len(joined), PREFIX_BYTES)
+    )
+    if len(place.sha256) != DIGEST_BYTES or place.size_bytes > MAX_NUMBER:
+        raise malformed(name, "it names a member without a hash or of a size that is none")
+    if not prefixes or len(joined) % PREFIX_BYTES or not _ascend(prefixes):
+        raise malformed(name, "the digests of a member are none, cut off, or not ascending")
+    location = BlobLocation(place.sha256, place.size_bytes, place.blob_id, place.identifier)
+    return SegmentMember(location, prefixes)
+
+
+def _ascend(prefixes: tuple[bytes, ...]) -> bool:
+    return all(one < other for one, other in pairwise(prefixes))
+
+
+def _handoff(message: segment_pb2.ThreadSegment) -> tuple[str, str] | None:
+    if not message.HasField("handoff"):
+        return None
+    return (message.handoff.checkpoint_ns, message.handoff.checkpoint_id)
+
+
+def _check(segment: Segment, name: str) -> None:
+    """Check what concerns more than one row.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    if not segment.thread_id or segment.first_seq > segment.last_seq:
+        raise malformed(name, "it lacks its thread, or its range is none")
+    _check_numbers(segment, name)
+    keys = {(one.checkpoint_ns, one.checkpoint_id) for one in segment.checkpoints}
+    slots = {(one.checkpoint_ns, one.checkpoint_id, one.task_id, one.idx) for one in segment.writes}
+    if len(keys) < len(segment.checkpoints) or len(slots) < len(segment.writes):
+        raise malformed(name, "it holds a checkpoint or a write twice")
+    if any(not checkpoint_id for _, checkpoint_id in keys):
+        raise malformed(name, "a checkpoint has no ID")
+    if segment.handoff is not None and (segment.handoff not in keys or segment.members):
+        raise malformed(name, "it lacks what it hands off")
+    if len(segment.members) > MAX_MEMBERS:
+        raise malformed(name, f"it names more than {MAX_MEMBERS} members")
+    _check_values(segment, name)
+
+
+def _check_numbers(segment: Segment, name: str) -> None:
+    seqs = _numbers(segment)
+    if any(number > MAX_NUMBER for number in seqs):
+        raise malformed(name, f"a number in it is above {MAX_NUMBER}")
+
+
+def _numbers(segment: Segment) -> Iterable[int]:
+    yield from (segment.incarnation, segment.generation, segment.last_seq)
+    for checkpoint in segment.checkpoints:
+        yield checkpoint.seq
+        yield checkpoint.created_us
+    for write in segment.writes:
+        yield write.seq
+
+
+def _check_values(segment: Segment, name: str) -> None:
+    encodings = {value.digest: value.encoding for value in segment.values}
+    if len(encodings) < len(segment.values):
+        raise malformed(name, "it holds a value twice")
+    elsewhere = {prefix for other in segment.members for prefix in other.prefixes}
+    for value in segment.values:
+        if value.keyframe and encodings.get(value.keyframe) == Encoding.PATCH:
+            raise malformed(name, "the keyframe of a value is a patch")
+    for digest in needed_digests(segment, name):
+        if digest not in encodings and digest[:PREFIX_BYTES] not in elsewhere:
+            raise malformed(name, f"it lacks value {digest.hex()} and names nothing that holds it")
