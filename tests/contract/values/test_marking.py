@@ -1,0 +1,352 @@
+"""What nothing needs is removed, and what anything needs is not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from threading import Event
+
+import pytest
+from sqlalchemy import Connection, select, update
+
+from tests.kit.drafts import TENANT, by_digest, digest, refused, write
+from tests.kit.values import Home, text
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.formats.delta_base import (
+    DeltaChannel,
+    DeltaSeed,
+    DeltaWrite,
+    encode_delta_base,
+)
+from tuskpoint_server.journal.checkpoints import contents as values
+from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.schema import checkpoints, threads
+from tuskpoint_server.journal.removal import marking
+from tuskpoint_server.journal.removal.marking import (
+    Removed,
+    abandoned,
+    due,
+    remove_due,
+    remove_unneeded,
+)
+from tuskpoint_server.journal.removal.passes import Pass
+
+BASE = text(1, 8_000)
+
+
+async def stored(home: Home, thread: str = "t") -> set[object]:
+    return {row["digest"] for row in await home.rows(thread)}
+
+
+async def during(home: Home, *works: Callable[[], Awaitable[object]]) -> Removed:
+    """Run a pass in which something happens before each of its steps, while there is any."""
+    left, family = list(works), await home.family()
+
+    async def between() -> None:
+        if left:
+            await left.pop(0)()
+
+    home.database.between = between
+    try:
+        removed = await remove_unneeded(home.database, home.passes, family)
+    finally:
+        home.database.between = None
+    assert not left
+    return removed
+
+
+async def nothing() -> None:
+    """Let a step of the pass pass."""
+
+
+OPENED: tuple[Callable[[], Awaitable[object]], ...] = (nothing, nothing, nothing)
+"""Until the pass is open: it reads counts, looks for a thread that lives, and opens."""
+
+
+# --- what goes -------------------------------------------------------------------------------
+
+
+async def test_values_of_removed_checkpoints_go(home: Home) -> None:
+    await home.save("a", {"x": b"1", "y": b"shared"})
+    await home.save("b", {"x": b"2", "y": b"shared"}, parent="a")
+    await home.remove("a")
+    assert await home.remove_unneeded() == Removed(1, 1)
+    assert await stored(home) == {digest(b"2"), digest(b"shared")}
+    assert await home.data("b") == {"x": b"2", "y": b"shared"}
+
+
+async def test_what_another_thread_of_the_family_names_stays(home: Home) -> None:
+    await home.save("a", {"x": b"1"})
+    await home.fork("t", "a", "forked")
+    await home.delete("t")
+    assert await home.remove_unneeded("forked") == Removed()
+    assert await home.data("a", "forked") == {"x": b"1"}
+
+
+async def test_a_keyframe_stays_for_its_patches(home: Home) -> None:
+    await home.save("a", {"x": BASE})
+    await home.save("b", {"x": BASE + b"1"}, parent="a")
+    await home.save("c", {"x": BASE + b"2"}, parent="b")
+    await home.remove("a")
+    await home.remove("c")
+    removed = await home.remove_unneeded()
+    assert removed.values == 1
+    assert await stored(home) == {digest(BASE), digest(BASE + b"1")}
+    assert await home.data("b") == {"x": BASE + b"1"}
+    await home.remove("b")
+    assert (await home.remove_unneeded()).values == 2
+
+
+async def test_what_a_delta_base_names_stays(home: Home) -> None:
+    await home.save("a", {"x": b"seed", "y": b"write", "z": b"neither"})
+    await home.save("b", {}, parent="a")
+    base = encode_delta_base(
+        (
+            DeltaChannel(
+                "x",
+                DeltaSeed(1, digest(b"seed"), 4),
+                (DeltaWrite("", "task", 0, digest(b"write"), "msgpack", 5),),
+            ),
+        )
+    )
+    await home.remove("a")
+    await home.database.transact(
+        lambda batch: batch.connection.execute(update(checkpoints).values(delta_base=base))
+    )
+    await home.remove_unneeded()
+    assert await stored(home) == {digest(b"seed"), digest(b"write")}
+
+
+async def test_writes_hold_their_values_themselves(home: Home) -> None:
+    await home.save("a", {"x": b"1"}, writes=(write("x", b"written"),))
+    await home.save("b", {"x": b"2"}, parent="a")
+    assert digest(b"written") not in await stored(home)
+    await home.remove_unneeded()
+    assert [one.value.data for one in (await home.load("a")).writes] == [b"written"]
+
+
+async def test_many_pages_are_read_and_many_batches_removed(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("READ_AT_ONCE", "SCANNED_AT_ONCE", "REMOVED_AT_ONCE"):
+        monkeypatch.setattr(marking, name, 3)
+    for number in range(20):
+        parent = f"{number - 1:02}" if number else ""
+        await home.save(f"{number:02}", {"x": b"%d" % number}, parent=parent)
+        await home.save(f"{number:02}", {"x": b"n%d" % number}, parent=parent, ns="inner")
+    for target in ("u", "v", "w"):
+        await home.fork("t", "05", target)
+    for number in range(0, 20, 2):
+        await home.remove(f"{number:02}")
+    assert (await home.remove_unneeded()).values == 10
+    kept = {digest(b"%d" % number) for number in range(1, 20, 2)}
+    assert await stored(home) == kept | {digest(b"n%d" % number) for number in range(20)}
+
+
+# --- when ------------------------------------------------------------------------------------
+
+
+async def test_a_pass_is_due_once_a_quarter_was_removed(home: Home) -> None:
+    for number in range(8):
+        await home.save(f"{number}", {"x": b"%d" % number}, parent=f"{number - 1}")
+    assert await home.database.query(due) == []
+    await home.remove("0")
+    assert await home.database.query(due) == []
+    await home.remove("1")
+    assert await home.database.query(due) == [await home.family()]
+    assert await remove_due(home.database, home.passes) == Removed(2, 2)
+    assert await home.database.query(due) == []
+    await home.remove("2")
+    assert await home.database.query(due) == []
+    assert await remove_due(home.database, home.passes) == Removed()
+
+
+async def test_a_pass_is_due_once_a_quarter_of_the_bytes_was_removed(home: Home) -> None:
+    for number in range(8):
+        await home.save(f"{number}", {"x": b"%d" % number}, parent=f"{number - 1}")
+    await home.remove("0")
+
+    def count(connection: Connection) -> tuple[int, int]:
+        chosen = select(threads.c.added_bytes, threads.c.removed_bytes)
+        return tuple(connection.execute(chosen).one())
+
+    added, _ = await home.database.query(count)
+
+    def raise_removed(batch: Batch) -> None:
+        log = batch.find(TENANT, "t")
+        assert log is not None
+        log.row.removed_bytes = added // 4 + 1
+        batch.store(log)
+
+    await home.database.transact(raise_removed)
+    assert await home.database.query(due) == [await home.family()]
+    await remove_due(home.database, home.passes)
+    assert await home.database.query(count) == (added - added // 4 - 1, 0)
+    assert await home.database.query(due) == []
+
+
+async def test_a_family_without_a_living_thread_goes_unmarked(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marking, "REMOVED_AT_ONCE", 2)
+    for number in range(5):
+        await home.save(f"{number}", {"x": b"%d" % number})
+    await home.save("a", {"x": b"kept"}, thread="other")
+    await home.delete("t")
+    assert await home.database.query(due) == [await home.family()]
+    assert await remove_due(home.database, home.passes) == Removed(5, 5)
+    assert await home.rows() == []
+    assert await home.data("a", "other") == {"x": b"kept"}
+    assert await home.database.query(due) == []
+
+
+async def test_families_that_a_next_incarnation_left_are_found(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marking, "FAMILIES_AT_ONCE", 1)
+    await home.save("a", {"x": b"1"}, thread="other")
+    await home.save("a", {"x": b"1"})
+    left = await home.family()
+    await home.delete("t")
+    await home.save("~~", {"x": b"2"})
+    assert await home.family() != left
+    found, after = [], 0
+    while True:
+        some, after = await home.database.query(partial(abandoned, after=after))
+        found += some
+        if not after:
+            break
+    assert found == [left]
+    assert await remove_unneeded(home.database, home.passes, left) == Removed(1, 1)
+    assert await home.data("~~") == {"x": b"2"}
+    assert await home.data("a", "other") == {"x": b"1"}
+
+
+# --- what commits refer to meanwhile ---------------------------------------------------------
+
+
+async def test_a_value_that_a_save_refers_to_meanwhile_stays(home: Home) -> None:
+    """After its checkpoint was removed, and after the pass has read that it is not needed."""
+    await home.save("a", {"x": b"1", "y": b"2"})
+    await home.save("b", {"x": b"3"}, parent="a")
+    await home.remove("a")
+
+    async def refer() -> None:
+        await home.save("c", (by_digest("x", b"1"),), parent="b")
+
+    removed = await during(home, *OPENED, nothing, nothing, refer)
+    assert removed == Removed(1, 1)
+    assert await home.data("c") == {"x": b"1"}
+
+
+async def test_the_keyframe_of_a_patch_that_is_referred_to_meanwhile_stays(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marking, "REMOVED_AT_ONCE", 1)
+    await home.save("a", {"x": BASE, "y": b"other"})
+    await home.save("b", {"x": BASE + b"1"}, parent="a")
+    await home.save("c", {"x": b"3"}, parent="b")
+    await home.remove("a")
+    await home.remove("b")
+
+    async def refer() -> None:
+        await home.save("d", (by_digest("x", BASE + b"1"),), parent="c")
+
+    removed = await during(home, *OPENED, nothing, nothing, refer)
+    assert removed.values == 1
+    assert await home.data("d") == {"x": BASE + b"1"}
+
+
+async def test_a_patch_that_is_saved_meanwhile_keeps_its_keyframe(home: Home) -> None:
+    await home.save("a", {"x": BASE})
+    await home.save("b", {"y": b"2"}, parent="a")
+    await home.remove("a")
+
+    async def save() -> None:
+        await home.save("c", {"x": BASE + b"1"}, parent="b")
+
+    assert await during(home, *OPENED, nothing, nothing, save) == Removed()
+    assert await home.data("c") == {"x": BASE + b"1"}
+    assert len(await home.rows()) == 3
+
+
+async def test_a_keyframe_that_went_is_no_keyframe_any_more(home: Home) -> None:
+    """The writer's cache of keyframes forgets what a pass removed."""
+    await home.save("a", {"x": BASE})
+    await home.save("b", {"x": BASE + b"1"}, parent="a")
+    await home.save("c", {"y": b"2"}, parent="b")
+    await home.remove("a")
+    await home.remove("b")
+    assert (await home.remove_unneeded()).values == 2
+    await home.save("d", {"x": BASE + b"2"}, parent="c")
+    await home.check_groups()
+    assert await home.data("d") == {"x": BASE + b"2"}
+
+
+async def test_a_value_that_was_removed_is_missing_and_not_lost(home: Home) -> None:
+    await home.save("a", {"x": b"1"})
+    await home.save("b", {"x": b"2"}, parent="a")
+    await home.remove("a")
+    await home.remove_unneeded()
+    await refused(home.save("c", (by_digest("x", b"1"),), parent="b"), Reason.VALUES_MISSING)
+    await home.save("c", {"x": b"1"}, parent="b")
+    assert await home.data("c") == {"x": b"1"}
+
+
+async def test_a_save_in_the_same_batch_as_a_removal_counts(home: Home) -> None:
+    """Changes that wait together are committed together: the pass sees the batch's own notes."""
+    await home.save("a", {"x": b"1"})
+    await home.save("b", {"x": b"2"}, parent="a")
+    await home.remove("a")
+    family = await home.family()
+    one = Pass(family)
+    await home.database.transact(partial(home.passes.open, one=one))
+    found, _ = await home.database.query(partial(marking.standing, family=family, after=b""))
+    doomed = [value for value in found if value.digest == digest(b"1")]
+    busy = Event()
+    held = home.database.transact(lambda batch: busy.wait(10))
+    save = asyncio.create_task(home.save("c", (by_digest("x", b"1"),), parent="b"))
+    await asyncio.sleep(0)
+    removal = home.database.transact(partial(marking._remove, one=one, doomed=doomed))
+    busy.set()
+    assert await held
+    assert await removal == Removed()
+    await save
+    home.passes.close(one)
+    assert await home.data("c") == {"x": b"1"}
+
+
+async def test_a_crash_forgets_the_pass(home: Home) -> None:
+    """A pass that fails is closed, and the next one does all of it."""
+    await home.save("a", {"x": b"1"})
+    await home.save("b", {"x": b"2"}, parent="a")
+    await home.remove("a")
+
+    async def fail() -> None:
+        raise OSError("the machine is gone")
+
+    with pytest.raises(OSError, match="gone"):
+        await during(home, *OPENED, nothing, fail)
+    home.database.between = None
+    assert home.passes._open == {}
+    assert await home.database.query(due) == [await home.family()]
+    assert await home.remove_unneeded() == Removed(1, 1)
+
+
+async def test_a_value_that_came_after_the_pass_was_opened_stays(home: Home) -> None:
+    """An adoption stores values some transactions before the checkpoint that names them."""
+    await home.save("a", {"x": b"1"})
+    family = await home.family()
+    row = (family, digest(b"new"), "msgpack", 3, 0, b"new", None, 0, 0, 1, 1, None)
+    columns = ("family", "digest", "type", "size", "encoding", "data", "keyframe")
+    columns += ("patches", "patch_bytes", "thread", "seq", "segment")
+    named = dict(zip(columns, row, strict=True))
+
+    async def put() -> None:
+        await home.database.transact(
+            lambda batch: values.put(batch.connection, [[named[name] for name in values.COLUMNS]])
+        )
+
+    assert await during(home, *OPENED, put) == Removed()
+    assert digest(b"new") in await stored(home)

@@ -1,0 +1,306 @@
+"""A journal whose values are evicted and removed, and segments that hold what was certified."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, delete, insert, select
+
+from tests.kit.drafts import TENANT, draft, key
+from tests.kit.journal import Clock
+from tuskpoint_server.domain.compression import Encoding
+from tuskpoint_server.domain.lineage import EventKind
+from tuskpoint_server.domain.model import EVICTED, ChannelDraft, Checkpoint, Value, View, Write
+from tuskpoint_server.journal.archiving import restore
+from tuskpoint_server.journal.archiving.evict import Evicted, evict_family
+from tuskpoint_server.journal.checkpoints import contents as values
+from tuskpoint_server.journal.checkpoints.references import referred
+from tuskpoint_server.journal.checkpoints.rows import checkpoint_row
+from tuskpoint_server.journal.checkpoints.store import Checkpoints
+from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.database.overlay import Batch, Known
+from tuskpoint_server.journal.database.schema import (
+    checkpoints,
+    contents,
+    members,
+    threads,
+    writes,
+)
+from tuskpoint_server.journal.removal.marking import Removed, remove_unneeded
+from tuskpoint_server.journal.removal.passes import Passes
+
+T = TypeVar("T")
+
+LATER_US = 2**62
+PLENTY = 2**62
+
+
+def text(seed: int, size: int) -> bytes:
+    """Return letters that compress to about 60 % and say where they come from."""
+    return bytes(random.Random(seed).choices(b"abcdefghijklmnop ", k=size))
+
+
+class Stepped(Database):
+    """A database that lets something else happen before each step of a pass."""
+
+    between: Callable[[], Awaitable[None]] | None = None
+
+    def transact(self, work: Callable[[Batch], T], size_bytes: int = 0) -> asyncio.Future[T]:
+        if self.between is None:
+            return super().transact(work, size_bytes)
+
+        async def later() -> T:
+            await self._step()
+            return await super(Stepped, self).transact(work, size_bytes)
+
+        return asyncio.ensure_future(later())
+
+    async def query(self, work: Callable[[Connection], T]) -> T:
+        await self._step()
+        return await super().query(work)
+
+    async def _step(self) -> None:
+        between, self.between = self.between, None
+        if between is not None:
+            await between()
+            self.between = between
+
+
+class Home:
+    """A journal, its open passes, and what was stored of it.
+
+    Attributes:
+        segments: By hash the values that a segment holds, and its writes by checkpoint.
+    """
+
+    def __init__(self, database: Stepped, clock: Clock) -> None:
+        self.database = database
+        self.clock = clock
+        self.checkpoints = Checkpoints(database)
+        self.passes = Passes()
+        database.noted.append(self.passes.note)
+        self.segments: dict[bytes, dict[bytes, Value]] = {}
+        self.written: dict[bytes, dict[bytes, Value]] = {}
+        self._sequence = 0
+
+    # --- changes ---------------------------------------------------------------------------
+
+    async def save(
+        self,
+        checkpoint_id: str,
+        channels: Mapping[str, bytes] | tuple[ChannelDraft, ...],
+        *,
+        parent: str = "",
+        thread: str = "t",
+        ns: str = "",
+        writes: tuple[Write, ...] = (),
+    ) -> None:
+        self.clock.advance(1)
+        sent = draft(checkpoint_id, parent, channels, thread_id=thread, ns=ns, writes=writes)
+        await self.checkpoints.save_checkpoint(TENANT, sent)
+
+    async def fork(self, source: str, checkpoint_id: str, target: str) -> None:
+        """Copy one checkpoint into a thread that begins, in the same family."""
+
+        def copy(batch: Batch) -> None:
+            before = batch.find(TENANT, source)
+            assert before is not None
+            place = ("", checkpoint_id)
+            known = batch.checkpoint(before, place)
+            assert known is not None
+            log = batch.begin(TENANT, target, family=before.row.family)
+            seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place)
+            copied = Known(
+                seq, "", known.state, known.metadata, "", "", b"[]", "", "", batch.now_us, {}
+            )
+            batch.note(log, known.channels.values())
+            batch.put_checkpoint(log, place, checkpoint_row(log, place, copied))
+            log.row.checkpoint_count += 1
+
+        await self.database.transact(copy)
+
+    async def remove(self, checkpoint_id: str, thread: str = "t", ns: str = "") -> None:
+        """Remove one checkpoint, if it is there."""
+
+        def forget(batch: Batch) -> None:
+            log = batch.find(TENANT, thread)
+            assert log is not None
+            of = checkpoints.c.thread == log.row.number
+            gone = batch.connection.execute(
+                delete(checkpoints).where(
+                    of,
+                    checkpoints.c.checkpoint_ns == ns,
+                    checkpoints.c.checkpoint_id == checkpoint_id,
+                )
+            ).rowcount
+            batch.change(log, EventKind.CHECKPOINTS_DELETED, (ns, checkpoint_id), deleted=gone)
+            log.row.checkpoint_count -= gone
+            log.row.removed_count += gone
+            log.forget_checkpoints()
+
+        await self.database.transact(forget)
+
+    async def delete(self, thread: str) -> None:
+        """Delete a thread."""
+
+        def end(batch: Batch) -> None:
+            log = batch.find(TENANT, thread)
+            assert log is not None
+            batch.change(log, EventKind.THREAD_DELETED)
+            of = log.row.number
+            batch.connection.execute(delete(checkpoints).where(checkpoints.c.thread == of))
+            batch.connection.execute(delete(writes).where(writes.c.thread == of))
+            log.row.deleted = True
+            log.row.deleted_through = "~"
+            log.row.removed_count += log.row.checkpoint_count
+            log.row.checkpoint_count = 0
+            log.forget_checkpoints()
+
+        await self.database.transact(end)
+
+    async def certify(self, thread: str = "t") -> None:
+        """Store what changed since the last time as one segment."""
+        await self.database.transact(partial(self._certify, thread=thread))
+
+    def _certify(self, batch: Batch, thread: str) -> None:
+        log = batch.find(TENANT, thread)
+        assert log is not None
+        row, connection = log.row, batch.connection
+        if row.seq == row.certified_seq:
+            return
+        first, last = row.certified_seq + 1, row.seq
+        in_range = checkpoints.c.seq.between(first, last)
+        needed: set[bytes] = set()
+        for state, delta_base in connection.execute(
+            select(checkpoints.c.state, checkpoints.c.delta_base).where(
+                checkpoints.c.thread == row.number, in_range
+            )
+        ).all():
+            needed |= referred(state, delta_base)
+        found = values.read(connection, row.family, needed)
+        held = {digest: value for digest, value in found.items() if value is not EVICTED}
+        self._sequence += 1
+        sha256 = self._sequence.to_bytes(32, "big")
+        self.segments[sha256] = held
+        connection.execute(
+            insert(members).values(
+                tenant=TENANT,
+                sha256=sha256,
+                kind="segment",
+                size=1,
+                blob_id="blob",
+                identifier=sha256.hex(),
+                thread=row.number,
+                incarnation=row.incarnation,
+                first_seq=first,
+                last_seq=last,
+                digests=b"".join(sorted(digest[:16] for digest in held)),
+            )
+        )
+        row.certified_seq = last
+        row.dirty_since_us = None
+        batch.store(log)
+
+    # --- passes ----------------------------------------------------------------------------
+
+    async def family(self, thread: str = "t") -> int:
+        def find(connection: Connection) -> int:
+            chosen = select(threads.c.family).where(threads.c.thread_id == thread)
+            return int(connection.execute(chosen).scalar_one())
+
+        return await self.database.query(find)
+
+    async def remove_unneeded(self, thread: str = "t") -> Removed:
+        return await remove_unneeded(self.database, self.passes, await self.family(thread))
+
+    async def evict(
+        self, thread: str = "t", *, wanted: int = PLENTY, before_us: int = LATER_US
+    ) -> Evicted:
+        family = await self.family(thread)
+        return await evict_family(self.database, self.passes, family, before_us, wanted)
+
+    # --- reading ---------------------------------------------------------------------------
+
+    async def load(self, checkpoint_id: str, thread: str = "t", ns: str = "") -> Checkpoint:
+        found = await self.checkpoints.load(TENANT, key(checkpoint_id, thread, ns), View.FULL)
+        assert found is not None
+        return found
+
+    async def here(self, checkpoint_id: str, thread: str = "t", ns: str = "") -> set[str]:
+        """Return the channels of a checkpoint whose values are in the journal."""
+        state = (await self.load(checkpoint_id, thread, ns)).state
+        assert state is not None
+        return {one.name for one in state.channels if one.value is not EVICTED}
+
+    async def data(self, checkpoint_id: str, thread: str = "t", ns: str = "") -> dict[str, bytes]:
+        """Return the values of a checkpoint; evicted ones are read from their segments."""
+        state = (await self.load(checkpoint_id, thread, ns)).state
+        assert state is not None
+        held = {row["digest"]: row["segment"] for row in await self.rows(thread)}
+        found = {}
+        for one in state.channels:
+            assert one.digest is not None
+            value = one.value
+            if value is EVICTED:
+                value = self.segments[held[one.digest]][one.digest]
+            assert value is not None
+            found[one.name] = value.data
+        return found
+
+    async def read_back(self, checkpoint_id: str, thread: str = "t") -> int:
+        """Put evicted values of a checkpoint back into the journal; return how many."""
+        state = (await self.load(checkpoint_id, thread)).state
+        assert state is not None
+        held = {row["digest"]: row["segment"] for row in await self.rows(thread)}
+        found = {
+            one.digest: self.segments[held[one.digest]][one.digest]
+            for one in state.channels
+            if one.digest is not None and one.value is EVICTED
+        }
+        packed, family = restore.pack_values(found), await self.family(thread)
+        return await self.database.transact(
+            lambda batch: restore.restore(batch.connection, family, packed)
+        )
+
+    async def rows(self, thread: str = "t") -> list[dict[str, Any]]:
+        """Return the rows of the values of a thread's family, in the order they came."""
+        family = await self.family(thread)
+
+        def read(connection: Connection) -> list[dict[str, Any]]:
+            chosen = select(contents).where(contents.c.family == family)
+            found = connection.execute(chosen.order_by(contents.c.number)).mappings()
+            return [dict(row) for row in found]
+
+        return await self.database.query(read)
+
+    async def check_groups(self, thread: str = "t") -> None:
+        """Check that each value here is whole, or a patch on one that is whole and here."""
+        rows = {row["digest"]: row for row in await self.rows(thread)}
+        for row in rows.values():
+            if row["data"] is None:
+                assert row["segment"] in self.segments
+                assert row["digest"] in self.segments[row["segment"]]
+            elif row["encoding"] == Encoding.PATCH:
+                keyframe = rows[row["keyframe"]]
+                assert keyframe["data"] is not None
+                assert keyframe["encoding"] != Encoding.PATCH
+                assert int(row["patches"]) < 64
+
+
+@asynccontextmanager
+async def home_in(directory: Path) -> AsyncIterator[Home]:
+    clock = Clock()
+    database = await Stepped.open(
+        directory / "journal.db", clock_us=clock, entropy=lambda: 0x1234567890
+    )
+    assert isinstance(database, Stepped)
+    try:
+        yield Home(database, clock)
+    finally:
+        await database.close()
