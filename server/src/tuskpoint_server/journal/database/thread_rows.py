@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, exists, func, insert, select, update
 
@@ -47,6 +49,7 @@ class ThreadRow:
     removed_bytes: int
     checkpoint_count: int
     removed_count: int
+    written: tuple[object, ...] = field(default=(), repr=False, compare=False)
 
     def refuse_deleted(self) -> Refusal:
         """Return the refusal of a change that belongs to an ended incarnation."""
@@ -76,10 +79,16 @@ class ThreadRow:
         self.expire_us = now_us + self.retention_s * _MICROSECONDS if self.retention_s else None
 
 
-FIELDS = tuple(field.name for field in fields(ThreadRow))
-_CHANGED = tuple(
-    name for name in FIELDS if name not in ("number", "tenant", "thread_id", "compacted_seq")
+FIELDS = tuple(column.name for column in fields(ThreadRow) if column.name != "written")
+_EVERY_TIME = ("seq", "dirty_bytes", "head_id", "updated_us", "added_bytes", "checkpoint_count")
+"""What every save changes; no index has it."""
+
+_SELDOM = tuple(
+    name
+    for name in FIELDS
+    if name not in ("number", "tenant", "thread_id", "compacted_seq", *_EVERY_TIME)
 )
+_seldom = attrgetter(*_SELDOM)
 _HAS_EARLY = exists().where(writes.c.thread == threads.c.number, writes.c.early_us.is_not(None))
 _COLUMNS = tuple(threads.c[name] for name in FIELDS)
 _FIND = Statement(
@@ -94,10 +103,10 @@ _GREATEST = Statement(
     )
 )
 _INSERT = Statement(insert(threads).values({name: bindparam(name) for name in FIELDS}))
-_UPDATE = Statement(
-    update(threads)
-    .where(threads.c.number == bindparam("of_number"))
-    .values({name: bindparam(name) for name in _CHANGED})
+_OF_NUMBERED = update(threads).where(threads.c.number == bindparam("of_number"))
+_UPDATE = Statement(_OF_NUMBERED.values({name: bindparam(name) for name in _EVERY_TIME}))
+_UPDATE_ALL = Statement(
+    _OF_NUMBERED.values({name: bindparam(name) for name in (*_EVERY_TIME, *_SELDOM)})
 )
 
 
@@ -146,13 +155,22 @@ def find_with_early(
 ) -> tuple[ThreadRow, bool] | None:
     """Return a thread's row as `find` does, and whether writes wait for their checkpoint."""
     row = _FIND.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
-    return (ThreadRow(*row[:-1]), bool(row[-1])) if row is not None else None
+    if row is None:
+        return None
+    return _row(row[:-1]), bool(row[-1])
 
 
 def of_number(connection: Connection, number: int) -> ThreadRow | None:
     """Return the row of a thread by its number."""
     row = _OF_NUMBER.run(connection, of_number=number).fetchone()
-    return ThreadRow(*row) if row is not None else None
+    return _row(row) if row is not None else None
+
+
+def _row(columns: Sequence[Any]) -> ThreadRow:
+    row = ThreadRow(*columns)
+    row.deleted, row.unsearchable = bool(row.deleted), bool(row.unsearchable)
+    row.written = _seldom(row)
+    return row
 
 
 def greatest(connection: Connection) -> tuple[int, int]:
@@ -163,15 +181,24 @@ def greatest(connection: Connection) -> tuple[int, int]:
 
 def insert_rows(connection: Connection, rows: Sequence[ThreadRow]) -> None:
     """Insert threads that began."""
+    for row in rows:
+        row.written = _seldom(row)
     _INSERT.run_many(connection, [{name: getattr(row, name) for name in FIELDS} for row in rows])
 
 
 def update_rows(connection: Connection, rows: Sequence[ThreadRow]) -> None:
-    """Write changed threads."""
-    _UPDATE.run_many(
-        connection,
-        [
-            {"of_number": row.number, **{name: getattr(row, name) for name in _CHANGED}}
-            for row in rows
-        ],
-    )
+    """Write changed threads; columns that an index has only where they changed."""
+    often: list[dict[str, object]] = []
+    seldom: list[dict[str, object]] = []
+    for row in rows:
+        values: dict[str, object] = {name: getattr(row, name) for name in _EVERY_TIME}
+        values["of_number"] = row.number
+        now = _seldom(row)
+        if now == row.written:
+            often.append(values)
+        else:
+            values.update(zip(_SELDOM, now, strict=True))
+            seldom.append(values)
+            row.written = now
+    _UPDATE.run_many(connection, often)
+    _UPDATE_ALL.run_many(connection, seldom)
