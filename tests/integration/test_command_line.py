@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tools.command_line_page import PAGE, interrupt, served, wait_until_indexed
-from tuskpoint import Client
+from tuskpoint import CheckpointRecord, Client
 from tuskpoint.cli.exits import MEANINGS, Exit
 from tuskpoint.cli.program import PROGRAM
 from tuskpoint.cli.session import Settings
@@ -328,6 +328,52 @@ def test_history_by_date_is_by_the_time_of_saving(world: World) -> None:
     world.run("save", "late", "--id", oldest, "-m", "saved last", given="{}")
     shown = world.run("history", "--by", "date", "--limit", "1").out
     assert "saved last" in shown
+
+
+def test_history_reads_no_more_than_it_shows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Client(world.target) as client:
+        for thread in ("quiet", "busy"):
+            for number in range(20):
+                client.save(thread, {"n": number}, summary=f"{thread} {number}")
+    read: list[str] = []
+
+    def listed(self: Client, *arguments: Any, **options: Any) -> Iterator[CheckpointRecord]:
+        for one in whole(self, *arguments, **options):
+            read.append(one.thread_id)
+            yield one
+
+    whole = Client.list
+    monkeypatch.setattr(Client, "list", listed)
+    for arranged in ("agent", "date"):
+        read.clear()
+        shown = world.run("history", "--by", arranged, "--limit", "5", "--json").lines
+        assert [one["summary"] for one in shown] == [f"busy {n}" for n in range(19, 14, -1)]
+        assert read == ["busy"] * 6
+    read.clear()
+    world.run("history", "busy", "--by", "date", "--limit", "5")
+    assert read == ["busy"] * 6
+
+
+def test_history_for_programs_has_the_order_of_the_tree(world: World) -> None:
+    with Client(world.target) as client:
+        for thread, agent in (("one", "x"), ("two", "y"), ("three", "x"), ("one", "x")):
+            client.save(thread, {}, agent_id=agent)
+        client.save("two", {}, checkpoint_id="00000000-0000-6000-8000-000000000002")
+
+    def order(*arguments: str) -> list[str]:
+        lines = world.run("history", "--json", *arguments).lines
+        return [one["thread_id"] for one in lines]
+
+    assert order("--by", "date", "--limit", "5") == ["two", "one", "three", "two", "one"]
+    assert order("--by", "date")[:5] == ["two", "one", "three", "two", "one"]
+    assert order("--by", "agent", "--limit", "5") == ["two", "two", "one", "one", "three"]
+    assert order("--limit", "5") == order("--by", "agent", "--limit", "5")
+    shown = world.run("history", "--limit", "5").out
+    assert [shown.index(f" {thread}\n") for thread in ("two", "one", "three")] == sorted(
+        shown.index(f" {thread}\n") for thread in ("two", "one", "three")
+    )
+    saved = world.run("history", "two", "--by", "date", "--json").lines
+    assert saved[0]["checkpoint_id"] == "00000000-0000-6000-8000-000000000002"
 
 
 def test_replay_of_a_part(world: World) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from enum import StrEnum
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,8 +29,9 @@ from .exits import CommandError, Exit
 from .output import Output, head
 from .program import LOOK, command
 from .progress import progress
+from .recent import newest, saved_last
 from .session import Session
-from .trees import agent_tree, date_tree, newest, thread_tree
+from .trees import agent_tree, by_agent, date_tree, thread_tree
 from .words import plain, short_id
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .._history import EventName, ThreadEvent
     from .._lineage import Change
     from .._records import CheckpointRecord
+    from .._reports import ThreadRecord
 
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 
@@ -97,16 +99,17 @@ def history(
     arranged = by or (By.AGENT if thread_id is None else By.PARENT)
     if arranged is By.PARENT and thread_id is None:
         raise CommandError(Exit.USAGE, "--by parent is of one thread", "name the thread")
-    most = table_limit(limit, is_json=cli.out.is_json)
-    agents = _Agents(cli)
-    if thread_id is not None:
-        cli.client.thread(thread_id)  # of one that is not there the service lists nothing
-    is_by_time = arranged is not By.PARENT and not cli.out.is_json
-    found = cli.client.list(thread_id, limit=None if most is None or is_by_time else most + 1)
-    if is_by_time:  # the service lists by ID
-        found = iter(newest(found, None if most is None else most + 1))
+    client, most = cli.client, table_limit(limit, is_json=cli.out.is_json)
+    # Of a thread that is not there the service would list nothing; asked by its ID, it says so.
+    threads = list(client.threads()) if thread_id is None else [client.thread(thread_id)]
+    found: Iterable[CheckpointRecord]
+    if arranged is By.PARENT or most is None:
+        found = client.list(thread_id, limit=None if most is None else most + 1)
+    else:
+        found = saved_last(client, threads, most + 1)
+    agents = _Agents(cli, threads)
     if cli.out.is_json:
-        for one in islice(found, most):
+        for one in _in_order(islice(found, most), arranged, agents):
             cli.out.line({**shapes.entry(one), "agent_id": agents.of(one.thread_id)})
         return
     shown, is_more = head(found, most)
@@ -124,16 +127,28 @@ def history(
         cli.out.note(f"these are the latest {most}: --limit shows as many as you say")
 
 
-class _Agents:
-    """The agents of threads, each asked for once."""
+def _in_order(
+    found: Iterable[CheckpointRecord], arranged: By, agents: _Agents
+) -> Iterable[CheckpointRecord]:
+    """Return checkpoints in the order in which programs get them."""
+    if arranged is By.PARENT:
+        return found
+    if arranged is By.DATE:
+        return newest(found, None)
+    of_agents = by_agent(found, agents.of).values()
+    return chain.from_iterable(of_thread for one in of_agents for of_thread in one.values())
 
-    def __init__(self, cli: Session) -> None:
+
+class _Agents:
+    """The agents of threads, each asked for at most once."""
+
+    def __init__(self, cli: Session, threads: Iterable[ThreadRecord]) -> None:
         self._cli = cli
-        self._known: dict[str, str] = {}
+        self._known = {one.thread_id: one.agent_id for one in threads}
 
     def of(self, thread_id: str) -> str:
         """Return who drives a thread; empty if nobody was named."""
-        if thread_id not in self._known:
+        if thread_id not in self._known:  # it began after the threads were listed
             try:
                 self._known[thread_id] = self._cli.client.thread(thread_id).agent_id
             except NotFound:  # deleted since its checkpoints were listed

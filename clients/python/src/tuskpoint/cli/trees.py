@@ -1,12 +1,12 @@
-"""Checkpoints as trees for people, newest first. They are given latest first."""
+"""Checkpoints as trees for people, newest first."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from .output import Output
+from .recent import newest
 from .words import ago, counted, plain, short_id
 
 if TYPE_CHECKING:
@@ -54,26 +54,34 @@ def _origin(one: CheckpointRecord) -> str:
     return ""
 
 
-def agent_tree(out: Output, latest_first: Sequence[CheckpointRecord], agent_of: AgentOf) -> Tree:
+def by_agent(
+    checkpoints: Iterable[CheckpointRecord], agent_of: AgentOf
+) -> dict[str, dict[str, list[CheckpointRecord]]]:
+    """Return agents, their threads and the checkpoints of these, each newest first."""
+    agents: dict[str, dict[str, list[CheckpointRecord]]] = {}
+    for one in newest(checkpoints, None):
+        threads = agents.setdefault(agent_of(one.thread_id), {})
+        threads.setdefault(one.thread_id, []).append(one)
+    return agents
+
+
+def agent_tree(out: Output, checkpoints: Iterable[CheckpointRecord], agent_of: AgentOf) -> Tree:
     """Return agents, below them their threads, below them their checkpoints."""
     tree = _root(out, "agents")
-    agents: dict[str, Tree] = {}
-    threads: dict[str, Tree] = {}
-    for one in newest(latest_first, None):
-        if one.thread_id not in threads:
-            agent = agent_of(one.thread_id)
-            if agent not in agents:
-                agents[agent] = tree.add(_agent_text(out, agent))
-            threads[one.thread_id] = agents[agent].add(out.styled(plain(one.thread_id), "bold"))
-        threads[one.thread_id].add(checkpoint_line(out, one))
+    for agent, threads in by_agent(checkpoints, agent_of).items():
+        branch = tree.add(_agent_text(out, agent))
+        for thread_id, of_thread in threads.items():
+            twig = branch.add(out.styled(plain(thread_id), "bold"))
+            for one in of_thread:
+                twig.add(checkpoint_line(out, one))
     return tree
 
 
-def date_tree(out: Output, latest_first: Sequence[CheckpointRecord], agent_of: AgentOf) -> Tree:
+def date_tree(out: Output, checkpoints: Iterable[CheckpointRecord], agent_of: AgentOf) -> Tree:
     """Return days of this machine's time zone, below them the checkpoints of all threads."""
     tree = _root(out, "days")
     days: dict[str, Tree] = {}
-    for one in newest(latest_first, None):
+    for one in newest(checkpoints, None):
         day = "" if one.created is None else f"{one.created.astimezone():%Y-%m-%d}"
         if day not in days:
             days[day] = tree.add(out.styled(day, "bold"))
@@ -156,17 +164,6 @@ def _line_from(
         line[one.checkpoint_id] = one
         one = known.get(one.parent_checkpoint_id)
     return list(line.values())
-
-
-def newest(checkpoints: Iterable[CheckpointRecord], most: int | None) -> list[CheckpointRecord]:
-    """Return checkpoints by when they were saved, at most so many: a fork has an older ID."""
-    if most is None:
-        return sorted(checkpoints, key=_saved, reverse=True)
-    return heapq.nlargest(most, checkpoints, key=_saved)
-
-
-def _saved(one: CheckpointRecord) -> tuple[float, str]:
-    return (0.0 if one.created is None else one.created.timestamp(), one.checkpoint_id)
 
 
 def _agent_text(out: Output, agent: str) -> Text:

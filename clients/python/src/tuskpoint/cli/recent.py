@@ -1,0 +1,46 @@
+"""The checkpoints that were saved last, in the order of that, without reading all others."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .._records import CheckpointRecord
+    from .._reports import ThreadRecord
+    from ..client import Client
+
+
+def newest(checkpoints: Iterable[CheckpointRecord], most: int | None) -> list[CheckpointRecord]:
+    """Return checkpoints by when they were saved, newest first, at most so many."""
+    if most is None:
+        return sorted(checkpoints, key=_saved, reverse=True)
+    return heapq.nlargest(most, checkpoints, key=_saved)
+
+
+def saved_last(
+    client: Client, threads: Sequence[ThreadRecord], most: int
+) -> list[CheckpointRecord]:
+    """Return the checkpoints of some threads that were saved last, newest first.
+
+    No checkpoint is newer than the last change of its thread, so threads are read in the order of
+    that until as many were found that are newer than what is left can be. Of a thread only the
+    `most` greatest IDs are read: those that the service or LangGraph makes rise with time.
+
+    Args:
+        client: Asks the service.
+        threads: The threads.
+        most: At most so many.
+    """
+    found: list[CheckpointRecord] = []
+    for thread in sorted(threads, key=lambda one: one.updated, reverse=True):
+        if len(found) == most and _saved(found[-1])[0] > thread.updated.timestamp():
+            break
+        found = newest(chain(found, client.list(thread.thread_id, limit=most)), most)
+    return found
+
+
+def _saved(one: CheckpointRecord) -> tuple[float, str]:
+    return (0.0 if one.created is None else one.created.timestamp(), one.checkpoint_id)
