@@ -1,0 +1,190 @@
+"""What a save costs the journal's writer: SQL statements, and processor time."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.report import Table, number
+from bench.setting import Setting
+from tuskpoint_server.domain.digests import value_digest
+from tuskpoint_server.domain.metadata import parse_metadata
+from tuskpoint_server.domain.model import (
+    ChannelDraft,
+    CheckpointDraft,
+    CheckpointKey,
+    Reference,
+    Value,
+)
+from tuskpoint_server.domain.value_groups import Keyframes
+from tuskpoint_server.journal.checkpoints import save
+from tuskpoint_server.journal.checkpoints.drafts import CheckpointChange, checkpoint_change
+from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.database.overlay import Batch
+
+TITLE = "What a save costs the journal's writer"
+_BATCH = 32
+_SMALL = 1500
+_LARGE = 400 * 1024
+_GROWS_BY = 1024
+
+
+@dataclass
+class _Spent:
+    """Statements and processor time of changes that were committed together."""
+
+    statements: list[int] = field(default_factory=list)
+    microseconds: list[float] = field(default_factory=list)
+
+
+async def measure(setting: Setting) -> Table:
+    """Save through the writer, alone and in batches, and count."""
+    rounds = 20 if setting.quick else 100
+    database = await Database.open(Path(setting.place("writer")) / "journal.db")
+    keyframes = Keyframes()
+    try:
+        lone = await _save(database, _rounds(keyframes, "lone", 1, rounds))
+        batch = await _save(database, _rounds(keyframes, "batch", _BATCH, rounds))
+        large, outside = await _save_large(database, keyframes, min(rounds, 60))
+    finally:
+        await database.close()
+    rows = [
+        ["a lone save: SQL statements", number(_median(lone.statements))],
+        [f"a batch of {_BATCH} saves: SQL statements", number(_median(batch.statements))],
+        ["a lone save: writer's processor time, us", number(_median(lone.microseconds))],
+        [
+            f"a save in a batch of {_BATCH}: writer's processor time, us",
+            number(_median(batch.microseconds) / _BATCH),
+        ],
+        ["a value of 400 KiB that grew by 1 KiB: in the writer, us", number(large)],
+        ["a value of 400 KiB that grew by 1 KiB: outside, ms", number(outside)],
+    ]
+    notes = [
+        f"Medians of {rounds} commits. A save has five channels of {_SMALL} bytes, of which one "
+        "is new. `BEGIN`, `COMMIT` and each `executemany` count as one statement. "
+        f"{os.cpu_count()} cores."
+    ]
+    return Table(TITLE, ("what", "figure"), rows, notes)
+
+
+def _rounds(
+    keyframes: Keyframes, name: str, threads: int, rounds: int
+) -> Iterator[list[CheckpointChange]]:
+    for step in range(rounds):
+        yield [
+            checkpoint_change("default", _draft(f"{name}-{one}", step), keyframes, 0)
+            for one in range(threads)
+        ]
+
+
+async def _save(database: Database, rounds: Iterator[list[CheckpointChange]]) -> _Spent:
+    """Save; count the statements of every other commit, and time the others."""
+    spent = _Spent()
+    for number_of, changes in enumerate(rounds):
+        counting = _Counting(counts=number_of % 2 == 0)
+        # The first begins to count and a later commit ends it: these are in one batch.
+        waiting: list[asyncio.Future[Any]] = [database.change(counting.begin)]
+        waiting += [database.change(_saving(change)) for change in changes]
+        await asyncio.gather(*waiting)
+        await database.change(counting.end)
+        if counting.counts:
+            spent.statements.append(counting.statements)
+        else:
+            spent.microseconds.append(counting.microseconds)
+    return spent
+
+
+async def _save_large(database: Database, keyframes: Keyframes, rounds: int) -> tuple[float, float]:
+    data = os.urandom(_LARGE)
+    outside: list[float] = []
+    changes: list[list[CheckpointChange]] = []
+    for step in range(rounds):
+        data += os.urandom(_GROWS_BY)
+        began = time.thread_time()
+        change = checkpoint_change("default", _draft("large", step, data), keyframes, 0)
+        outside.append((time.thread_time() - began) * 1e3)
+        changes.append([change])
+    inside = (await _save(database, iter(changes))).microseconds
+    return _median(inside), _median(outside)
+
+
+def _saving(change: CheckpointChange) -> Callable[[Batch], object]:
+    return lambda batch: save.save_checkpoint(batch, change)
+
+
+class _Counting:
+    """Counts what the writer's connection executes, or the time of its thread.
+
+    Tracing takes longer than what it traces, so one commit is either counted or timed.
+    """
+
+    def __init__(self, *, counts: bool) -> None:
+        self.counts = counts
+        self.statements = 0
+        self.microseconds = 0.0
+        self._began = 0.0
+        self._last = ""
+
+    def begin(self, batch: Batch) -> None:
+        """Begin, inside a transaction that `BEGIN` opened."""
+        self.statements = 1
+        if self.counts:
+            _driver(batch).set_trace_callback(self._executed)
+        self._began = time.thread_time()
+
+    def end(self, batch: Batch) -> None:
+        """End, inside the transaction after it."""
+        self.microseconds = (time.thread_time() - self._began) * 1e6
+        _driver(batch).set_trace_callback(None)
+        self.statements -= 1  # the `BEGIN` of this one
+
+    def _executed(self, statement: str) -> None:
+        kind = statement[:24]
+        # Each row of an `executemany` is traced.
+        if kind != self._last or not kind.startswith(("INSERT", "UPDATE")):
+            self.statements += 1
+        self._last = kind
+
+
+def _driver(batch: Batch) -> sqlite3.Connection:
+    driver = batch.connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver
+
+
+def _draft(thread_id: str, step: int, data: bytes | None = None) -> CheckpointDraft:
+    content = data if data is not None else os.urandom(_SMALL)
+    value = Value("msgpack", content)
+    channels = [ChannelDraft("messages", step + 1, value, value_digest(value))]
+    if data is None:
+        for name in ("a", "b", "c", "d"):
+            first = Value("msgpack", hashlib.sha256(name.encode()).digest() * (_SMALL // 32))
+            channels.append(
+                ChannelDraft(name, 1, Reference.INHERIT)
+                if step
+                else ChannelDraft(name, 1, first, value_digest(first))
+            )
+    metadata = json.dumps({"source": "loop", "step": step, "thread_id": thread_id}).encode()
+    return CheckpointDraft(
+        key=CheckpointKey(thread_id, "", _name(step)),
+        parent_id=_name(step - 1) if step else "",
+        frame=b"\x08\x04",
+        channels=tuple(channels),
+        metadata=parse_metadata(metadata, "metadata_json"),
+    )
+
+
+def _name(step: int) -> str:
+    return f"1f0{step:05x}-0000-6000-8000-000000000000"
+
+
+def _median(values: list[int] | list[float]) -> float:
+    return float(sorted(values)[len(values) // 2])
