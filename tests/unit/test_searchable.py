@@ -35,7 +35,7 @@ def as_json(thing: Any) -> Value:
 
 def body(*, excluded: frozenset[str] = NOTHING, room: int = ROOM, **channels: Any) -> str:
     """Return the text of a state without a plan."""
-    text, planned = body_of(
+    text, planned, _ = body_of(
         [(name, as_json(thing)) for name, thing in channels.items()], excluded, room
     )
     assert not planned
@@ -65,28 +65,31 @@ def told(**channels: Any) -> Any:
 @pytest.mark.parametrize("kind", [stored, as_json])
 def test_a_plan_is_the_text(kind: Any, plan: Any, text: str) -> None:
     channels = [("question", as_json("ignored")), ("current_plan", kind(plan))]
-    assert body_of(channels, NOTHING, ROOM) == (text, True)
+    assert body_of(channels, NOTHING, ROOM)[:2] == (text, True)
 
 
 @pytest.mark.parametrize("plan", [None, "", " \n", [], ["", ""], {}, {"steps": []}, b"\0\1"])
 def test_a_plan_that_says_nothing_is_none(plan: Any) -> None:
     channels = [("current_plan", stored(plan)), ("question", as_json("Which?"))]
-    assert body_of(channels, NOTHING, ROOM) == ('{"question":"Which?"}', False)
+    assert body_of(channels, NOTHING, ROOM)[:2] == ('{"question":"Which?"}', False)
 
 
 def test_an_excluded_plan_is_neither_the_text_nor_in_it() -> None:
     channels = [("current_plan", as_json("Secret")), ("question", as_json("Which?"))]
-    assert body_of(channels, frozenset({"current_plan"}), ROOM) == ('{"question":"Which?"}', False)
+    assert body_of(channels, frozenset({"current_plan"}), ROOM)[:2] == (
+        '{"question":"Which?"}',
+        False,
+    )
 
 
 def test_what_is_excluded_is_left_out_of_a_plan() -> None:
     channels = [("current_plan", as_json({"do": "Read", "password": "Tusk"}))]
-    assert body_of(channels, frozenset({"password"}), ROOM) == ('{"do":"Read"}', True)
+    assert body_of(channels, frozenset({"password"}), ROOM)[:2] == ('{"do":"Read"}', True)
 
 
 @pytest.mark.parametrize(("room", "text"), [(6, "aéé"), (5, "aéé"), (4, "aé"), (1, "a")])
 def test_a_plan_is_cut_between_characters(room: int, text: str) -> None:
-    assert body_of([("current_plan", as_json("aéé€"))], NOTHING, room) == (text, True)
+    assert body_of([("current_plan", as_json("aéé€"))], NOTHING, room)[:2] == (text, True)
 
 
 # --- states ----------------------------------------------------------------------------------
@@ -111,12 +114,12 @@ def test_channels_of_langgraph_itself_are_left_out() -> None:
         ("branch:to:writer", as_json("writer")),
         ("draft", as_json("The text")),
     ]
-    assert body_of(channels, NOTHING, ROOM) == ('{"draft":"The text"}', False)
+    assert body_of(channels, NOTHING, ROOM)[:2] == ('{"draft":"The text"}', False)
 
 
 def test_the_state_of_a_graph_without_channels_is_not_left_out() -> None:
     channels = [("__root__", as_json(["Which?"]))]
-    assert body_of(channels, NOTHING, ROOM) == ('{"__root__":["Which?"]}', False)
+    assert body_of(channels, NOTHING, ROOM)[:2] == ('{"__root__":["Which?"]}', False)
 
 
 def test_excluded_names_are_left_out_at_any_depth() -> None:
@@ -133,7 +136,7 @@ def test_excluded_names_are_left_out_of_maps_and_objects_of_python() -> None:
         ("map", Value("msgpack", packed({"secret": "Tusk", 7: "seven"}))),
         ("messages", stored([HumanMessage("Tusk", id="m-1")])),
     ]
-    text, planned = body_of(channels, excluded, ROOM)
+    text, planned, _ = body_of(channels, excluded, ROOM)
     assert json.loads(text) == {
         "map": [[7, "seven"]],
         "messages": [{"type": "human", "id": "m-1"}],
@@ -183,8 +186,8 @@ def test_words_are_apart_where_lines_were_broken() -> None:
 
 def test_half_a_surrogate_pair_does_not_fail() -> None:
     lone = Value("json", b'"a\\ud800b"')
-    assert body_of([("a", lone)], NOTHING, ROOM) == ('{"a":"a?b"}', False)
-    assert body_of([("current_plan", lone)], NOTHING, ROOM) == ("a?b", True)
+    assert body_of([("a", lone)], NOTHING, ROOM)[:2] == ('{"a":"a?b"}', False)
+    assert body_of([("current_plan", lone)], NOTHING, ROOM)[:2] == ("a?b", True)
 
 
 # --- what is too long ------------------------------------------------------------------------
@@ -196,14 +199,16 @@ def test_an_array_keeps_what_came_last() -> None:
     assert 3 < len(kept) < 10
     # The oldest of them is the one that was cut.
     assert kept[1:] == messages[-len(kept) + 1 :]
-    assert messages[-len(kept)].startswith(kept[0])
+    assert messages[-len(kept)].endswith(kept[0])
 
 
-def test_an_object_keeps_what_comes_first_and_a_string_its_beginning() -> None:
-    kept = told(room=50, a={"x": "first", "y": "word " * 50, "z": "last"})
+def test_an_object_keeps_what_comes_first_and_a_string_its_end() -> None:
+    said = " ".join(f"word {number}" for number in range(50))
+    kept = told(room=50, a={"x": "first", "y": said, "z": "last"})
     assert list(kept["a"]) == ["x", "y"]
     assert kept["a"]["x"] == "first"
-    assert ("word " * 50).startswith(kept["a"]["y"])
+    assert kept["a"]["y"]
+    assert said.endswith(kept["a"]["y"])
 
 
 def test_a_long_channel_leaves_room_for_the_others() -> None:
@@ -220,11 +225,30 @@ def test_a_long_channel_leaves_room_for_the_others() -> None:
 def test_escapes_are_not_cut_in_two() -> None:
     for room in range(4, 40):
         text = body(room=room, a='\\"' * 20)
-        assert not text or ('\\"' * 20).startswith(json.loads(text)["a"])
+        assert not text or ('\\"' * 20).endswith(json.loads(text)["a"])
 
 
 def test_a_value_that_is_far_too_large_says_nothing() -> None:
     assert told(huge="word " * MAX_SHOWN, small="word") == {"small": "word"}
+
+
+@pytest.mark.parametrize(
+    ("channels", "truncated"),
+    [
+        ({"a": "word", "b": [1, 2]}, False),
+        ({"a": "word " * 400}, True),
+        ({"a": ["word"] * 400, "b": "word"}, True),
+        ({"a": {str(number): "word" for number in range(400)}}, True),
+        ({"current_plan": "Read", "a": "word " * 400}, False),
+        ({"current_plan": "Read " * 400}, True),
+        ({"current_plan": ["Read"] * 400}, True),
+        ({"a": "word " * MAX_SHOWN, "b": "word"}, True),
+    ],
+    ids=lambda it: str(it)[:30],
+)
+def test_what_does_not_fit_is_reported(channels: dict[str, Any], truncated: bool) -> None:
+    held = [(name, as_json(thing)) for name, thing in channels.items()]
+    assert body_of(held, NOTHING, 1000).truncated is truncated
 
 
 # --- any bytes -------------------------------------------------------------------------------
@@ -251,7 +275,7 @@ NAMES = st.sampled_from(["current_plan", "a", "b", "$x", "__c", "é"]) | st.text
 def test_no_bytes_make_it_fail(
     channels: list[tuple[str, Value]], excluded: frozenset[str], room: int
 ) -> None:
-    text, planned = body_of(channels, excluded, room)
+    text, planned, _ = body_of(channels, excluded, room)
     assert len(text.encode()) <= room
     assert "\0" not in text
     if planned:

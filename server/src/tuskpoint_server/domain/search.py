@@ -70,6 +70,7 @@ class Found:
         content: Its searchable text.
         metadata: A JSON object, as saved.
         distance: From the query; smaller is nearer.
+        truncated: The state holds more than `content`: of what is long, the latest part.
     """
 
     key: CheckpointKey
@@ -77,6 +78,7 @@ class Found:
     content: str
     metadata: bytes
     distance: float
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from .json_view import Json, Room, escapes_of
 from .limits import MIB
@@ -38,10 +39,22 @@ _NO_WORD = re.compile(r"[A-Za-z0-9+/=_-]{129,}")
 """What is that long without a space is no word: images lie in messages as base64."""
 
 
-def body_of(
-    channels: Sequence[tuple[str, Value]], excluded: frozenset[str], maximum: int
-) -> tuple[str, bool]:
-    """Return the searchable text of a state, and whether it is a plan. No bytes make it fail.
+class Body(NamedTuple):
+    """The searchable text of a state.
+
+    Attributes:
+        text: The text.
+        planned: It is a plan in words, not JSON.
+        truncated: The state holds more than fits.
+    """
+
+    text: str
+    planned: bool
+    truncated: bool
+
+
+def body_of(channels: Sequence[tuple[str, Value]], excluded: frozenset[str], maximum: int) -> Body:
+    """Return the searchable text of a state. No bytes make it fail.
 
     If there is a `PLAN` that says anything, the text is that: a string as it stands, an array
     of strings line by line, anything else as JSON. It is cut at its end.
@@ -50,8 +63,8 @@ def body_of(
     Left out are the channels of LangGraph itself, binary values, names of types, and what is
     empty; line breaks are spaces. What is too long is shortened where that costs least: no
     channel takes more than half of what is left, unless those after it need less; an array
-    keeps its last items, which are what happened last; an object keeps its first members, and
-    a string its beginning. So it stays JSON.
+    keeps its last items and a string its end, which are what came last; an object keeps its
+    first members. So it stays JSON.
 
     Args:
         channels: Name and value of each channel; what matters most comes first.
@@ -63,11 +76,22 @@ def body_of(
     }
     room = Room(MAX_SHOWN)
     plan = values.pop(PLAN, None)
-    if plan is not None and (text := _plan(room.show(plan).content, excluded, maximum)):
-        return text, True
-    told = {name: _told(room.show(value).content, excluded) for name, value in values.items()}
+    if plan is not None:
+        text, whole = _plan(room.show(plan).content, excluded, maximum)
+        if text:
+            return Body(text, planned=True, truncated=not whole)
+    views = {name: room.show(value).content for name, value in values.items()}
+    told = {name: _told(view, excluded) for name, view in views.items()}
     state = {name: view for name, view in told.items() if _says(view)}
-    return _state(state, maximum).decode(), False
+    fitted, whole = _state(state, maximum)
+    return Body(fitted.decode(), planned=False, truncated=not whole or _lacks(views))
+
+
+def _lacks(views: Mapping[str, Json]) -> bool:
+    """Tell whether a value was too large to be shown."""
+    return any(
+        isinstance(view, dict) and view.get("$problem") == "too_large" for view in views.values()
+    )
 
 
 def is_internal(channel: str) -> bool:
@@ -75,20 +99,29 @@ def is_internal(channel: str) -> bool:
     return channel.startswith(_INTERNAL) and channel != _ROOT
 
 
-def _plan(view: Json, excluded: frozenset[str], maximum: int) -> str:
-    """Return a plan in words, empty if it says nothing."""
+def _plan(view: Json, excluded: frozenset[str], maximum: int) -> tuple[str, bool]:
+    """Return a plan in words, empty if it says nothing, and whether it is all of it."""
     if isinstance(view, str):
         return _cut(view, maximum)
     if isinstance(view, list) and all(isinstance(item, str) for item in view):
         return _cut("\n".join(map(str, view)), maximum)
     told = _told(view, excluded)
-    return _fit(told, maximum)[0].decode() if _says(told) else ""
+    if not _says(told):
+        return "", True
+    text, whole = _fit(told, maximum)
+    return text.decode(), whole
 
 
-def _cut(text: str, maximum: int) -> str:
-    """Return the beginning of a text as it can be stored, empty if only gaps are in it."""
+def _cut(text: str, maximum: int) -> tuple[str, bool]:
+    """Return the beginning of a text as it can be stored, and whether it is all of it.
+
+    It is empty if only gaps are in it.
+    """
     stored = _encodable(text[:maximum]).replace("\0", " ")
-    return stored.encode()[:maximum].decode(errors="ignore") if stored.strip() else ""
+    if not stored.strip():
+        return "", len(text) <= maximum
+    kept = stored.encode()[:maximum].decode(errors="ignore")
+    return kept, len(kept) == len(text)
 
 
 def _encodable(text: str) -> str:
@@ -145,19 +178,24 @@ def _is_excluded(pair: Json, excluded: frozenset[str]) -> bool:
 # --- what fits -------------------------------------------------------------------------------
 
 
-def _state(state: Mapping[str, Json], maximum: int) -> bytes:
-    """Return a state as JSON that is not too long; empty if nothing is in it."""
+def _state(state: Mapping[str, Json], maximum: int) -> tuple[bytes, bool]:
+    """Return a state as JSON that is not too long, and whether it is all of it.
+
+    It is empty if nothing is in it.
+    """
     sizes = [len(_json({name: view})) - 1 for name, view in state.items()]
     after = sum(sizes)
     left = maximum - 1
     members: list[bytes] = []
+    complete = True
     for (name, view), size in zip(state.items(), sizes, strict=True):
         after -= size
-        member, _ = _fit_member(name, view, max(left // 2, left - after) - 1)
+        member, whole = _fit_member(name, view, max(left // 2, left - after) - 1)
+        complete = complete and whole
         if member:
             members.append(member)
             left -= len(member) + 1
-    return b"{%s}" % b",".join(members) if members else b""
+    return (b"{%s}" % b",".join(members) if members else b""), complete
 
 
 def _json(told: Json) -> bytes:
@@ -177,13 +215,15 @@ def _fit(told: Json, room: int) -> tuple[bytes, bool]:
 
 
 def _fit_text(told: str, room: int) -> tuple[bytes, bool]:
-    text = _json(told[: max(room, 0)])
+    text = _json(told[-room:] if room > 0 else "")
     if len(told) <= room and len(text) <= room:
         return text, True
-    held = text[1 : max(room - 1, 1)].decode(errors="ignore")
-    # What is escaped is two characters, the first of which may be left alone now.
-    if (len(held) - len(held.rstrip("\\"))) % 2:
-        held = held[:-1]
+    cut = max(len(text) - room + 1, 1)
+    held = text[cut:-1].decode(errors="ignore")
+    before = text[1:cut]
+    # What is escaped is two characters, the second of which may be left alone now.
+    if (len(before) - len(before.rstrip(b"\\"))) % 2:
+        held = held[1:]
     return (f'"{held}"'.encode(), False) if held else (b"", False)
 
 

@@ -7,7 +7,9 @@ with a key that begins with one "$". Every escape is documented at
 """
 
 from .checkpoints import MAX_CHECKPOINT_TEXT, checkpoint_view
+from .deltas import delta_view, joined
 from .escapes import MAX_DEPTH, MAX_ENCODED, MAX_TEXT, Json, escapes_of
+from .latest import latest_part, shares
 from .values import Room, Shown, dump, show, value_view
 
 __all__ = [
@@ -19,8 +21,12 @@ __all__ = [
     "Room",
     "Shown",
     "checkpoint_view",
+    "delta_view",
     "dump",
     "escapes_of",
+    "joined",
+    "latest_part",
+    "shares",
     "show",
     "value_view",
 ]

@@ -28,11 +28,11 @@ from .extensions import EXTENSIONS, timestamp_view
 _PLAIN: Final = "plain"
 _INTEGER: Final = "integer"
 _FLOAT: Final = "float"
-_STRING: Final = "string"
+STRING: Final = "string"
 _BINARY: Final = "binary"
-_ARRAY: Final = "array"
-_MAP: Final = "object"
-_EXTENSION: Final = "extension"
+ARRAY: Final = "array"
+MAP: Final = "object"
+EXTENSION: Final = "extension"
 _UNUSED: Final = "unused"
 
 _Head = tuple[str, Any, struct.Struct | None]
@@ -45,21 +45,21 @@ def _sized(kind: str, forms: str) -> list[_Head]:
 
 _HEADS: list[_Head] = [
     *((_INTEGER, number, None) for number in range(128)),
-    *((_MAP, size, None) for size in range(16)),
-    *((_ARRAY, size, None) for size in range(16)),
-    *((_STRING, size, None) for size in range(32)),
+    *((MAP, size, None) for size in range(16)),
+    *((ARRAY, size, None) for size in range(16)),
+    *((STRING, size, None) for size in range(32)),
     (_PLAIN, None, None),
     (_UNUSED, None, None),
     (_PLAIN, False, None),
     (_PLAIN, True, None),
     *_sized(_BINARY, "BHI"),
-    *_sized(_EXTENSION, "BHI"),
+    *_sized(EXTENSION, "BHI"),
     *_sized(_FLOAT, "fd"),
     *_sized(_INTEGER, "BHIQbhiq"),
-    *((_EXTENSION, size, None) for size in (1, 2, 4, 8, 16)),
-    *_sized(_STRING, "BHI"),
-    *_sized(_ARRAY, "HI"),
-    *_sized(_MAP, "HI"),
+    *((EXTENSION, size, None) for size in (1, 2, 4, 8, 16)),
+    *_sized(STRING, "BHI"),
+    *_sized(ARRAY, "HI"),
+    *_sized(MAP, "HI"),
     *((_INTEGER, number, None) for number in range(-32, 0)),
 ]
 """The head of an item by its first byte."""
@@ -91,6 +91,11 @@ class Walker:
         self.bounds = bounds
 
     @property
+    def at(self) -> int:
+        """Where the next item begins."""
+        return self._at
+
+    @property
     def at_end(self) -> bool:
         """Whether nothing is left."""
         return self._at == self._end
@@ -102,8 +107,8 @@ class Walker:
             MalformedError: It is not one.
             TooLargeError: The text is too long.
         """
-        kind, number = self._head()
-        if kind == _STRING:
+        kind, number = self.head()
+        if kind == STRING:
             return self._string(number)
         self.bounds.take()
         if kind == _INTEGER:
@@ -118,9 +123,9 @@ class Walker:
         if depth >= MAX_DEPTH:
             self._skip(kind, number)
             return self.bounds.too_deep(kind)
-        if kind == _ARRAY:
+        if kind == ARRAY:
             return [self.item(depth + 1) for _ in range(number)]
-        if kind == _MAP:
+        if kind == MAP:
             return self.map(number, depth)
         return self._extension(number, depth)
 
@@ -130,16 +135,16 @@ class Walker:
         Raises:
             MalformedError: Something else comes.
         """
-        kind, size = self._head()
-        if kind != _ARRAY:
+        kind, size = self.head()
+        if kind != ARRAY:
             raise MalformedError("no array")
         return int(size)
 
     def map_size(self) -> int | None:
         """Return the number of pairs if a map comes next; else `None`, and nothing is read."""
         before = self._at
-        kind, size = self._head()
-        if kind == _MAP:
+        kind, size = self.head()
+        if kind == MAP:
             return int(size)
         self._at = before
         return None
@@ -150,8 +155,8 @@ class Walker:
         Raises:
             MalformedError: Something else comes.
         """
-        kind, size = self._head()
-        shown = self._string(size) if kind == _STRING else None
+        kind, size = self.head()
+        shown = self._string(size) if kind == STRING else None
         if not isinstance(shown, str):
             raise MalformedError("no name")
         return shown
@@ -159,6 +164,15 @@ class Walker:
     def map(self, size: int, depth: int) -> dict[str, Json]:
         """Return the view of a map of which the head was read."""
         return mapping([(self.item(depth + 1), self.item(depth + 1)) for _ in range(size)])
+
+    def skip(self) -> int:
+        """Go past the next item, however deep it is; return where it ends.
+
+        Raises:
+            MalformedError: The bytes end before.
+        """
+        self._skip(*self.head())
+        return self._at
 
     def rest(self) -> bytes:
         """Return the bytes that are left."""
@@ -194,8 +208,12 @@ class Walker:
         except UnicodeDecodeError:
             return {"$string": self._base64(data)}
 
-    def _head(self) -> tuple[str, Any]:
-        """Read the head of the next item: its kind, and its value or size."""
+    def head(self) -> tuple[str, Any]:
+        """Read the head of the next item: its kind, and its value or size.
+
+        Raises:
+            MalformedError: There is none.
+        """
         at = self._at
         if at >= self._end:
             raise MalformedError("the bytes end too early")
@@ -236,14 +254,14 @@ class Walker:
         left = 1
         while True:
             left -= 1
-            if kind == _ARRAY:
+            if kind == ARRAY:
                 left += number
-            elif kind == _MAP:
+            elif kind == MAP:
                 left += 2 * number
-            elif kind == _EXTENSION:
+            elif kind == EXTENSION:
                 self._go_past(1 + number)
-            elif kind in (_STRING, _BINARY):
+            elif kind in (STRING, _BINARY):
                 self._go_past(number)
             if not left:
                 return
-            kind, number = self._head()
+            kind, number = self.head()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, select
@@ -89,11 +90,13 @@ class DeltaPath:
         seed: The stored value that it begins with.
         seed_of: Checkpoint that holds the seed, in its state or its `delta_base`.
         newest_first: The writes after the seed.
+        complete: It was followed to its beginning.
     """
 
     seed: DeltaSeed | None = None
     seed_of: str = ""
     newest_first: list[PathWrite] = field(default_factory=list)
+    complete: bool = True
 
     @property
     def writes(self) -> tuple[PathWrite, ...]:
@@ -136,7 +139,11 @@ def delta_history(
 
 
 def follow(
-    connection: Connection, thread: int, place: Place, channels: Iterable[str]
+    connection: Connection,
+    thread: int,
+    place: Place,
+    channels: Iterable[str],
+    most: int | None = None,
 ) -> dict[str, DeltaPath]:
     """Walk from a checkpoint to its ancestors until every channel has met its beginning.
 
@@ -147,6 +154,7 @@ def follow(
         thread: Number of the thread.
         place: The checkpoint; its own writes and values do not count.
         channels: Names of channels.
+        most: Ancestors to look at; `None`: as many as it takes.
 
     Returns:
         What each is rebuilt from, by name.
@@ -158,7 +166,8 @@ def follow(
     active = set(paths)
     bases = _ended(place[1], row[1], active)
     stretch: list[tuple[str, frozenset[str]]] = []
-    for checkpoint_id, state, base in _ancestors(connection, thread, place, row[0], active):
+    ancestors = _ancestors(connection, thread, place, row[0], active)
+    for checkpoint_id, state, base in islice(ancestors, most):
         stretch.append((checkpoint_id, frozenset(active)))
         for channel in decode_channels(state):
             if channel.digest is not None and channel.name in active:
@@ -171,6 +180,9 @@ def follow(
             _add_writes(connection, thread, place[0], stretch, paths)
             stretch = []
     _add_writes(connection, thread, place[0], stretch, paths)
+    if most is not None and next(ancestors, None) is not None:
+        for name in active:
+            paths[name].complete = False
     for name, (holder, base_channel) in bases.items():
         path = paths[name]
         path.seed, path.seed_of = base_channel.seed, holder

@@ -23,6 +23,7 @@ from ...domain.model import (
 )
 from ...domain.state import encode_channel
 from ..database.overlay import Batch, Known, KnownChannel, KnownWrite, Log, Place
+from ..search import vectors
 from .admission import begins_next, refuse_stale_write
 from .drafts import ChannelChange, CheckpointChange, WriteChange, WritesChange
 from .rows import checkpoint_row, content_row, write_row
@@ -51,12 +52,17 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
     changed = plan.replaces or plan.label is not None or bool(pending.new)
     if draft.expected_head is not None and changed:
         check_head(batch, log, place[0], draft.expected_head)
+    keeps_vector = bool(draft.vector) and _is_searchable(log, draft, begins=begins)
+    if keeps_vector:
+        vectors.check(batch.connection, change.tenant, len(draft.vector))
     # Nothing is refused from here on.
     if begins:
         log.row.begin_next(batch.new_family(), batch.now_us)
     if draft.searchable is not None:
         switch_search(batch, log, draft.searchable)  # a change of its own, before this one
     row = log.row
+    if keeps_vector:
+        vectors.store(batch.connection, change.tenant, row.number, place, draft.vector)
     names_agent = draft.agent_id not in ("", row.agent_id)
     if not changed and stored is not None and not names_agent:
         seq = max(stored.seq, pending.last_seq)
@@ -80,6 +86,13 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
         row.state = judge(pending.stored)
     key = _key(row.thread_id, place)
     return Saved(key, seq, seq, row.incarnation, plan.size + pending.size)
+
+
+def _is_searchable(log: Log, draft: CheckpointDraft, *, begins: bool) -> bool:
+    """Tell whether search finds the thread once the save is done; else it keeps no vectors."""
+    if draft.searchable is not None:
+        return draft.searchable
+    return begins or not log.row.unsearchable
 
 
 def save_writes(batch: Batch, change: WritesChange) -> Saved:

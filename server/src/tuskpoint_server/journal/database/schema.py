@@ -294,6 +294,7 @@ members = Table(
     Column("first_seq", BigInteger, nullable=True, comment="of the range that it holds, if any"),
     Column("last_seq", BigInteger, nullable=True),
     Column("digests", LargeBinary, nullable=True, comment="values in it, 16 bytes of each, sorted"),
+    Column("patched", LargeBinary, nullable=True, comment="of these, patches on another member's"),
     Index("members_by_blob", "tenant", "blob_id"),
     comment="Stored bytes that something needs: segments, parts, runs, catalogs, hand-offs.",
 )

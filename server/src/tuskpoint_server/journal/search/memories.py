@@ -1,0 +1,326 @@
+"""Memories: the summaries that MemWal has to have, and how far each of them got.
+
+`documents` adds them with the documents; one task writes them from then on. One that points
+to no checkpoint which search may find is removed when its turn comes: the checkpoint was
+deleted or summarised anew meanwhile, or its thread made unsearchable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection, Select, bindparam, delete, func, or_, select, update
+
+from ...domain.memories import Memory, MemoryState, memory_text
+from ..database.database import Database
+from ..database.overlay import Batch
+from ..database.schema import UNSURE, checkpoints, documents, memories, threads
+from ..database.statements import Statement
+from .findable import ITS_DOCUMENT, ITS_THREAD
+from .records import MemoriesStanding, MemoryTally
+
+LOOKED_AT = 200
+"""Memories that one transaction looks at."""
+
+_PENDING = (MemoryState.WAITING, MemoryState.SENDING, MemoryState.SENT)
+_FEW = (*_PENDING, MemoryState.REFUSED)
+
+_COLUMNS = (
+    memories.c.number,
+    memories.c.tenant,
+    memories.c.pointer,
+    memories.c.text,
+    memories.c.state,
+    memories.c.unsure,
+    memories.c.attempts,
+    memories.c.job_id,
+)
+
+
+def _oldest_due() -> Select[Any]:
+    # By tenant second: that is how the index by state has them.
+    return (
+        select(*_COLUMNS)
+        .where(memories.c.due_us <= bindparam("now_us"))
+        .order_by(memories.c.due_us, memories.c.tenant, memories.c.number)
+        .limit(bindparam("max_rows"))
+    )
+
+
+_DUE = Statement(_oldest_due().where(memories.c.state == bindparam("of_state")))
+# The sum keeps SQLite from the index by state, in which all that is sure comes as well.
+_DUE_UNSURE = Statement(_oldest_due().where(UNSURE, memories.c.state + 0 == bindparam("of_state")))
+# Not `findable.FINDABLE`: with it, SQLite begins with all the checkpoints. What it excludes
+# besides, threads of the server's own, has no documents.
+_SUMMARIES = Statement(
+    select(checkpoints.c.summary)
+    .select_from(documents)
+    .join(checkpoints, ITS_DOCUMENT)
+    .join(threads, ITS_THREAD)
+    .where(
+        documents.c.tenant == bindparam("of_tenant"),
+        documents.c.pointer == bindparam("of_pointer"),
+        threads.c.deleted.is_(False),
+        threads.c.unsearchable.is_(False),
+    )
+    .distinct()
+)
+_OF_NUMBER = memories.c.number == bindparam("of_number")
+_DROP = Statement(delete(memories).where(_OF_NUMBER))
+_BEGIN = Statement(update(memories).where(_OF_NUMBER).values(state=MemoryState.SENDING.value))
+_SENT = Statement(
+    update(memories)
+    .where(_OF_NUMBER)
+    .values(
+        state=MemoryState.SENT.value, job_id=bindparam("new_job_id"), due_us=bindparam("new_due_us")
+    )
+)
+_AGAIN = Statement(
+    update(memories)
+    .where(_OF_NUMBER)
+    .values(
+        state=MemoryState.WAITING.value,
+        job_id="",
+        due_us=bindparam("new_due_us"),
+        unsure=or_(memories.c.unsure, bindparam("may_be_stored")),
+        attempts=memories.c.attempts + bindparam("failures"),
+    )
+)
+_ASK_AGAIN = Statement(update(memories).where(_OF_NUMBER).values(due_us=bindparam("new_due_us")))
+_DELIVERED = Statement(
+    update(memories)
+    .where(_OF_NUMBER)
+    .values(state=MemoryState.DELIVERED.value, unsure=False, blob_id=bindparam("new_blob_id"))
+)
+_REFUSED = Statement(
+    update(memories).where(_OF_NUMBER).values(state=MemoryState.REFUSED.value, unsure=False)
+)
+_TAKE_UP = Statement(
+    update(memories)
+    .where(memories.c.state == MemoryState.SENDING.value)
+    .values(state=MemoryState.WAITING.value, unsure=True, due_us=bindparam("now_us"))
+)
+_NEXT_DUE = Statement(
+    select(func.min(memories.c.due_us)).where(memories.c.state == bindparam("of_state"))
+)
+# Numbers rise with time: the least is that of the oldest, and the index has it.
+_COUNT = Statement(
+    select(func.count(), func.min(memories.c.number)).where(
+        memories.c.state == bindparam("of_state"), memories.c.tenant == bindparam("of_tenant")
+    )
+)
+# Delivered are by far the most and have no column of their own in an index: they are what is
+# left of all. Both are counted in the order of an index.
+_TOTALS = Statement(select(memories.c.tenant, func.count()).group_by(memories.c.tenant))
+_TALLY = Statement(
+    select(memories.c.tenant, func.count())
+    .where(memories.c.state == bindparam("of_state"))
+    .group_by(memories.c.tenant)
+)
+_CREATED = Statement(select(memories.c.created_us).where(_OF_NUMBER))
+
+
+class MemoryRows:
+    """Memories in a `Database`; see below.
+
+    Args:
+        journal: The journal.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def take(self, limit: int, *, unsure_first: bool = False) -> list[Memory]:
+        """Return memories that are to be sent now, and note that a call begins to send them.
+
+        Those that point to no checkpoint which search may find are removed instead. The
+        longest due comes first, with others of its tenant; one that is unsure comes alone.
+
+        Args:
+            limit: At most so many.
+            unsure_first: Rather one that is unsure than the longest due.
+        """
+        looked, taken = True, list[Memory]()
+        # One transaction drops no more than it looks at, however much there is to drop.
+        while looked and not taken:
+            looked, taken = await self._database.transact(
+                partial(_take, limit=limit, unsure_first=unsure_first)
+            )
+        return taken
+
+    async def sent(self, jobs: Sequence[tuple[int, str]], due_us: int) -> None:
+        """Note the jobs of memories by number, and when to ask for them."""
+        rows = [
+            {"of_number": number, "new_job_id": job_id, "new_due_us": due_us}
+            for number, job_id in jobs
+        ]
+        await self._database.transact(lambda batch: _SENT.run_many(batch.connection, rows))
+
+    async def again(
+        self, numbers: Sequence[int], due_us: int, *, unsure: bool, failed: bool
+    ) -> None:
+        """Note that memories are to be sent again.
+
+        Args:
+            numbers: The memories.
+            due_us: Not before this time.
+            unsure: The call may have stored them; what was unsure stays so in any case.
+            failed: It counts as an attempt.
+        """
+        rows = [
+            {
+                "of_number": number,
+                "new_due_us": due_us,
+                "may_be_stored": unsure,
+                "failures": int(failed),
+            }
+            for number in numbers
+        ]
+        await self._database.transact(lambda batch: _AGAIN.run_many(batch.connection, rows))
+
+    async def underway(self, limit: int) -> list[Memory]:
+        """Return memories that were sent and are to be asked for now, the longest due first."""
+        now_us = self._database.now_us()
+        return await self._database.query(
+            lambda connection: _due(connection, MemoryState.SENT, now_us, limit)
+        )
+
+    async def ask_again(self, numbers: Sequence[int], due_us: int) -> None:
+        """Note when to ask for sent memories again."""
+        rows = [{"of_number": number, "new_due_us": due_us} for number in numbers]
+        await self._database.transact(lambda batch: _ASK_AGAIN.run_many(batch.connection, rows))
+
+    async def delivered(self, blobs: Sequence[tuple[int, str]]) -> None:
+        """Note that memories can be recalled, by number, with their blobs."""
+        rows = [{"of_number": number, "new_blob_id": blob_id} for number, blob_id in blobs]
+        await self._database.transact(lambda batch: _DELIVERED.run_many(batch.connection, rows))
+
+    async def refused(self, numbers: Sequence[int]) -> None:
+        """Note that MemWal will not take memories."""
+        rows = [{"of_number": number} for number in numbers]
+        await self._database.transact(lambda batch: _REFUSED.run_many(batch.connection, rows))
+
+    async def take_up(self) -> int:
+        """After a start: what was being sent is to be sent again, unsure; return how many."""
+        now_us = self._database.now_us()
+        return await self._database.transact(
+            lambda batch: _TAKE_UP.run(batch.connection, now_us=now_us).rowcount
+        )
+
+    async def next_due_us(self, states: Sequence[MemoryState]) -> int | None:
+        """Return the time of the next step of memories in these states; `None`: no step."""
+        return await self._database.query(lambda connection: _next_due_us(connection, states))
+
+    async def standing(self, tenant: str) -> MemoriesStanding:
+        """Return how the memories of a tenant stand."""
+        return await self._database.query(lambda connection: _standing(connection, tenant))
+
+    async def pending(self, tenant: str) -> int:
+        """Return how many memories of a tenant cannot be recalled yet, as far as is known."""
+        return await self._database.query(
+            lambda connection: sum(_count(connection, state, tenant)[0] for state in _PENDING)
+        )
+
+    async def tallies(self) -> list[MemoryTally]:
+        """Return how many memories there are, by tenant and state, for states with any."""
+        return await self._database.query(_tallies)
+
+
+# --- steps -----------------------------------------------------------------------------
+
+
+def _take(batch: Batch, limit: int, unsure_first: bool) -> tuple[bool, list[Memory]]:
+    """Begin to send the oldest; tell whether any was looked at, and return what was taken."""
+    connection, now_us = batch.connection, batch.now_us
+    found: list[Memory] = []
+    if unsure_first:
+        found = _due(connection, MemoryState.WAITING, now_us, LOOKED_AT, _DUE_UNSURE)
+    found = found or _due(connection, MemoryState.WAITING, now_us, LOOKED_AT)
+    taken: list[Memory] = []
+    gone: list[int] = []
+    for memory in found:
+        if taken and (memory.unsure or memory.tenant != taken[0].tenant):
+            continue
+        if not _lives(connection, memory):
+            gone.append(memory.number)
+            continue
+        taken.append(memory)
+        if memory.unsure or len(taken) == limit:
+            break
+    _DROP.run_many(connection, [{"of_number": number} for number in gone])
+    _BEGIN.run_many(connection, [{"of_number": memory.number} for memory in taken])
+    return bool(found), taken
+
+
+def _due(
+    connection: Connection,
+    state: MemoryState,
+    now_us: int,
+    limit: int,
+    statement: Statement = _DUE,
+) -> list[Memory]:
+    rows = statement.run(connection, of_state=state.value, now_us=now_us, max_rows=limit)
+    return [
+        Memory(
+            number=number,
+            tenant=tenant,
+            pointer=bytes(pointer),
+            text=text,
+            state=MemoryState(stored),
+            unsure=bool(unsure),
+            attempts=attempts,
+            job_id=job_id,
+        )
+        for number, tenant, pointer, text, stored, unsure, attempts, job_id in rows.fetchall()
+    ]
+
+
+def _lives(connection: Connection, memory: Memory) -> bool:
+    """Tell whether search may find a checkpoint of which this is the memory."""
+    rows = _SUMMARIES.run(connection, of_tenant=memory.tenant, of_pointer=memory.pointer)
+    return any(
+        memory_text(summary, memory.pointer) == memory.text for (summary,) in rows.fetchall()
+    )
+
+
+def _next_due_us(connection: Connection, states: Iterable[MemoryState]) -> int | None:
+    found = [_NEXT_DUE.run(connection, of_state=state.value).fetchone() for state in states]
+    return min((row[0] for row in found if row is not None and row[0] is not None), default=None)
+
+
+def _count(connection: Connection, state: MemoryState, tenant: str) -> tuple[int, int | None]:
+    """Return how many memories are in a state, and the number of the oldest."""
+    row = _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchone()
+    return (row[0], row[1]) if row is not None else (0, None)
+
+
+def _standing(connection: Connection, tenant: str) -> MemoriesStanding:
+    waiting, oldest = _count(connection, MemoryState.WAITING, tenant)
+    sending, _ = _count(connection, MemoryState.SENDING, tenant)
+    sent, _ = _count(connection, MemoryState.SENT, tenant)
+    delivered, _ = _count(connection, MemoryState.DELIVERED, tenant)
+    created = _CREATED.run(connection, of_number=oldest).fetchone() if oldest is not None else None
+    return MemoriesStanding(
+        waiting=waiting,
+        underway=sending + sent,
+        delivered=delivered,
+        oldest_waiting_us=created[0] if created is not None else None,
+    )
+
+
+def _tallies(connection: Connection) -> list[MemoryTally]:
+    few = [
+        MemoryTally(tenant, state, count)
+        for state in _FEW
+        for tenant, count in _TALLY.run(connection, of_state=state.value).fetchall()
+    ]
+    delivered: dict[str, int] = dict(_TOTALS.run(connection).fetchall())
+    for tally in few:
+        delivered[tally.tenant] -= tally.memories
+    return few + [
+        MemoryTally(tenant, MemoryState.DELIVERED, count)
+        for tenant, count in delivered.items()
+        if count
+    ]

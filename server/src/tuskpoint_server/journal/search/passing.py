@@ -1,0 +1,157 @@
+"""Which rows of the index stand for checkpoints in a scope: asked once, if few do.
+
+A search looks its candidates up as they come, nearest first. Where hardly any passes, that
+is a look-up for each row there is; to ask for all that pass is one scan.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Boolean, Connection, Select, Table, and_, literal, or_, select
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.functions import FunctionElement
+
+from ...domain.metadata import matches_typed
+from ...domain.search import SearchScope
+from ..database.schema import checkpoints, documents, threads
+from .findable import FINDABLE, ITS_DOCUMENT, ITS_VECTOR
+
+_AT_ONCE = 256
+
+_TESTED = 16
+"""Keys of a filter that metadata is tested for before it is parsed: SQL may be only so deep."""
+
+_BACKSLASH = b"\\"
+_NUMBER = rb"(-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)"
+
+
+class _Contains(FunctionElement[bool]):
+    """Bytes contain other bytes."""
+
+    name = "contains"
+    type = Boolean()
+    inherit_cache = True
+
+
+@compiles(_Contains, "sqlite")
+def _in_sqlite(element: _Contains, compiler: Any, **more: Any) -> str:
+    return f"instr({compiler.process(element.clauses, **more)}) > 0"
+
+
+@compiles(_Contains, "postgresql")
+def _in_postgresql(element: _Contains, compiler: Any, **more: Any) -> str:
+    whole, part = (compiler.process(one, **more) for one in element.clauses)
+    return f"position({part} in {whole}) > 0"
+
+
+def passing(connection: Connection, table: Table, tenant: str, scope: SearchScope) -> set[int]:
+    """Return the numbers of a table's rows whose checkpoints are live and in scope.
+
+    Args:
+        connection: In a transaction.
+        table: Documents or vectors.
+        tenant: The tenant.
+        scope: Which checkpoints may be found.
+    """
+    rows = connection.execute(_passing(table, tenant, scope))
+    filtered = _Filter(scope.filter)
+    return {
+        number
+        for some in rows.partitions(_AT_ONCE)
+        for number, metadata in some
+        if filtered.matches(metadata)
+    }
+
+
+def _passing(table: Table, tenant: str, scope: SearchScope) -> Select[int, bytes]:
+    # The threads come first, and of each its checkpoints: a join would begin with all there are.
+    which = select(threads.c.number).where(threads.c.tenant == tenant, FINDABLE)
+    if scope.thread_id:
+        which = which.where(threads.c.thread_id == scope.thread_id)
+    if scope.agent_id:
+        which = which.where(threads.c.agent_id == scope.agent_id)
+    its_row = ITS_DOCUMENT if table is documents else ITS_VECTOR
+    return (
+        select(table.c.number, checkpoints.c.metadata)
+        .select_from(checkpoints.join(table, its_row))
+        .where(
+            checkpoints.c.thread.in_(which),
+            *([_may_match(scope)] if scope.filter else []),
+        )
+    )
+
+
+class _Filter:
+    """Compares metadata, and parses only what is likely to match: that takes longest.
+
+    Args:
+        wanted: Top-level keys with their values.
+    """
+
+    def __init__(self, wanted: Mapping[str, object]) -> None:
+        self._wanted = wanted
+        self._likely = [_likely(key, value) for key, value in _tested(wanted)]
+
+    def matches(self, metadata: bytes) -> bool:
+        """Tell whether metadata matches; see `domain.metadata.matches_typed`."""
+        if _BACKSLASH not in metadata and not all(likely(metadata) for likely in self._likely):
+            return False
+        return matches_typed(metadata, self._wanted)
+
+
+def _likely(key: str, value: object) -> Callable[[bytes], object]:
+    """Return what tells whether metadata without a backslash may have a key with a value."""
+    named, spelled = _spelled(key), None
+    if value is None or isinstance(value, (bool, str)):
+        spelled = _spelled(value)
+    if named is None or (spelled is None and isinstance(value, str)):
+        return lambda metadata: False
+    begin = re.escape(named) + rb"\s*:\s*"
+    if spelled is not None:
+        return re.compile(begin + re.escape(spelled)).search
+    if isinstance(value, (int, float)):
+        numbers = re.compile(begin + _NUMBER)
+        return lambda metadata: any(json.loads(one) == value for one in numbers.findall(metadata))
+    return re.compile(begin + rb"[\[{]").search
+
+
+def _may_match(scope: SearchScope) -> ColumnElement[bool]:
+    """Match metadata that is worth parsing.
+
+    Without a backslash there is one way to spell a string in JSON: what is looked for stands
+    there byte for byte.
+    """
+    metadata = checkpoints.c.metadata
+    escaped = _Contains(metadata, literal(_BACKSLASH))
+    needed = list(_needed(scope))
+    if None in needed:
+        return escaped
+    return or_(escaped, and_(*(_Contains(metadata, literal(part)) for part in needed)))
+
+
+def _needed(scope: SearchScope) -> Iterator[bytes | None]:
+    """Yield what metadata without a backslash holds if it matches; `None`: none can match."""
+    for key, value in _tested(scope.filter):
+        yield _spelled(key)
+        # Numbers have many spellings, and so has what is in arrays and objects.
+        if value is None or isinstance(value, (bool, str)):
+            yield _spelled(value)
+
+
+def _tested(wanted: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    return islice(wanted.items(), _TESTED)
+
+
+def _spelled(value: str | bool | None) -> bytes | None:
+    """Return the one spelling of a value, `None` if it takes a backslash."""
+    try:
+        spelled = json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return None
+    return None if _BACKSLASH in spelled else spelled

@@ -1,0 +1,230 @@
+"""The values of checkpoints that search looks at: what tells them apart, and not too much.
+
+Of a checkpoint that is its plan, which may turn out to say nothing, then the channels that
+differ from the parent's, then the others. LangGraph's own would take room from what says
+something. Of a long value the latest part is taken: what an earlier one held was indexed
+with an earlier checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, select
+
+from tuskpoint.v1 import checkpoint_pb2
+
+from ...domain.compression import DamagedValueError, unpack
+from ...domain.json_view import MAX_ENCODED, joined, latest_part, shares
+from ...domain.limits import KIB, LIMITS
+from ...domain.model import EVICTED, Value
+from ...domain.searchable import PLAN, is_internal
+from ..checkpoints import contents
+from ..checkpoints.delta_history import DeltaPath, follow
+from ..database.schema import writes
+from ..database.statements import Statement
+from .records import Due
+
+MAX_VALUES_BYTES = 32 * KIB
+"""Most bytes of values that are looked at of a checkpoint. Of its text
+`LIMITS.max_search_text` are indexed: to parse more costs more than it brings."""
+
+MAX_VALUES = 256
+"""Most values that are read of a checkpoint, for the same reason."""
+
+MAX_READ_BYTES = MAX_ENCODED
+"""Most bytes of values that are read of a checkpoint to find their latest part."""
+
+MAX_DELTA_PATH = 64
+"""Ancestors whose writes are looked at to rebuild a delta channel."""
+
+ROW = ("summary", "state", "delta_channels", "delta_base", "parent_id")
+"""Columns of a checkpoint that `SearchedValues.add` takes, its parent's state after them."""
+
+_NO_NAMES = b"[]"
+_WRITE = Statement(
+    select(writes.c.type, writes.c.size, writes.c.encoding, writes.c.data).where(
+        writes.c.number == bindparam("of_number")
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Channel:
+    """A channel of which there is a value, or one that is rebuilt from writes: `delta`."""
+
+    name: str
+    digest: bytes
+    size: int
+    changed: bool
+    delta: DeltaPath | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A checkpoint with the channels to be read of it; `left_out`: there are more."""
+
+    due: Due
+    family: int
+    channels: Sequence[_Channel]
+    left_out: bool
+
+
+class SearchedValues:
+    """Reads the values of many checkpoints together.
+
+    Args:
+        connection: In a transaction.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._wanted: list[_Wanted] = []
+
+    def add(self, due: Due, family: int, row: Sequence[Any]) -> None:
+        """Note a checkpoint whose values are to be read.
+
+        Args:
+            due: The checkpoint, without channels.
+            family: Family of its thread.
+            row: `ROW`, then the state of its parent or `None`.
+        """
+        _, state, delta_channels, _, _, before = row
+        found = list(_stored(state, before))
+        if delta_channels != _NO_NAMES:
+            found += self._rebuilt(due, delta_channels, {channel.name for channel in found})
+        found.sort(key=lambda one: (one.name != PLAN, not one.changed, one.name))
+        channels, room = list[_Channel](), MAX_READ_BYTES
+        for channel in found:
+            if len(channels) == MAX_VALUES or channel.size > room:
+                continue
+            channels.append(channel)
+            room -= channel.size
+        self._wanted.append(_Wanted(due, family, channels, len(channels) < len(found)))
+
+    def due(self) -> list[Due]:
+        """Return the checkpoints with their values, in the order in which they came."""
+        digests: dict[int, set[bytes]] = {}
+        for one in self._wanted:
+            if one.channels:
+                digests.setdefault(one.family, set()).update(_digests(one.channels))
+        values = {
+            family: _read(self._connection, family, wanted) for family, wanted in digests.items()
+        }
+        return [self._due(one, values.get(one.family, {})) for one in self._wanted]
+
+    def _due(self, wanted: _Wanted, values: Mapping[bytes, Value]) -> Due:
+        taken: list[tuple[str, Value]] = []
+        truncated = wanted.left_out
+        sizes = [channel.size for channel in wanted.channels]
+        for channel, share in zip(wanted.channels, shares(sizes, MAX_VALUES_BYTES), strict=True):
+            value, whole = self._value(channel, values, share)
+            if value is not None:
+                taken.append((channel.name, value))
+            truncated = truncated or not whole
+        return replace(wanted.due, channels=tuple(taken), truncated=truncated)
+
+    def _value(
+        self, channel: _Channel, values: Mapping[bytes, Value], share: int
+    ) -> tuple[Value | None, bool]:
+        """Return the latest part of a channel's value, and whether it is all of it."""
+        if channel.delta is not None:
+            return self._delta_value(channel.delta, values, share)
+        value = values.get(channel.digest, EVICTED)
+        if value is EVICTED:
+            return None, False
+        part = latest_part(value, share)
+        return part, part is value
+
+    # --- delta channels ----------------------------------------------------------------
+
+    def _rebuilt(self, due: Due, names: bytes, stored: set[str]) -> Iterator[_Channel]:
+        """Yield the delta channels that the checkpoint does not store itself."""
+        missing = [name for name in json.loads(names) if name not in stored]
+        place = (due.key.checkpoint_ns, due.key.checkpoint_id)
+        paths = follow(self._connection, due.thread, place, missing, most=MAX_DELTA_PATH)
+        for name, path in paths.items():
+            size = path.seed.size if path.seed is not None else 0
+            size += sum(one.write.size for one in path.newest_first)
+            if path.newest_first or path.seed is not None:
+                yield _Channel(name, b"", min(size, MAX_VALUES_BYTES), True, path)
+
+    def _delta_value(
+        self, path: DeltaPath, values: Mapping[bytes, Value], room: int
+    ) -> tuple[Value | None, bool]:
+        """Return the latest writes of a channel and, if there is room, what they began with."""
+        latest: list[Value] = []
+        whole = path.complete
+        for one in path.newest_first:
+            if one.write.size > room:
+                whole = False
+                break
+            value = (
+                self._written(one.number)
+                if one.number is not None
+                else values.get(one.write.digest, EVICTED)
+            )
+            if value is EVICTED:
+                whole = False
+                continue
+            latest.append(value)
+            room -= one.write.size
+        if whole and path.seed is not None:
+            stored = values.get(path.seed.digest, EVICTED)
+            seed = latest_part(stored, room) if stored is not EVICTED else None
+            whole = seed is stored
+            latest += [seed] if seed is not None else []
+        joint, all_joined = joined(latest[::-1])
+        return joint, whole and all_joined
+
+    def _written(self, number: int) -> Value:
+        row = _WRITE.run(self._connection, of_number=number).fetchone()
+        if row is None or row[3] is None:
+            return EVICTED
+        return Value(row[0], unpack(row[2], row[3], row[1], None, LIMITS.max_value))
+
+
+def _stored(state: bytes, before: bytes | None) -> Iterator[_Channel]:
+    """Yield the channels of a state that have a value, and are the agent's own."""
+    known: dict[str, bytes] = {}
+    if before:
+        parent = checkpoint_pb2.CheckpointState.FromString(before)
+        known = {channel.name: channel.digest for channel in parent.channels}
+    for channel in checkpoint_pb2.CheckpointState.FromString(state).channels:
+        name, digest = channel.name, channel.digest
+        if digest and not is_internal(name):
+            yield _Channel(name, digest, channel.size_bytes, known.get(name) != digest)
+
+
+def _digests(channels: Sequence[_Channel]) -> Iterator[bytes]:
+    """Yield the values of a family that channels take."""
+    for channel in channels:
+        if channel.delta is None:
+            yield channel.digest
+            continue
+        seed, room = channel.delta.seed, MAX_VALUES_BYTES
+        for one in channel.delta.newest_first:
+            room -= one.write.size
+            if room < 0:
+                break
+            if one.number is None:
+                yield one.write.digest
+        if seed is not None and 0 <= seed.size <= MAX_READ_BYTES:
+            yield seed.digest
+
+
+def _read(connection: Connection, family: int, digests: set[bytes]) -> Mapping[bytes, Value]:
+    """Return values; of those that are damaged the others do not go without."""
+    try:
+        return contents.read(connection, family, digests)
+    except DamagedValueError:
+        found: dict[bytes, Value] = {}
+        for digest in digests:
+            try:
+                found.update(contents.read(connection, family, (digest,)))
+            except DamagedValueError:
+                continue
+        return found

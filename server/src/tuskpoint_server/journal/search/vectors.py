@@ -1,0 +1,195 @@
+"""Vectors of checkpoints: storing and copying them. They are found by `finding`.
+
+All vectors of a tenant have one dimension: the embedder's from the moment it is adopted, else
+that of those which are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from ...domain import vectors as packed
+from ...domain.errors import invalid_field
+from ..database.overlay import Place
+from ..database.schema import journal_info, vectors
+from ..database.statements import (
+    EMPTY,
+    Statement,
+    all_columns,
+    of_checkpoint,
+    of_thread,
+    parameters_of,
+)
+
+CALLER = ""
+"""Embedder of vectors that callers sent."""
+
+_ANY_SIZE = Statement(
+    select(func.length(vectors.c.vector)).where(vectors.c.tenant == bindparam("of_tenant")).limit(1)
+)
+_EMBEDDER = "search_embedder"
+"""Name of the fact that tells dimension and name of the embedder, a space between them."""
+
+_NOTED = Statement(select(journal_info.c.value).where(journal_info.c.name == bindparam("fact")))
+_FORGET = Statement(delete(journal_info).where(journal_info.c.name == bindparam("fact")))
+_NOTE = Statement(insert(journal_info).values(all_columns(journal_info)))
+_DROP = Statement(delete(vectors).where(of_checkpoint(vectors)))
+_DROP_THREAD = Statement(delete(vectors).where(of_thread(vectors)))
+_COLUMNS = tuple(column.name for column in vectors.columns if column.name != "number")
+_ADD = Statement(insert(vectors).values({name: bindparam(name) for name in _COLUMNS}))
+
+
+def _copy(where: ColumnElement[bool], changed: dict[str, ColumnElement[Any]]) -> Statement:
+    """Return a statement that copies callers' vectors of a length to another place."""
+    columns = [changed.get(name, vectors.c[name]) for name in _COLUMNS]
+    source = select(*columns).where(
+        where,
+        vectors.c.embedder == EMPTY,
+        func.length(vectors.c.vector) == bindparam("of_length"),
+    )
+    return Statement(insert(vectors).from_select(_COLUMNS, source.order_by(vectors.c.number)))
+
+
+_NEW_THREAD = bindparam("new_thread", type_=vectors.c.thread.type)
+_NEW_NS = bindparam("new_ns", type_=vectors.c.checkpoint_ns.type)
+_NEW_ID = bindparam("new_id", type_=vectors.c.checkpoint_id.type)
+_COPY = _copy(
+    of_checkpoint(vectors),
+    {"thread": _NEW_THREAD, "checkpoint_ns": _NEW_NS, "checkpoint_id": _NEW_ID},
+)
+_COPY_THREAD = _copy(of_thread(vectors), {"thread": _NEW_THREAD})
+
+
+def note_embedder(connection: Connection, embedder: str, dimension: int) -> None:
+    """Note whose vectors are stored from now on, and of which dimension."""
+    forget_embedder(connection)
+    _NOTE.run(connection, name=_EMBEDDER, value=f"{dimension} {embedder}")
+
+
+def forget_embedder(connection: Connection) -> None:
+    """Forget the embedder: vectors may have any dimension if there are none."""
+    _FORGET.run(connection, fact=_EMBEDDER)
+
+
+def noted_dimension(connection: Connection) -> int:
+    """Return the dimension of the embedder; 0 if there is none."""
+    row = _NOTED.run(connection, fact=_EMBEDDER).fetchone()
+    return int(row[0].partition(" ")[0]) if row is not None else 0
+
+
+def check(connection: Connection, tenant: str, size: int) -> None:
+    """Check that a vector may be stored.
+
+    Args:
+        connection: In a transaction.
+        tenant: The tenant.
+        size: Bytes of the vector, packed.
+
+    Raises:
+        Refusal: `INVALID_FIELD`: the embedder's, or others of the tenant, have another
+            dimension.
+    """
+    expected = size_bytes(connection, tenant)
+    if expected not in (0, size):
+        raise invalid_field(
+            "vector",
+            f"must have {expected // packed.COMPONENT_BYTES} components as the vectors in the "
+            f"index have, not {size // packed.COMPONENT_BYTES}",
+        )
+
+
+def store(connection: Connection, tenant: str, thread: int, place: Place, vector: bytes) -> None:
+    """Store the vector that a caller sent with a checkpoint, in the place of any other.
+
+    Args:
+        connection: In a write transaction.
+        tenant: The tenant.
+        thread: Number of the thread.
+        place: Namespace and ID of the checkpoint.
+        vector: The vector, packed; `check` has taken it.
+    """
+    _DROP.run(connection, **parameters_of(thread, *place))
+    add(connection, [(tenant, thread, *place, CALLER, vector)])
+
+
+def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
+    """Insert vectors.
+
+    Args:
+        connection: In a write transaction.
+        rows: Tenant, number of the thread, namespace, ID, embedder and vector of each.
+    """
+    if rows:
+        _ADD.run_rows(connection, _COLUMNS, rows)
+
+
+def drop(connection: Connection, thread: int, places: Sequence[Place]) -> None:
+    """Remove the vectors of removed checkpoints: what comes under their IDs is another."""
+    _DROP.run_many(connection, [parameters_of(thread, *place) for place in places])
+
+
+def drop_thread(connection: Connection, thread: int) -> None:
+    """Remove all vectors of a thread."""
+    _DROP_THREAD.run(connection, of_thread=thread)
+
+
+def copy(
+    connection: Connection,
+    tenant: str,
+    thread: int,
+    place: Place,
+    new_thread: int,
+    new_place: Place,
+) -> None:
+    """Copy the vector that a caller sent with a checkpoint, if it did, to another place.
+
+    Args:
+        connection: In a write transaction.
+        tenant: The tenant.
+        thread: Number of the checkpoint's thread.
+        place: Namespace and ID of the checkpoint.
+        new_thread: Number of the thread of its copy.
+        new_place: Namespace and ID of its copy.
+    """
+    if not (expected := size_bytes(connection, tenant)):
+        return
+    _DROP.run(connection, **parameters_of(new_thread, *new_place))
+    _COPY.run(
+        connection,
+        **parameters_of(thread, *place),
+        new_thread=new_thread,
+        new_ns=new_place[0],
+        new_id=new_place[1],
+        of_length=expected,
+    )
+
+
+def copy_thread(connection: Connection, tenant: str, thread: int, new_thread: int) -> None:
+    """Copy the vectors that callers sent with checkpoints of a thread, as `copy` does."""
+    if not (expected := size_bytes(connection, tenant)):
+        return
+    drop_thread(connection, new_thread)
+    _COPY_THREAD.run(
+        connection,
+        of_thread=thread,
+        new_thread=new_thread,
+        of_length=expected,
+    )
+
+
+def dimension(connection: Connection, tenant: str) -> int:
+    """Return the dimension that the tenant's vectors must have; 0 if it may be any."""
+    noted = noted_dimension(connection)
+    if noted:
+        return noted
+    row = _ANY_SIZE.run(connection, of_tenant=tenant).fetchone()
+    return row[0] // packed.COMPONENT_BYTES if row is not None else 0
+
+
+def size_bytes(connection: Connection, tenant: str) -> int:
+    """Return the bytes that the tenant's vectors must have; 0 if it may be any."""
+    return dimension(connection, tenant) * packed.COMPONENT_BYTES
