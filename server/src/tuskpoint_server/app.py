@@ -75,7 +75,10 @@ from .service.searching import Search
 from .service.snapshots import Snapshots
 from .service.threads import Threads
 
+RETENTION_SECONDS = 20.0
+"""Time between two looks for threads past their retention; half a minute late is promised."""
 SWEEP_SECONDS = 300.0
+"""Time between two sweeps of what nothing needs any more, which read more."""
 CONTENT_GRACE_SECONDS = 3600.0
 
 _log = logging.getLogger(__name__)
@@ -408,12 +411,19 @@ async def _sweep(journal: SqlJournal, threads: Threads, recall: Recall | None) -
             content_grace_s=CONTENT_GRACE_SECONDS, early_write_ttl_s=LIMITS.early_write_ttl_s
         )
 
-    while True:
-        await asyncio.sleep(SWEEP_SECONDS)
-        await _swept("threads past their retention", threads.delete_past_retention)
-        await _swept("rows that nothing needs", sweep)
+    async with asyncio.TaskGroup() as sweeping:
+        past = threads.delete_past_retention
+        sweeping.create_task(_every(RETENTION_SECONDS, "threads past their retention", past))
+        sweeping.create_task(_every(SWEEP_SECONDS, "rows that nothing needs", sweep))
         if recall is not None:
-            await _swept("what search may not find", recall.sweep)
+            hidden = recall.sweep
+            sweeping.create_task(_every(SWEEP_SECONDS, "what search may not find", hidden))
+
+
+async def _every(seconds: float, what: str, sweep: Callable[[], Awaitable[object]]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        await _swept(what, sweep)
 
 
 async def _swept(what: str, sweep: Callable[[], Awaitable[object]]) -> None:
