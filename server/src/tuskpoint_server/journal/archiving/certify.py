@@ -1,0 +1,216 @@
+"""Certification: one transaction moves watermarks once a flush is stored and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Connection, bindparam, case, delete, func, literal_column, select, update
+
+from ...domain.formats.catalogs import decode_catalog, encode_catalog
+from ...domain.model import BlobLocation
+from ..database.overlay import Batch
+from ..database.schema import catalogs, changes, checkpoints, members, removed, threads
+from ..database.statements import (
+    Insert,
+    InsertInto,
+    Statement,
+    all_columns,
+    in_lists,
+    of_checkpoint,
+)
+from . import holes, packs, uses
+from .plan import Plan, PlannedMember, PlannedThread
+
+
+class Void(Exception):
+    """The pack is void; the text says why.
+
+    Another catalog was certified, a watermark has moved, or what it names is gone.
+    """
+
+
+def _upsert(table: object, key: Sequence[str]) -> Statement:
+    def build(insert_into: InsertInto) -> Insert:
+        statement = insert_into(table).values(all_columns(table))  # type: ignore[arg-type]
+        new = statement.excluded
+        return statement.on_conflict_do_update(
+            index_elements=list(key),
+            set_={column.name: new[column.name] for column in new if column.name not in key},
+        )
+
+    return Statement(build)
+
+
+_CATALOG = Statement(select(catalogs.c.sha256).where(catalogs.c.tenant == bindparam("of_tenant")))
+_PUT_CATALOG = _upsert(catalogs, ("tenant",))
+_PUT_MEMBER = _upsert(members, ("tenant", "sha256"))
+_NEXT_LEFT = (
+    select(changes.c.created_us)
+    .where(changes.c.thread == threads.c.number, changes.c.seq > bindparam("through"))
+    .correlate(threads)
+    .order_by(changes.c.seq)
+    .limit(1)
+    .scalar_subquery()
+)
+_ALL_STORED = threads.c.seq <= bindparam("through")
+_MOVE = Statement(
+    update(threads)
+    .where(
+        threads.c.number == bindparam("of_number"), threads.c.certified_seq == bindparam("after")
+    )
+    .values(
+        certified_seq=bindparam("through"),
+        dirty_since_us=case((_ALL_STORED, None), else_=_NEXT_LEFT),
+        dirty_bytes=case(
+            (_ALL_STORED, literal_column("0")),
+            (
+                threads.c.dirty_bytes > bindparam("stored_bytes"),
+                threads.c.dirty_bytes - bindparam("stored_bytes"),
+            ),
+            else_=literal_column("0"),
+        ),
+    )
+)
+_DROP_REMOVED = Statement(
+    delete(removed).where(
+        removed.c.thread == bindparam("of_thread"), removed.c.seq <= bindparam("through")
+    )
+)
+_HOLD = Statement(
+    update(checkpoints).where(of_checkpoint(checkpoints)).values(held=bindparam("new_held"))
+)
+_DROP_MEMBER = Statement(
+    delete(members).where(
+        members.c.tenant == bindparam("of_tenant"), members.c.sha256 == bindparam("of_sha256")
+    )
+)
+
+
+def certify(
+    batch: Batch,
+    tenant: str,
+    pack: int,
+    plan: Plan,
+    catalog: bytes,
+    locations: Mapping[bytes, BlobLocation],
+) -> bool:
+    """Record a flush that was read back.
+
+    Args:
+        batch: In a change of its own.
+        tenant: The tenant.
+        pack: Number of its pack.
+        plan: Its plan.
+        catalog: Bytes of its catalog.
+        locations: Where the members of its pack lie, by hash.
+
+    Returns:
+        Whether it was recorded now; not if it had been before.
+
+    Raises:
+        Void: Nothing is recorded; what the flush was to store has to be read again.
+    """
+    connection = batch.connection
+    if not packs.drop(connection, pack):
+        return False
+    _follow(connection, tenant, plan)
+    _check_named(connection, tenant, plan.named)
+    move(batch, tenant, plan.threads)
+    placed = [(one, locations.get(one.location.sha256, one.location)) for one in plan.members]
+    _PUT_MEMBER.run_many(connection, [_member_row(tenant, *one) for one in placed])
+    uses.begin_anew(connection, tenant, [thread.number for thread in plan.threads if thread.ended])
+    uses.add(connection, tenant, ((use.segment, use.thread) for use in plan.uses))
+    _HOLD.run_many(
+        connection,
+        [
+            {
+                "of_thread": hold.thread,
+                "of_ns": hold.checkpoint_ns,
+                "of_id": hold.checkpoint_id,
+                "new_held": hold.held,
+            }
+            for hold in plan.holds
+        ],
+    )
+    holes.forget(connection, plan.filled)
+    holes.record(connection, tenant, plan.holes, batch.now_us)
+    _DROP_MEMBER.run_many(
+        connection, [{"of_tenant": tenant, "of_sha256": sha256} for sha256 in plan.dropped]
+    )
+    place = locations[plan.catalog]
+    _PUT_CATALOG.run(
+        connection,
+        tenant=tenant,
+        generation=plan.generation,
+        number=plan.number,
+        sha256=plan.catalog,
+        content=encode_catalog(decode_catalog(catalog, place.blob_id)),
+        certified_us=batch.now_us,
+    )
+    return True
+
+
+def move(batch: Batch, tenant: str, moved: Sequence[PlannedThread]) -> None:
+    """Move the watermarks of threads, and find what waits above them.
+
+    Raises:
+        Void: Another flush has moved one of them.
+    """
+    count = _MOVE.run_many(
+        batch.connection,
+        [
+            {
+                "of_number": thread.number,
+                "after": thread.after,
+                "through": thread.through,
+                "stored_bytes": thread.size_bytes,
+            }
+            for thread in moved
+        ],
+    )
+    if count != len(moved):
+        raise Void("the watermark of a thread has moved")
+    _DROP_REMOVED.run_many(
+        batch.connection,
+        [{"of_thread": thread.number, "through": thread.through} for thread in moved],
+    )
+    for thread in moved:
+        batch.forget(tenant, thread.thread_id)
+        batch.changed.add((tenant, thread.thread_id))
+
+
+def _follow(connection: Connection, tenant: str, plan: Plan) -> None:
+    """Check that the newest catalog is the one that the plan's follows."""
+    row = _CATALOG.run(connection, of_tenant=tenant).fetchone()
+    if (row[0] if row is not None else b"") != plan.previous:
+        raise Void("another catalog was certified first")
+
+
+def _check_named(connection: Connection, tenant: str, named: Sequence[bytes]) -> None:
+    for some in in_lists(named):
+        statement = (
+            select(func.count())
+            .select_from(members)
+            .where(members.c.tenant == tenant, members.c.sha256.in_(some))
+        )
+        if connection.execute(statement).scalar_one() != len(set(some)):
+            raise Void("a segment that it names is not kept any more")
+
+
+def _member_row(tenant: str, one: PlannedMember, location: BlobLocation) -> dict[str, object]:
+    return {
+        "tenant": tenant,
+        "sha256": location.sha256,
+        "kind": one.kind,
+        "size": location.size,
+        "blob_id": location.blob_id,
+        "identifier": location.identifier,
+        "parts": one.parts or None,
+        "thread": one.thread,
+        "incarnation": one.incarnation,
+        "first_seq": one.first_seq,
+        "last_seq": one.last_seq,
+        "needs": one.needs or None,
+        "digests": one.digests or None,
+        "patched": one.patched or None,
+    }

@@ -1,0 +1,253 @@
+"""How far the archive of a tenant has come, as the journal knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, select, union
+
+from ...domain.formats.catalogs import Catalog, decode_catalog
+from ...domain.model import BlobLocation, CheckpointKey
+from ..database.schema import (
+    catalogs,
+    changes,
+    checkpoints,
+    holes,
+    journal_info,
+    members,
+    packs,
+    threads,
+    writes,
+)
+from ..database.statements import Statement
+
+_HOME = "blob_backend"
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits for certification; holes are not counted.
+
+    Attributes:
+        threads: Threads with changes above their watermark.
+        size_bytes: Bytes of content that wait.
+        oldest_us: Time of the oldest change, or `None`.
+    """
+
+    threads: int = 0
+    size_bytes: int = 0
+    oldest_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Checkpoints of a tenant: those whose last change is certified, and the others."""
+
+    certified: int = 0
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCatalog:
+    """The newest certified catalog of a tenant, and where it lies."""
+
+    catalog: Catalog
+    location: BlobLocation
+    certified_us: int
+
+
+class Wanted(NamedTuple):
+    """A change of a thread that somebody waits for.
+
+    Attributes:
+        thread: Number of the thread.
+        seq: The change.
+        checkpoint_ns: Namespace of the checkpoint that it is of.
+        checkpoint_id: The checkpoint; empty: whatever changed up to there.
+    """
+
+    thread: int
+    seq: int
+    checkpoint_ns: str = ""
+    checkpoint_id: str = ""
+
+
+_DIRTY = and_(threads.c.tenant == bindparam("of_tenant"), threads.c.dirty_since_us.is_not(None))
+_BACKLOG = Statement(
+    select(
+        func.count(),
+        func.coalesce(func.sum(threads.c.dirty_bytes), 0),
+        func.min(threads.c.dirty_since_us),
+    ).where(_DIRTY)
+)
+_WAITING = Statement(select(threads.c.number, threads.c.seq).where(_DIRTY))
+_FIND = Statement(
+    select(threads.c.number, threads.c.seq, threads.c.certified_seq).where(
+        threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
+    )
+)
+_MARK = Statement(select(threads.c.certified_seq).where(threads.c.number == bindparam("of_number")))
+_EXISTS = Statement(
+    select(checkpoints.c.seq).where(
+        checkpoints.c.thread == bindparam("of_thread"),
+        checkpoints.c.checkpoint_ns == bindparam("of_ns"),
+        checkpoints.c.checkpoint_id == bindparam("of_id"),
+    )
+)
+_CATALOG = Statement(
+    select(
+        catalogs.c.content,
+        catalogs.c.certified_us,
+        members.c.sha256,
+        members.c.size,
+        members.c.blob_id,
+        members.c.identifier,
+    )
+    .join(
+        members,
+        and_(members.c.tenant == catalogs.c.tenant, members.c.sha256 == catalogs.c.sha256),
+    )
+    .where(catalogs.c.tenant == bindparam("of_tenant"))
+)
+
+
+def backlog(connection: Connection, tenant: str) -> Backlog:
+    """Return what waits; takes time in proportion to the threads that wait."""
+    row = _BACKLOG.run(connection, of_tenant=tenant).fetchone() or (0, 0, None)
+    return Backlog(int(row[0]), int(row[1]), row[2])
+
+
+def waiting(connection: Connection, tenant: str) -> dict[int, int]:
+    """Return the threads with changes above their watermark, and their last change."""
+    return dict(_WAITING.run(connection, of_tenant=tenant).fetchall())
+
+
+def waiting_tenants(connection: Connection) -> list[str]:
+    """Return the tenants that have something to store or a pack on its way."""
+    rows = connection.execute(
+        union(
+            select(threads.c.tenant).where(threads.c.dirty_since_us.is_not(None)),
+            select(packs.c.tenant),
+        )
+    )
+    return sorted(row[0] for row in rows)
+
+
+def catalog_tenants(connection: Connection) -> list[str]:
+    """Return the tenants that have a certified catalog."""
+    return sorted(connection.execute(select(catalogs.c.tenant)).scalars())
+
+
+def catalog(connection: Connection, tenant: str) -> KnownCatalog | None:
+    """Return the newest certified catalog, or `None` before the first flush."""
+    row = _CATALOG.run(connection, of_tenant=tenant).fetchone()
+    if row is None:
+        return None
+    content, certified_us, *place = row
+    location = BlobLocation(*place)
+    return KnownCatalog(decode_catalog(content, location.blob_id), location, certified_us)
+
+
+def wanted(
+    connection: Connection, tenant: str, key: CheckpointKey, seq: int
+) -> tuple[Wanted, int] | None:
+    """Return the change of a checkpoint that is waited for, and the thread's watermark.
+
+    Returns:
+        `None` if the checkpoint, or the change, does not exist.
+    """
+    row = _FIND.run(connection, of_tenant=tenant, of_thread=key.thread_id).fetchone()
+    if row is None or row[1] < seq:
+        return None
+    change = Wanted(row[0], seq, key.checkpoint_ns, key.checkpoint_id)
+    return (change, row[2]) if _is_there(connection, change) else None
+
+
+def watermarks(connection: Connection, numbers: Iterable[int]) -> dict[int, int]:
+    """Return how far threads are certified."""
+    found: dict[int, int] = {}
+    for number in numbers:
+        row = _MARK.run(connection, of_number=number).fetchone()
+        if row is not None:
+            found[number] = int(row[0])
+    return found
+
+
+def missing(connection: Connection, changes_wanted: Iterable[Wanted]) -> set[Wanted]:
+    """Return those of the changes whose checkpoint does not exist any more."""
+    return {one for one in changes_wanted if not _is_there(connection, one)}
+
+
+def _is_there(connection: Connection, change: Wanted) -> bool:
+    if not change.checkpoint_id:
+        return True
+    of = {"of_thread": change.thread, "of_ns": change.checkpoint_ns}
+    return _EXISTS.run(connection, **of, of_id=change.checkpoint_id).fetchone() is not None
+
+
+def counts(connection: Connection, tenant: str) -> Counts:
+    """Count checkpoints; takes time in proportion to the threads and to what waits."""
+    total = connection.execute(
+        select(func.coalesce(func.sum(threads.c.checkpoint_count), 0)).where(
+            threads.c.tenant == tenant
+        )
+    ).scalar_one()
+    place = (changes.c.thread, changes.c.checkpoint_ns, changes.c.checkpoint_id)
+    changed = (
+        select(*place)
+        .join(threads, threads.c.number == changes.c.thread)
+        .where(
+            threads.c.tenant == tenant,
+            threads.c.dirty_since_us.is_not(None),
+            changes.c.seq > threads.c.certified_seq,
+        )
+        .distinct()
+        .subquery()
+    )
+    there = exists().where(
+        checkpoints.c.thread == changed.c.thread,
+        checkpoints.c.checkpoint_ns == changed.c.checkpoint_ns,
+        checkpoints.c.checkpoint_id == changed.c.checkpoint_id,
+    )
+    uncertified = connection.execute(
+        select(func.count()).select_from(changed).where(there)
+    ).scalar_one()
+    unstored = connection.execute(
+        select(func.count()).where(holes.c.tenant == tenant, holes.c.segment.is_(None))
+    ).scalar_one()
+    certified = max(0, int(total) - int(uncertified) - int(unstored))
+    return Counts(certified, int(uncertified) + int(unstored))
+
+
+def evicted_bytes(connection: Connection, tenant: str) -> int:
+    """Return the bytes of pending writes and values that are on the blob store only."""
+    from_writes = connection.execute(
+        select(func.coalesce(func.sum(writes.c.size), 0))
+        .join(threads, threads.c.number == writes.c.thread)
+        .where(threads.c.tenant == tenant, writes.c.data.is_(None))
+    ).scalar_one()
+    return int(from_writes)
+
+
+def claim_home(connection: Connection, backend: str) -> str:
+    """Make a kind of store the home of all blobs, unless another is already.
+
+    Args:
+        connection: In a write transaction.
+        backend: Kind of the store in use.
+
+    Returns:
+        Kind of the store that holds what was stored so far; `backend` if nothing was.
+    """
+    named = journal_info.c.name == _HOME
+    known = connection.execute(select(journal_info.c.value).where(named)).scalar_one_or_none()
+    if known == backend:
+        return backend
+    anything = connection.execute(select(members.c.sha256).limit(1)).first()
+    if known is not None and anything is not None:
+        return str(known)
+    connection.execute(delete(journal_info).where(named))
+    connection.execute(insert(journal_info).values(name=_HOME, value=backend))
+    return backend
