@@ -1,0 +1,27 @@
+"""A journal for each test, and what removes from it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.journal import Clock, Journal, opened
+from tuskpoint_server.journal.removal.removal import Removal
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def journal(tmp_path: Path, clock: Clock) -> AsyncIterator[Journal]:
+    async with opened(tmp_path, clock) as journal:
+        yield journal
+
+
+@pytest.fixture
+def removal(journal: Journal) -> Removal:
+    return Removal(journal.database)

@@ -1,0 +1,115 @@
+"""What tests of removal save, and what they read beside the calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Table, select
+
+from tests.kit.drafts import TENANT, channel, draft, key, write
+from tests.kit.journal import Journal
+from tuskpoint_server.domain.lineage import EventKind
+from tuskpoint_server.domain.model import CheckpointDraft, CheckpointQuery, View
+from tuskpoint_server.journal.database import thread_rows
+from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.schema import changes, threads
+from tuskpoint_server.journal.database.thread_rows import ThreadRow
+
+FOREVER = 1e9
+
+
+async def save(journal: Journal, *drafts: CheckpointDraft) -> None:
+    for one in drafts:
+        await journal.save_checkpoint(TENANT, one)
+
+
+async def ids(journal: Journal, thread_id: str = "t") -> list[tuple[str, str]]:
+    """Return (namespace, ID) of what readers see of a thread."""
+    page = await journal.list_page(
+        TENANT,
+        CheckpointQuery(thread_id=thread_id),
+        View.ENTRY,
+        None,
+        max_count=10_000,
+        max_bytes=10**9,
+    )
+    keys = [checkpoint.entry.key for checkpoint in page.checkpoints]
+    return sorted((k.checkpoint_ns, k.checkpoint_id) for k in keys)
+
+
+async def incarnation(journal: Journal, thread_id: str = "t") -> int:
+    detail = await journal.thread(TENANT, thread_id)
+    assert detail is not None
+    return detail.thread.incarnation
+
+
+async def row_of(journal: Journal, thread_id: str = "t") -> ThreadRow:
+    """Return the row of a thread that was."""
+    row = await journal.database.query(
+        lambda connection: thread_rows.find(connection, TENANT, thread_id)
+    )
+    assert row is not None
+    return row
+
+
+async def rows(journal: Journal, table: Table, *columns: str) -> list[tuple[Any, ...]]:
+    """Return columns of all rows of a table, sorted."""
+
+    def read(connection: Connection) -> list[tuple[Any, ...]]:
+        chosen = select(*(table.c[name] for name in columns))
+        found = [tuple(row) for row in connection.execute(chosen)]
+        return sorted(found, key=lambda row: [(item is not None, item) for item in row])
+
+    return await journal.database.query(read)
+
+
+async def logged(journal: Journal, thread_id: str = "t") -> list[tuple[str, str, int]]:
+    """Return kind, checkpoint and number of deleted ones of each change of a thread's log."""
+    number = (await row_of(journal, thread_id)).number
+    found = await rows(journal, changes, "thread", "seq", "kind", "checkpoint_id", "deleted")
+    return [(EventKind(row[2]).name, *row[3:]) for row in found if row[0] == number]
+
+
+async def certify_all(journal: Journal, *, indexed: bool = True) -> None:
+    """Pretend that everything is stored, and that search knows it."""
+
+    def settle(batch: Batch) -> None:
+        for (number,) in batch.connection.execute(select(threads.c.number)).all():
+            row = thread_rows.of_number(batch.connection, number)
+            assert row is not None
+            log = batch.find(row.tenant, row.thread_id)
+            assert log is not None
+            log.row.certified_seq = log.row.seq
+            log.row.dirty_since_us, log.row.dirty_bytes = None, 0
+            if indexed:
+                log.row.indexed_seq = log.row.seq
+                log.row.unindexed_since_us = None
+            batch.store(log)
+
+    await journal.database.transact(settle)
+
+
+async def chain(journal: Journal, *, seed_at: int, length: int) -> None:
+    """Save checkpoints "00", "01", ... whose delta channel is stored at one of them."""
+    for n in range(length):
+        channels = (channel("log", b"seed", n),) if n == seed_at else ()
+        await save(
+            journal,
+            draft(
+                f"{n:02}",
+                f"{n - 1:02}" if n else "",
+                (*channels, channel("other", b"state %d" % n, n)),
+                delta=("log",),
+                label=f"label {n}",
+                writes=(write("log", b"%d" % n),),
+            ),
+        )
+
+
+async def history(
+    journal: Journal, checkpoint_id: str = "", *, ns: str = "", name: str = "log"
+) -> tuple[bytes | None, list[bytes]]:
+    """Return the seed and the writes of a delta channel."""
+    (found,) = await journal.delta_history(TENANT, key(checkpoint_id, "t", ns), [name])
+    seed = found.seed.value.data if found.seed and found.seed.value else None
+    return seed, [one.value.data for one in found.writes]

@@ -1,0 +1,155 @@
+"""What delta channels are rebuilt from, before anything is removed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contract.removal.rows import history, save
+from tests.kit.drafts import TENANT, channel, draft, key, write
+from tests.kit.journal import Journal
+from tuskpoint_server.domain.model import PruneStrategy, Reference
+from tuskpoint_server.journal.checkpoints import delta_history
+from tuskpoint_server.journal.removal.removal import Removal
+
+
+async def histories(
+    journal: Journal, checkpoint_id: str, *names: str
+) -> list[tuple[bytes | None, list[bytes]]]:
+    found = await journal.delta_history(TENANT, key(checkpoint_id), names)
+    assert tuple(one.channel for one in found) == names
+    for one in found:
+        assert one.seed is None or one.seed.name == one.channel
+        assert all(written.channel == one.channel for written in one.writes)
+        assert one.sources == ()
+    return [
+        (
+            one.seed.value.data if one.seed and one.seed.value else None,
+            [w.value.data for w in one.writes],
+        )
+        for one in found
+    ]
+
+
+async def test_channels_stop_at_their_own_nearest_value(journal: Journal) -> None:
+    for n in range(5):
+        stored = {1: {"a": b"A"}, 3: {"b": b"B"}}.get(n, {})
+        await save(
+            journal,
+            draft(
+                str(n),
+                str(n - 1) if n else "",
+                {"a": Reference.EMPTY, "b": Reference.EMPTY, **stored},
+                writes=(write("a", b"a%d" % n), write("b", b"b%d" % n, idx=1)),
+            ),
+        )
+    assert await histories(journal, "4", "a", "b", "c") == [
+        (b"A", [b"a1", b"a2", b"a3"]),
+        (b"B", [b"b3"]),
+        (None, []),
+    ]
+    assert await histories(journal, "", "b", "a", "b") == [
+        (b"B", [b"b3"]),
+        (b"A", [b"a1", b"a2", b"a3"]),
+        (b"B", [b"b3"]),
+    ]
+    assert await histories(journal, "1", "a") == [(None, [b"a0"])]
+    assert await histories(journal, "4") == []
+
+
+async def test_a_seed_has_its_version_and_size(journal: Journal) -> None:
+    await save(journal, draft("a", "", (channel("x", b"seed", "v7"),)), draft("b", "a"))
+    (found,) = await journal.delta_history(TENANT, key("b"), ["x"])
+    assert found.seed is not None
+    assert (found.seed.version, found.seed.size) == ("v7", 4)
+
+
+async def test_only_ancestors_on_the_path_count(journal: Journal) -> None:
+    await save(
+        journal,
+        draft("a", "", {"log": b"seed"}, writes=(write("log", b"a"),)),
+        draft("b", "a", writes=(write("log", b"left"),)),
+        draft("c", "a", writes=(write("log", b"right"),)),
+        draft("d", "b"),
+        draft("e", "c"),
+        draft("a", ns="inner", writes=(write("log", b"inner"),)),
+        draft("b", "a", ns="inner"),
+    )
+    assert await history(journal, "d") == (b"seed", [b"a", b"left"])
+    assert await history(journal, "e") == (b"seed", [b"a", b"right"])
+    assert await history(journal, "b", ns="inner") == (None, [b"inner"])
+
+
+async def test_unknown_targets_and_missing_parents_have_no_history(journal: Journal) -> None:
+    await save(journal, draft("b", "missing", writes=(write("log", b"b"),)), draft("c", "b"))
+    assert await history(journal, "c") == (None, [b"b"])
+    assert await history(journal, "b") == (None, [])
+    assert await history(journal, "unknown") == (None, [])
+    assert await history(journal, "", ns="unknown") == (None, [])
+    (found,) = await journal.delta_history(TENANT, key("c", "no such thread"), ["log"])
+    assert (found.seed, found.writes) == (None, ())
+    (found,) = await journal.delta_history("another tenant", key("c"), ["log"])
+    assert (found.seed, found.writes) == (None, ())
+
+
+async def test_writes_of_a_step_keep_their_order(journal: Journal) -> None:
+    await save(journal, draft("a"), draft("b", "a"))
+    await journal.save_writes(
+        TENANT,
+        key("a"),
+        [
+            write("log", b"3", task="a", path="~b", idx=1),
+            write("log", b"2", task="a", path="~b"),
+            write("log", b"1", task="z", path="~a"),
+            write("y", b"not asked", task="z", path="~a", idx=1),
+        ],
+    )
+    assert await history(journal, "b") == (None, [b"1", b"2", b"3"])
+
+
+async def test_ids_that_rise_against_the_path_are_followed(journal: Journal) -> None:
+    path = ["m", "z", "a", "y", "b", "x"]
+    for n, checkpoint_id in enumerate(path):
+        await save(
+            journal,
+            draft(
+                checkpoint_id,
+                path[n - 1] if n else "",
+                {"log": b"seed"} if n == 1 else {},
+                writes=(write("log", b"%d" % n),),
+            ),
+        )
+    assert await history(journal, "x") == (b"seed", [b"1", b"2", b"3", b"4"])
+
+
+async def test_a_loop_of_parents_ends_the_walk(journal: Journal, removal: Removal) -> None:
+    await save(
+        journal,
+        draft("a", "c", delta=("log",), writes=(write("log", b"a"),)),
+        draft("b", "a", delta=("log",), writes=(write("log", b"b"),)),
+        draft("c", "b", delta=("log",)),
+    )
+    assert await history(journal) == (None, [b"a", b"b"])
+    await removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    assert await history(journal) == (None, [b"a", b"b"])
+
+
+@pytest.mark.parametrize("block", [1, 3, 16])
+async def test_long_chains_are_read_in_blocks(
+    journal: Journal, removal: Removal, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(delta_history, "BLOCK", block)
+    for n in range(40):
+        await save(
+            journal,
+            draft(
+                f"{n:03}",
+                f"{n - 1:03}" if n else "",
+                (channel("log", b"seed"),) if n == 5 else (),
+                delta=("log",),
+                writes=(write("log", b"%d" % n),),
+            ),
+        )
+    expected = (b"seed", [b"%d" % n for n in range(5, 39)])
+    assert await history(journal) == expected
+    await removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    assert await history(journal) == expected

@@ -1,0 +1,219 @@
+"""Whatever is removed in whatever order: each checkpoint that stays is rebuilt as before."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Coroutine, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.contract.removal.rows import FOREVER
+from tests.kit.drafts import TENANT, channel, draft, key, write
+from tests.kit.journal import Clock, Journal, opened
+from tuskpoint_server.domain.model import PruneStrategy, Removed
+from tuskpoint_server.journal.checkpoints import delta_history
+from tuskpoint_server.journal.removal.removal import Removal
+
+T = TypeVar("T")
+NAMES = ("a", "b")
+RUNS = ("r0", "r1", "r2")
+NAMESPACES = ("", "inner")
+IDS = st.text("abcdef", min_size=1, max_size=4)
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A checkpoint to be saved, below the one that was saved so many (`back`) before."""
+
+    checkpoint_id: str
+    namespace: str
+    back: int
+    run: str
+    delta: frozenset[str]
+    stored: frozenset[str]
+    written: tuple[tuple[str, int], ...]
+
+
+@dataclass
+class Node:
+    """A checkpoint as the model has it; it stays in the tree when it is removed."""
+
+    grown: Grown
+    parent: tuple[str, str] | None
+    here: bool = True
+
+
+@dataclass
+class Model:
+    """A tree of checkpoints of which nothing ever goes."""
+
+    nodes: dict[tuple[str, str], Node] = field(default_factory=dict)
+
+    def history(self, place: tuple[str, str], name: str) -> tuple[bytes | None, list[bytes]]:
+        """Return the seed and the writes that a channel is rebuilt from."""
+        newest_first: list[bytes] = []
+        parent = self.nodes[place].parent
+        while parent is not None:
+            node = self.nodes[parent]
+            newest_first += [
+                b"%d" % number for at, number in reversed(node.grown.written) if at == name
+            ]
+            if name in node.grown.stored:
+                return b"seed of %s" % parent[1].encode(), newest_first[::-1]
+            parent = node.parent
+        return None, newest_first[::-1]
+
+    def remove(self, places: set[tuple[str, str]]) -> int:
+        here = [place for place in places if self.nodes[place].here]
+        for place in here:
+            self.nodes[place].here = False
+        return len(here)
+
+    def superseded(self) -> set[tuple[str, str]]:
+        here = [place for place, node in self.nodes.items() if node.here]
+        latest = {namespace: max(p for p in here if p[0] == namespace) for namespace, _ in here}
+        return set(here) - set(latest.values())
+
+
+class World:
+    """A journal with its event loop, shared by all examples."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory()
+        self._runner = asyncio.Runner()
+        self._opened = AsyncExitStack()
+        self.journal: Journal = self.run(
+            self._opened.enter_async_context(opened(Path(self._directory.name), Clock()))
+        )
+        self.removal = Removal(self.journal.database)
+        self._examples = 0
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(call)
+
+    def next_thread(self) -> str:
+        self._examples += 1
+        return f"t{self._examples}"
+
+    def close(self) -> None:
+        self.run(self._opened.aclose())
+        self._runner.close()
+        self._directory.cleanup()
+
+
+@pytest.fixture(scope="module", params=[1, 256], ids=["short blocks", "long blocks"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """A journal that reads so many ancestors at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta_history, "BLOCK", request.param)
+        world = World()
+        yield world
+        world.close()
+
+
+BOTH = frozenset(NAMES)
+GROWN = st.builds(
+    Grown,
+    IDS,
+    st.sampled_from(("", "", "", "inner")),
+    st.one_of(st.just(0), st.just(0), st.integers(0, 8)),
+    st.sampled_from(RUNS),
+    st.one_of(st.just(BOTH), st.frozensets(st.sampled_from(NAMES))),
+    st.sampled_from((*[frozenset[str]()] * 4, frozenset("a"), frozenset("b"), BOTH)),
+    # Few values, so that several writes hold the same one.
+    st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 12)), max_size=3).map(tuple),
+)
+REMOVAL = st.one_of(
+    st.just("prune"), st.just("sweep"), st.frozensets(st.sampled_from(RUNS), min_size=1, max_size=2)
+)
+PHASES = st.lists(
+    st.tuples(st.lists(GROWN, min_size=2, max_size=10), REMOVAL), min_size=1, max_size=5
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(phases=PHASES)
+def test_every_checkpoint_that_stays_is_rebuilt_as_before(
+    world: World, phases: list[tuple[list[Grown], str | frozenset[str]]]
+) -> None:
+    model = Model()
+    thread_id = world.next_thread()
+    for grown, removal in phases:
+        for one in grown:
+            world.run(grow(world.journal, model, thread_id, one))
+        if removal == "sweep":
+            world.run(world.removal.sweep(early_write_ttl_s=FOREVER))
+        elif removal == "prune":
+            removed = world.run(
+                world.removal.prune_thread(TENANT, thread_id, PruneStrategy.KEEP_LATEST)
+            )
+            assert removed == Removed(model.remove(model.superseded()))
+        else:
+            gone = {place for place, node in model.nodes.items() if node.grown.run in removal}
+            run_ids = [f"{thread_id} {run}" for run in removal]
+            removed = world.run(world.removal.delete_runs(TENANT, run_ids))
+            assert removed == Removed(model.remove(gone))
+        world.run(compare(world.journal, model, thread_id))
+    world.run(world.removal.delete_thread(TENANT, thread_id))
+
+
+async def grow(journal: Journal, model: Model, thread_id: str, grown: Grown) -> None:
+    """Save a checkpoint below one that is here, unless there is one of its name."""
+    place = (grown.namespace, grown.checkpoint_id)
+    if place in model.nodes:
+        return
+    here = [
+        other for other, node in model.nodes.items() if node.here and other[0] == grown.namespace
+    ]
+    parent = here[-1 - grown.back] if grown.back < len(here) else None
+    # What nobody asked for while its ancestors were there cannot be asked for later.
+    delta = set(grown.delta)
+    if parent is not None:
+        delta &= model.nodes[parent].grown.delta | model.nodes[parent].grown.stored
+    known = Grown(
+        grown.checkpoint_id,
+        grown.namespace,
+        grown.back,
+        grown.run,
+        frozenset(delta),
+        grown.stored,
+        grown.written,
+    )
+    model.nodes[place] = Node(known, parent)
+    await journal.save_checkpoint(
+        TENANT,
+        draft(
+            grown.checkpoint_id,
+            parent[1] if parent else "",
+            tuple(
+                channel(name, b"seed of %s" % grown.checkpoint_id.encode())
+                for name in sorted(grown.stored)
+            ),
+            thread_id=thread_id,
+            ns=grown.namespace,
+            metadata={"run_id": f"{thread_id} {grown.run}"},
+            delta=tuple(sorted(delta)),
+            writes=tuple(
+                write(name, b"%d" % number, idx=idx)
+                for idx, (name, number) in enumerate(grown.written)
+            ),
+        ),
+    )
+
+
+async def compare(journal: Journal, model: Model, thread_id: str) -> None:
+    for place, node in model.nodes.items():
+        if not node.here:
+            continue
+        names = sorted(node.grown.delta - node.grown.stored)
+        found = await journal.delta_history(TENANT, key(place[1], thread_id, place[0]), names)
+        for name, one in zip(names, found, strict=True):
+            seed = one.seed.value.data if one.seed and one.seed.value else None
+            assert (seed, [w.value.data for w in one.writes]) == model.history(place, name)

@@ -1,0 +1,453 @@
+"""Removing superseded checkpoints and those of runs, and what the others keep."""
+
+from __future__ import annotations
+
+from sqlalchemy import insert, update
+
+from tests.contract.removal.rows import (
+    FOREVER,
+    certify_all,
+    chain,
+    history,
+    ids,
+    incarnation,
+    logged,
+    row_of,
+    rows,
+    save,
+)
+from tests.kit.drafts import TENANT, channel, data_of, digest, draft, key, refused, write, written
+from tests.kit.journal import Journal
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.formats.delta_base import decode_delta_base
+from tuskpoint_server.domain.model import EVICTED, PruneStrategy, Reference, Removed, View
+from tuskpoint_server.journal.archiving.held import encode_held
+from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
+from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.schema import (
+    checkpoints,
+    contents,
+    holes,
+    members,
+    removed,
+    vectors,
+    writes,
+)
+from tuskpoint_server.journal.removal.passes import Pass
+from tuskpoint_server.journal.removal.removal import Removal
+
+INHERIT = Reference.INHERIT
+KEEP_LATEST = PruneStrategy.KEEP_LATEST
+
+
+async def keep_latest(removal: Removal) -> Removed:
+    return await removal.prune_thread(TENANT, "t", KEEP_LATEST)
+
+
+# --- which go ------------------------------------------------------------------------------
+
+
+async def test_pruning_keeps_the_latest_of_each_namespace(
+    journal: Journal, removal: Removal
+) -> None:
+    await save(
+        journal,
+        draft("a", "", {"x": b"1"}, label="old"),
+        draft("b", "a", {"x": INHERIT}, writes=(write("x", b"w"),)),
+        draft("c", ns="inner"),
+        draft("d", "c", ns="inner"),
+    )
+    await journal.save_writes(TENANT, key("z"), [write("x", b"early")])
+    assert await keep_latest(removal) == Removed(2)
+    assert await ids(journal) == [("", "b"), ("inner", "d")]
+    kept = await journal.load(TENANT, key("b"), View.FULL)
+    assert data_of(kept) == {"x": b"1"}
+    assert len(written(kept)) == 1
+    assert await journal.list_threads(TENANT, ThreadQuery(label="old"), "", 9) == []
+    assert await keep_latest(removal) == Removed()
+    await save(journal, draft("z", "b"))
+    assert len(written(await journal.load(TENANT, key("z"), View.FULL))) == 1
+    assert await incarnation(journal) == 1
+
+
+async def test_finished_subgraph_calls_go_with_their_root(
+    journal: Journal, removal: Removal
+) -> None:
+    def under(root: str) -> dict[str, object]:
+        return {"parents": {"": root}}
+
+    await save(
+        journal,
+        draft("b"),
+        draft("c", ns="node:finished", metadata=under("b")),
+        draft("d", "b"),
+        draft("e", ns="node:running", metadata=under("d")),
+        draft("f", ns="stateful", metadata=under("b")),
+        draft("g", ns="node:unknown", metadata=under("elsewhere")),
+        draft("h", ns="node:plain"),
+    )
+    await keep_latest(removal)
+    assert await ids(journal) == [
+        ("", "d"),
+        ("node:plain", "h"),
+        ("node:running", "e"),
+        ("node:unknown", "g"),
+        ("stateful", "f"),
+    ]
+
+
+async def test_what_is_removed_is_gone(journal: Journal, removal: Removal) -> None:
+    await save(journal, draft("a", writes=(write("x", b"w"),)), draft("b", "a"))
+    number = (await row_of(journal)).number
+
+    def add(batch: Batch) -> None:
+        for checkpoint_id in "ab":
+            place = {"thread": number, "checkpoint_ns": "", "checkpoint_id": checkpoint_id}
+            batch.connection.execute(
+                insert(vectors).values(tenant=TENANT, embedder="", vector=b"v", **place)
+            )
+            for segment in (None, b"s"):
+                batch.connection.execute(
+                    insert(holes).values(
+                        tenant=TENANT,
+                        seq=1,
+                        segment=segment,
+                        reason="r",
+                        size=1,
+                        recorded=False,
+                        created_us=0,
+                        retry_us=0,
+                        **place,
+                    )
+                )
+
+    await journal.database.transact(add)
+    await keep_latest(removal)
+    assert await journal.load(TENANT, key("a"), View.FULL) is None
+    assert await rows(journal, writes, "checkpoint_id") == []
+    assert await rows(journal, vectors, "checkpoint_id") == [("b",)]
+    # That a stored segment is lost is nothing that a removal changes.
+    found = await rows(journal, holes, "checkpoint_id", "segment")
+    assert found == [("a", b"s"), ("b", None), ("b", b"s")]
+    await refused(journal.set_label(TENANT, key("a"), "l"), Reason.CHECKPOINT_NOT_FOUND)
+    refusal = journal.save_checkpoint(TENANT, draft("c", "a", (channel("x", INHERIT),)))
+    await refused(refusal, Reason.VALUES_MISSING)
+
+
+async def test_each_removed_checkpoint_is_left_to_be_stored(
+    journal: Journal, removal: Removal
+) -> None:
+    await save(journal, draft("a"), draft("b", "a"), draft("c", "b"), draft("a", ns="inner"))
+    await certify_all(journal)
+    before = await row_of(journal)
+    await keep_latest(removal)
+    assert await rows(journal, removed, "seq", "checkpoint_ns", "checkpoint_id", "incarnation") == [
+        (5, "", "a", 1),
+        (5, "", "b", 1),
+    ]
+    assert (await logged(journal))[-1] == ("CHECKPOINTS_DELETED", "", 2)
+    row = await row_of(journal)
+    assert row.dirty_since_us is not None
+    assert (row.checkpoint_count, row.removed_count) == (2, 2)
+    assert row.removed_bytes == before.added_bytes // 2
+
+
+async def test_what_is_saved_again_under_its_id_is_another(
+    journal: Journal, removal: Removal
+) -> None:
+    await save(journal, draft("a", "", {"x": b"1"}, label="l"), draft("b", "a"))
+    await keep_latest(removal)
+    await save(journal, draft("a", "", {"y": b"2"}))
+    again = await journal.load(TENANT, key("a"), View.FULL)
+    assert data_of(again) == {"y": b"2"}
+    assert again is not None
+    assert again.entry.label == ""
+    detail = await journal.thread(TENANT, "t")
+    assert detail is not None
+    assert (detail.checkpoint_count, detail.thread.head_id) == (2, "b")
+
+
+# --- what delta channels keep --------------------------------------------------------------
+
+
+async def test_the_surviving_child_holds_what_its_channels_need(
+    journal: Journal, removal: Removal
+) -> None:
+    await chain(journal, seed_at=2, length=6)
+    before = await history(journal)
+    assert before == (b"seed", [b"2", b"3", b"4"])
+    assert await keep_latest(removal) == Removed(5)
+    assert await ids(journal) == [("", "05")]
+    assert await history(journal) == before
+    assert await history(journal, "04") == (None, [])
+    assert (await removal.sweep(early_write_ttl_s=FOREVER)).contents == 5
+    assert await history(journal) == before
+    (found,) = await journal.delta_history(TENANT, key("05"), ["log"])
+    assert found.seed is not None
+    assert found.seed.version == 2
+    assert [(w.task_id, w.idx, w.digest) for w in found.writes] == [
+        ("task", 0, digest(data)) for data in before[1]
+    ]
+
+
+async def test_getting_a_base_is_a_change_before_the_removal(
+    journal: Journal, removal: Removal
+) -> None:
+    await chain(journal, seed_at=2, length=6)
+    await certify_all(journal)
+    await keep_latest(removal)
+    assert (await logged(journal))[6:] == [
+        ("CHECKPOINT_SAVED", "05", 0),
+        ("CHECKPOINTS_DELETED", "", 5),
+    ]
+    assert await rows(journal, checkpoints, "checkpoint_id", "seq") == [("05", 7)]
+    row = await row_of(journal)
+    assert row.dirty_bytes > 0
+    assert row.unindexed_since_us is not None
+    kept = await rows(journal, contents, "digest", "seq")
+    assert {seq for found, seq in kept if found in map(digest, (b"2", b"3", b"4"))} == {7}
+
+
+async def test_a_checkpoint_without_need_of_the_others_does_not_change(
+    journal: Journal, removal: Removal
+) -> None:
+    await chain(journal, seed_at=2, length=3)
+    await save(journal, draft("03", "02"), draft("03", ns="inner", delta=("log",)))
+    await keep_latest(removal)
+    assert [kind for kind, _, _ in (await logged(journal))[5:]] == ["CHECKPOINTS_DELETED"]
+    assert {base for (base,) in await rows(journal, checkpoints, "delta_base")} == {None}
+
+
+async def test_pruning_again_merges_the_base_into_the_next_child(
+    journal: Journal, removal: Removal
+) -> None:
+    await chain(journal, seed_at=2, length=6)
+    for n in range(6, 12):
+        await keep_latest(removal)
+        await save(
+            journal,
+            draft(f"{n:02}", f"{n - 1:02}", delta=("log",), writes=(write("log", b"%d" % n),)),
+        )
+        assert await history(journal) == (b"seed", [b"%d" % m for m in range(2, n)])
+    await keep_latest(removal)
+    ((base,),) = await rows(journal, checkpoints, "delta_base")
+    (only,) = decode_delta_base(base, "")
+    assert len(only.writes) == 9
+
+
+async def test_a_base_ends_where_a_value_is_stored(journal: Journal, removal: Removal) -> None:
+    await chain(journal, seed_at=2, length=6)
+    await keep_latest(removal)
+    await save(
+        journal,
+        draft("06", "05", (channel("log", b"whole", 6),), delta=("log",)),
+        draft("07", "06", delta=("log",), writes=(write("log", b"7"),)),
+        draft("08", "07", delta=("log",)),
+    )
+    await keep_latest(removal)
+    assert await history(journal) == (b"whole", [b"7"])
+    await save(journal, draft("09", "08", (channel("log", b"again", 9),), delta=("log",)))
+    await keep_latest(removal)
+    assert await rows(journal, checkpoints, "checkpoint_id", "delta_base") == [("09", None)]
+    await removal.sweep(early_write_ttl_s=FOREVER)
+    assert await rows(journal, contents, "digest") == [(digest(b"again"),)]
+
+
+async def test_a_base_is_kept_when_its_checkpoint_is_saved_again(
+    journal: Journal, removal: Removal
+) -> None:
+    await chain(journal, seed_at=2, length=6)
+    await keep_latest(removal)
+    await save(journal, draft("05", "04", {"other": b"new"}, delta=("log",)))
+    await journal.set_label(TENANT, key("05"), "l")
+    assert await history(journal) == (b"seed", [b"2", b"3", b"4"])
+
+
+async def test_equal_values_are_applied_each_time(journal: Journal, removal: Removal) -> None:
+    for n in range(4):
+        await save(
+            journal,
+            draft(
+                str(n),
+                str(n - 1) if n else "",
+                delta=("log",),
+                writes=(write("log", b"same"), write("log", b"same", idx=1)),
+            ),
+        )
+    await keep_latest(removal)
+    assert await history(journal) == (None, [b"same"] * 6)
+    assert await rows(journal, contents, "digest") == [(digest(b"same"),)]
+
+
+async def test_several_children_get_what_each_needs(journal: Journal, removal: Removal) -> None:
+    def of(run: str) -> dict[str, object]:
+        return {"run_id": run}
+
+    await save(
+        journal,
+        draft("a", "", {"log": b"seed"}, metadata=of("gone"), writes=(write("log", b"a"),)),
+        draft("b", "a", metadata=of("gone"), delta=("log",), writes=(write("log", b"b"),)),
+        draft("c", "b", delta=("log",), writes=(write("log", b"c"),)),
+        draft("d", "b", delta=("log",), writes=(write("log", b"d"),)),
+        draft("e", "a", delta=("log",)),
+        draft("f", "c", delta=("log",)),
+    )
+    assert await removal.delete_runs(TENANT, ["gone"]) == Removed(2)
+    assert await history(journal, "c") == (b"seed", [b"a", b"b"])
+    assert await history(journal, "d") == (b"seed", [b"a", b"b"])
+    assert await history(journal, "e") == (b"seed", [b"a"])
+    assert await history(journal, "f") == (b"seed", [b"a", b"b", b"c"])
+    bases = await rows(journal, checkpoints, "checkpoint_id", "delta_base")
+    assert [place for place, base in bases if base is not None] == ["c", "d", "e"]
+
+
+async def test_evicted_writes_are_handed_over_by_what_holds_them(
+    journal: Journal, removal: Removal
+) -> None:
+    await chain(journal, seed_at=0, length=4)
+    number = (await row_of(journal)).number
+
+    def evict(batch: Batch) -> None:
+        def store(sha256: bytes, first: int | None, last: int | None) -> None:
+            batch.connection.execute(
+                insert(members).values(
+                    tenant=TENANT,
+                    sha256=sha256,
+                    kind="segment",
+                    size=1,
+                    blob_id="blob",
+                    identifier=sha256.decode(),
+                    thread=number,
+                    first_seq=first,
+                    last_seq=last,
+                )
+            )
+
+        store(b"1" * 32, 1, 2)
+        store(b"2" * 32, 3, 4)
+        store(b"3" * 32, None, None)
+        held = encode_held(1, [b"3" * 32])
+        of_first = checkpoints.c.checkpoint_id == "00"
+        batch.connection.execute(update(checkpoints).where(of_first).values(held=held))
+        batch.connection.execute(update(writes).values(data=None))
+        batch.forget_all()
+
+    await certify_all(journal)
+    await journal.database.transact(evict)
+    await keep_latest(removal)
+    segment_of = dict(await rows(journal, contents, "digest", "segment"))
+    assert [segment_of[digest(b"%d" % n)] for n in range(3)] == [
+        b"3" * 32,
+        b"1" * 32,
+        b"2" * 32,
+    ]
+    (found,) = await journal.delta_history(TENANT, key("03"), ["log"])
+    assert [one.value is EVICTED for one in found.writes] == [True] * 3
+    assert [one.digest for one in found.writes] == [digest(b"%d" % n) for n in range(3)]
+    (source,) = found.sources
+    assert source.key == key("03")
+    assert {place.sha256 for place in source.envelopes} == {b"%d" % n * 32 for n in (1, 2, 3)}
+
+
+async def test_a_value_that_is_here_brings_an_evicted_one_back(
+    journal: Journal, removal: Removal
+) -> None:
+    await save(
+        journal,
+        draft("a", "", {"x": b"twice"}, writes=(write("log", b"twice"),)),
+        draft("b", "a", delta=("log",)),
+    )
+    await journal.database.transact(
+        lambda batch: batch.connection.execute(update(contents).values(data=None, segment=b"s"))
+    )
+    await keep_latest(removal)
+    assert await history(journal) == (None, [b"twice"])
+    assert await rows(journal, contents, "seq", "segment") == [(3, None)]
+
+
+# --- runs ----------------------------------------------------------------------------------
+
+
+async def test_runs_are_deleted_over_all_threads(journal: Journal, removal: Removal) -> None:
+    await save(
+        journal,
+        draft("a", metadata={"run_id": "one"}),
+        draft("b", "a", metadata={"run_id": "two"}, writes=(write("__error__", b"x", idx=-1),)),
+        draft("c", ns="inner", metadata={"run_id": "two"}),
+        draft("a", thread_id="u", metadata={"run_id": "two"}),
+        draft("a", thread_id="v", metadata={"run_id": ""}),
+    )
+    assert await removal.delete_runs(TENANT, []) == Removed()
+    assert await removal.delete_runs(TENANT, ["", "unknown"]) == Removed()
+    assert await removal.delete_runs("another tenant", ["two"]) == Removed()
+    assert await removal.delete_runs(TENANT, ["two", "two"]) == Removed(3)
+    assert await ids(journal) == [("", "a")]
+    assert await ids(journal, "u") == []
+    assert await ids(journal, "v") == [("", "a")]
+    detail = await journal.thread(TENANT, "t")
+    assert detail is not None
+    assert (detail.thread.head_id, detail.thread.state.name) == ("a", "IDLE")
+    assert await incarnation(journal, "u") == 1
+
+
+async def test_the_head_that_is_left_says_what_the_thread_waits_for(
+    journal: Journal, removal: Removal
+) -> None:
+    await save(
+        journal,
+        draft("a", writes=(write("__interrupt__", b"?", idx=-3),)),
+        draft("b", "a", metadata={"run_id": "r"}),
+    )
+    await removal.delete_runs(TENANT, ["r"])
+    detail = await journal.thread(TENANT, "t")
+    assert detail is not None
+    assert (detail.thread.head_id, detail.thread.state.name) == ("a", "INTERRUPTED")
+    await save(journal, draft("c", "a", expected_head="a"))
+
+
+async def test_runs_in_the_middle_of_a_delta_chain(journal: Journal, removal: Removal) -> None:
+    for n, run in enumerate(["one", "two", "two", "three", "three"]):
+        await save(
+            journal,
+            draft(
+                f"{n}",
+                f"{n - 1}" if n else "",
+                (channel("log", b"seed"),) if n in (1, 4) else (),
+                metadata={"run_id": run},
+                delta=("log",),
+                writes=(write("log", b"%d" % n),),
+            ),
+        )
+    assert await history(journal, "3") == (b"seed", [b"1", b"2"])
+    assert await removal.delete_runs(TENANT, ["two"]) == Removed(2)
+    assert await history(journal, "3") == (b"seed", [b"1", b"2"])
+    assert await removal.delete_runs(TENANT, ["one", "three"]) == Removed(3)
+    detail = await journal.thread(TENANT, "t")
+    assert detail is not None
+    assert (detail.checkpoint_count, detail.thread.head_id) == (0, "")
+
+
+async def test_a_base_grows_by_a_channel_that_it_did_not_have(
+    journal: Journal, removal: Removal
+) -> None:
+    await save(
+        journal,
+        draft("a", writes=(write("log", b"1"),)),
+        draft("b", "a", delta=("log", "more")),
+    )
+    await keep_latest(removal)
+    await save(journal, draft("a", writes=(write("log", b"late"), write("more", b"2", idx=1))))
+    await keep_latest(removal)
+    assert await history(journal, "b") == (None, [b"1"])
+    assert await history(journal, "b", name="more") == (None, [b"2"])
+
+
+async def test_a_pass_over_the_family_spares_what_a_base_names(
+    journal: Journal, removal: Removal
+) -> None:
+    await chain(journal, seed_at=0, length=3)
+    one = Pass((await row_of(journal)).family)
+    await journal.database.transact(lambda batch: removal.passes.open(batch, one))
+    await keep_latest(removal)
+    removal.passes.close(one)
+    assert one.noted >= {digest(b"seed"), digest(b"0"), digest(b"1")}

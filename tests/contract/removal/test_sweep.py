@@ -1,0 +1,172 @@
+"""Removing what has expired: early writes, answers of requests, old changes."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import insert
+
+from tests.contract.removal.rows import FOREVER, certify_all, row_of, rows, save
+from tests.kit.drafts import TENANT, draft, key, write, written
+from tests.kit.journal import Clock, Journal
+from tuskpoint_server.domain.limits import LIMITS
+from tuskpoint_server.domain.model import View
+from tuskpoint_server.journal.database.schema import changes, requests
+from tuskpoint_server.journal.removal import sweep
+from tuskpoint_server.journal.removal.removal import Removal, Swept
+
+
+async def swept(removal: Removal) -> int:
+    """Return how many changes a sweep removes."""
+    return (await removal.sweep(early_write_ttl_s=FOREVER)).changes
+
+
+async def left(journal: Journal, thread_id: str = "t") -> list[int]:
+    number = (await row_of(journal, thread_id)).number
+    return [
+        seq for thread, seq in await rows(journal, changes, "thread", "seq") if thread == number
+    ]
+
+
+async def test_early_writes_expire(
+    journal: Journal, removal: Removal, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "ROWS_AT_ONCE", 2)
+    await save(journal, draft("a"))
+    await journal.save_writes(
+        TENANT, key("b"), [write("x", b"%d" % idx, idx=idx) for idx in range(5)]
+    )
+    await journal.save_writes(TENANT, key("a"), [write("x", b"in time")])
+    clock.advance(60)
+    await journal.save_writes(TENANT, key("c"), [write("x", b"later")])
+    assert (await removal.sweep(early_write_ttl_s=60)).early_writes == 0
+    clock.advance(1)
+    assert (await removal.sweep(early_write_ttl_s=60)).early_writes == 5
+    await save(journal, draft("b", "a"), draft("c", "b"))
+    found = [written(await journal.load(TENANT, key(one), View.FULL)) for one in "abc"]
+    assert [[row[-1] for row in of] for of in found] == [[b"in time"], [], [b"later"]]
+    clock.advance(3600)
+    assert (await removal.sweep(early_write_ttl_s=60)).early_writes == 0
+
+
+async def test_answers_expire(
+    journal: Journal, removal: Removal, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "ROWS_AT_ONCE", 2)
+
+    async def answer(request_id: str) -> None:
+        await journal.database.transact(
+            lambda batch: batch.connection.execute(
+                insert(requests).values(
+                    tenant=TENANT,
+                    request_id=request_id,
+                    method="m",
+                    fingerprint=b"",
+                    answer=b"",
+                    created_us=batch.now_us,
+                )
+            )
+        )
+
+    for number in range(5):
+        await answer(f"old {number}")
+    clock.advance(1)
+    await answer("new")
+    clock.advance(LIMITS.request_id_ttl_s)
+    assert await removal.sweep(early_write_ttl_s=FOREVER) == Swept(requests=5)
+    assert await rows(journal, requests, "request_id") == [("new",)]
+
+
+async def test_old_changes_are_dropped(
+    journal: Journal, removal: Removal, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(sweep, "THREADS_AT_ONCE", 2)
+    for number in range(5):
+        await save(journal, draft(f"{number}"), draft("a", thread_id=f"{number}"))
+    await removal.delete_thread(TENANT, "0")
+    clock.advance(60)
+    await save(journal, draft("5"))
+    await certify_all(journal)
+    clock.advance(LIMITS.event_ttl_s - 60)
+    assert await swept(removal) == 0
+    clock.advance(1)
+    assert await swept(removal) == 11
+    assert await left(journal) == [6]
+    row = await row_of(journal)
+    assert (row.begun_seq, row.compacted_seq, row.seq) == (0, 5, 6)
+    row = await row_of(journal, "0")
+    assert (row.begun_seq, row.compacted_seq, row.seq) == (2, 2, 2)
+    await save(journal, draft("b", thread_id="0"))
+    assert (await row_of(journal, "0")).begun_seq == 2
+    assert await swept(removal) == 0
+
+
+async def test_what_was_swept_before_the_next_incarnation_is_not_of_it(
+    journal: Journal, removal: Removal, clock: Clock
+) -> None:
+    await save(journal, draft("a"))
+    await removal.delete_thread(TENANT, "t")
+    await journal.save_writes(TENANT, key("b"), [write("x", b"early")])
+    await certify_all(journal)
+    clock.advance(LIMITS.event_ttl_s + 1)
+    assert await swept(removal) == 3
+    await save(journal, draft("b"))
+    row = await row_of(journal)
+    assert (row.begun_seq, row.seq) == (3, 4)
+
+
+async def test_changes_above_the_watermarks_stay_however_old(
+    journal: Journal, removal: Removal, clock: Clock
+) -> None:
+    await save(journal, draft("a"))
+    await certify_all(journal)
+    await save(journal, draft("b"))
+    clock.advance(2 * LIMITS.event_ttl_s)
+    assert await swept(removal) == 1
+    await certify_all(journal, indexed=False)
+    assert await swept(removal) == 0
+    assert await left(journal) == [2]
+    await certify_all(journal)
+    assert await swept(removal) == 1
+    assert await left(journal) == []
+
+
+async def test_what_search_need_not_know_of_does_not_hold_changes_up(
+    journal: Journal, removal: Removal, clock: Clock
+) -> None:
+    await save(journal, draft("a"))
+    await certify_all(journal)
+    await removal.set_retention(TENANT, "t", LIMITS.max_retention_s)
+    await certify_all(journal, indexed=False)
+    clock.advance(LIMITS.event_ttl_s + 1)
+    assert await swept(removal) == 2
+
+
+async def test_a_clock_that_was_set_back_leaves_no_gap(
+    journal: Journal, removal: Removal, clock: Clock
+) -> None:
+    await save(journal, draft("a"))
+    clock.advance(-60)
+    await save(journal, draft("b"))
+    clock.advance(60)
+    await save(journal, draft("c"))
+    await certify_all(journal)
+    clock.advance(LIMITS.event_ttl_s)
+    assert await swept(removal) == 0
+    clock.advance(1)
+    assert await swept(removal) == 3
+    assert await left(journal) == []
+
+
+async def test_dropping_changes_is_no_change_of_the_thread(
+    journal: Journal, removal: Removal, clock: Clock
+) -> None:
+    await save(journal, draft("a"))
+    await certify_all(journal)
+    before = await journal.thread(TENANT, "t")
+    clock.advance(LIMITS.event_ttl_s + 1)
+    assert await swept(removal) == 1
+    assert await journal.thread(TENANT, "t") == before
+    await save(journal, draft("b", "a"))
+    row = await row_of(journal)
+    assert (row.compacted_seq, row.seq) == (1, 2)
