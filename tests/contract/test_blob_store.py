@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import hashlib
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -13,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.contract.walrus_peer import write_quilt
+from tests.kit.member_file import MemberFile
 from tuskpoint_emulators.walrus.blob_id import from_text
 from tuskpoint_emulators.walrus.server import WalrusEmulator
-from tuskpoint_server.blobs import directory
 from tuskpoint_server.blobs.api import (
     BlobStore,
     Listed,
@@ -125,8 +124,8 @@ async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         store = CachedStore(DirectoryStore(blobs), tmp_path / "cache", 1 << 24)
     yield Subject(
         store,
-        lambda location, data: _ignore(_file(blobs, location).write_bytes(data)),
-        lambda location: _file(blobs, location).unlink(),
+        lambda location, data: MemberFile.at(blobs, location).write_bytes(data),
+        lambda location: MemberFile.at(blobs, location).unlink(),
     )
     await store.close()
 
@@ -155,10 +154,6 @@ def member(data: bytes) -> Member:
 
 def _ignore(_: object) -> None:
     pass
-
-
-def _file(blobs: Path, location: BlobLocation) -> Path:
-    return blobs / location.blob_id[:2] / location.blob_id
 
 
 @pytest.mark.parametrize("data", [b"", b"a", bytes(5 << 20)], ids=["empty", "byte", "5 MiB"])
@@ -192,10 +187,13 @@ async def test_wrong_bytes_are_told_of_and_refused(subject: Subject) -> None:
 
 
 async def test_prediction_is_where_it_lies(subject: Subject) -> None:
-    one = member(b"content")
-    predicted = subject.store.predict(one.sha256, len(one.data))
-    [location] = await put(subject.store, one)
-    assert predicted in (location, replace(location, blob_id=""))
+    for one, location in zip(
+        [member(b"content"), member(b"other")],
+        await put(subject.store, member(b"content"), member(b"other")),
+        strict=True,
+    ):
+        predicted = subject.store.predict(one.sha256, len(one.data))
+        assert predicted in (location, replace(location, blob_id=""))
 
 
 async def test_many_members_come_back_in_order(subject: Subject) -> None:
@@ -266,6 +264,26 @@ async def test_many_are_read_in_the_order_asked_for(subject: Subject) -> None:
     assert await subject.store.get_many([]) == []
 
 
+async def test_members_in_many_blobs_are_read_at_once(subject: Subject) -> None:
+    packs = [[member(b"%d of %d" % (n, pack)) for n in range(5)] for pack in range(4)]
+    locations = [one for pack in packs for one in await put(subject.store, *pack)]
+    assert await subject.store.get_many(locations[::-1]) == [
+        one.data for pack in reversed(packs) for one in reversed(pack)
+    ]
+
+
+async def test_kinds_are_kept(subject: Subject) -> None:
+    if subject.store.backend == "memory":
+        pytest.skip("the store in memory keeps no kinds")
+    members = [member(b"one"), replace(member(b"two"), kind="catalog"), member(b"three")]
+    receipt = await subject.store.put(members)
+    [blob_id] = {location.blob_id for location in receipt.locations}
+    listed = await subject.store.list_blob(blob_id)
+    assert {one.location.sha256: one.kind for one in listed} == {
+        one.sha256: one.kind for one in members
+    }
+
+
 async def test_one_that_is_wrong_fails_the_read_of_many(subject: Subject) -> None:
     locations = list(await put(subject.store, *(member(b"%d" % number) for number in range(20))))
     locations[4] = replace(locations[5], sha256=member(b"not there").sha256)
@@ -318,115 +336,6 @@ async def test_storing_again_heals(subject: Subject) -> None:
         subject.overwrite(location, damage)
         await subject.store.put([one])
         assert await subject.store.get(location) == one.data
-
-
-# --- the directory ---------------------------------------------------------------------
-
-
-@pytest.fixture
-async def blobs(tmp_path: Path) -> AsyncIterator[DirectoryStore]:
-    store = DirectoryStore(tmp_path / "blobs")
-    yield store
-    await store.close()
-
-
-@pytest.mark.parametrize(
-    "name", ["../secret", "/etc/passwd", "aa", "a" * 44, "é" * 43, "_" * 43, "a/" + "a" * 41]
-)
-async def test_blob_id_cannot_leave_the_directory(
-    blobs: DirectoryStore, tmp_path: Path, name: str
-) -> None:
-    (tmp_path / "secret").write_bytes(b"secret")
-    with pytest.raises(Refusal) as refused:
-        await blobs.get(BlobLocation(hashlib.sha256(b"secret").digest(), 6, name))
-    assert refused.value.reason is Reason.BLOB_NOT_FOUND
-
-
-async def test_servers_share_a_directory(blobs: DirectoryStore, tmp_path: Path) -> None:
-    other = DirectoryStore(tmp_path / "blobs")
-    [location] = await put(other, member(b"content"))
-    assert await blobs.get(location) == b"content"
-    await other.close()
-
-
-async def test_file_is_named_by_its_hash(blobs: DirectoryStore, tmp_path: Path) -> None:
-    await blobs.put([member(b"")])
-    name = "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
-    assert (tmp_path / "blobs" / "47" / name).read_bytes() == b""
-
-
-async def test_files_and_directories_are_synced_before_the_answer(
-    blobs: DirectoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: set[int] = set()
-    monkeypatch.setattr(os, "fsync", lambda file: synced.add(os.fstat(file).st_ino))
-    locations = await put(blobs, member(b"one"), member(b"two"))
-    for location in locations:
-        file = _file(tmp_path / "blobs", location)
-        for path in (file, file.parent, tmp_path / "blobs"):
-            assert os.stat(path).st_ino in synced
-
-
-async def test_what_was_there_already_is_synced_too(
-    blobs: DirectoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A crash may have come after the file got its name and before that was synced."""
-    [location] = await put(blobs, member(b"one"))
-    synced: set[int] = set()
-    monkeypatch.setattr(os, "fsync", lambda file: synced.add(os.fstat(file).st_ino))
-    await blobs.put([member(b"one")])
-    for path in (_file(tmp_path / "blobs", location).parent, tmp_path / "blobs"):
-        assert os.stat(path).st_ino in synced
-
-
-async def test_full_disk_leaves_nothing_behind(
-    blobs: DirectoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written = iter(range(100))
-
-    def full(path: Path, data: bytes) -> None:
-        path.write_bytes(data[:2])
-        if next(written) == 1:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(directory, "_write_file", full)
-    with pytest.raises(Refusal) as refused:
-        await blobs.put([member(b"one"), member(b"two"), member(b"three")])
-    assert refused.value.reason is Reason.BLOB_UNAVAILABLE
-    assert "No space left" in refused.value.message
-    assert [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()] == []
-
-
-async def test_unreadable_blob_is_not_a_missing_one(blobs: DirectoryStore, tmp_path: Path) -> None:
-    location = blobs.predict(hashlib.sha256(b"content").digest(), 7)
-    _file(tmp_path / "blobs", location).mkdir(parents=True)
-    with pytest.raises(Refusal) as refused:
-        await blobs.get(location)
-    assert refused.value.reason is Reason.BLOB_UNAVAILABLE
-
-
-async def test_leftovers_of_a_crash_are_ignored_and_go_one_day(tmp_path: Path) -> None:
-    incoming = tmp_path / "blobs" / "incoming"
-    incoming.mkdir(parents=True)
-    (incoming / "old").write_bytes(b"half")
-    (incoming / "young").write_bytes(b"half")
-    os.utime(incoming / "old", (0, 0))
-    store = DirectoryStore(tmp_path / "blobs")
-    [location] = await put(store, member(b"content"))
-    assert await store.get(location) == b"content"
-    assert [path.name for path in incoming.iterdir()] == ["young"]
-    await store.close()
-
-
-async def test_file_that_nobody_stored_is_not_read_into_memory(tmp_path: Path) -> None:
-    store = DirectoryStore(tmp_path)
-    [location] = await put(store, member(b"content"))
-    with _file(tmp_path, location).open("r+b") as file:
-        file.truncate(1 << 40)
-    with pytest.raises(Refusal) as caught:
-        await store.get(location)
-    assert caught.value.reason is Reason.BLOB_MALFORMED
-    await store.close()
 
 
 # --- the cache -------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -99,6 +100,16 @@ class WatchedStore:
 
     async def close(self) -> None:
         await self.inner.close()
+
+
+class FilePerMember(DirectoryStore):
+    """A directory in which every member is a file of its own, to be damaged alone."""
+
+    def predict(self, sha256: bytes, size: int) -> BlobLocation:
+        return BlobLocation(sha256, size, urlsafe_b64encode(sha256).rstrip(b"=").decode())
+
+    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+        return await super().put(members, apart=True)
 
 
 @dataclass
@@ -214,7 +225,7 @@ async def open_kit(
     clock = clock or Clock()
     chance = {"entropy": entropy} if entropy else {}
     journal = await SqlJournal.open(root / "journal.db", clock_us=clock, **chance)
-    blobs = WatchedStore(store or DirectoryStore(root / "blobs"))
+    blobs = WatchedStore(store or FilePerMember(root / "blobs"))
     settings = ArchiveSettings(
         pointer=root / "catalog",
         flush_interval_s=interval_s,

@@ -18,7 +18,6 @@ from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation
 from tuskpoint_emulators.walrus.server import WalrusEmulator
 from tuskpoint_server.archive import verifying
 from tuskpoint_server.blobs.api import Progress, StoreLimits
-from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
 from tuskpoint_server.domain.errors import Reason, Refusal
@@ -28,7 +27,7 @@ from tuskpoint_server.domain.parts import decode_parts, is_part_list
 from tuskpoint_server.domain.verification import VerdictKind
 from tuskpoint_server.journal import archive_blobs, rehydrating
 
-from .archive_kit import TENANT, Kit, open_kit, write
+from .archive_kit import TENANT, FilePerMember, Kit, open_kit, write
 from .quilt_store import QuiltStore
 from .recovery_kit import flush, recovered_kit
 from .test_archive_telemetry import readings
@@ -49,7 +48,7 @@ async def kinds(kit: Kit, thread_id: str = "t") -> dict[str, VerdictKind]:
 # --- changes meanwhile ---------------------------------------------------------------------
 
 
-class InterruptedStore(DirectoryStore):
+class InterruptedStore(FilePerMember):
     """A directory in which something happens right before a read."""
 
     def __init__(self, root: Path) -> None:

@@ -6,7 +6,8 @@ Exit codes:
     2: a setting or an argument cannot be used.
     3: another server holds the data directory.
     4: the address cannot be listened on.
-    5: a directory cannot be made or written; for `token`: the token file cannot be written.
+    5: a directory cannot be made or written, or the blob directory is laid out in another
+       way; for `token`: the token file cannot be written.
     6: the journal cannot be used: not ours, or written by a newer server; for `recover`:
        there is one already.
     7: the archive cannot take up its work, or the blob store does not answer.

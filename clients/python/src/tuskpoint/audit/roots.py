@@ -12,7 +12,7 @@ from .sources import Fetched, Member, Missing, Source, Unreadable, hash_of_id, i
 from .verdicts import Verdict
 
 GIVEN = "the SHA-256 that was given for it"
-NAMED_BY_HASH = "its blob ID, which in a blob directory is its SHA-256"
+NAMED_BY_HASH = "its blob ID, which in a blob directory is the SHA-256 of the file"
 NAMED_PATCH = "the identifier that was given for it, which is its SHA-256"
 IN_DESCRIPTOR = "the SHA-256 in the descriptor"
 FROM_FILE = "the file that was given"
@@ -80,13 +80,13 @@ async def find(source: Source, location: Location, kind: str) -> Root:
     """
     if location.sha256 or location.identifier or is_patch_id(location.blob_id):
         return await _pinned(source, location)
-    if source.ids_are_hashes:
-        sha256 = hash_of_id(location.blob_id) or ""
-        return Root(replace(location, sha256=sha256), NAMED_BY_HASH, pinned=True)
     members = await _members(source, location.blob_id)
-    if members is None:
-        return Root(location, ON_THE_WORD, pinned=False)
-    return Root(_only(location, members, kind), ON_THE_WORD, pinned=False)
+    trust = NAMED_BY_HASH if source.ids_are_hashes else ON_THE_WORD
+    if members is not None:
+        return Root(_only(location, members, kind), trust, source.ids_are_hashes)
+    if source.ids_are_hashes:
+        location = replace(location, sha256=hash_of_id(location.blob_id) or "")
+    return Root(location, trust, source.ids_are_hashes)
 
 
 async def _pinned(source: Source, location: Location) -> Root:
@@ -96,7 +96,7 @@ async def _pinned(source: Source, location: Location) -> Root:
             found = replace(location, sha256=location.identifier)
             return Root(found, NAMED_PATCH, pinned=True)
         return Root(location, ON_THE_WORD, pinned=False)
-    if not location.identifier and not source.ids_are_hashes:
+    if not location.identifier:
         members = await _members(source, location.blob_id)
         if members and any(member.identifier == location.sha256 for member in members):
             location = replace(location, identifier=location.sha256)

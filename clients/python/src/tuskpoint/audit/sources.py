@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import hashlib
+import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Protocol
 
-from .formats.stored import Location
+from .formats.packs import find_in_pack, read_pack_index
+from .formats.stored import Location, Malformed
 
-_CHUNK_BYTES = 1024 * 1024
 _ID_BYTES = 32
 _PATCH_ID_BYTES = 37
 
@@ -53,7 +56,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A patch of a quilt, as the source lists it. `kind` is a hint, or empty."""
+    """A patch of a quilt or a member of a pack file. `kind` is a hint, or empty."""
 
     identifier: str
     kind: str
@@ -80,7 +83,7 @@ class Source(Protocol):
 
     @property
     def ids_are_hashes(self) -> bool:
-        """Whether a blob ID is the SHA-256 of the blob, so that it proves the content."""
+        """Whether a blob ID is the SHA-256 of the blob, so that it proves all of its content."""
 
     @property
     def traffic(self) -> Traffic:
@@ -105,7 +108,7 @@ class Source(Protocol):
         """
 
     async def members(self, blob_id: str) -> list[Member] | None:
-        """Return the patches of a quilt, `None` if the blob is none.
+        """Return the patches of a quilt or the members of a pack; `None` if the blob is neither.
 
         Raises:
             Missing: It is not there.
@@ -149,24 +152,39 @@ class DirectorySource:
         return fetched
 
     async def members(self, blob_id: str) -> list[Member] | None:
-        """Return `None`: there are no quilts in a directory."""
-        return None
+        """Return the members of a pack file, if it has the SHA-256 that its ID spells."""
+        return await asyncio.to_thread(self._members, blob_id)
 
     async def close(self) -> None:
         """Nothing is open."""
 
     def _read(self, location: Location, max_bytes: int) -> Fetched:
-        name = location.blob_id
-        if location.identifier or hash_of_id(name) is None:
+        with self._open(location.blob_id) as file:
+            if location.identifier:
+                return _read_member(file, location.identifier, max_bytes)
+            return _read_span(file, 0, file.seek(0, os.SEEK_END), max_bytes)
+
+    def _members(self, blob_id: str) -> list[Member] | None:
+        with self._open(blob_id) as file:
+            try:
+                index = read_pack_index(file)
+            except Malformed:
+                return None
+            # Its ID proves what the index names, so that whoever has the ID needs no hash.
+            if _sha256_of(file) != hash_of_id(blob_id):
+                return None
+        return [Member(row.sha256, row.kind) for row in index]
+
+    @contextlib.contextmanager
+    def _open(self, blob_id: str) -> Iterator[BufferedReader]:
+        if hash_of_id(blob_id) is None:
             raise Missing
-        path = self._root / name[:2] / name
+        path = self._root / blob_id[:2] / blob_id
         try:
-            found = path.stat()
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(path.stat().st_mode):
                 raise Unreadable(f"{path} is not a file")
-            if found.st_size > max_bytes:
-                raise TooLong(max_bytes)
-            return _read_file(path, max_bytes)
+            with path.open("rb") as file:
+                yield file
         except FileNotFoundError:
             raise Missing from None
         except OSError as error:
@@ -176,7 +194,7 @@ class DirectorySource:
 def hash_of_id(blob_id: str) -> str | None:
     """Return the 32 bytes that a blob ID spells (base64url without padding), as hex.
 
-    In a blob directory they are the SHA-256 of the blob; on Walrus they are not.
+    In a blob directory they are the SHA-256 of the file; on Walrus they are not.
 
     Returns:
         `None` if it is no blob ID.
@@ -206,15 +224,25 @@ def is_patch_id(text: str) -> bool:
     return int.from_bytes(raw[33:35], "little") < int.from_bytes(raw[35:37], "little")
 
 
-def _read_file(path: Path, max_bytes: int) -> Fetched:
-    digest = hashlib.sha256()
-    chunks: list[bytes] = []
-    left = max_bytes
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            left -= len(chunk)
-            if left < 0:
-                raise TooLong(max_bytes)
-            digest.update(chunk)
-            chunks.append(chunk)
-    return Fetched(b"".join(chunks), digest.hexdigest())
+def _read_member(file: BufferedReader, identifier: str, max_bytes: int) -> Fetched:
+    """Return a member of a pack; of what is no whole pack nothing, with the hash of the file."""
+    try:
+        found = find_in_pack(file, identifier)
+    except Malformed:
+        return Fetched(b"", _sha256_of(file))
+    if found is None:
+        raise Missing
+    return _read_span(file, found.offset, found.size, max_bytes)
+
+
+def _read_span(file: BufferedReader, offset: int, size: int, max_bytes: int) -> Fetched:
+    if size > max_bytes:
+        raise TooLong(max_bytes)
+    file.seek(offset)
+    data = file.read(size)
+    return Fetched(data, hashlib.sha256(data).hexdigest())
+
+
+def _sha256_of(file: BufferedReader) -> str:
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()

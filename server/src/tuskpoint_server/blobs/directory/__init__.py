@@ -1,0 +1,11 @@
+"""Blobs in a directory: one file per put, named by its content.
+
+A blob is the file `<root>/<first 2 characters>/<base64url of its SHA-256>`: a pack file
+that holds the members of a put, or one member as it is. Several servers may share the
+directory. Nothing in it is ever changed, and nothing is removed unless asked for.
+"""
+
+from .files import StoredFile, UnknownLayoutError
+from .store import DirectoryStore
+
+__all__ = ["DirectoryStore", "StoredFile", "UnknownLayoutError"]

@@ -1,0 +1,226 @@
+"""The blob store in a directory."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from ...domain.errors import Reason, Refusal
+from ...domain.model import BlobLocation
+from ..api import Listed, Member, Progress, Receipt, StoreLimits
+from .files import BlobFiles, StoredFile, blob_name
+from .pack import is_pack, pack_pieces
+from .reading import BlobReader
+
+_A = TypeVar("_A")
+_T = TypeVar("_T")
+
+_THREADS = 8
+
+
+class DirectoryStore:
+    """A `BlobStore` in a directory.
+
+    A put is one file: a pack, addressed like a quilt, whose members are named by their
+    SHA-256 in hex. A member that is put alone or apart is a file of its own.
+
+    Args:
+        root: The directory; created if it is missing.
+
+    Raises:
+        UnknownLayoutError: It is laid out in another way.
+        OSError: It cannot be made, read or written.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._files = BlobFiles(root)
+        self._reader = BlobReader(self._files)
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="blob-directory")
+
+    @property
+    def backend(self) -> str:
+        """Kind of store."""
+        return "directory"
+
+    @property
+    def limits(self) -> StoreLimits:
+        """There are none."""
+        return StoreLimits()
+
+    @property
+    def epoch_s(self) -> None:
+        """Files do not expire."""
+        return None
+
+    def predict(self, sha256: bytes, size: int) -> BlobLocation:
+        """Return the location in "this pack": the ID of a pack depends on all of its members."""
+        return BlobLocation(sha256, size, "", sha256.hex())
+
+    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+        """Store members as one pack file, or each as a blob of its own.
+
+        Raises:
+            Refusal: `BLOB_UNAVAILABLE`, the members may or may not be stored.
+            ValueError: A kind has more than 16 bytes or is not ASCII.
+        """
+        unique = _unique(members)
+        groups = [[member] for member in unique] if apart or len(unique) == 1 else [unique]
+        stored = await self._each(self._write, groups) if unique else []
+        located = {location.sha256: location for some in stored for location in some}
+        return Receipt(tuple(located[member.sha256] for member in members))
+
+    async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
+        """Return the bytes at a location, after checking their SHA-256."""
+        notify = None if progress is None else _in_loop(progress)
+        [[data]] = await self._each(partial(self._reader.read, progress=notify), [[location]])
+        return data
+
+    async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
+        """Return the bytes at many locations, in order, each after checking its SHA-256.
+
+        Opens each blob once.
+        """
+        blobs: dict[str, list[int]] = {}
+        for number, location in enumerate(locations):
+            blobs.setdefault(location.blob_id, []).append(number)
+        read = await self._each(
+            lambda numbers: self._reader.read([locations[number] for number in numbers]),
+            blobs.values(),
+        )
+        found = [b""] * len(locations)
+        for numbers, some in zip(blobs.values(), read, strict=True):
+            for number, data in zip(numbers, some, strict=True):
+                found[number] = data
+        return found
+
+    async def list_blob(self, blob_id: str) -> Sequence[Listed]:
+        """Return the members of a pack, after checking its SHA-256; of another blob, itself."""
+        [listed] = await self._each(self._reader.list_members, [blob_id])
+        return listed
+
+    async def renew(self, blob_id: str) -> Receipt:
+        """Check that a blob is there and whole; it stays for good."""
+        locations = tuple(listed.location for listed in await self.list_blob(blob_id))
+        for location in locations:
+            await self.get(location)
+        return Receipt(locations)
+
+    async def blobs(self) -> AsyncIterator[StoredFile]:
+        """Return every blob of the directory, whoever stored it.
+
+        Raises:
+            Refusal: `BLOB_UNAVAILABLE`.
+        """
+        [shards] = await self._each(lambda _: self._files.shards(), [None])
+        for shard in shards:
+            [files] = await self._each(lambda name: list(self._files.shard(name)), [shard])
+            for file in files:
+                yield file
+
+    async def remove(self, blob_id: str, *, min_age_s: float = 0.0) -> bool:
+        """Remove a blob for good, with all of its members.
+
+        Nothing is removed but by this call.
+
+        Args:
+            blob_id: The blob.
+            min_age_s: Seconds since it was last put below which it stays: the put may be
+                another server's, which has not recorded it yet.
+
+        Returns:
+            Whether it was removed; not if there is no such blob.
+
+        Raises:
+            Refusal: `BLOB_UNAVAILABLE`, it may or may not be removed.
+        """
+        [removed] = await self._each(lambda name: self._files.remove(name, min_age_s), [blob_id])
+        self._reader.forget(blob_id)
+        return removed
+
+    async def close(self) -> None:
+        """Wait for running work and end the threads."""
+        await asyncio.to_thread(self._pool.shutdown)
+
+    def _write(self, members: Sequence[Member]) -> list[BlobLocation]:
+        """Write members as one file and return where they lie."""
+        first = members[0]
+        # What would be taken for a pack when it is listed becomes the member of one.
+        if len(members) == 1 and not is_pack(first.data):
+            blob_id = blob_name(first.sha256)
+            self._files.write(blob_id, [first.data])
+            return [BlobLocation(first.sha256, len(first.data), blob_id)]
+        pieces = pack_pieces(members)
+        hasher = hashlib.sha256()
+        for piece in pieces:
+            hasher.update(piece)
+        blob_id = blob_name(hasher.digest())
+        self._files.write(blob_id, pieces)
+        return [
+            BlobLocation(member.sha256, len(member.data), blob_id, member.sha256.hex())
+            for member in members
+        ]
+
+    async def _each(self, work: Callable[[_A], _T], items: Iterable[_A]) -> list[_T]:
+        """Run work on every item in the threads; wait for all, then fail if one failed.
+
+        Each thread takes a share: handing over thousands of single items would cost the
+        event loop more than the files cost the disk.
+        """
+        todo = list(items)
+        loop = asyncio.get_running_loop()
+        size = -(-len(todo) // _THREADS) or 1
+        calls = [
+            loop.run_in_executor(self._pool, _share, work, todo[start : start + size])
+            for start in range(0, len(todo), size)
+        ]
+        shares = await asyncio.gather(*calls)
+        for _, errors in shares:
+            for error in errors:
+                if isinstance(error, OSError):
+                    raise _unavailable(self.backend, error) from error
+                raise error
+        return [result for results, _ in shares for result in results]
+
+
+def _unique(members: Sequence[Member]) -> list[Member]:
+    """Return one member for each hash, with a kind if any of them has one."""
+    unique: dict[bytes, Member] = {}
+    for member in members:
+        known = unique.get(member.sha256)
+        if known is None or (member.kind and not known.kind):
+            unique[member.sha256] = member
+    return list(unique.values())
+
+
+def _unavailable(backend: str, error: OSError) -> Refusal:
+    """Return the refusal for a store whose files cannot be used."""
+    return Refusal(
+        Reason.BLOB_UNAVAILABLE, backend=backend, problem=error.strerror or type(error).__name__
+    )
+
+
+def _share(work: Callable[[_A], _T], items: Sequence[_A]) -> tuple[list[_T], list[Exception]]:
+    """Run work on every item, the ones after a failure too."""
+    results: list[_T] = []
+    errors: list[Exception] = []
+    for item in items:
+        try:
+            results.append(work(item))
+        except Exception as error:  # noqa: BLE001 - raised by the caller, once all have run
+            errors.append(error)
+    return results, errors
+
+
+def _in_loop(progress: Progress) -> Progress:
+    """Return what threads call to have `progress` called in the running loop."""
+    loop = asyncio.get_running_loop()
+
+    def notify(count: int) -> None:
+        loop.call_soon_threadsafe(progress, count)
+
+    return notify
