@@ -284,6 +284,7 @@ class Home:
         rows = {row["digest"]: row for row in await self.rows(thread)}
         for row in rows.values():
             if row["data"] is None:
+                assert row["keyframe"] is None
                 assert row["segment"] in self.segments
                 assert row["digest"] in self.segments[row["segment"]]
             elif row["encoding"] == Encoding.PATCH:

@@ -338,14 +338,24 @@ async def test_a_value_that_came_after_the_pass_was_opened_stays(home: Home) -> 
     """An adoption stores values some transactions before the checkpoint that names them."""
     await home.save("a", {"x": b"1"})
     family = await home.family()
-    row = (family, digest(b"new"), "msgpack", 3, 0, b"new", None, 0, 0, 1, 1, None)
-    columns = ("family", "digest", "type", "size", "encoding", "data", "keyframe")
-    columns += ("patches", "patch_bytes", "thread", "seq", "segment")
-    named = dict(zip(columns, row, strict=True))
+    row = {
+        "family": family,
+        "digest": digest(b"new"),
+        "type": "msgpack",
+        "size": 3,
+        "encoding": 0,
+        "data": b"new",
+        "keyframe": None,
+        "patches": 0,
+        "patch_bytes": 0,
+        "thread": 1,
+        "seq": 1,
+        "segment": None,
+    }
 
     async def put() -> None:
         await home.database.transact(
-            lambda batch: values.put(batch.connection, [[named[name] for name in values.COLUMNS]])
+            lambda batch: values.put(batch.connection, [[row[name] for name in values.COLUMNS]])
         )
 
     assert await during(home, *OPENED, put) == Removed()

@@ -103,7 +103,7 @@ async def evict_family(
         for thread in threads:
             gone += await _evict_writes(database, thread, wanted_bytes - gone.size_bytes)
         if gone.size_bytes < wanted_bytes:
-            plan = await _plan(database, one, threads)
+            plan = await _plan(database, family, threads)
             for some in _batches(plan, wanted_bytes - gone.size_bytes):
                 gone += await database.transact(partial(_evict_values, one=one, chosen=some))
         return gone
@@ -141,56 +141,37 @@ async def _evict_writes(database: Database, thread: Kept, wanted_bytes: int) -> 
 # --- choosing values ---------------------------------------------------------------------
 
 
-async def _plan(database: Database, one: Pass, threads: Sequence[Kept]) -> list[_Value]:
+async def _plan(database: Database, family: int, threads: Sequence[Kept]) -> list[_Value]:
     """Return the values that may go, a keyframe after the last patch on it."""
     found: list[Candidate] = []
     after: bytes | None = b""
     while after is not None:
-        some, after = await database.query(
-            partial(evictable.values, family=one.family, after=after)
-        )
+        some, after = await database.query(partial(evictable.values, family=family, after=after))
         found += some
     needed = frozenset().union(*(thread.digests for thread in threads))
-    old = [
-        value for value in found if value.digest not in needed and value.number <= one.last_number
-    ]
-    chosen = await _held(database, threads, old)
-    spared = {value.digest for value in found} - {value.digest for value in chosen}
-    based = {
-        value.keyframe for value in found if value.digest in spared and value.keyframe is not None
-    }
+    chosen = await _held(database, threads, [one for one in found if one.digest not in needed])
+    gone = {value.digest for value in chosen}
+    based = {value.keyframe for value in found if value.digest not in gone}
     return _in_order(value for value in chosen if value.digest not in based)
 
 
 async def _held(
-    database: Database, threads: Sequence[Kept], old: Iterable[Candidate]
+    database: Database, threads: Sequence[Kept], unneeded: Iterable[Candidate]
 ) -> list[_Value]:
     """Return the values that segments hold, with these."""
     by_thread: dict[int, list[Candidate]] = defaultdict(list)
-    for value in old:
+    for value in unneeded:
         by_thread[value.thread].append(value)
-    known = {thread.thread: thread.through for thread in threads}
     tenant = threads[0].tenant if threads else ""
     held: list[_Value] = []
     for thread, values in by_thread.items():
-        through = known.get(thread)
-        if through is None:
-            through = await database.query(partial(evictable.certified_seq, thread=thread))
-        certified = [value for value in values if value.seq <= through]
         segments = await database.query(
-            partial(evictable.segments_of, tenant=tenant, thread=thread, candidates=certified)
+            partial(evictable.segments_of, tenant=tenant, thread=thread, candidates=values)
         )
         held += (
-            _Value(
-                value.number,
-                value.digest,
-                value.keyframe,
-                value.size,
-                tenant,
-                segments[value.digest],
-            )
-            for value in certified
-            if value.digest in segments
+            _Value(one.number, one.digest, one.keyframe, one.size, tenant, segments[one.digest])
+            for one in values
+            if one.digest in segments
         )
     return held
 

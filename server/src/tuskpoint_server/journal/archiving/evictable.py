@@ -91,7 +91,6 @@ _NEXT_THREAD = Statement(
     .order_by(threads.c.number)
     .limit(1)
 )
-_CERTIFIED = Statement(select(threads.c.certified_seq).where(threads.c.number == _OF_THREAD))
 _LAST_OLD = Statement(
     select(changes.c.seq)
     .where(changes.c.thread == _OF_THREAD, changes.c.created_us < bindparam("before_us"))
@@ -265,12 +264,6 @@ def segments_of(
             found[wanted.pop(prefix).digest] = sha256
     rows.close()
     return found
-
-
-def certified_seq(connection: Connection, thread: int) -> int:
-    """Return the watermark of a thread; 0 if there is no such thread."""
-    row = _CERTIFIED.run(connection, of_thread=thread).fetchone()
-    return int(row[0]) if row is not None else 0
 
 
 def lost_segments(connection: Connection, tenant: str) -> set[bytes]:

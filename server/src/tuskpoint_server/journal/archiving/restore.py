@@ -28,7 +28,6 @@ _RESTORE = Statement(
     .values(
         data=bindparam("new_data"),
         encoding=bindparam("new_encoding"),
-        keyframe=None,
         patches=0,
         patch_bytes=0,
         segment=None,
