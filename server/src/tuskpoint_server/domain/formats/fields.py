@@ -130,6 +130,15 @@ class Fields:
         """Return a list of hashes."""
         return tuple(self._hash(one, key) for one in self._list(key))
 
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return a list of strings."""
+        found = []
+        for one in self._list(key):
+            if type(one) is not str:
+                raise self.fail(f"'{key}' holds something that is no text")
+            found.append(one)
+        return tuple(found)
+
     def child(self, key: str) -> Fields:
         """Return a nested object."""
         return Fields(self._content.get(key), self._name)

@@ -1,0 +1,146 @@
+"""Catalogs: the root of what a tenant has stored.
+
+Every flush stores one. It names the live runs by hash, and the catalog before it: so the
+history is linked by hashes, and every record hangs from one blob ID.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..model import BlobLocation
+from .fields import Fields, JsonObject, dump
+from .frames import FORMAT_VERSION
+from .members import Kind, location_json, settled
+from .merging import FAN_OUT, LiveRuns, Merge
+from .runs import BRANCH_RUNS, RunRef, read_position, read_ref, ref_json, settle_ref
+
+_MAX_LEVELS = 32
+NO_RUNS = LiveRuns()
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """A stored catalog.
+
+    Attributes:
+        tenant: The tenant.
+        journal_id: The journal that wrote it.
+        generation: Generation of the logs; recovery begins a new one.
+        number: Number of the catalog in its generation, from 1.
+        created_us: Time at which it was made.
+        previous: The catalog before it, or `None`.
+        runs: The live runs, and merges that are under way.
+    """
+
+    tenant: str
+    journal_id: str
+    generation: int
+    number: int
+    created_us: int
+    previous: BlobLocation | None = None
+    runs: LiveRuns = NO_RUNS
+
+
+def encode_catalog(catalog: Catalog) -> bytes:
+    """Return the stored bytes."""
+    previous = catalog.previous
+    return dump(
+        {
+            "format_version": FORMAT_VERSION,
+            "kind": Kind.CATALOG.value,
+            "tenant": catalog.tenant,
+            "journal_id": catalog.journal_id,
+            "generation": catalog.generation,
+            "number": catalog.number,
+            "create_time_us": catalog.created_us,
+            "previous": None if previous is None else location_json(previous),
+            "levels": [{"runs": [ref_json(ref) for ref in level]} for level in catalog.runs.levels],
+            "merges": [_merge_json(merge) for merge in catalog.runs.merges],
+        }
+    )
+
+
+def decode_catalog(data: bytes, name: str) -> Catalog:
+    """Return what stored bytes hold.
+
+    Args:
+        data: The stored bytes.
+        name: Blob ID that they were read from, or will be; what is in "this quilt" is there.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    fields = Fields.document(data, name, Kind.CATALOG)
+    previous = fields.optional_location("previous")
+    return Catalog(
+        tenant=fields.name("tenant"),
+        journal_id=fields.name("journal_id"),
+        generation=fields.number("generation"),
+        number=fields.number("number"),
+        created_us=fields.number("create_time_us"),
+        previous=None if previous is None else settled(previous, name),
+        runs=_read_runs(fields, name),
+    )
+
+
+def settle_catalog(catalog: Catalog, holder: str) -> Catalog:
+    """Return a catalog with "this quilt" replaced by the blob that holds it."""
+    runs = catalog.runs
+    return replace(
+        catalog,
+        previous=catalog.previous and settled(catalog.previous, holder),
+        runs=LiveRuns(
+            tuple(tuple(settle_ref(ref, holder) for ref in level) for level in runs.levels),
+            tuple(
+                replace(
+                    merge,
+                    made=tuple(
+                        tuple(settle_ref(ref, holder) for ref in height) for height in merge.made
+                    ),
+                )
+                for merge in runs.merges
+            ),
+        ),
+    )
+
+
+def _merge_json(merge: Merge) -> JsonObject:
+    return {
+        "level": merge.level,
+        "after": list(merge.after),
+        "ended": merge.ended,
+        "made": [{"runs": [ref_json(ref) for ref in height]} for height in merge.made],
+    }
+
+
+def _read_runs(fields: Fields, name: str) -> LiveRuns:
+    levels = _read_lists(fields, "levels", name)
+    merges = tuple(_read_merge(merge, name) for merge in fields.children("merges"))
+    if len(levels) > _MAX_LEVELS:
+        raise fields.fail(f"it has more than {_MAX_LEVELS} levels of runs")
+    numbers = [merge.level for merge in merges]
+    if numbers != sorted(set(numbers)):
+        raise fields.fail("its merges are not in order, or two are of one level")
+    for number in numbers:
+        if number >= len(levels) or len(levels[number]) < FAN_OUT:
+            raise fields.fail(f"it merges level {number}, which has fewer than {FAN_OUT} runs")
+    return LiveRuns(levels, merges)
+
+
+def _read_merge(fields: Fields, name: str) -> Merge:
+    made = _read_lists(fields, "made", name)
+    if any(len(height) >= BRANCH_RUNS for height in made) or len(made) > _MAX_LEVELS:
+        raise fields.fail("a merge has made more runs than it could")
+    return Merge(
+        level=fields.number("level"),
+        after=read_position(fields, "after"),
+        ended=fields.number("ended") if fields.has("ended") else None,
+        made=made,
+    )
+
+
+def _read_lists(fields: Fields, key: str, name: str) -> tuple[tuple[RunRef, ...], ...]:
+    return tuple(
+        tuple(read_ref(ref, name) for ref in one.children("runs")) for one in fields.children(key)
+    )

@@ -1,0 +1,327 @@
+"""Merging: keeping the number of live runs small, at a bounded price per flush.
+
+The run of a flush joins level 0. Where a level has `FAN_OUT` runs, the oldest `FAN_OUT` are
+merged into one run of the next level, so a record is rewritten once for each level, and the
+levels grow with the logarithm of the number of flushes. Runs of a greater level are older than
+all of a lesser one, and of a level they stand oldest first.
+
+A merge goes on for as many flushes as it takes: each reads at most `step_bytes` of records in
+it, and stores what lives of them. Meanwhile readers go on reading its inputs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from ..limits import MIB
+from ..model import BlobLocation
+from .folding import live
+from .records import EndRecord, Record
+from .runs import (
+    BRANCH_RUNS,
+    Fetch,
+    Line,
+    Position,
+    Put,
+    RunRef,
+    branch,
+    leaves,
+    members_of,
+    read_pages,
+    stacked,
+)
+
+FAN_OUT = 8
+"""Runs of a level that are merged into one of the next."""
+
+STEP_BYTES = MIB
+"""Bytes of records, unpacked, that one step of a merge may always read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A merge that is not finished.
+
+    Attributes:
+        level: Level of its inputs: the oldest `FAN_OUT` runs of it.
+        after: Position up to which they are merged.
+        ended: Incarnation of the thread at `after` that is known to have ended.
+        made: What it has stored, as runs that follow one another, by height.
+    """
+
+    level: int
+    after: Position = ()
+    ended: int | None = None
+    made: tuple[tuple[RunRef, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRuns:
+    """The runs of a tenant.
+
+    Attributes:
+        levels: The live runs by level, each the oldest first.
+        merges: Unfinished merges, at most one for each level.
+    """
+
+    levels: tuple[tuple[RunRef, ...], ...] = ()
+    merges: tuple[Merge, ...] = ()
+
+    def oldest_first(self) -> list[RunRef]:
+        """Return the live runs, the oldest first."""
+        return [ref for level in reversed(self.levels) for ref in level]
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """What a flush makes of the runs.
+
+    Attributes:
+        runs: The runs afterwards.
+        read_bytes: Bytes of records, unpacked, that merges read.
+        dropped: Members that no live run consists of any more.
+    """
+
+    runs: LiveRuns
+    read_bytes: int = 0
+    dropped: tuple[BlobLocation, ...] = ()
+
+
+def step_bytes(level: int, inputs: Iterable[RunRef]) -> int:
+    """Return how many bytes of records one step of a merge reads.
+
+    Level `level` gets `FAN_OUT` further runs in `FAN_OUT ** (level + 1)` flushes. At twice
+    that pace a merge is over before they are there.
+
+    Args:
+        level: Level of the inputs.
+        inputs: Its inputs.
+    """
+    whole = sum(ref.plain_bytes for ref in inputs)
+    return max(STEP_BYTES, 2 * whole // int(FAN_OUT ** (level + 1)))
+
+
+async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) -> Advanced:
+    """Add the run of a flush, and take every merge one step further.
+
+    Args:
+        runs: The runs before; none lies in "this quilt".
+        new: The run of the flush, or `None`.
+        fetch: Returns members of earlier puts.
+        put: Takes the members that the steps make.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`, and what `fetch` raises; nothing has changed then.
+    """
+    read_bytes = 0
+    dropped: list[BlobLocation] = []
+    levels = [list(level) for level in runs.levels]
+    merges = {merge.level: merge for merge in runs.merges}
+    for level, refs in enumerate(levels):
+        if level not in merges and len(refs) >= FAN_OUT:
+            merges[level] = Merge(level)
+    for level, merge in sorted(merges.items(), reverse=True):
+        inputs = levels[level][:FAN_OUT]
+        oldest = not any(levels[level + 1 :])
+        step = _Step(inputs, merge, oldest=oldest)
+        lines = await step.lines(fetch)
+        read_bytes += step.read_bytes
+        made = _added(merge.made, leaves(lines, put), put)
+        if step.finished:
+            del merges[level]
+            del levels[level][:FAN_OUT]
+            _append(levels, level + 1, _whole(made, put))
+            for ref in inputs:
+                dropped += await members_of(ref, fetch)
+        else:
+            merges[level] = Merge(level, step.after, step.ended, made)
+    _append(levels, 0, new)
+    return Advanced(
+        LiveRuns(
+            tuple(tuple(level) for level in levels),
+            tuple(merge for _, merge in sorted(merges.items())),
+        ),
+        read_bytes,
+        tuple(dropped),
+    )
+
+
+async def read_thread(runs: LiveRuns, thread_id: str, fetch: Fetch) -> list[Record]:
+    """Return all records of a thread, those of older runs first, for `folding.fold`.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`, and what `fetch` raises.
+    """
+    return [
+        line.record
+        for ref in runs.oldest_first()
+        async for lines in read_pages(ref, fetch, thread_id=thread_id)
+        for line in lines
+    ]
+
+
+async def read_threads(runs: LiveRuns, fetch: Fetch) -> AsyncGenerator[tuple[str, list[Record]]]:
+    """Yield every thread with its records, as `read_thread`; the runs are read side by side.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`, and what `fetch` raises.
+    """
+    thread_id, records = "", list[tuple[int, Record]]()
+    async for _, found in _side_by_side(runs.oldest_first(), fetch, ()):
+        for age, line in found:
+            if line.record.thread_id != thread_id:
+                if records:
+                    yield thread_id, _by_age(records)
+                thread_id, records = line.record.thread_id, []
+            records.append((age, line.record))
+    if records:
+        yield thread_id, _by_age(records)
+
+
+def _by_age(records: list[tuple[int, Record]]) -> list[Record]:
+    records.sort(key=lambda one: one[0])
+    return [record for _, record in records]
+
+
+class _Step:
+    """One step of a merge.
+
+    Args:
+        inputs: The runs that are merged, the oldest first.
+        merge: How far it has come.
+        oldest: No run is older than the inputs.
+
+    Attributes:
+        after: Position up to which the inputs are merged then.
+        ended: As `Merge.ended`.
+        finished: They are merged to their end.
+        read_bytes: Bytes of records, unpacked, that were read.
+    """
+
+    def __init__(self, inputs: Sequence[RunRef], merge: Merge, *, oldest: bool) -> None:
+        self._inputs = inputs
+        self._oldest = oldest
+        self._most = step_bytes(merge.level, inputs)
+        self.after = merge.after
+        self.ended = merge.ended
+        self.finished = False
+        self.read_bytes = 0
+
+    async def lines(self, fetch: Fetch) -> list[Line]:
+        """Return the records that live, in order."""
+        kept: list[Line] = []
+        async with aclosing(_side_by_side(self._inputs, fetch, self.after)) as places:
+            async for position, found in places:
+                if self.read_bytes >= self._most:
+                    return kept
+                if self.after[:1] != position[:1]:
+                    self.ended = None
+                self.after = position
+                self.read_bytes += sum(len(line.stored) + 1 for _, line in found)
+                kept += self._living([line for _, line in found])
+        self.finished = True
+        return kept
+
+    def _living(self, lines: list[Line]) -> list[Line]:
+        """Return which of the records at one position live, beside the end of their thread."""
+        if self.ended is not None:
+            lines = [line for line in lines if line.record.incarnation > self.ended]
+        if len(lines) > 1:
+            stored = {id(line.record): line for line in lines}
+            lines = [stored[id(record)] for record in live(line.record for line in lines)]
+        if lines and isinstance(lines[0].record, EndRecord):
+            self.ended = lines[0].record.incarnation
+        if self._oldest:
+            lines = [line for line in lines if not line.record.passing]
+        return lines
+
+
+class _Cursor:
+    """Goes through a run, position by position."""
+
+    def __init__(self, pages: AsyncGenerator[list[Line]]) -> None:
+        self._pages = pages
+        self._lines: list[Line] = []
+        self._next = 0
+
+    async def position(self) -> Position | None:
+        """Return the next position; `None` at the end."""
+        while self._next == len(self._lines):
+            self._next = 0
+            self._lines = await anext(self._pages, [])
+            if not self._lines:
+                return None
+        return self._lines[self._next].position
+
+    async def take(self, position: Position) -> list[Line]:
+        """Return all records at the next position, and go on."""
+        found: list[Line] = []
+        while await self.position() == position:
+            found.append(self._lines[self._next])
+            self._next += 1
+        return found
+
+    async def close(self) -> None:
+        """Let go of the run."""
+        await self._pages.aclose()
+
+
+async def _side_by_side(
+    refs: Sequence[RunRef], fetch: Fetch, after: Position
+) -> AsyncGenerator[tuple[Position, list[tuple[int, Line]]]]:
+    """Yield each position with its records and the place of their runs among these."""
+    cursors = [_Cursor(read_pages(ref, fetch, after=after)) for ref in refs]
+    try:
+        heap: list[tuple[Position, int]] = []
+        for age, cursor in enumerate(cursors):
+            position = await cursor.position()
+            if position is not None:
+                heapq.heappush(heap, (position, age))
+        while heap:
+            position = heap[0][0]
+            found: list[tuple[int, Line]] = []
+            while heap and heap[0][0] == position:
+                age = heapq.heappop(heap)[1]
+                found += [(age, line) for line in await cursors[age].take(position)]
+                following = await cursors[age].position()
+                if following is not None:
+                    heapq.heappush(heap, (following, age))
+            yield position, found
+    finally:
+        for cursor in cursors:
+            await cursor.close()
+
+
+def _append(levels: list[list[RunRef]], level: int, ref: RunRef | None) -> None:
+    if ref is not None:
+        while len(levels) <= level:
+            levels.append([])
+        levels[level].append(ref)
+
+
+def _added(
+    made: Sequence[Sequence[RunRef]], refs: Iterable[RunRef], put: Put
+) -> tuple[tuple[RunRef, ...], ...]:
+    """Add leaves to what a merge has made; what a branch can name becomes one."""
+    heights = [list(height) for height in made]
+    for ref in refs:
+        height, added = 0, ref
+        _append(heights, height, added)
+        while len(heights[height]) == BRANCH_RUNS:
+            added = branch(heights[height], put)
+            heights[height] = []
+            height += 1
+            _append(heights, height, added)
+    return tuple(tuple(height) for height in heights)
+
+
+def _whole(made: Sequence[Sequence[RunRef]], put: Put) -> RunRef | None:
+    """Return the run that a merge has made. The higher parts precede the lower ones."""
+    last: list[RunRef] = []
+    for height in made:
+        joined = stacked([*height, *last], put)
+        last = [] if joined is None else [joined]
+    return last[0] if last else None

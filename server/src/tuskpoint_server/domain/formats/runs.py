@@ -1,0 +1,438 @@
+"""Runs: the records of many threads, sorted, as one flush or one merge wrote them.
+
+A run is a *leaf*, which holds its records in pages, or a *branch*, which names smaller runs
+that follow one another. Both are stored as one member each, beginning with an index, so that
+reading one thread takes the branches above it and only the pages that can hold it.
+
+A member is a sequence of zstd frames: the index, one JSON object on a line, and of a leaf the
+pages after it, one record on each line. `zstd -d` prints them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import NamedTuple
+
+from ..digests import blob_digest
+from ..limits import MIB
+from ..model import BlobLocation
+from ..stored_json import malformed
+from .fields import Fields, JsonObject, dump
+from .frames import FORMAT_VERSION, frame_size, pack, refuse_gzip, unpack
+from .members import Kind, location_json, settled
+from .records import (
+    CheckpointRecord,
+    EndRecord,
+    GapRecord,
+    Record,
+    RemovalRecord,
+    WritesRecord,
+    decode_record,
+    encode_record,
+    settle,
+)
+
+PAGE_BYTES = MIB // 4
+"""Bytes of records in a page, unpacked, beyond which no further record is added."""
+
+LEAF_BYTES = 4 * MIB
+"""Bytes of records in a leaf, unpacked, beyond which the next leaf begins."""
+
+BRANCH_RUNS = 64
+"""Runs that a branch names at most."""
+
+_MAX_UNPACKED = 16 * MIB
+"""Bound on an unpacked page or index."""
+
+_MAX_HEIGHT = 16
+
+_OF_CHECKPOINTS = (CheckpointRecord, WritesRecord, RemovalRecord, GapRecord)
+
+Fetch = Callable[[BlobLocation], Awaitable[bytes]]
+"""Returns the bytes at a location, hash checked."""
+
+Position = tuple[str, ...]
+"""Where records stand in a run: the thread, and three texts that say what they are about.
+
+Records that can override or remove one another have the same position, but for the end of an
+incarnation, which comes first in its thread.
+"""
+
+
+class Put:
+    """Takes the runs that one put stores.
+
+    Each says in which catalog's put it was stored, and as which of these. So no two have the
+    same bytes, and what one run drops is never a part of another.
+
+    Args:
+        generation: Generation of the catalog in the put.
+        number: Its number.
+        store: Takes bytes, and returns how to name them.
+    """
+
+    def __init__(
+        self, generation: int, number: int, store: Callable[[bytes], BlobLocation]
+    ) -> None:
+        self._catalog: JsonObject = {"generation": generation, "number": number}
+        self._store = store
+        self._order = count()
+
+    def store(self, content: JsonObject, pages: Iterable[bytes] = ()) -> BlobLocation:
+        """Store a run: what its index says besides, and the pages of a leaf."""
+        index = dump(
+            {
+                "format_version": FORMAT_VERSION,
+                "kind": Kind.RUN.value,
+                "order": next(self._order),
+                **self._catalog,
+                **content,
+            }
+        )
+        return self._store(b"".join((pack(index + b"\n"), *pages)))
+
+
+class Line(NamedTuple):
+    """A record in a run: its position, itself, and its stored bytes."""
+
+    position: Position
+    record: Record
+    stored: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """What names a run.
+
+    Attributes:
+        location: Where its index lies, and its hash.
+        first: Position of its first record.
+        last: Position of its last record.
+        records: Number of its records.
+        plain_bytes: Bytes of its records, unpacked.
+        height: 0: a leaf; else one above the highest of the runs that it names.
+    """
+
+    location: BlobLocation
+    first: Position
+    last: Position
+    records: int
+    plain_bytes: int
+    height: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a leaf: where it begins in the member, and what its index entry says."""
+
+    begin: int
+    size: int
+    sha256: bytes
+    first: Position
+    last: Position
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A stored run: a leaf has pages, a branch names runs."""
+
+    pages: tuple[Page, ...] = ()
+    runs: tuple[RunRef, ...] = ()
+
+
+def line_of(record: Record) -> Line:
+    """Return a record as it stands in a run."""
+    return Line(position_of(record), record, encode_record(record))
+
+
+def position_of(record: Record) -> Position:
+    """Return where a record stands in a run."""
+    if isinstance(record, EndRecord):
+        return (record.thread_id, "", "", "")
+    if isinstance(record, _OF_CHECKPOINTS) and record.checkpoint_id:
+        key = (record.checkpoint_ns, record.checkpoint_id)
+        return (record.thread_id, CheckpointRecord.kind, *key)
+    kind, *about = record.identity
+    spelled = [part.hex() for part in about if isinstance(part, bytes)]
+    return (record.thread_id, str(kind), "".join(spelled), "")
+
+
+# --- writing ---------------------------------------------------------------------------
+
+
+def store_records(records: Iterable[Record], put: Put) -> RunRef | None:
+    """Store records as a run.
+
+    Args:
+        records: The records, in any order; what they say of one thing has one rank each.
+        put: Takes the members.
+
+    Returns:
+        The run; `None` if there are no records.
+    """
+    return store_lines(sorted((line_of(record) for record in records), key=_order), put)
+
+
+def store_lines(lines: Sequence[Line], put: Put) -> RunRef | None:
+    """Store records that are in order as a run; `None` if there are none."""
+    return stacked(leaves(lines, put), put)
+
+
+def leaves(lines: Sequence[Line], put: Put) -> list[RunRef]:
+    """Store records that are in order as leaves."""
+    return [_leaf(part, put) for part in _cut(lines, LEAF_BYTES)]
+
+
+def branch(runs: Sequence[RunRef], put: Put) -> RunRef:
+    """Store a branch that names runs which follow one another, at most `BRANCH_RUNS`."""
+    location = put.store({"runs": [ref_json(ref) for ref in runs]})
+    return RunRef(
+        location,
+        runs[0].first,
+        runs[-1].last,
+        sum(ref.records for ref in runs),
+        sum(ref.plain_bytes for ref in runs),
+        1 + max(ref.height for ref in runs),
+    )
+
+
+def stacked(runs: Sequence[RunRef], put: Put) -> RunRef | None:
+    """Make one run of runs that follow one another; `None` of none."""
+    while len(runs) > 1:
+        runs = [
+            branch(runs[start : start + BRANCH_RUNS], put)
+            for start in range(0, len(runs), BRANCH_RUNS)
+        ]
+    return runs[0] if runs else None
+
+
+def ref_json(ref: RunRef) -> JsonObject:
+    """Return the stored form of what names a run."""
+    return {
+        **location_json(ref.location),
+        "first": list(ref.first),
+        "height": ref.height,
+        "last": list(ref.last),
+        "plain_bytes": ref.plain_bytes,
+        "records": ref.records,
+    }
+
+
+def _order(line: Line) -> tuple[Position, int, tuple[int, int], bytes]:
+    return (line.position, line.record.incarnation, line.record.rank, line.stored)
+
+
+def _cut(lines: Sequence[Line], part_bytes: int) -> list[Sequence[Line]]:
+    parts: list[Sequence[Line]] = []
+    begin = size = 0
+    for number, line in enumerate(lines):
+        if size >= part_bytes:
+            parts.append(lines[begin:number])
+            begin, size = number, 0
+        size += len(line.stored) + 1
+    if begin < len(lines):
+        parts.append(lines[begin:])
+    return parts
+
+
+def _leaf(lines: Sequence[Line], put: Put) -> RunRef:
+    frames: list[bytes] = []
+    entries: list[JsonObject] = []
+    plain_bytes = 0
+    for part in _cut(lines, PAGE_BYTES):
+        plain = b"".join(line.stored + b"\n" for line in part)
+        frame = pack(plain)
+        plain_bytes += len(plain)
+        frames.append(frame)
+        entries.append(
+            {
+                "first": list(part[0].position),
+                "last": list(part[-1].position),
+                "records": len(part),
+                "sha256": blob_digest(frame).hex(),
+                "size_bytes": len(frame),
+            }
+        )
+    location = put.store({"pages": entries}, frames)
+    return RunRef(location, lines[0].position, lines[-1].position, len(lines), plain_bytes)
+
+
+# --- reading ---------------------------------------------------------------------------
+
+
+def read_ref(fields: Fields, holder: str) -> RunRef:
+    """Return what names a run, from its stored form.
+
+    Args:
+        fields: The stored form.
+        holder: Blob ID that it was read from.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    ref = RunRef(
+        settled(fields.location(), holder),
+        read_position(fields, "first"),
+        read_position(fields, "last"),
+        fields.number("records"),
+        fields.number("plain_bytes"),
+        fields.number("height"),
+    )
+    if ref.first > ref.last or ref.height > _MAX_HEIGHT:
+        raise fields.fail("a run ends before it begins, or is too high")
+    return ref
+
+
+def decode_run(data: bytes, ref: RunRef) -> Run:
+    """Return what the member that names a run holds.
+
+    Args:
+        data: Its bytes, already checked against their hash.
+        ref: What names it.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    name = ref.location.blob_id
+    refuse_gzip(data, name)
+    begin = frame_size(data, name)
+    index = unpack(memoryview(data)[:begin], name, _MAX_UNPACKED)
+    fields = Fields.document(index, name, Kind.RUN)
+    for key in ("generation", "number", "order"):
+        fields.number(key)
+    if fields.has("runs"):
+        return Run(runs=_read_branch(fields, ref))
+    pages: list[Page] = []
+    for entry in fields.children("pages"):
+        size = entry.number("size_bytes")
+        first, last = read_position(entry, "first"), read_position(entry, "last")
+        pages.append(
+            Page(begin, size, entry.sha256("sha256"), first, last, entry.number("records"))
+        )
+        begin += size
+    if begin != len(data):
+        raise fields.fail("its pages do not make up all of it")
+    _check_order(pages, ref, fields)
+    return Run(pages=tuple(pages))
+
+
+def page_lines(data: bytes, page: Page, name: str) -> list[Line]:
+    """Return the records of a page, those of this quilt settled.
+
+    Args:
+        data: Bytes of the leaf.
+        page: The page.
+        name: Blob ID that they were read from.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    frame = data[page.begin : page.begin + page.size]
+    if blob_digest(frame) != page.sha256:
+        raise malformed(name, f"a page has another SHA-256 than {page.sha256.hex()}")
+    plain = unpack(frame, name, _MAX_UNPACKED)
+    if not plain.endswith(b"\n"):
+        raise malformed(name, "a page does not end with a line")
+    lines = [_line(stored, name) for stored in plain[:-1].split(b"\n")]
+    positions = [line.position for line in lines]
+    if len(lines) != page.records or positions != sorted(positions):
+        raise malformed(name, "a page is not in order, or has another number of records")
+    if (positions[0], positions[-1]) != (page.first, page.last):
+        raise malformed(name, "a page holds other positions than its index says")
+    return lines
+
+
+async def read_pages(
+    ref: RunRef, fetch: Fetch, *, after: Position = (), thread_id: str | None = None
+) -> AsyncGenerator[list[Line]]:
+    """Yield the records of a run in order, page by page; what cannot match is not fetched.
+
+    Args:
+        ref: The run.
+        fetch: Returns members.
+        after: Only records at greater positions.
+        thread_id: Only records of this thread.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`, and what `fetch` raises.
+    """
+    if not _may_match(ref, after, thread_id):
+        return
+    name = ref.location.blob_id
+    data = await fetch(ref.location)
+    run = decode_run(data, ref)
+    for child in run.runs:
+        async for lines in read_pages(child, fetch, after=after, thread_id=thread_id):
+            yield lines
+    for page in run.pages:
+        if _may_match(page, after, thread_id):
+            lines = page_lines(data, page, name)
+            yield [
+                line
+                for line in lines
+                if line.position > after
+                and (thread_id is None or line.record.thread_id == thread_id)
+            ]
+
+
+async def members_of(ref: RunRef, fetch: Fetch) -> list[BlobLocation]:
+    """Return where all members of a run lie; only branches are fetched.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`, and what `fetch` raises.
+    """
+    found = [ref.location]
+    if ref.height:
+        for child in decode_run(await fetch(ref.location), ref).runs:
+            found += await members_of(child, fetch)
+    return found
+
+
+def settle_ref(ref: RunRef, holder: str) -> RunRef:
+    """Return what names a run with "this quilt" replaced by the blob that held it."""
+    return replace(ref, location=settled(ref.location, holder))
+
+
+def read_position(fields: Fields, key: str) -> Position:
+    """Return a position from its stored form, a list of four texts.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    found = fields.texts(key)
+    if len(found) != 4:
+        raise fields.fail(f"'{key}' is no position in a run")
+    return found
+
+
+def _may_match(where: RunRef | Page, after: Position, thread_id: str | None) -> bool:
+    if where.last <= after:
+        return False
+    return thread_id is None or where.first[0] <= thread_id <= where.last[0]
+
+
+def _line(stored: bytes, name: str) -> Line:
+    record = decode_record(stored, name)
+    here = settle(record, name)
+    return Line(position_of(here), here, stored if here is record else encode_record(here))
+
+
+def _read_branch(fields: Fields, ref: RunRef) -> tuple[RunRef, ...]:
+    runs = tuple(read_ref(child, ref.location.blob_id) for child in fields.children("runs"))
+    if len(runs) > BRANCH_RUNS:
+        raise fields.fail(f"it names more than {BRANCH_RUNS} runs")
+    if any(child.height >= ref.height for child in runs):
+        raise fields.fail("it names a run that is as high as itself")
+    _check_order(runs, ref, fields)
+    return runs
+
+
+def _check_order(within: Sequence[Page] | Sequence[RunRef], ref: RunRef, fields: Fields) -> None:
+    if not within or (within[0].first, within[-1].last) != (ref.first, ref.last):
+        raise fields.fail("it holds other positions than what names it says")
+    ends = [place for one in within for place in (one.first, one.last)]
+    if ends != sorted(ends) or sum(one.records for one in within) != ref.records:
+        raise fields.fail("what it holds is not in order, or of another number of records")
