@@ -22,6 +22,10 @@ THREADS = "$snapshot/"
 THREADS_END = "$snapshot0"
 """The first name past them: "0" follows "/"."""
 
+MEMBER_THREADS = THREADS + "~"
+"""What the names of threads that hold a member begin with: they follow those that describe
+a snapshot, since no ID begins with "~"."""
+
 MEMBERS, METADATA = "members", "metadata"
 """Channels of the describing checkpoint; their values have the type "json"."""
 
@@ -37,6 +41,16 @@ def is_reserved(thread_id: str) -> bool:
 def thread_of(snapshot_id: str) -> str:
     """Return the thread that keeps a snapshot."""
     return THREADS + snapshot_id
+
+
+def member_threads_of(snapshot_id: str) -> str:
+    """Return what the names of the threads that hold the members of a snapshot begin with."""
+    return f"{MEMBER_THREADS}{snapshot_id}/"
+
+
+def member_thread_of(snapshot_id: str, member: int) -> str:
+    """Return the thread that holds a member of a snapshot, as it was captured."""
+    return f"{member_threads_of(snapshot_id)}{member}"
 
 
 def inside(member: int, checkpoint_ns: str) -> str:

@@ -1,1 +1,23 @@
-"""Making checkpoints from others, and which came from which."""
+"""Checkpoints that are made of others: forks, copies, rollbacks, adoptions, snapshots, hand-offs.
+
+Whatever is made here goes through one path into its thread (`insert`). Inside a server a
+thread that comes from another shares its family, so values are never copied; what came from
+elsewhere founds one. Nothing here reads the blob store: what needs evicted values says which
+(`ValuesEvicted`) and is called again with them.
+"""
+
+from .evicted import Supplied, ValuesEvicted
+from .handoffs import Handoffs
+from .lineage import Lineage
+from .snapshot_store import Snapshots
+from .snapshots import SnapshotDraft, SnapshotQuery
+
+__all__ = [
+    "Handoffs",
+    "Lineage",
+    "SnapshotDraft",
+    "SnapshotQuery",
+    "Snapshots",
+    "Supplied",
+    "ValuesEvicted",
+]

@@ -1,0 +1,294 @@
+"""Hand-offs: which bundles were handed off, and what must last for them.
+
+A row keeps the bundle's blobs needed until its thread's incarnation ends, or until the store
+has lost them (`drop_lost`). It takes a number of the thread's log, so that the manifest says
+which bundles there are; to readers of the thread that is no event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, exists, select
+
+from ...domain.digests import DIGEST_BYTES
+from ...domain.errors import checkpoint_not_found
+from ...domain.formats.members import Kind
+from ...domain.lineage import EventKind
+from ...domain.model import BlobLocation, CheckpointKey, StoredBlob
+from ..database.database import Database
+from ..database.overlay import Batch
+from ..database.schema import blobs as blobs_table
+from ..database.schema import changes, handoffs, members, threads
+from ..database.statements import Insert, InsertInto, Statement, all_columns
+from .answers import Request
+
+METHOD = "CreateHandoff"
+
+Expiry = Callable[[StoredBlob], int | None]
+"""Returns the time, in microseconds since the epoch, before which a blob is not gone."""
+
+_RECORDED = EventKind.PROGRESS
+"""Kind of the change that records a hand-off."""
+
+
+def _keep(insert_into: InsertInto) -> Insert:
+    statement = insert_into(handoffs).values(all_columns(handoffs))
+    set_ = {name: statement.excluded[name] for name in ("seq", "content_seq")}
+    key = [column.name for column in handoffs.primary_key]
+    return statement.on_conflict_do_update(index_elements=key, set_=set_)
+
+
+def _place(insert_into: InsertInto) -> Insert:
+    statement = insert_into(members).values(all_columns(members))
+    set_ = {name: statement.excluded[name] for name in ("blob_id", "identifier", "parts")}
+    return statement.on_conflict_do_update(index_elements=["tenant", "sha256"], set_=set_)
+
+
+_KEEP = Statement(_keep)
+_PLACE = Statement(_place)
+_SINCE = exists().where(
+    changes.c.thread == handoffs.c.thread,
+    changes.c.seq > handoffs.c.content_seq,
+    changes.c.kind != int(_RECORDED),
+)
+_UNCHANGED = Statement(
+    select(members.c.sha256, members.c.size, members.c.blob_id, members.c.identifier)
+    .join(
+        handoffs, (handoffs.c.tenant == members.c.tenant) & (handoffs.c.sha256 == members.c.sha256)
+    )
+    .join(threads, threads.c.number == handoffs.c.thread)
+    .where(
+        threads.c.tenant == bindparam("of_tenant"),
+        threads.c.thread_id == bindparam("of_thread_id"),
+        threads.c.deleted.is_(False),
+        handoffs.c.checkpoint_ns == bindparam("of_ns"),
+        handoffs.c.checkpoint_id == bindparam("of_id"),
+        handoffs.c.content_seq >= threads.c.compacted_seq,
+        ~_SINCE,
+    )
+    .order_by(handoffs.c.seq.desc())
+    .limit(1)
+)
+
+
+class Handoffs:
+    """Bundles that were handed off; calls behave as those of `Lineage`.
+
+    Args:
+        database: The journal's database.
+        expiry: Says how long a stored blob lasts.
+    """
+
+    def __init__(self, database: Database, expiry: Expiry) -> None:
+        self._database = database
+        self._expiry = expiry
+
+    async def handed_off(self, tenant: str, request_id: str, fingerprint: bytes) -> bytes | None:
+        """Return the first answer of a hand-off under this `request_id`; `None` if it is new.
+
+        Raises:
+            Refusal: `REQUEST_ID_REUSED`.
+        """
+        request = Request(tenant, request_id, METHOD, fingerprint)
+        return await self._database.query(request.first_answer)
+
+    async def unchanged(self, tenant: str, key: CheckpointKey) -> BlobLocation | None:
+        """Return the bundle of a checkpoint whose thread is as it was when it was handed off.
+
+        `None`: there is none, and one has to be made.
+
+        Args:
+            tenant: The tenant.
+            key: The checkpoint, by its ID.
+        """
+
+        def look(connection: Connection) -> BlobLocation | None:
+            row = _UNCHANGED.run(
+                connection,
+                of_tenant=tenant,
+                of_thread_id=key.thread_id,
+                of_ns=key.checkpoint_ns,
+                of_id=key.checkpoint_id,
+            ).fetchone()
+            return BlobLocation(*row) if row is not None else None
+
+        return await self._database.query(look)
+
+    async def keep_handoff(
+        self,
+        tenant: str,
+        key: CheckpointKey,
+        bundle: BlobLocation,
+        parts: Sequence[BlobLocation],
+        blobs: Sequence[StoredBlob],
+        request_id: str,
+        fingerprint: bytes,
+        answer: bytes,
+        *,
+        content_seq: int,
+    ) -> bytes:
+        """Keep a bundle's blobs as long as its thread lives, and the answer for a retry.
+
+        Args:
+            tenant: The tenant.
+            key: The checkpoint.
+            bundle: Where the bundle lies, or the list of its parts.
+            parts: Where its parts lie, in order; empty if it is whole.
+            blobs: The blobs that it was stored as; none if it was there already.
+            request_id: What a retry is known by; may be empty.
+            fingerprint: Of the request.
+            answer: The answer.
+            content_seq: Last change of the thread when the bundle's content was read
+                (`Closure.seq`).
+
+        Returns:
+            The answer; the first one if the same request was answered meanwhile.
+
+        Raises:
+            Refusal: `CHECKPOINT_NOT_FOUND` if the thread was deleted meanwhile;
+                `REQUEST_ID_REUSED`.
+        """
+        request = Request(tenant, request_id, METHOD, fingerprint)
+
+        def keep(batch: Batch) -> bytes:
+            first = request.first_answer(batch.connection)
+            if first is not None:
+                return first
+            _keep_bundle(batch, tenant, key, bundle, parts, content_seq)
+            _record_blobs(batch, tenant, blobs, self._expiry)
+            request.keep_answer(batch.connection, answer, batch.now_us)
+            return answer
+
+        return await self._database.transact(keep)
+
+
+def _keep_bundle(
+    batch: Batch,
+    tenant: str,
+    key: CheckpointKey,
+    bundle: BlobLocation,
+    parts: Sequence[BlobLocation],
+    content_seq: int,
+) -> None:
+    log = batch.find(tenant, key.thread_id)
+    if log is None or log.row.deleted:
+        raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+    kind = Kind.PARTS if parts else Kind.SEGMENT
+    listed = b"".join(part.sha256 for part in parts) or None
+    rows = [_member(tenant, part, Kind.PART, None) for part in parts]
+    _PLACE.run_many(batch.connection, [*rows, _member(tenant, bundle, kind, listed)])
+    seq = batch.change(log, _RECORDED)
+    _KEEP.run(
+        batch.connection,
+        tenant=tenant,
+        sha256=bundle.sha256,
+        thread=log.row.number,
+        checkpoint_ns=key.checkpoint_ns,
+        checkpoint_id=key.checkpoint_id,
+        seq=seq,
+        content_seq=content_seq,
+        created_us=batch.now_us,
+    )
+
+
+def _member(tenant: str, location: BlobLocation, kind: Kind, parts: bytes | None) -> dict[str, Any]:
+    """Return the row of stored bytes that belong to no range of a log."""
+    return {
+        **dict.fromkeys(column.name for column in members.columns),
+        "tenant": tenant,
+        "sha256": location.sha256,
+        "kind": str(kind),
+        "size": location.size,
+        "blob_id": location.blob_id,
+        "identifier": location.identifier,
+        "parts": parts,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class LostBundle:
+    """A bundle that cannot be fetched any more, and the checkpoint that it is of."""
+
+    key: CheckpointKey
+    sha256: bytes
+
+
+def drop_lost(connection: Connection, tenant: str, blob_id: str) -> list[LostBundle]:
+    """Forget the bundles that lie in a blob, or have a part there; return them.
+
+    They cannot be made anew: their hashes were given to others.
+
+    Args:
+        connection: In a write transaction.
+        tenant: The tenant.
+        blob_id: The blob.
+    """
+    rows = connection.execute(
+        select(
+            handoffs.c.sha256,
+            handoffs.c.thread,
+            threads.c.thread_id,
+            handoffs.c.checkpoint_ns,
+            handoffs.c.checkpoint_id,
+            members.c.blob_id,
+            members.c.parts,
+        )
+        .join(
+            members,
+            (members.c.tenant == handoffs.c.tenant) & (members.c.sha256 == handoffs.c.sha256),
+        )
+        .join(threads, threads.c.number == handoffs.c.thread)
+        .where(handoffs.c.tenant == tenant)
+    ).all()
+    here = set(
+        connection.execute(
+            select(members.c.sha256).where(members.c.tenant == tenant, members.c.blob_id == blob_id)
+        ).scalars()
+    )
+    lost = [row for row in rows if row.sha256 in here or here.intersection(_hashes(row.parts))]
+    for row in lost:
+        connection.execute(
+            delete(handoffs).where(
+                handoffs.c.tenant == tenant,
+                handoffs.c.sha256 == row.sha256,
+                handoffs.c.thread == row.thread,
+            )
+        )
+    return [LostBundle(CheckpointKey(*row[2:5]), bytes(row.sha256)) for row in lost]
+
+
+def _hashes(joined: bytes | None) -> list[bytes]:
+    stored = joined or b""
+    return [stored[start : start + DIGEST_BYTES] for start in range(0, len(stored), DIGEST_BYTES)]
+
+
+def _upsert_blob(insert_into: InsertInto) -> Insert:
+    statement = insert_into(blobs_table).values(all_columns(blobs_table))
+    return statement.on_conflict_do_nothing()
+
+
+_RECORD = Statement(_upsert_blob)
+
+
+def _record_blobs(batch: Batch, tenant: str, blobs: Sequence[StoredBlob], expiry: Expiry) -> None:
+    _RECORD.run_many(
+        batch.connection,
+        [
+            {
+                "tenant": tenant,
+                "blob_id": blob.blob_id,
+                "object_id": blob.object_id,
+                "size_bytes": blob.size_bytes,
+                "billed_bytes": blob.billed_bytes,
+                "cost": blob.cost,
+                "epoch": blob.epoch,
+                "end_epoch": blob.end_epoch,
+                "stored_us": batch.now_us,
+                "expire_us": expiry(blob),
+            }
+            for blob in blobs
+        ],
+    )

@@ -1,0 +1,262 @@
+"""Lineage, as the service calls it: closures, forks, copies, rollbacks, adoptions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from sqlalchemy import Connection
+
+from ...domain.closures import Closure
+from ...domain.errors import Reason, Refusal
+from ...domain.lineage import LineageTree
+from ...domain.model import CheckpointKey, Saved, Value
+from ..database import thread_rows
+from ..database.database import Database
+from ..database.overlay import Batch
+from . import adoptions, answers, closures, descent, forks, insert, rollbacks
+from .answers import Request, decode_saved, encode_saved
+from .evicted import Supplied
+
+ADOPT, COPY, FORK = "AdoptHandoff", "CopyThread", "ForkThread"
+ROLLBACK = "RollbackThread"
+
+NOTHING: Supplied = {}
+
+
+class Lineage:
+    """Where checkpoints come from, and making new ones of others.
+
+    All calls are coroutines and safe to use at the same time. A mutation returns after its
+    commit is fsynced; cancelling the caller does not undo it. With a `request_id` a retry
+    gets the first answer, and `REQUEST_ID_REUSED` refuses another request with the same ID.
+    `ValuesEvicted` says that the call needs values that are not here: it is to be made again
+    with these as `supplied`. `JOURNAL_UNAVAILABLE` can come from every call.
+
+    Args:
+        database: The journal's database.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def closure(self, tenant: str, key: CheckpointKey) -> Closure | None:
+        """Return what is needed to go on from a checkpoint; an empty ID means the latest.
+
+        Where a value was evicted stands `EVICTED`. `None`: there is no such checkpoint.
+
+        Raises:
+            Refusal: `LIMIT_EXCEEDED` if it is larger than a bundle.
+        """
+        return await self._database.query(
+            lambda connection: closures.closure(connection, tenant, key)
+        )
+
+    async def lineage(self, tenant: str, thread_id: str, max_steps: int) -> LineageTree | None:
+        """Return the steps that lead to a thread and from it; `None` if there is none."""
+        return await self._database.query(
+            lambda connection: descent.tree(connection, tenant, thread_id, max_steps)
+        )
+
+    async def fork(
+        self,
+        tenant: str,
+        key: CheckpointKey,
+        target: str,
+        request_id: str,
+        supplied: Supplied = NOTHING,
+    ) -> Saved:
+        """Make a thread that begins with a checkpoint; an empty ID means the latest.
+
+        Args:
+            tenant: The tenant.
+            key: The checkpoint.
+            target: The new thread; empty: a name is made up.
+            request_id: What a retry is known by; may be empty.
+            supplied: Evicted values that have been read.
+
+        Raises:
+            Refusal: `CHECKPOINT_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
+            ValuesEvicted: It needs values that are not here.
+        """
+        named = target or self._new_name()
+        return await self._saved(
+            answers.request(tenant, request_id, FORK, *_fields(key), target),
+            partial(forks.fork, tenant=tenant, key=key, target=named, supplied=supplied),
+            _size(supplied),
+        )
+
+    async def copy_thread(
+        self,
+        tenant: str,
+        source: str,
+        target: str,
+        request_id: str,
+        supplied: Supplied = NOTHING,
+    ) -> int:
+        """Copy a thread with all its checkpoints; return how many there are.
+
+        Args:
+            tenant: The tenant.
+            source: The thread.
+            target: The new thread.
+            request_id: What a retry is known by; may be empty.
+            supplied: Evicted values that have been read.
+
+        Raises:
+            Refusal: `THREAD_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
+            ValuesEvicted: It needs values that are not here.
+        """
+        request = answers.request(tenant, request_id, COPY, source, target)
+
+        def work(batch: Batch) -> int:
+            answered = request.first_answer(batch.connection)
+            if answered is not None:
+                return int(answered)
+            count = forks.copy_thread(batch, tenant, source, target, supplied)
+            request.keep_answer(batch.connection, b"%d" % count, batch.now_us)
+            return count
+
+        return await self._database.transact(work, _size(supplied))
+
+    async def rollback(
+        self,
+        tenant: str,
+        key: CheckpointKey,
+        request_id: str,
+        expected_head: str | None,
+        supplied: Supplied = NOTHING,
+    ) -> Saved:
+        """Append a checkpoint with the state of an earlier one.
+
+        Args:
+            tenant: The tenant.
+            key: The earlier checkpoint.
+            request_id: What a retry is known by; may be empty.
+            expected_head: Required latest ID of the namespace; `None` does not ask.
+            supplied: Evicted values that have been read.
+
+        Raises:
+            Refusal: `CHECKPOINT_NOT_FOUND`, `HEAD_MOVED`, `REQUEST_ID_REUSED`,
+                `INVALID_FIELD` (no ID can be minted).
+            ValuesEvicted: It needs values that are not here.
+        """
+        guard = "" if expected_head is None else f"={expected_head}"
+        return await self._saved(
+            answers.request(tenant, request_id, ROLLBACK, *_fields(key), guard),
+            partial(
+                rollbacks.rollback_to,
+                tenant=tenant,
+                key=key,
+                expected_head=expected_head,
+                supplied=supplied,
+                entropy=self._database.random_bits(),
+            ),
+            _size(supplied),
+        )
+
+    async def adopt(
+        self,
+        tenant: str,
+        closure: Closure,
+        sha256: str,
+        target: str,
+        agent_id: str,
+        request_id: str,
+    ) -> Saved:
+        """Make a thread of a closure from elsewhere, with all its values.
+
+        The lineage of its checkpoint says `adopted_from`.
+
+        Args:
+            tenant: The tenant.
+            closure: What came.
+            sha256: The descriptor's hash.
+            target: The new thread; empty: a name is made up.
+            agent_id: Agent that drives it, or empty.
+            request_id: What a retry is known by; may be empty.
+
+        Raises:
+            Refusal: `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
+        """
+        named = target or self._new_name()
+        checkpoints = await asyncio.to_thread(adoptions.prepare, closure)
+        return await self._saved(
+            _adoption(tenant, closure.key, sha256, target, agent_id, request_id),
+            partial(
+                adoptions.adopt,
+                tenant=tenant,
+                source=closure.key,
+                checkpoints=checkpoints,
+                target=named,
+                agent_id=agent_id,
+            ),
+            adoptions.size_of(checkpoints),
+        )
+
+    async def adopted(
+        self,
+        tenant: str,
+        source: CheckpointKey,
+        sha256: str,
+        target: str,
+        agent_id: str,
+        request_id: str,
+    ) -> Saved | None:
+        """Return the first answer of `adopt` under this `request_id`; `None` if it is new.
+
+        So that a retry fetches nothing. The arguments are those that make the request
+        what it is.
+
+        Raises:
+            Refusal: `REQUEST_ID_REUSED`; `THREAD_EXISTS` if it is new and the target has
+                checkpoints.
+        """
+        request = _adoption(tenant, source, sha256, target, agent_id, request_id)
+
+        def look(connection: Connection) -> Saved | None:
+            answered = request.first_answer(connection)
+            if answered is not None:
+                return decode_saved(answered)
+            found = thread_rows.find(connection, tenant, target) if target else None
+            if found is not None and insert.is_taken(connection, found.number):
+                raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
+            return None
+
+        return await self._database.query(look)
+
+    async def _saved(
+        self, request: Request, work: Callable[[Batch], Saved], size_bytes: int
+    ) -> Saved:
+        """Make a change, or return the first answer of the request."""
+
+        def change(batch: Batch) -> Saved:
+            answered = request.first_answer(batch.connection)
+            if answered is not None:
+                return decode_saved(answered)
+            saved = work(batch)
+            request.keep_answer(batch.connection, encode_saved(saved), batch.now_us)
+            return saved
+
+        return await self._database.transact(change, size_bytes)
+
+    def _new_name(self) -> str:
+        """Return a name for a thread that nobody named."""
+        return f"{self._database.random_bits():016x}{self._database.random_bits():016x}"
+
+
+def _adoption(
+    tenant: str, source: CheckpointKey, sha256: str, target: str, agent_id: str, request_id: str
+) -> Request:
+    asked = (source.thread_id, source.checkpoint_id, sha256, target, agent_id)
+    return answers.request(tenant, request_id, ADOPT, *asked)
+
+
+def _fields(key: CheckpointKey) -> tuple[str, str, str]:
+    return (key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+
+
+def _size(supplied: Supplied) -> int:
+    values: list[Value] = list(supplied.values())
+    return sum(len(value.data) for value in values)
