@@ -421,6 +421,21 @@ async def test_storing_again_heals_also_for_whom_has_read_the_damage(
     await other.close()
 
 
+async def test_a_pack_that_was_healed_is_read_though_a_damaged_index_is_known(
+    blobs: DirectoryStore, root: Path
+) -> None:
+    members = sorted((member(b"%d" % n) for n in range(2)), key=lambda one: one.sha256)
+    first, second = await put(blobs, *members)
+    file = blob_path(root, first.blob_id)
+    whole = file.read_bytes()
+    MemberFile.at(root, first).write_bytes(b"of another length")
+    # It lies elsewhere than in the pack that was stored, and is whole.
+    assert await blobs.get(second) == members[1].data
+    file.write_bytes(whole)
+    assert await blobs.get(second) == members[1].data
+    assert await blobs.get(first) == members[0].data
+
+
 async def test_a_lost_pack_is_not_found_though_its_index_is_known(
     blobs: DirectoryStore, root: Path
 ) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.member_file import MemberFile
 from tools.command_line_page import served
 from tuskpoint import Client
 from tuskpoint.cli import server as server_commands
@@ -184,9 +185,7 @@ def test_damage_is_told_by_its_own_exit_code(target: str, directory: Path) -> No
         descriptor = client.handoff("harmed").as_dict()
         place = client.load("harmed", saved).location
         assert place is not None
-        (blob,) = (directory / "data" / "blobs").rglob(place.blob_id)
-        blob.chmod(0o600)
-        blob.write_bytes(b"another thing")
+        MemberFile.at(directory / "data" / "blobs", place).write_bytes(b"another thing")
         people = run(target, "verify", "harmed")
         assert people.code == Exit.INTEGRITY
         assert re.search(r"(?m)^fail +\S{18} ", people.out)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from tests.kit.member_file import MemberFile
 from tuskpoint import AsyncClient
 from tuskpoint.v1 import (
     admin_service_pb2,
@@ -298,11 +299,9 @@ async def test_the_client_does_not_notice(server: Server) -> None:
 # --- damage --------------------------------------------------------------------------------
 
 
-def blob_of(checkpoint: checkpoint_pb2.Checkpoint, config: Config) -> Path:
-    """Return the file of a checkpoint's envelope."""
-    name = checkpoint.location.blob_id
-    [found] = [path for path in (config.data_dir / "blobs").rglob("*") if path.name == name]
-    return found
+def blob_of(checkpoint: checkpoint_pb2.Checkpoint, config: Config) -> MemberFile:
+    """Return a checkpoint's envelope."""
+    return MemberFile.at(config.data_dir / "blobs", checkpoint.location)
 
 
 @pytest.mark.parametrize("damage", ["changed", "cut", "replaced", "gone"])
@@ -314,8 +313,8 @@ async def test_a_damaged_blob_is_refused_and_never_cached(
 ) -> None:
     entry = pb.GetCheckpointRequest(ref=ref(name(3)), view=checkpoint_pb2.VIEW_ENTRY)
     found = (await checkpoints.GetCheckpoint(entry)).checkpoint
-    path = blob_of(found, config)
-    whole = path.read_bytes()
+    stored = blob_of(found, config)
+    whole, file = stored.read_bytes(), stored.path.read_bytes()
     cached = config.data_dir / "cache" / found.location.sha256.hex()
     cached.unlink(missing_ok=True)
     other = (await checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=ref(name(4))))).checkpoint
@@ -325,10 +324,10 @@ async def test_a_damaged_blob_is_refused_and_never_cached(
         "replaced": blob_of(other, config).read_bytes(),
         "gone": None,
     }[damage]
-    path.chmod(0o600)
-    path.unlink()
-    if bad is not None:
-        path.write_bytes(bad)
+    if bad is None:
+        stored.unlink()
+    else:
+        stored.write_bytes(bad)
 
     full = pb.GetCheckpointRequest(ref=ref(name(3)))
     for call in (
@@ -349,8 +348,7 @@ async def test_a_damaged_blob_is_refused_and_never_cached(
         assert not cached.exists()
     assert (await checkpoints.GetCheckpoint(entry)).checkpoint == found
 
-    path.unlink(missing_ok=True)
-    path.write_bytes(whole)
+    stored.path.write_bytes(file)
     again = (await checkpoints.GetCheckpoint(full)).checkpoint
     assert without_place([again]) == [thread[3]]
     assert cached.read_bytes() == whole

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.kit.member_file import stored_files, stored_members
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import handoff_pb2
 from tuskpoint.v1 import handoff_service_pb2 as pb
@@ -319,14 +320,11 @@ async def test_any_other_blob_of_the_store_is_refused(giver: Side, taker: Side) 
     await save_run(giver)
     await giver.flush()
     descriptor = await giver.hand_off()
-    others = [
-        file
-        for file in giver.blobs.glob("??/*")
-        if file.is_file() and file.name != descriptor.blob_id
-    ]
+    others = [one for one in stored_members(giver.blobs) if one.blob_id != descriptor.blob_id]
+    packs = [path.read_bytes() for path in stored_files(giver.blobs)][:1]
     assert len(others) > 5
-    for file in others:
-        told = await taker.refuses(naming(giver, descriptor, file.read_bytes()))
+    for data in [one.read_bytes() for one in others] + packs:
+        told = await taker.refuses(naming(giver, descriptor, data))
         assert told.reason == "BLOB_MALFORMED"
 
 

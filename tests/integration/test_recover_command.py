@@ -37,7 +37,7 @@ from tuskpoint_server.journal.lineage_api import SnapshotDraft
 from tuskpoint_server.journal.lineage_calls import Lineage
 from tuskpoint_server.journal.snapshots import Snapshots
 
-from .archive_kit import Kit, write
+from .archive_kit import FilePerMember, Kit, write
 from .conftest import StartServer
 from .messages import save_request
 from .recovery_kit import draft, flush, new_kit, save, seen
@@ -490,7 +490,7 @@ class Quilts:
         return self._members[blob_id]
 
     async def get(self, location: BlobLocation) -> bytes:
-        return await self._inner.get(BlobLocation(location.sha256, 0))
+        return await self._inner.get(self._inner.predict(location.sha256, 0))
 
     async def get_many(self, locations: list[BlobLocation]) -> list[bytes]:
         return [await self.get(location) for location in locations]
@@ -517,7 +517,7 @@ class Recover:
         done = await recover.recover(
             Config(data_dir=self._root, blob_dir=self._stored.blobs),
             recover.Order(references.get("catalog"), references.get("manifest")),
-            lambda config: Quilts(DirectoryStore(config.blobs), {"quilt": self.members}),  # type: ignore[arg-type, return-value]
+            lambda config: Quilts(FilePerMember(config.blobs), {"quilt": self.members}),  # type: ignore[arg-type, return-value]
         )
         return done.threads
 
@@ -553,7 +553,7 @@ async def test_the_manifest_of_a_quilt_must_be_one(
     quilt: Recover, stored: Stored, tmp_path: Path, kinds: bool
 ) -> None:
     named = {}
-    async with new_kit(tmp_path / "more", store=DirectoryStore(stored.blobs)) as kit:
+    async with new_kit(tmp_path / "more", store=FilePerMember(stored.blobs)) as kit:
         await save(kit, *(draft(f"{n:03}", thread_id=name) for name in "ab" for n in range(70)))
         await flush(kit)
         for name in "ab":
@@ -571,7 +571,7 @@ async def test_the_manifest_of_a_quilt_must_be_one(
 async def test_the_last_segment_of_the_only_thread_is_taken(
     quilt: Recover, stored: Stored, tmp_path: Path
 ) -> None:
-    async with new_kit(tmp_path / "more", store=DirectoryStore(stored.blobs)) as kit:
+    async with new_kit(tmp_path / "more", store=FilePerMember(stored.blobs)) as kit:
         await save(kit, *(draft(f"{n:03}") for n in range(70)))
         await flush(kit)
         for put in kit.blobs.puts[0]:

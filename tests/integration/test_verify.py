@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from tests.kit.member_file import MemberFile, blob_path
 from tuskpoint.v1 import admin_service_pb2, thread_service_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint_server.config import Config
@@ -20,9 +21,6 @@ from tuskpoint_server.config import Config
 from .messages import THREAD, channel, ref, refused, save_request, write
 from .test_eviction import flush_and_evict
 from .verify_kit import (
-    blob_file,
-    flip,
-    overwrite,
     rebuild,
     segment_files,
     superseded_heads,
@@ -87,11 +85,11 @@ async def fill(
         await flush(admin)
 
 
-async def segments(threads: ThreadServiceAsyncStub, blobs: Path) -> list[Path]:
-    """Return the files of the thread's segments, oldest first."""
+async def segments(threads: ThreadServiceAsyncStub, blobs: Path) -> list[MemberFile]:
+    """Return the thread's segments, oldest first."""
     request = thread_service_pb2.GetManifestRequest(thread_id=THREAD)
     head = (await threads.GetManifest(request)).head
-    return segment_files(blobs, head.location.blob_id)
+    return segment_files(blobs, head.location)
 
 
 @pytest.fixture
@@ -198,7 +196,7 @@ async def test_what_is_hidden_is_verified_and_called_retracted(
         await flush(admin)
     kinds = {name(0): "RETRACTED", name(1): "RETRACTED", name(2): "PASS"}
     assert (await verified(threads)).kinds == kinds
-    flip(blob_file(blobs, location.blob_id))
+    MemberFile.at(blobs, location).flip()
     found = await verified(threads)
     assert found.kinds == {**kinds, name(1): "FAIL"}
     assert found.total.ok is False
@@ -232,7 +230,7 @@ async def test_a_copy_is_verified_by_the_envelopes_of_its_source(
     await threads.DeleteThread(thread_service_pb2.DeleteThreadRequest(thread_id=THREAD))
     found = await verified(threads, "copy")
     assert found.total == thread_service_pb2.VerificationTotal(ok=True, passed=1)
-    flip(blob_file(blobs, found.of(name(0)).location.blob_id))
+    MemberFile.at(blobs, found.of(name(0)).location).flip()
     assert (await verified(threads, "copy")).total.failed == 1
 
 
@@ -248,7 +246,7 @@ async def test_a_fork_and_a_rollback_are_verified(
     assert found.total == thread_service_pb2.VerificationTotal(ok=True, passed=FEW + 1)
     assert found.kinds[rollback.ref.checkpoint_id] == "PASS"
     assert (await verified(threads, "fork")).kinds == {name(3): "PASS"}
-    flip(blob_file(blobs, found.of(name(3)).location.blob_id))
+    MemberFile.at(blobs, found.of(name(3)).location).flip()
     assert (await verified(threads, "fork")).kinds == {name(3): "FAIL"}
 
 
@@ -257,40 +255,53 @@ async def test_a_fork_and_a_rollback_are_verified(
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("ordinal", [0, 1])
-@pytest.mark.parametrize("damage", ["changed", "cut", "replaced", "gone"])
+@pytest.mark.parametrize("damage", ["changed", "cut", "replaced"])
 async def test_a_damaged_envelope_fails_alone(
     threads: ThreadServiceAsyncStub, blobs: Path, damage: str, ordinal: int
 ) -> None:
     location = (await envelopes(threads, name(7)))[ordinal]
     other = (await envelopes(threads, name(8)))[ordinal]
-    path = blob_file(blobs, location.blob_id)
-    whole = path.read_bytes()
-    if damage == "gone":
-        path.unlink()
-    else:
-        bad = {
-            "changed": whole[:-1] + bytes([whole[-1] ^ 1]),
-            "cut": whole[:-1],
-            "replaced": blob_file(blobs, other.blob_id).read_bytes(),
-        }
-        overwrite(path, bad[damage])
+    stored = MemberFile.at(blobs, location)
+    whole = stored.read_bytes()
+    bad = {
+        "changed": whole[:-1] + bytes([whole[-1] ^ 1]),
+        "cut": whole[:-1],
+        "replaced": MemberFile.at(blobs, other).read_bytes(),
+    }[damage]
+    stored.write_bytes(bad)
     found = await verified(threads)
     assert found.kinds == {name(n): "FAIL" if n == 7 else "PASS" for n in range(FEW)}
     assert found.total.chain_detail == ""
     verdict = found.of(name(7))
     assert verdict.location == location
-    if damage == "gone":
-        assert verdict.actual_sha256 == b""
-        assert location.blob_id in verdict.detail
-    else:
-        actual = hashlib.sha256(path.read_bytes())
-        assert verdict.actual_sha256 == actual.digest()
-        assert actual.hexdigest() in verdict.detail
-        assert location.sha256.hex() in verdict.detail
-    if damage == "gone":
-        path.write_bytes(whole)
-    else:
-        overwrite(path, whole)
+    actual = hashlib.sha256(bad)
+    assert verdict.actual_sha256 == actual.digest()
+    assert actual.hexdigest() in verdict.detail
+    assert location.sha256.hex() in verdict.detail
+    stored.write_bytes(whole)
+    assert (await verified(threads)).total.ok
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("ordinal", [0, 1])
+async def test_a_lost_file_fails_whatever_lay_in_it(
+    threads: ThreadServiceAsyncStub, blobs: Path, ordinal: int
+) -> None:
+    places = {name(n): await envelopes(threads, name(n)) for n in range(FEW)}
+    lost = places[name(7)][ordinal].blob_id
+    file = blob_path(blobs, lost)
+    whole = file.read_bytes()
+    file.unlink()
+    found = await verified(threads)
+    assert found.kinds == {
+        checkpoint_id: "FAIL" if lost in {at.blob_id for at in found_at} else "PASS"
+        for checkpoint_id, found_at in places.items()
+    }
+    assert set(found.kinds.values()) == ({"FAIL"} if ordinal == 0 else {"FAIL", "PASS"})
+    verdict = found.of(name(7))
+    assert verdict.actual_sha256 == b""
+    assert lost in verdict.detail
+    file.write_bytes(whole)
     assert (await verified(threads)).total.ok
 
 
@@ -304,7 +315,7 @@ async def test_a_damaged_envelope_fails_though_a_later_revision_waits(
     await flush(admin)
     await checkpoints.SaveWrites(pb.SaveWritesRequest(ref=ref(name(0)), writes=[write("late")]))
     [location] = await envelopes(threads, name(0))
-    flip(blob_file(blobs, location.blob_id))
+    MemberFile.at(blobs, location).flip()
     assert (await verified(threads)).kinds == {name(0): "FAIL"}
 
 
@@ -313,7 +324,7 @@ async def test_a_store_that_cannot_be_read_gives_no_verdict(
     threads: ThreadServiceAsyncStub, blobs: Path
 ) -> None:
     location = (await envelopes(threads, name(7)))[0]
-    path = blob_file(blobs, location.blob_id)
+    path = blob_path(blobs, location.blob_id)
     path.unlink()
     path.mkdir()  # reading it is an error that says nothing of what was stored
     request = thread_service_pb2.VerifyThreadRequest(thread_id=THREAD)
@@ -330,30 +341,30 @@ async def test_a_store_that_cannot_be_read_gives_no_verdict(
 # --- damaged manifests ---------------------------------------------------------------------
 
 
-Files = list[Path]
+Files = list[MemberFile]
 """Those of a manifest's segments, oldest first."""
 
 
 def swap(files: Files, _: Path) -> None:
     """Exchange two segments."""
     first, second = files[0].read_bytes(), files[1].read_bytes()
-    overwrite(files[0], second)
-    overwrite(files[1], first)
+    files[0].write_bytes(second)
+    files[1].write_bytes(first)
 
 
 def roll_back(files: Files, blobs: Path) -> None:
     """Put the last segment as it once was in the place of what it is now."""
     [older, *_] = superseded_heads(blobs, files[-1])
-    overwrite(files[-1], older.read_bytes())
+    files[-1].write_bytes(older.read_bytes())
 
 
 def repeat(files: Files, _: Path) -> None:
     """Put an earlier segment in the place of the last."""
-    overwrite(files[-1], files[1].read_bytes())
+    files[-1].write_bytes(files[1].read_bytes())
 
 
 def cut(files: Files, _: Path) -> None:
-    overwrite(files[1], files[1].read_bytes()[:-1])
+    files[1].write_bytes(files[1].read_bytes()[:-1])
 
 
 def omit(number: int, record: int) -> Callable[[Files, Path], None]:
@@ -371,9 +382,9 @@ def substitute(files: Files, _: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[int, Callable[[Files, Path], None]]] = {
-    "a changed head": (-1, lambda files, _: flip(files[-1])),
-    "a changed sealed segment": (1, lambda files, _: flip(files[1])),
-    "a changed first segment": (0, lambda files, _: flip(files[0], 0)),
+    "a changed head": (-1, lambda files, _: files[-1].flip()),
+    "a changed sealed segment": (1, lambda files, _: files[1].flip()),
+    "a changed first segment": (0, lambda files, _: files[0].flip(0)),
     "a segment cut off": (1, cut),
     "two segments swapped": (1, swap),
     "an older head": (-1, roll_back),
@@ -397,16 +408,16 @@ async def test_a_damaged_manifest_is_told(
     files = await segments(threads, blobs)
     assert len(files) == 3
     damaged, inflict = DAMAGES[damage]
-    name_of_damaged = files[damaged].name
+    name_of_damaged = files[damaged].blob_id
     inflict(files, blobs)
     found = await verified(threads)
     assert found.total.ok is False
     assert name_of_damaged in found.total.chain_detail
-    if files[damaged].exists():
+    if files[damaged].path.exists():
         actual = hashlib.sha256(files[damaged].read_bytes()).hexdigest()
         assert actual in found.total.chain_detail
-    assert set(found.kinds.values()) == {"PASS"}, "the envelopes are those that were recorded"
-    assert found.total.passed == LENGTH
+        assert set(found.kinds.values()) == {"PASS"}, "the envelopes are those that were recorded"
+        assert found.total.passed == LENGTH
 
 
 # --- a journal that says otherwise ---------------------------------------------------------
@@ -520,5 +531,5 @@ class TestEvicted:
         await flush_and_evict(admin, 1)
         found = await verified(threads)
         assert found.total == thread_service_pb2.VerificationTotal(ok=True, passed=FEW)
-        flip(blob_file(blobs, found.of(name(3)).location.blob_id))
+        MemberFile.at(blobs, found.of(name(3)).location).flip()
         assert (await verified(threads)).kinds[name(3)] == "FAIL"

@@ -14,6 +14,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from tests.kit.member_file import MemberFile
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation
 from tuskpoint_emulators.walrus.server import WalrusEmulator
 from tuskpoint_server.archive import verifying
@@ -31,7 +32,7 @@ from .archive_kit import TENANT, FilePerMember, Kit, open_kit, write
 from .quilt_store import QuiltStore
 from .recovery_kit import flush, recovered_kit
 from .test_archive_telemetry import readings
-from .verify_kit import blob_file, flip, segment_files, verify
+from .verify_kit import segment_files, verify
 
 PASS, FAIL = VerdictKind.PASS, VerdictKind.FAIL
 UNVERIFIED, RETRACTED = VerdictKind.UNVERIFIED, VerdictKind.RETRACTED
@@ -68,7 +69,7 @@ class InterruptedStore(FilePerMember):
 
     def lapse(self, location: BlobLocation) -> None:
         """Remove a blob, as the end of its time would."""
-        blob_file(self.root, location.blob_id).unlink()
+        MemberFile.at(self.root, location).unlink()
 
 
 @asynccontextmanager
@@ -296,11 +297,11 @@ async def test_mismatches_are_counted(tmp_path: Path) -> None:
         await flush(kit)
         assert (await verify(kit))[1].ok
         assert "tuskpoint.archive.hash_mismatches" not in readings(reader)
-        flip(blob_file(tmp_path / "blobs", (await kit.entry("1")).envelopes[0].blob_id))
+        MemberFile.at(tmp_path / "blobs", (await kit.entry("1")).envelopes[0]).flip()
         head = await head_of(kit)
-        [segment] = segment_files(tmp_path / "blobs", head.blob_id)
-        flip(segment)
-        blob_file(tmp_path / "blobs", (await kit.entry("2")).envelopes[0].blob_id).unlink()
+        [segment] = segment_files(tmp_path / "blobs", head)
+        segment.flip()
+        MemberFile.at(tmp_path / "blobs", (await kit.entry("2")).envelopes[0]).unlink()
         assert (await verify(kit))[1].counts == {PASS: 1, FAIL: 2}
         assert readings(reader)["tuskpoint.archive.hash_mismatches"] == [({}, 2)]
 

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.member_file import MemberFile
 from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.domain.model import BlobLocation
 from tuskpoint_server.domain.verification import VerdictKind
 from tuskpoint_server.journal.api import ThreadQuery
 
 from .archive_kit import TENANT, Kit, open_kit, write
 from .recovery_kit import draft, flush, new_kit, recovered_kit, save
 from .test_recovery_properties import Operation, Prune, histories
-from .verify_kit import blob_file, overwrite, segment_files, verify
+from .verify_kit import segment_files, verify
 
 # --- what is not damaged -------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ class Stored:
     """A certified thread, and the files that it is made of."""
 
     kit: Kit
-    files: list[Path]
+    files: list[MemberFile]
 
 
 @asynccontextmanager
@@ -104,18 +104,18 @@ async def _stored() -> AsyncIterator[Stored]:
             await kit.journal.delete_runs(TENANT, ["r1"])
             await kit.journal.copy_thread(TENANT, "t", "copy", "")
             await flush(kit)
-            yield Stored(kit, [blob_file(root / "blobs", at.blob_id) for at in await _needed(kit)])
+            yield Stored(kit, await _needed(kit))
 
 
-async def _needed(kit: Kit) -> list[BlobLocation]:
-    """Return where the envelopes and segments of the thread lie."""
-    found = [location for entry in (await kit.manifest()).values() for location in entry.envelopes]
+async def _needed(kit: Kit) -> list[MemberFile]:
+    """Return the envelopes and segments of the thread."""
+    blobs = kit.root / "blobs"
+    envelopes = [at for entry in (await kit.manifest()).values() for at in entry.envelopes]
     head = await kit.archive.manifest_head(TENANT, "t")
     assert head is not None
-    segments = segment_files(kit.root / "blobs", head.location.blob_id)
+    segments = segment_files(blobs, head.location)
     assert len(segments) > 1
-    found.extend(BlobLocation(b"", 0, path.name) for path in segments)
-    return found
+    return [*(MemberFile.at(blobs, at) for at in envelopes), *segments]
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ def test_damage_of_any_file_is_told(
     if found is None:
         path.unlink()
     else:
-        overwrite(path, found)
+        path.write_bytes(found)
     try:
         _, total = runner.run(verify(thread.kit))
         assert total.ok is False

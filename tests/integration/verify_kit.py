@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.kit.member_file import MemberFile, stored_members
 from tuskpoint.v1 import thread_service_pb2 as pb
+from tuskpoint_server.domain.model import BlobLocation
 from tuskpoint_server.domain.stored_json import dump
 from tuskpoint_server.domain.verification import Verdict, VerificationTotal
 from tuskpoint_server.service.verifying import verify_thread
@@ -69,53 +71,40 @@ async def verify(kit: Kit, thread_id: str = "t") -> tuple[list[Verdict], Verific
 # --- files -----------------------------------------------------------------------------
 
 
-def blob_file(blobs: Path, blob_id: str) -> Path:
-    """Return the file of a blob in a directory store."""
-    return blobs / blob_id[:2] / blob_id
-
-
-def segment_files(blobs: Path, head: str) -> list[Path]:
-    """Return the files of a manifest's segments, oldest first, given the last one's blob ID."""
-    found: list[Path] = []
-    while head:
-        path = blob_file(blobs, head)
-        found.insert(0, path)
-        head = (json.loads(path.read_bytes())["previous"] or {}).get("blob_id", "")
+def segment_files(blobs: Path, head: Any) -> list[MemberFile]:
+    """Return a manifest's segments, oldest first, given the location of the last one."""
+    found: list[MemberFile] = []
+    at = head
+    while at is not None:
+        found.insert(0, MemberFile.at(blobs, at))
+        previous = json.loads(found[0].read_bytes())["previous"]
+        if previous is None:
+            return found
+        # No blob ID means: in the same blob.
+        at = BlobLocation(b"", 0, previous["blob_id"] or at.blob_id, previous["identifier"])
     return found
 
 
-def superseded_heads(blobs: Path, head: Path) -> list[Path]:
-    """Return the files of a manifest's last segment as it once was."""
+def superseded_heads(blobs: Path, head: MemberFile) -> list[MemberFile]:
+    """Return a manifest's last segment as it once was."""
     now = json.loads(head.read_bytes())
     return [
-        path
-        for path, found in _json_files(blobs)
-        if path != head
+        one
+        for one, found in _json_members(blobs)
+        if one != head
         and found.get("thread_id") == now["thread_id"]
         and found.get("segment") == now["segment"]
     ]
 
 
-def _json_files(blobs: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    for path in blobs.rglob("*"):
-        if path.is_file() and path.read_bytes()[:1] == b"{":
-            yield path, json.loads(path.read_bytes())
+def _json_members(blobs: Path) -> Iterator[tuple[MemberFile, dict[str, Any]]]:
+    for one in stored_members(blobs):
+        if one.read_bytes()[:1] == b"{":
+            yield one, json.loads(one.read_bytes())
 
 
-def flip(path: Path, position: int = -1) -> None:
-    """Change one bit."""
-    data = bytearray(path.read_bytes())
-    data[position] ^= 1
-    overwrite(path, bytes(data))
-
-
-def overwrite(path: Path, data: bytes) -> None:
-    path.chmod(0o600)
-    path.write_bytes(data)
-
-
-def rebuild(path: Path, change: Callable[[list[Any]], object]) -> None:
+def rebuild(one: MemberFile, change: Callable[[list[Any]], object]) -> None:
     """Change the records of a segment; what comes of it is well-formed."""
-    content = json.loads(path.read_bytes())
+    content = json.loads(one.read_bytes())
     change(content["records"])
-    overwrite(path, dump(content))
+    one.write_bytes(dump(content))

@@ -46,7 +46,6 @@ class MemberFile:
             members = read_pack(self.path.read_bytes())
             members[self.identifier] = (data, members[self.identifier][1])
             data = pack_of(members)
-        self.path.chmod(0o600)
         self.path.write_bytes(data)
 
     def flip(self, position: int = -1) -> None:

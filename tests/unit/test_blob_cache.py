@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.member_file import MemberFile
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.blobs.cache import CachedStore
 from tuskpoint_server.blobs.directory import DirectoryStore
@@ -73,10 +74,8 @@ async def test_other_bytes_are_neither_returned_nor_kept(tmp_path: Path, many: b
     store = DirectoryStore(tmp_path / "blobs")
     pieces = await stored(store, 3)
     cache = CachedStore(store, tmp_path / "cache", BOUND)
-    for file in (tmp_path / "blobs").rglob("*"):
-        if file.is_file():
-            file.chmod(0o600)
-            file.write_bytes(file.read_bytes()[:-1] + b"?")
+    for location in pieces:
+        MemberFile.at(tmp_path / "blobs", location).flip()
     for location in pieces:
         with pytest.raises(Refusal) as told:
             await (cache.get_many([location]) if many else cache.get(location))

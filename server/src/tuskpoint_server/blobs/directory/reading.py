@@ -64,21 +64,20 @@ class BlobReader:
             Refusal: As `BlobStore.get` has it.
             OSError: The file cannot be read.
         """
-        if not locations[0].blob_id:
+        blob_id = locations[0].blob_id
+        if not blob_id:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=locations[0].sha256.hex())
-        found = [b""] * len(locations)
-        with self._open(locations[0].blob_id) as blob:
-            places = [self._place(blob, location) for location in locations]
-            for number in sorted(range(len(places)), key=places.__getitem__):
-                offset, size = places[number]
-                try:
-                    found[number] = verified(
-                        _read_at(blob, offset, size, progress), locations[number]
-                    )
-                except Refusal:
-                    self.forget(blob.blob_id)  # its index may have been wrong too
+        with self._lock:
+            known = blob_id in self._indexes
+        with self._open(blob_id) as blob:
+            try:
+                return self._read(blob, locations, progress)
+            except Refusal:
+                self.forget(blob_id)
+                if not known:
                     raise
-        return found
+            # The file may be another one than that whose index was known.
+            return self._read(blob, locations, progress)
 
     def list_members(self, blob_id: str) -> list[Listed]:
         """Return what a blob holds: the members of a pack, which its ID vouches for, or itself.
@@ -99,6 +98,16 @@ class BlobReader:
                 Listed(BlobLocation(row.sha256, row.size, blob_id, row.sha256.hex()), row.kind)
                 for row in self._index(blob)
             ]
+
+    def _read(
+        self, blob: _Open, locations: Sequence[BlobLocation], progress: Progress | None
+    ) -> list[bytes]:
+        found = [b""] * len(locations)
+        places = [self._place(blob, location) for location in locations]
+        for number in sorted(range(len(places)), key=places.__getitem__):
+            data = _read_at(blob, *places[number], progress)
+            found[number] = verified(data, locations[number])
+        return found
 
     def forget(self, blob_id: str) -> None:
         """Forget the index of a pack; it is read again when it is needed."""
@@ -128,7 +137,6 @@ class BlobReader:
             place = self._index(blob).find(_member_hash(location.identifier))
         if place is None:
             # Either it was never there, or the index is not the one that was stored.
-            self.forget(blob.blob_id)
             raise _damage(blob) or Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob.blob_id)
         if place[1] > _LONGEST_BYTES:
             raise _malformed(blob, _TOO_LONG)
