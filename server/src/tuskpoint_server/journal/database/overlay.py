@@ -386,8 +386,11 @@ class Batch:
             row.dirty_since_us = self.now_us
         row.dirty_bytes += size_bytes
         row.added_bytes += size_bytes
-        if indexed and row.unindexed_since_us is None:
-            row.unindexed_since_us = self.now_us
+        if row.unindexed_since_us is None:
+            if indexed:
+                row.unindexed_since_us = self.now_us
+            else:
+                row.indexed_seq = row.seq
         # What follows a deletion belongs to the next incarnation: writes that overtook it.
         incarnation = row.incarnation + bool(row.deleted)
         self._rows.changes.append(

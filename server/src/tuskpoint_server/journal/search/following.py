@@ -16,9 +16,9 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 
 from ...domain.lineage import EventKind
 from ...domain.model import CheckpointKey
-from ..database.schema import changes, checkpoints, documents, threads
+from ..database.schema import changes, checkpoints, threads
 from ..database.statements import EMPTY, Statement
-from .findable import FINDABLE, ITS_DOCUMENT
+from .findable import FINDABLE
 from .records import Advance, Backlog, Due, Stretch, Walk
 from .searched_values import ROW, SearchedValues
 
@@ -80,18 +80,19 @@ _CHANGES = Statement(
 )
 _BY_KEY = Statement(
     select(*_CHECKPOINT)
-    .select_from(checkpoints.outerjoin(documents, ITS_DOCUMENT).outerjoin(_parents, _ITS_PARENT))
+    .select_from(checkpoints.outerjoin(_parents, _ITS_PARENT))
     .where(
         checkpoints.c.thread == bindparam("of_thread"),
         tuple_(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
         > tuple_(bindparam("after_ns"), bindparam("after_id")),
-        or_(documents.c.number.is_(None), documents.c.seq != checkpoints.c.seq),
     )
     .order_by(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
 )
+# So spelled, no index is asked for it: few threads are behind, and many may be the tenant's.
+_TENANT = func.coalesce(threads.c.tenant, EMPTY)
 _NOW = Statement(
     select(threads.c.number, threads.c.seq).where(
-        _UNINDEXED, func.coalesce(threads.c.tenant, EMPTY) == bindparam("of_tenant"), FINDABLE
+        _UNINDEXED, bindparam("of_tenant") == _TENANT, FINDABLE
     )
 )
 _SWITCHED = exists().where(_ABOVE, changes.c.kind == int(EventKind.SEARCHABLE_SET))
@@ -105,9 +106,9 @@ _CHANGED = (
 )
 _LACKING = case((_WALKED, threads.c.checkpoint_count), else_=_CHANGED)
 _BACKLOG = Statement(
-    select(threads.c.tenant, func.sum(_LACKING), func.min(threads.c.unindexed_since_us))
+    select(_TENANT, func.sum(_LACKING), func.min(threads.c.unindexed_since_us))
     .where(_UNINDEXED, FINDABLE)
-    .group_by(threads.c.tenant)
+    .group_by(_TENANT)
 )
 
 
@@ -231,7 +232,7 @@ def _due(log: _Log, row: Sequence[Any]) -> Due:
 def _walk(
     connection: Connection, searched: SearchedValues, log: _Log, walk: Walk, limit: int
 ) -> Advance:
-    """Go on through a thread's checkpoints by key; those that are indexed already are skipped."""
+    """Go on through a thread's checkpoints by key."""
     if not log.findable:
         return log.advance(walk.through, Walk(walk.through, walk.after, done=True))
     after = walk.after

@@ -28,8 +28,8 @@ class IndexRows:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # Where a walk has come is kept here alone: begun again after a restart, it skips
-        # what has its document.
+        # Where a walk has come is kept here alone: after a restart it begins again, and finds
+        # nothing to change where it was before.
         self._walking: tuple[int, Walk] | None = None
 
     async def take(self, limit: int) -> Stretch:

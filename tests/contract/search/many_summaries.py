@@ -1,0 +1,178 @@
+"""A journal with many summaries, stored as saves and the indexer would have stored them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, insert, select, text
+
+from tests.contract.search.kit import (
+    Rooms,
+    drain,
+    save,
+)
+from tests.kit.drafts import TENANT, key
+from tuskpoint_server.domain.memories import pointer_of
+from tuskpoint_server.domain.model import CheckpointKey
+from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
+from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.statements import Statement, all_columns
+from tuskpoint_server.journal.full_text import scope_word
+
+PER_THREAD = 100
+AT_ONCE = 10_000
+AGENTS = 10
+
+WRITERS = ("planner", "writer", "reviewer", "editor", "critic", "tester", "clerk")
+DEEDS = ("drafted", "checked", "sent", "rejected", "approved")
+THINGS = ("invoice", "letter", "report", "budget", "contract", "summary", "plan", "offer")
+
+_STORE = {
+    table: Statement(insert(table).values(all_columns(table)))
+    for table in (threads, checkpoints, documents, vectors)
+}
+_FILL = text(
+    "INSERT INTO search_text (rowid, scope, summary, body) "
+    "SELECT number, scope, summary, body FROM search_documents WHERE number > :after"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """What is known of one of the checkpoints, by its place in the order."""
+
+    place: int
+
+    @property
+    def thread_id(self) -> str:
+        return f"t{self.place // PER_THREAD:05d}"
+
+    @property
+    def thread(self) -> int:
+        """Number of its thread."""
+        return self.place // PER_THREAD + 2
+
+    @property
+    def agent_id(self) -> str:
+        return f"agent {self.place // PER_THREAD % AGENTS}"
+
+    @property
+    def key(self) -> CheckpointKey:
+        return key(f"{self.place:08d}", self.thread_id)
+
+    @property
+    def summary(self) -> str:
+        place = self.place
+        who, did = WRITERS[place % len(WRITERS)], DEEDS[place % len(DEEDS)]
+        return f"The {who} {did} the {THINGS[place % len(THINGS)]} INV-{place:06d}."
+
+    def metadata(self, rare: int) -> dict[str, object]:
+        """Half of them have an even step; one, in place `rare`, says so."""
+        found: dict[str, object] = {"source": "loop", "even": self.place % 2 == 0}
+        if self.place == rare:
+            found["rare"] = "yes"
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """The checkpoints that were stored.
+
+    Attributes:
+        count: How many; each is known by its place, from 0.
+        rare: Place of the one whose metadata has "rare".
+        vectors: Of each, by its place.
+    """
+
+    count: int
+    rare: int
+    vectors: NDArray[np.float32]
+
+
+async def store_many(journal: Rooms, count: int, dimension: int) -> Many:
+    """Store checkpoints with documents and vectors, in a few large transactions."""
+    await save(journal, "template", "template", thread_id="template", vector=(1.0,) * dimension)
+    await drain(journal)
+    rows = await journal.database.query(_templates)
+    await journal.removal.delete_thread(TENANT, "template")
+    made = np.random.default_rng(7).standard_normal((count, dimension), np.float32)
+    many = Many(count, count * 7 // 9, made)
+    places = iter(range(count))
+    while some := list(islice(places, AT_ONCE)):
+        await journal.database.transact(
+            lambda batch, some=some: _store(batch, rows, many, some)  # type: ignore[misc]
+        )
+    return many
+
+
+_Row = dict[str, object]
+
+
+def _templates(connection: Connection) -> dict[str, _Row]:
+    return {
+        table.name: dict(connection.execute(select(table)).mappings().one())
+        for table in (threads, checkpoints, documents, vectors)
+    }
+
+
+def _store(batch: Batch, templates: dict[str, _Row], many: Many, places: list[int]) -> None:
+    connection = batch.connection
+    ones = [One(place) for place in places]
+    first = {one.thread_id: one for one in ones}
+    _STORE[threads].run_many(
+        connection,
+        [
+            {
+                **templates[threads.name],
+                "number": one.thread,
+                "thread_id": one.thread_id,
+                "agent_id": one.agent_id,
+            }
+            for one in first.values()
+        ],
+    )
+    of = [
+        {
+            "thread": one.thread,
+            "checkpoint_id": one.key.checkpoint_id,
+            "number": one.place + 2,
+        }
+        for one in ones
+    ]
+    _STORE[checkpoints].run_many(
+        connection,
+        [
+            {
+                **templates[checkpoints.name],
+                **where,
+                "summary": one.summary,
+                "metadata": json.dumps(one.metadata(many.rare)).encode(),
+            }
+            for one, where in zip(ones, of, strict=True)
+        ],
+    )
+    _STORE[documents].run_many(
+        connection,
+        [
+            {
+                **templates[documents.name],
+                **where,
+                "scope": scope_word(TENANT, one.thread_id),
+                "summary": one.summary,
+                "pointer": pointer_of(TENANT, "", one.key.checkpoint_id),
+            }
+            for one, where in zip(ones, of, strict=True)
+        ],
+    )
+    _STORE[vectors].run_many(
+        connection,
+        [
+            {**templates[vectors.name], **where, "vector": many.vectors[one.place].tobytes()}
+            for one, where in zip(ones, of, strict=True)
+        ],
+    )
+    connection.execute(_FILL, {"after": places[0] + 1})

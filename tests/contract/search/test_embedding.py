@@ -1,0 +1,269 @@
+"""Vectors of documents: who gets one, whose it is, and when it is made anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.search.kit import (
+    ONE,
+    OTHER,
+    Rooms,
+    drain,
+    make_searchable,
+    open_rooms,
+    save,
+    vectors_of,
+)
+from tests.kit.drafts import TENANT, key, refused
+from tests.kit.journal import Clock
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.model import View
+from tuskpoint_server.domain.vectors import pack
+from tuskpoint_server.journal.search.vectors import note_embedder
+
+
+async def embed_all(journal: Rooms, embedder: str, vector: tuple[float, ...]) -> list[str]:
+    """Give every document that needs one the same vector; return what was embedded."""
+    index = journal.index
+    owed = await index.unembedded(100)
+    await index.embed(embedder, [(one, pack(vector)) for one in owed])
+    return [one.text for one in owed]
+
+
+async def test_what_is_embedded(journal: Rooms) -> None:
+    await save(journal, "01", " A summary. ")
+    await drain(journal, body=lambda due: '{"x":1}')
+    await save(journal, "02", "Summary.")
+    await save(journal, "03")
+    await drain(journal, body=lambda due: "The plan.", planned=True)
+    await save(journal, "04")
+    await drain(journal, body=lambda due: "j" * 1001)
+    await save(journal, "05")
+    await drain(journal)
+    assert [one.text for one in await journal.index.unembedded(3)] == [
+        "A summary.",
+        "Summary.\nThe plan.",
+        "The plan.",
+    ]
+    assert (await embed_all(journal, "e1", ONE))[3:] == ["j" * 1000]
+    assert await journal.index.unembedded(10) == []
+
+
+async def test_a_vector_is_made_again_only_of_other_text(journal: Rooms, clock: Clock) -> None:
+    await save(journal, "01", "first", data=b"a")
+    await drain(journal)
+    assert await embed_all(journal, "e1", ONE) == ["first"]
+    clock.advance(1)
+    await save(journal, "01", "first", data=b"b")
+    await drain(journal)
+    assert await embed_all(journal, "e1", OTHER) == []
+    clock.advance(1)
+    await save(journal, "01", "second", data=b"b")
+    await drain(journal)
+    assert await vectors_of(journal) == {}
+    assert await embed_all(journal, "e1", OTHER) == ["second"]
+    assert await vectors_of(journal) == {"t:01": ("e1", pack(OTHER))}
+
+
+async def test_the_callers_vector_stays(journal: Rooms, clock: Clock) -> None:
+    await save(journal, "01", "first", vector=ONE)
+    await drain(journal)
+    assert await embed_all(journal, "e1", OTHER) == []
+    clock.advance(1)
+    await save(journal, "01", "second")
+    await drain(journal)
+    await save(journal, "02", "third")
+    await drain(journal)
+    owed = await journal.index.unembedded(10)
+    await save(journal, "02", "third", vector=ONE)  # while the embedder is at work
+    await journal.index.embed("e1", [(one, pack(OTHER)) for one in owed])
+    assert await journal.index.unembedded(10) == []
+    assert await vectors_of(journal) == {"t:01": ("", pack(ONE)), "t:02": ("", pack(ONE))}
+
+
+async def test_a_vector_of_a_document_that_was_replaced_is_not_stored(
+    journal: Rooms, clock: Clock
+) -> None:
+    await save(journal, "01", "first")
+    await drain(journal)
+    owed = await journal.index.unembedded(10)
+    clock.advance(1)
+    await save(journal, "01", "second")
+    await drain(journal)
+    await journal.index.embed("e1", [(one, pack(ONE)) for one in owed])
+    assert await vectors_of(journal) == {}
+    assert [one.text for one in await journal.index.unembedded(10)] == ["second"]
+
+
+async def test_nothing_that_must_not_be_found_is_given_to_an_embedder(journal: Rooms) -> None:
+    await save(journal, "01", "secret")
+    await save(journal, "01", "gone", thread_id="gone")
+    await drain(journal)
+    await make_searchable(journal, "t", False)
+    await journal.removal.delete_thread(TENANT, "gone")
+    assert await journal.index.unembedded(10) == []
+
+
+async def test_copies_get_the_callers_vector_and_strangers_do_not(
+    journal: Rooms, clock: Clock
+) -> None:
+    await save(journal, "01", "origin", data=b"a", vector=ONE)
+    await drain(journal)
+    await embed_all(journal, "e1", OTHER)
+    await journal.lineage.fork(TENANT, key("01"), "fork", "")
+    await journal.lineage.copy_thread(TENANT, "t", "copy", "")
+    await save(journal, "01", "another", thread_id="stranger", data=b"b")
+    await save(journal, "01", "origin", tenant="other tenant", data=b"a")
+    await drain(journal)
+    assert await vectors_of(journal) == {
+        one: ("", pack(ONE)) for one in ("t:01", "fork:01", "copy:01")
+    }
+
+
+async def test_vectors_of_another_dimension_are_refused(journal: Rooms) -> None:
+    await save(journal, "01", "first", vector=ONE)
+    refusal = await refused(save(journal, "02", "second", vector=(1, 2, 3)), Reason.INVALID_FIELD)
+    assert "must have 2 components" in refusal.violations[0].description
+    await save(journal, "03", "third")
+    await drain(journal)
+    owed = await journal.index.unembedded(10)
+    wrong = [(one, pack((1, 2, 3))) for one in owed]
+    await refused(journal.index.embed("e1", wrong), Reason.INVALID_FIELD)
+    assert set(await vectors_of(journal)) == {"t:01"}
+    assert await journal.finding.dimension(TENANT) == 2
+    assert await journal.finding.dimension("another") == 0
+    await save(journal, "01", "theirs", tenant="another", vector=(1, 2, 3))
+    assert await journal.finding.dimension("another") == 3
+
+
+async def test_another_embedder_makes_the_vectors_anew(journal: Rooms) -> None:
+    index = journal.index
+    await save(journal, "01", "by caller", vector=ONE)
+    await save(journal, "02", "by embedder")
+    await drain(journal)
+    await embed_all(journal, "e1", ONE)
+    assert await index.adopt_embedder("e1", 2) == 0
+    assert await index.adopt_embedder("e2", 2) == 1
+    assert await embed_all(journal, "e2", OTHER) == ["by embedder"]
+    assert await index.adopt_embedder("e2", 3) == 2
+    assert await vectors_of(journal) == {}
+    assert await embed_all(journal, "e2", (1, 2, 3)) == ["by caller", "by embedder"]
+
+
+# --- the dimension of an embedder -----------------------------------------------------------
+
+
+async def test_from_its_adoption_on_vectors_must_be_of_the_embedders_dimension(
+    tmp_path: Path,
+) -> None:
+    journal = await open_rooms(tmp_path, Clock())
+    await save(journal, "01", "sent before", vector=ONE)
+    assert await journal.index.adopt_embedder("e1", 3) == 1
+    await journal.database.close()
+    again = await open_rooms(tmp_path, Clock())  # nothing is stored that tells it
+    assert await vectors_of(again) == {}
+    assert await again.finding.dimension(TENANT) == await again.finding.dimension("new") == 3
+    for tenant in (TENANT, "new"):
+        refusal = await refused(
+            save(again, "02", "sent after", tenant=tenant, vector=ONE), Reason.INVALID_FIELD
+        )
+        assert "must have 3 components" in refusal.violations[0].description
+        assert await again.load(tenant, key("02"), View.ENTRY) is None
+    await save(again, "02", "sent after", vector=(1, 2, 3))
+    assert await again.index.adopt_embedder("e2", 2) == 1
+    await save(again, "03", "sent after", vector=ONE)
+    await again.database.close()
+
+
+async def test_without_an_embedder_any_dimension_will_do_again(journal: Rooms) -> None:
+    index = journal.index
+    await index.forget_embedder()
+    await index.adopt_embedder("e1", 3)
+    await index.forget_embedder()
+    assert await journal.finding.dimension(TENANT) == 0
+    await save(journal, "01", "saved", vector=ONE)
+    assert await journal.finding.dimension(TENANT) == 2
+
+
+async def test_vectors_are_dropped_in_turns_while_others_are_saved_and_copied(
+    journal: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is copied between the turns is not left behind with the dimension of before."""
+    for number in range(4):
+        await save(journal, f"0{number}", "saved", vector=ONE)
+    await drain(journal)
+    copied: list[int] = []
+
+    async def copy_between(work: Any) -> Any:
+        found = await query(work)
+        if not copied and isinstance(found, tuple):
+            copied.append(await journal.lineage.copy_thread(TENANT, "t", "copy", ""))
+        return found
+
+    query = journal.database.query
+    monkeypatch.setattr(journal.database, "query", copy_between)
+    assert await journal.index.adopt_embedder("e1", 3) == 4
+    assert copied == [4]
+    assert await vectors_of(journal) == {}
+    await drain(journal)
+    assert len(await embed_all(journal, "e1", (1, 2, 3))) == 8
+
+
+async def test_documents_are_stored_while_vectors_of_before_are_still_there(
+    journal: Rooms, clock: Clock
+) -> None:
+    await save(journal, "01", "saved", data=b"a", vector=ONE)
+    await journal.lineage.fork(TENANT, key("01"), "fork", "")
+    clock.advance(1)
+    await journal.database.transact(
+        lambda batch: note_embedder(batch.connection, "e1", 3)
+    )  # and a crash
+    await journal.lineage.fork(TENANT, key("01"), "later", "")
+    assert await drain(journal) == 3
+    assert set(await vectors_of(journal)) == {"t:01", "fork:01"}
+    assert await journal.index.adopt_embedder("e1", 3) == 2
+    assert await embed_all(journal, "e1", (1, 2, 3)) == ["saved"] * 3
+
+
+# --- what goes with copies -----------------------------------------------------------------
+
+
+async def test_copies_keep_the_callers_vector_though_their_origin_is_deleted(
+    journal: Rooms, clock: Clock
+) -> None:
+    await save(journal, "01", "by the caller", data=b"a", vector=ONE)
+    await save(journal, "02", "by the embedder", data=b"b")
+    await drain(journal)
+    await embed_all(journal, "e1", OTHER)
+    clock.advance(1)
+    await journal.lineage.fork(TENANT, key("01"), "fork", "")
+    await journal.lineage.copy_thread(TENANT, "t", "copy", "")
+    await journal.removal.delete_thread(TENANT, "t")
+    by_caller = {one: ("", pack(ONE)) for one in ("fork:01", "copy:01")}
+    assert await vectors_of(journal) == by_caller
+    await drain(journal)
+    assert await embed_all(journal, "e1", OTHER) == ["by the embedder"]
+    assert await vectors_of(journal) == {**by_caller, "copy:02": ("e1", pack(OTHER))}
+
+
+async def test_copies_of_a_thread_that_is_not_searchable_have_no_vectors(
+    journal: Rooms,
+) -> None:
+    await save(journal, "01", "saved", vector=ONE)
+    await make_searchable(journal, "t", False)
+    await journal.lineage.copy_thread(TENANT, "t", "copy", "")
+    assert set(await vectors_of(journal)) == {"t:01"}
+
+
+async def test_a_vector_that_comes_for_what_is_gone_is_not_stored(
+    journal: Rooms, clock: Clock
+) -> None:
+    await save(journal, "01", "saved")
+    await drain(journal)
+    owed = await journal.index.unembedded(10)
+    await journal.removal.delete_thread(TENANT, "t")
+    await journal.index.embed("e1", [(one, pack(ONE)) for one in owed])
+    assert await vectors_of(journal) == {}

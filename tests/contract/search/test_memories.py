@@ -1,0 +1,379 @@
+"""What MemWal is to be told, in the journal: how far each memory got, whatever ends meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from tests.contract.search.kit import (
+    Rooms,
+    drain,
+    open_rooms,
+    rows_of,
+)
+from tests.kit.drafts import TENANT, draft, key
+from tests.kit.journal import Clock
+from tuskpoint_server.domain.memories import Memory, MemoryState, memory_text, pointer_of
+from tuskpoint_server.domain.model import Saved
+from tuskpoint_server.journal.database.schema import memories
+from tuskpoint_server.journal.search.memories import LOOKED_AT, MemoryRows
+from tuskpoint_server.journal.search.records import MemoriesStanding, MemoryTally
+
+OTHER = "other"
+
+
+def told(checkpoint_id: str, summary: str, tenant: str = TENANT) -> str:
+    return memory_text(summary, pointer_of(tenant, "", checkpoint_id))
+
+
+async def save(
+    journal: Rooms,
+    checkpoint_id: str,
+    summary: str,
+    *,
+    thread_id: str = "t",
+    tenant: str = TENANT,
+) -> Saved:
+    return await journal.save_checkpoint(
+        tenant, draft(checkpoint_id, thread_id=thread_id, summary=summary)
+    )
+
+
+async def index(journal: Rooms) -> None:
+    """Index what is due, and so note what MemWal has to have."""
+    await drain(journal, remember=True, limit=500)
+
+
+async def remember(journal: Rooms, summaries: Sequence[str], tenant: str = TENANT) -> None:
+    """Save checkpoints 1, 2, ... with summaries, and index them."""
+    for number, summary in enumerate(summaries, start=1):
+        await save(journal, str(number), summary, tenant=tenant, thread_id=f"of {tenant}")
+    await index(journal)
+
+
+async def stored(journal: Rooms) -> list[tuple[str, MemoryState]]:
+    found = await journal.database.query(
+        lambda connection: connection.execute(
+            select(memories.c.text, memories.c.state).order_by(memories.c.number)
+        ).all()
+    )
+    return [(row[0].partition(" ckpt:")[0], MemoryState(row[1])) for row in found]
+
+
+def summaries(taken: Sequence[Memory]) -> list[str]:
+    return [memory.text.partition(" ckpt:")[0] for memory in taken]
+
+
+def numbers(taken: Sequence[Memory]) -> list[int]:
+    return [memory.number for memory in taken]
+
+
+@pytest.fixture
+def rows(journal: Rooms) -> MemoryRows:
+    return journal.memories
+
+
+# --- what is noted -------------------------------------------------------------------------
+
+
+async def test_memwal_is_told_each_summary_once(journal: Rooms, clock: Clock) -> None:
+    await save(journal, "01", "The writer\n  started.")
+    await save(journal, "02", " \t ")
+    await drain(journal, remember=True)
+    await journal.lineage.fork(TENANT, key("01"), "fork", "")
+    await drain(journal, remember=True)
+    pointer = pointer_of(TENANT, "", "01")
+    said = memory_text("The writer started.", pointer)
+    names = ("tenant", "pointer", "text", "digest", "state", "attempts", "due_us")
+    assert await rows_of(journal, memories, *names) == [
+        (
+            TENANT,
+            pointer,
+            said,
+            hashlib.sha256(said.encode()).digest(),
+            MemoryState.WAITING,
+            0,
+            clock.now_us,
+        )
+    ]
+    clock.advance(1)
+    await save(journal, "01", "The writer stopped.")
+    await drain(journal, remember=True)
+    texts = [text for (text,) in await rows_of(journal, memories, "text")]
+    assert texts == [said, memory_text("The writer stopped.", pointer)]
+
+
+async def test_memwal_is_told_nothing_unless_asked_to(journal: Rooms) -> None:
+    await save(journal, "01", "A summary.")
+    await drain(journal)
+    assert await rows_of(journal, memories, "text") == []
+
+
+# --- how far it got ------------------------------------------------------------------------
+
+
+async def test_what_is_taken_is_being_sent_and_not_taken_again(
+    journal: Rooms, rows: MemoryRows
+) -> None:
+    await remember(journal, ["one", "two", "three"])
+    [first, second] = await rows.take(2)
+    assert first == Memory(
+        number=first.number,
+        tenant=TENANT,
+        pointer=pointer_of(TENANT, "", "1"),
+        text=told("1", "one"),
+        state=MemoryState.WAITING,
+        unsure=False,
+        attempts=0,
+        job_id="",
+    )
+    assert second.text == told("2", "two")
+    assert summaries(await rows.take(2)) == ["three"]
+    assert await rows.take(2) == []
+    assert {state for _, state in await stored(journal)} == {MemoryState.SENDING}
+
+
+async def test_from_waiting_to_delivered(journal: Rooms, rows: MemoryRows, clock: Clock) -> None:
+    await remember(journal, ["one", "two"])
+    taken = await rows.take(20)
+    asked_us = clock.now_us + 15_000_000
+    await rows.sent([(memory.number, f"job {memory.number}") for memory in taken], asked_us)
+    assert await rows.underway(20) == []
+    assert await rows.next_due_us([MemoryState.WAITING, MemoryState.SENDING]) is None
+    assert await rows.next_due_us([MemoryState.SENT, MemoryState.WAITING]) == asked_us
+    clock.advance(15)
+    underway = await rows.underway(20)
+    assert [memory.job_id for memory in underway] == [f"job {number}" for number in numbers(taken)]
+    await rows.ask_again([taken[0].number], clock.now_us + 30_000_000)
+    assert numbers(await rows.underway(20)) == [taken[1].number]
+    await rows.delivered([(taken[1].number, "blob")])
+    assert await rows.underway(20) == []
+    clock.advance(30)
+    assert numbers(await rows.underway(20)) == [taken[0].number]
+    assert await stored(journal) == [("one", MemoryState.SENT), ("two", MemoryState.DELIVERED)]
+
+
+async def test_what_is_sent_again_waits_for_its_time(
+    journal: Rooms, rows: MemoryRows, clock: Clock
+) -> None:
+    await remember(journal, ["one"])
+    [memory] = await rows.take(20)
+    await rows.again([memory.number], clock.now_us + 1_000_000, unsure=False, failed=True)
+    assert await rows.take(20) == []
+    clock.advance(1)
+    [again] = await rows.take(20)
+    assert (again.attempts, again.unsure, again.job_id) == (1, False, "")
+
+
+async def test_what_is_unsure_stays_so_until_it_is_delivered(
+    journal: Rooms, rows: MemoryRows, clock: Clock
+) -> None:
+    await remember(journal, ["one"])
+    [memory] = await rows.take(20)
+    await rows.again([memory.number], clock.now_us, unsure=True, failed=True)
+    [memory] = await rows.take(20)
+    await rows.again([memory.number], clock.now_us, unsure=False, failed=False)
+    [memory] = await rows.take(20)
+    await rows.sent([(memory.number, "job")], clock.now_us)
+    [memory] = await rows.underway(20)
+    assert (memory.unsure, memory.attempts) == (True, 1)
+    await rows.delivered([(memory.number, "")])
+    found = await journal.database.query(
+        lambda c: c.execute(select(memories.c.unsure)).scalar_one()
+    )
+    assert found is False
+
+
+async def test_one_that_is_unsure_comes_alone(
+    journal: Rooms, rows: MemoryRows, clock: Clock
+) -> None:
+    await remember(journal, ["one", "two", "three", "four"])
+    taken = await rows.take(2)
+    await rows.again(numbers(taken), clock.now_us, unsure=True, failed=False)
+    assert summaries(await rows.take(20)) == ["one"]
+    assert summaries(await rows.take(20)) == ["two"]
+    assert summaries(await rows.take(20)) == ["three", "four"]
+
+
+async def test_unsure_ones_may_be_asked_for_first(
+    journal: Rooms, rows: MemoryRows, clock: Clock
+) -> None:
+    await remember(journal, ["one", "two", "three"])
+    [one] = await rows.take(1)
+    clock.advance(1)
+    await rows.again([one.number], clock.now_us, unsure=True, failed=False)
+    clock.advance(1)
+    assert summaries(await rows.take(1, unsure_first=True)) == ["one"]
+    assert summaries(await rows.take(1, unsure_first=True)) == ["two"]
+    assert summaries(await rows.take(1)) == ["three"]
+
+
+async def test_the_longest_due_comes_first(journal: Rooms, rows: MemoryRows, clock: Clock) -> None:
+    await remember(journal, ["one", "two"])
+    [one] = await rows.take(1)
+    clock.advance(5)
+    await rows.again([one.number], clock.now_us, unsure=False, failed=True)
+    assert summaries(await rows.take(20)) == ["two", "one"]
+
+
+async def test_tenants_are_not_mixed(journal: Rooms, rows: MemoryRows) -> None:
+    await remember(journal, ["one", "two"])
+    await remember(journal, ["uno", "dos"], OTHER)
+    first, second = await rows.take(20), await rows.take(20)
+    assert [(memory.tenant, memory.text) for memory in first] == [
+        (TENANT, told("1", "one")),
+        (TENANT, told("2", "two")),
+    ]
+    assert [(memory.tenant, memory.text) for memory in second] == [
+        (OTHER, told("1", "uno", OTHER)),
+        (OTHER, told("2", "dos", OTHER)),
+    ]
+
+
+async def test_what_ended_while_it_was_being_sent_is_unsure(tmp_path: Path, clock: Clock) -> None:
+    journal = await open_rooms(tmp_path, clock)
+    await remember(journal, ["one", "two", "three"])
+    await journal.memories.take(2)
+    await journal.database.close()
+    journal = await open_rooms(tmp_path, clock)
+    rows = journal.memories
+    assert await rows.take_up() == 2
+    assert await rows.take_up() == 0
+    taken = [memory for _ in range(3) for memory in await rows.take(20)]
+    assert [(memory.text.split()[0], memory.unsure) for memory in taken] == [
+        ("one", True),
+        ("two", True),
+        ("three", False),
+    ]
+    await journal.database.close()
+
+
+async def test_what_was_accepted_is_still_asked_for_after_a_restart(
+    tmp_path: Path, clock: Clock
+) -> None:
+    journal = await open_rooms(tmp_path, clock)
+    await remember(journal, ["one"])
+    rows = journal.memories
+    [memory] = await rows.take(20)
+    await rows.sent([(memory.number, "job")], clock.now_us)
+    await journal.database.close()
+    journal = await open_rooms(tmp_path, clock)
+    rows = journal.memories
+    assert await rows.take_up() == 0
+    assert [(one.number, one.job_id) for one in await rows.underway(20)] == [(memory.number, "job")]
+    await journal.database.close()
+
+
+# --- what search may not find --------------------------------------------------------------
+
+
+async def test_a_deleted_thread_is_not_told(journal: Rooms, rows: MemoryRows) -> None:
+    await save(journal, "1", "one", thread_id="goes")
+    await save(journal, "2", "two", thread_id="stays")
+    await index(journal)
+    await journal.removal.delete_thread(TENANT, "goes")
+    assert summaries(await rows.take(20)) == ["two"]
+    assert await stored(journal) == [("two", MemoryState.SENDING)]
+
+
+async def test_a_thread_that_is_not_searchable_is_not_told_until_it_is(
+    journal: Rooms, rows: MemoryRows, clock: Clock
+) -> None:
+    await save(journal, "1", "one")
+    await index(journal)
+    await journal.removal.set_searchable(TENANT, "t", False)
+    assert await rows.take(20) == []
+    assert await stored(journal) == []
+    clock.advance(1)
+    await journal.removal.set_searchable(TENANT, "t", True)
+    await index(journal)
+    assert summaries(await rows.take(20)) == ["one"]
+
+
+async def test_only_the_summary_that_holds_is_told(
+    journal: Rooms, rows: MemoryRows, clock: Clock
+) -> None:
+    await save(journal, "1", "first thought")
+    await index(journal)
+    clock.advance(1)
+    await save(journal, "1", "second thought")
+    assert await rows.take(20) == []
+    await index(journal)
+    assert summaries(await rows.take(20)) == ["second thought"]
+
+
+async def test_white_space_makes_no_other_memory(journal: Rooms, rows: MemoryRows) -> None:
+    await save(journal, "1", " on\n two  lines ")
+    await index(journal)
+    assert summaries(await rows.take(20)) == ["on two lines"]
+
+
+async def test_a_copy_keeps_the_memory_that_both_share(journal: Rooms, rows: MemoryRows) -> None:
+    await save(journal, "1", "one")
+    await journal.lineage.copy_thread(TENANT, "t", "copy", "")
+    await index(journal)
+    await journal.removal.delete_thread(TENANT, "t")
+    assert summaries(await rows.take(20)) == ["one"]
+    assert await rows.take(20) == []
+
+
+async def test_however_many_are_gone_those_that_live_are_found(
+    journal: Rooms, rows: MemoryRows
+) -> None:
+    many = range(LOOKED_AT + 10)
+    await asyncio.gather(
+        *(save(journal, str(number), f"no. {number}", thread_id="goes") for number in many)
+    )
+    await save(journal, "1", "one", thread_id="stays")
+    await index(journal)
+    await journal.removal.delete_thread(TENANT, "goes")
+    assert summaries(await rows.take(20)) == ["one"]
+    assert await stored(journal) == [("one", MemoryState.SENDING)]
+
+
+async def test_what_was_sent_is_asked_for_although_its_thread_is_gone(
+    journal: Rooms, rows: MemoryRows, clock: Clock
+) -> None:
+    await remember(journal, ["one"])
+    [memory] = await rows.take(20)
+    await journal.removal.delete_thread(TENANT, f"of {TENANT}")
+    await rows.sent([(memory.number, "job")], clock.now_us)
+    assert numbers(await rows.underway(20)) == [memory.number]
+
+
+# --- how it stands -----------------------------------------------------------------------
+
+
+async def test_standing_counts_by_state_and_tenant(
+    journal: Rooms, rows: MemoryRows, clock: Clock
+) -> None:
+    assert await rows.standing(TENANT) == MemoriesStanding()
+    began_us = clock.now_us
+    await remember(journal, ["uno"], OTHER)
+    clock.advance(1)
+    await remember(journal, ["1", "2", "3", "4", "5"])
+    await rows.take(1)  # the other tenant's
+    [refused, delivered, sent] = await rows.take(3)
+    await rows.refused([refused.number])
+    await rows.delivered([(delivered.number, "blob")])
+    await rows.sent([(sent.number, "job")], clock.now_us)
+    assert await rows.standing(OTHER) == MemoriesStanding(underway=1)
+    assert await rows.standing(TENANT) == MemoriesStanding(
+        waiting=2, underway=1, delivered=1, oldest_waiting_us=began_us + 1_000_000
+    )
+    assert (await rows.pending(TENANT), await rows.pending(OTHER)) == (3, 1)
+    await rows.take(1)
+    assert (await rows.standing(TENANT)).underway == 2
+    assert set(await rows.tallies()) == {
+        MemoryTally(OTHER, MemoryState.SENDING, 1),
+        MemoryTally(TENANT, MemoryState.WAITING, 1),
+        MemoryTally(TENANT, MemoryState.SENDING, 1),
+        MemoryTally(TENANT, MemoryState.SENT, 1),
+        MemoryTally(TENANT, MemoryState.DELIVERED, 1),
+        MemoryTally(TENANT, MemoryState.REFUSED, 1),
+    }

@@ -1,0 +1,171 @@
+"""How SQLite goes about the statements of search: by which index.
+
+They are private to their modules; their plans are what is asked about here, not what they find.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from sqlalchemy import Connection, Table
+
+from tests.contract.search.kit import (
+    ANYWHERE,
+    Rooms,
+)
+from tests.kit.drafts import TENANT
+from tuskpoint_server.domain.search import SearchScope
+from tuskpoint_server.journal.database.schema import documents, vectors
+from tuskpoint_server.journal.database.statements import Statement
+from tuskpoint_server.journal.search import (
+    document_vectors,
+    finding,
+    following,
+    memories,
+    passing,
+)
+from tuskpoint_server.journal.search import (
+    documents as storing,
+)
+from tuskpoint_server.journal.search import vectors as vectors_of
+
+
+def first_step(connection: Connection, sql: str) -> str:
+    """Return what SQLite does first for a statement."""
+    values = ("",) * sql.count("?")
+    return str(connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all()[0][3])
+
+
+@pytest.mark.parametrize(
+    "scope", [ANYWHERE, SearchScope(thread_id="t"), SearchScope(agent_id="a")], ids=str
+)
+@pytest.mark.parametrize("name", ["_BY_DOCUMENT", "_BY_VECTOR"])
+async def test_a_look_up_begins_with_its_numbers(
+    journal: Rooms, name: str, scope: SearchScope
+) -> None:
+    """Begun with the tenant, or the agent, it would read all they have for every page."""
+    lookup = finding._within(getattr(finding, name), TENANT, scope).params(numbers=[1, 2])
+
+    def work(connection: Connection) -> str:
+        compiled = lookup.compile(
+            dialect=connection.dialect, compile_kwargs={"render_postcompile": True}
+        )
+        return first_step(connection, str(compiled))
+
+    assert "USING INTEGER PRIMARY KEY (rowid=?)" in await journal.database.query(work)
+
+
+@pytest.mark.parametrize(
+    ("statement", "step"),
+    [
+        (finding._SCAN, "USING INTEGER PRIMARY KEY (rowid>?)"),
+        (finding._SCAN_THREAD, "search_vectors_by_checkpoint (thread=?)"),
+        (finding._VECTORS, "search_vectors_by_tenant (tenant=?)"),
+        (finding._TRUNCATED, "search_documents_truncated (tenant=?)"),
+        (finding._OF_POINTER, "search_documents_by_pointer (tenant=? AND pointer=?)"),
+        (following._LOGS, "threads_unindexed"),
+        (following._CHANGES, "threads_unindexed"),
+        (following._NOW, "threads_unindexed"),
+        (following._BACKLOG, "threads_unindexed"),
+        (
+            following._BY_KEY,
+            "checkpoints_by_key (thread=? AND (checkpoint_ns,checkpoint_id)>(?,?))",
+        ),
+        (document_vectors._UNEMBEDDED, "search_documents_unembedded"),
+        (vectors_of._ANY_SIZE, "search_vectors_by_tenant (tenant=?)"),
+    ],
+)
+async def test_indexes_serve_the_index(journal: Rooms, statement: Statement, step: str) -> None:
+    found = await journal.database.query(
+        lambda connection: first_step(connection, statement._compile(connection.dialect).text)
+    )
+    assert step in found
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [following._LOGS, following._CHANGES, following._BY_KEY],
+    ids=["logs", "log", "key"],
+)
+async def test_what_is_due_is_read_in_the_order_of_indexes(
+    journal: Rooms, statement: Statement
+) -> None:
+    """Sorted, all that is due would be read for every batch."""
+
+    def work(connection: Connection) -> list[str]:
+        text = statement._compile(connection.dialect).text
+        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", ("",) * text.count("?"))
+        return [row[3] for row in rows]
+
+    steps = await journal.database.query(work)
+    assert not any("TEMP B-TREE" in step or step.startswith("SCAN") for step in steps[1:]), steps
+
+
+@pytest.mark.parametrize("name", ["_STANDING", "_BY_CALLER"])
+async def test_what_stands_of_a_batch_is_read_by_numbers(journal: Rooms, name: str) -> None:
+    lookup = getattr(storing, name).params(numbers=[1, 2])
+
+    def work(connection: Connection) -> list[str]:
+        compiled = lookup.compile(
+            dialect=connection.dialect, compile_kwargs={"render_postcompile": True}
+        )
+        values = ("",) * str(compiled).count("?")
+        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}", values)
+        return [row[3] for row in rows]
+
+    steps = await journal.database.query(work)
+    assert "USING INTEGER PRIMARY KEY (rowid=?)" in steps[0]
+    assert not any(step.startswith("SCAN") for step in steps), steps
+
+
+async def test_memories_of_a_state_are_found_by_indexes(journal: Rooms) -> None:
+    values = {
+        "of_state": 1,
+        "now_us": 0,
+        "max_rows": 1,
+        "of_tenant": TENANT,
+        "of_pointer": b"",
+    }
+
+    def plan(name: str, connection: Connection) -> str:
+        statement: Statement = getattr(memories, name)
+        compiled = statement._compile(connection.dialect)
+        cursor = connection.connection.cursor()
+        cursor.execute(f"EXPLAIN QUERY PLAN {compiled.text}", compiled.parameters(values))
+        return " ".join(row[3] for row in cursor.fetchall())
+
+    for name in ("_DUE", "_NEXT_DUE", "_COUNT"):
+        found = await journal.database.query(partial(plan, name))
+        assert "search_memories_by_state" in found
+        assert "TEMP B-TREE" not in found
+    found = await journal.database.query(partial(plan, "_SUMMARIES"))
+    assert found.startswith("SEARCH search_documents USING COVERING INDEX search_documents_by_p")
+    assert "SCAN" not in found
+    assert "search_memories_unsure" in await journal.database.query(partial(plan, "_DUE_UNSURE"))
+
+
+@pytest.mark.parametrize("table", [documents, vectors], ids=str)
+@pytest.mark.parametrize(
+    ("scope", "index"),
+    [
+        (SearchScope(filter={"outcome": "success"}), "(tenant=?)"),
+        (SearchScope(agent_id="a", filter={"a": 1}), "threads_by_agent (tenant=? AND agent_id=?)"),
+        (SearchScope("t", "a"), "threads_by_name (tenant=? AND thread_id=?)"),
+    ],
+    ids=["anywhere", "an agent", "a thread"],
+)
+async def test_those_that_pass_are_read_thread_by_thread(
+    journal: Rooms, table: Table, scope: SearchScope, index: str
+) -> None:
+    def work(connection: Connection) -> list[str]:
+        compiled = passing._passing(table, TENANT, scope).compile(dialect=connection.dialect)
+        values = tuple(compiled.params[name] for name in compiled.positiontup or ())
+        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}", values)
+        return [row[3] for row in rows]
+
+    steps = await journal.database.query(work)
+    assert any(step.startswith("SEARCH threads") and step.endswith(index) for step in steps), steps
+    [of_checkpoints] = [step for step in steps if step.startswith("SEARCH checkpoints")]
+    assert "checkpoints_by_key (thread=?" in of_checkpoints
+    assert not any(step.startswith("SCAN") for step in steps), steps
