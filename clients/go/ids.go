@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -11,27 +12,42 @@ import (
 
 // Checkpoint IDs are UUIDs of version 6 (RFC 9562, section 5.6), whose order as texts is their
 // order in time. A client mints the ID of what it saves, so that a save whose answer was lost can
-// be sent again without being made twice.
+// be sent again without being made twice. After an ID of a caller's own that no UUIDv6 sorts after,
+// such as cp-001, come that ID, a dash and a UUIDv6.
 
 // gregorianOffset is the time between 1582-10-15 and the Unix epoch, in units of 100 ns.
 const gregorianOffset = 0x01B21DD213814000
 
-// newCheckpointID returns a UUIDv6 of this moment that is lexically greater than another ID; that
+const maxIDBytes = 128
+
+var uuid6Behind = regexp.MustCompile(
+	`(?s)^(.*-)([0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})$`)
+
+// newCheckpointID returns an ID of this moment that is lexically greater than another one, which
 // may be empty.
 func newCheckpointID(above string) (string, error) {
 	return mint(uint64(time.Now().UnixNano()/100)+gregorianOffset, rand.Uint64(), above)
 }
 
-// mint returns the UUIDv6 of a moment, or the next one above another ID if that is later. Ticks are
+// mint returns the ID of a moment, or the next one above another ID if that is later. Ticks are
 // units of 100 ns since 1582-10-15; 62 bits of entropy are used.
 func mint(ticks, entropy uint64, above string) (string, error) {
-	for _, moment := range []uint64{ticks, max(ticks, ticksOf(above)+1)} {
-		if minted := uuid6(moment, entropy); minted > above {
+	prefix, last := "", above
+	if behind := uuid6Behind.FindStringSubmatch(above); behind != nil {
+		prefix, last = behind[1], behind[2]
+	}
+	for _, minted := range []string{
+		uuid6(ticks, entropy),
+		uuid6(max(ticks, ticksOf(above)+1), entropy),
+		prefix + uuid6(max(ticks, ticksOf(last)+1), entropy),
+		above + "-" + uuid6(ticks, entropy),
+	} {
+		if minted > above && len(minted) <= maxIDBytes {
 			return minted, nil
 		}
 	}
-	return "", invalidField("checkpoint_id", fmt.Sprintf("no UUIDv6 sorts after %q: this thread has "+
-		"IDs of its own, so name one", above))
+	return "", invalidField("checkpoint_id", fmt.Sprintf("no ID of at most %d bytes can be made that "+
+		"sorts after %q: name one", maxIDBytes, above))
 }
 
 func uuid6(ticks, entropy uint64) string {

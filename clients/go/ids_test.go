@@ -4,6 +4,7 @@ import (
 	"errors"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -33,7 +34,15 @@ func TestIDsOfOthersAreFollowedIfThatIsPossible(t *testing.T) {
 	if id, err := newCheckpointID("0-first"); err != nil || id <= "0-first" {
 		t.Errorf("after 0-first came %q, %v", id, err)
 	}
-	if _, err := newCheckpointID("step-1"); !errors.Is(err, ErrInvalidRequest) {
-		t.Errorf("an ID above all UUIDs gives %v", err)
+	last := "cp-001"
+	for range 3 {
+		id, err := newCheckpointID(last)
+		if err != nil || id <= last || id >= "cp-002" || len(id) != len("cp-001")+37 {
+			t.Errorf("after %q came %q, %v", last, id, err)
+		}
+		last = id
+	}
+	if _, err := newCheckpointID(strings.Repeat("x", 92)); !errors.Is(err, ErrInvalidRequest) {
+		t.Errorf("an ID that is too long to be followed gives %v", err)
 	}
 }

@@ -90,6 +90,21 @@ async def test_a_rollback_is_followed_by_the_next_save(face: Face) -> None:
     assert (await face.call("load", "t", third)).parent_checkpoint_id == back.checkpoint_id
 
 
+async def test_a_thread_with_an_id_of_ones_own_goes_on(face: Face) -> None:
+    own = await face.call("save", "own", {"n": 1}, checkpoint_id="cp-001")
+    after = await face.call("save", "own", {"n": 2})
+    assert own == "cp-001"
+    assert after.startswith("cp-001-")
+    undone = await face.call("rollback", "own", own)
+    assert undone.checkpoint_id > after
+    assert (await face.call("load", "own")).state == {"n": 1}
+    again = await face.call("save", "own", {"n": 3})
+    assert again > undone.checkpoint_id
+    assert len(again) == len(after)
+    assert await face.call("save", "own", {"n": 4}, checkpoint_id="cp-002") == "cp-002"
+    assert (await face.call("load", "own")).checkpoint_id == "cp-002"
+
+
 async def test_a_lineage_leads_both_ways(face: Face) -> None:
     root = await face.call("save", "t", {"n": 1})
     await face.call("fork", "t", root, new_thread_id="f")

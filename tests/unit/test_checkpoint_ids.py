@@ -1,17 +1,19 @@
-"""Minted checkpoint IDs are UUIDv6 and sort after everything they must sort after."""
+"""Minted IDs sort after all they must sort after, and are or end with a UUIDv6."""
 
 import time
 import uuid
+from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from langgraph.checkpoint.base.id import uuid6
 
-from tuskpoint_server.domain.checkpoint_ids import mint_checkpoint_id
+from tuskpoint_server.domain.checkpoint_ids import mint_checkpoint_id, mint_next_checkpoint_id
 from tuskpoint_server.domain.errors import Reason, Refusal
 
 NOW_US = st.integers(min_value=0, max_value=2**55)
+NOON_US = 1_700_000_000_000_000
 ENTROPY = st.integers(min_value=0, max_value=2**64)
 
 
@@ -46,10 +48,56 @@ def test_sorts_among_the_ids_that_langgraph_makes() -> None:
 
 @pytest.mark.parametrize("greatest", ["00000001", "0", "1"])
 def test_sorts_after_names_that_are_no_uuid(greatest: str) -> None:
-    assert mint_checkpoint_id(1_700_000_000_000_000, 7, greatest) > greatest
+    assert mint_checkpoint_id(NOON_US, 7, greatest) > greatest
 
 
-def test_a_name_that_no_uuid_can_follow_is_refused() -> None:
+@given(st.text(max_size=91), NOW_US, ENTROPY, st.integers(min_value=1, max_value=5))
+def test_follows_whatever_a_caller_chose_and_does_not_grow(
+    chosen: str, now_us: int, entropy: int, count: int
+) -> None:
+    assume(len(chosen.encode()) <= 91)
+    minted = [chosen]
+    for step in range(count):
+        mint = (mint_checkpoint_id, mint_next_checkpoint_id)[step % 2]
+        minted.append(mint(now_us, entropy, minted[-1], field="ref"))
+    assert minted == sorted(set(minted))
+    assert all(len(one.encode()) <= len(chosen.encode()) + 37 for one in minted)
+    assert all(uuid.UUID(one[-36:]).version == 6 for one in minted[1:])
+
+
+def test_what_follows_a_name_sorts_before_the_next_name() -> None:
+    first = mint_checkpoint_id(NOON_US, 7, "cp-001")
+    second = mint_checkpoint_id(NOON_US, 9, first)
+    back = mint_next_checkpoint_id(NOON_US + 10**9, 9, second, field="ref")
+    assert first == "cp-001-1ee833b0-4afc-6000-8000-000000000007"
+    assert "cp-001" < first < second < back < "cp-002"
+    assert mint_checkpoint_id(NOON_US + 1, 7, "cp-002").startswith("cp-002-")
+
+
+@pytest.mark.parametrize(
+    "greatest",
+    [
+        "ffffffff-ffff-ffff-ffff-ffffffffffff",
+        "ffffffff-ffff-6fff-bfff-ffffffffffff",
+        "x-ffffffff-ffff-6fff-bfff-ffffffffffff",
+        "urn:uuid:1f0c7a02-52b1-6e40-9c3d-2f60a1b426ae",
+        "x-1F0C7A02-52B1-6E40-9C3D-2F60A1B426AE",
+        "\U0001f600",
+        "x" * 91,
+    ],
+)
+def test_follows_what_only_looks_like_one_of_its_own(greatest: str) -> None:
+    minted = mint_checkpoint_id(NOON_US, 7, greatest)
+    assert greatest < minted
+    assert minted < mint_checkpoint_id(NOON_US, 7, minted)
+    assert minted < mint_next_checkpoint_id(NOON_US, 7, minted, field="ref")
+
+
+@pytest.mark.parametrize("mint", [mint_checkpoint_id, mint_next_checkpoint_id])
+@pytest.mark.parametrize("greatest", ["x" * 92, "\u00e9" * 46])
+def test_a_name_too_long_to_be_followed_is_refused(mint: Callable[..., str], greatest: str) -> None:
     with pytest.raises(Refusal) as refused:
-        mint_checkpoint_id(1_700_000_000_000_000, 7, "step-1")
+        mint(NOON_US, 7, greatest, field="ref")
     assert refused.value.reason is Reason.INVALID_FIELD
+    assert "128 bytes" in str(refused.value)
+    assert "\n" not in str(refused.value)

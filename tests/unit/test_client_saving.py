@@ -27,6 +27,7 @@ from tuskpoint._saving import (
 from tuskpoint.v1.checkpoint_pb2 import DURABILITY_JOURNALED, Checkpoint, CheckpointRef
 from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveCheckpointResponse
 from tuskpoint.v1.value_pb2 import Channel, Value, Version
+from tuskpoint_server.domain.checkpoint_ids import mint_checkpoint_id
 
 
 def draft(state: Mapping[str, Any], **given: Any) -> Draft:
@@ -289,7 +290,20 @@ def test_a_minted_id_follows_whatever_the_clock_says(now: int, entropy: int, bef
     assert minted[14] == "6"
 
 
-def test_no_id_follows_one_that_sorts_after_all() -> None:
+def test_an_id_of_ones_own_is_followed_too() -> None:
     assert new_checkpoint_id("") > "1"
+    first = new_checkpoint_id("cp-001")
+    second = new_checkpoint_id(first)
+    assert "cp-001" < first < second < "cp-002"
+    assert len(first) == len(second)
     with pytest.raises(errors.InvalidRequest, match="name checkpoint_id"):
-        new_checkpoint_id("zzz")
+        new_checkpoint_id("z" * 92)
+
+
+@given(st.integers(0, 2**55), st.integers(0, 2**62 - 1), st.text("1fz-", max_size=91))
+def test_the_server_mints_the_same(now_us: int, entropy: int, above: str) -> None:
+    ticks = now_us * 10 + 0x01B21DD213814000
+    for _ in range(3):
+        minted = mint(ticks, entropy, above)
+        assert minted == mint_checkpoint_id(now_us, entropy, above)
+        above = minted

@@ -87,7 +87,11 @@ describe("checkpoint IDs", () => {
   test("follow one of the future, and refuse what none can follow", () => {
     const future = "ffffffff-0000-6000-8000-000000000000";
     expect(newCheckpointId(future) > future).toBe(true);
-    expect(() => newCheckpointId("zzz")).toThrow(InvalidRequest);
+    const first = newCheckpointId("cp-001");
+    const second = newCheckpointId(first);
+    expect(first > "cp-001" && second > first && second < "cp-002").toBe(true);
+    expect(second).toHaveLength("cp-001".length + 37);
+    expect(() => newCheckpointId("z".repeat(92))).toThrow(InvalidRequest);
   });
 });
 

@@ -1,11 +1,13 @@
 """Checkpoint IDs: UUID version 6, whose text order is their order in time.
 
 Layout after RFC 9562, section 5.6. A client mints the ID of what it saves, so that a save whose
-answer was lost can be sent again without being made twice.
+answer was lost can be sent again without being made twice. After an ID of a caller's own that no
+UUIDv6 sorts after, such as `cp-001`, come that ID, a dash and a UUIDv6.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 import uuid
@@ -13,22 +15,26 @@ import uuid
 from .errors import InvalidRequest
 
 _GREGORIAN_OFFSET = 0x01B21DD213814000  # 100 ns between 1582-10-15 and the Unix epoch
+_MAX_BYTES = 128
+_UUID6_BEHIND = re.compile(
+    r"(.*-)([0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})", re.DOTALL
+)
 
 
 def new_checkpoint_id(above: str) -> str:
-    """Return a UUIDv6 of this moment that is lexically greater than `above`.
+    """Return an ID of this moment that is lexically greater than `above`.
 
     Args:
         above: The ID to follow; empty for none.
 
     Raises:
-        InvalidRequest: No UUIDv6 sorts after it.
+        InvalidRequest: Such an ID would be longer than an ID may be.
     """
     return mint(time.time_ns() // 100 + _GREGORIAN_OFFSET, secrets.randbits(62), above)
 
 
 def mint(ticks: int, entropy: int, above: str) -> str:
-    """Return the UUIDv6 of a moment, or the next one above `above` if that is later.
+    """Return the ID of a moment, or the next one above `above` if that is later.
 
     Args:
         ticks: Time in units of 100 ns since 1582-10-15.
@@ -36,14 +42,21 @@ def mint(ticks: int, entropy: int, above: str) -> str:
         above: The ID to follow; empty for none.
 
     Raises:
-        InvalidRequest: No UUIDv6 sorts after it.
+        InvalidRequest: Such an ID would be longer than an ID may be.
     """
-    for moment in (ticks, max(ticks, _ticks_of(above) + 1)):
-        minted = _uuid6(moment, entropy)
-        if minted > above:
+    behind = _UUID6_BEHIND.fullmatch(above)
+    prefix, last = (behind[1], behind[2]) if behind else ("", above)
+    for minted in (
+        _uuid6(ticks, entropy),
+        _uuid6(max(ticks, _ticks_of(above) + 1), entropy),
+        prefix + _uuid6(max(ticks, _ticks_of(last) + 1), entropy),
+        f"{above}-{_uuid6(ticks, entropy)}",
+    ):
+        if minted > above and len(minted.encode()) <= _MAX_BYTES:
             return minted
     raise InvalidRequest(
-        f"no UUIDv6 sorts after '{above}': this thread has IDs of its own, so name checkpoint_id",
+        f"no ID of at most {_MAX_BYTES} bytes can be made that sorts after '{above}': "
+        "name checkpoint_id",
         status="INVALID_ARGUMENT",
         reason="INVALID_FIELD",
         metadata={"field": "checkpoint_id"},

@@ -55,7 +55,8 @@ class ThreadServiceStub:
     """Sets how long a thread is kept after its last change.
 
     A thread that has not changed for this long is deleted as by
-    `DeleteThread`, within minutes. What it stored is not renewed from then on.
+    `DeleteThread`, within half a minute. What it stored is not renewed from then
+    on.
     The setting ends with the incarnation, and recovery brings it back. To set
     it counts as a change of the thread. Errors: `NOT_FOUND` /
     `THREAD_NOT_FOUND`, for a deleted thread too.
@@ -177,7 +178,8 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     """Sets how long a thread is kept after its last change.
 
     A thread that has not changed for this long is deleted as by
-    `DeleteThread`, within minutes. What it stored is not renewed from then on.
+    `DeleteThread`, within half a minute. What it stored is not renewed from then
+    on.
     The setting ends with the incarnation, and recovery brings it back. To set
     it counts as a change of the thread. Errors: `NOT_FOUND` /
     `THREAD_NOT_FOUND`, for a deleted thread too.
@@ -320,7 +322,8 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         """Sets how long a thread is kept after its last change.
 
         A thread that has not changed for this long is deleted as by
-        `DeleteThread`, within minutes. What it stored is not renewed from then on.
+        `DeleteThread`, within half a minute. What it stored is not renewed from then
+        on.
         The setting ends with the incarnation, and recovery brings it back. To set
         it counts as a change of the thread. Errors: `NOT_FOUND` /
         `THREAD_NOT_FOUND`, for a deleted thread too.

@@ -1347,7 +1347,8 @@ export const ThreadService: GenService<{
    * Sets how long a thread is kept after its last change.
    *
    * A thread that has not changed for this long is deleted as by
-   * `DeleteThread`, within minutes. What it stored is not renewed from then on.
+   * `DeleteThread`, within half a minute. What it stored is not renewed from then
+   * on.
    * The setting ends with the incarnation, and recovery brings it back. To set
    * it counts as a change of the thread. Errors: `NOT_FOUND` /
    * `THREAD_NOT_FOUND`, for a deleted thread too.
