@@ -19,6 +19,7 @@ from tuskpoint_server.domain.formats.parts import (
     is_part_list,
     join,
 )
+from tuskpoint_server.domain.formats.record_json import decode_record, encode_record
 from tuskpoint_server.domain.formats.records import (
     CheckpointRecord,
     EndRecord,
@@ -31,8 +32,6 @@ from tuskpoint_server.domain.formats.records import (
     RemovalRecord,
     SettingRecord,
     WritesRecord,
-    decode_record,
-    encode_record,
     settle,
 )
 from tuskpoint_server.domain.formats.segments import encode_segment

@@ -13,22 +13,20 @@ from tests.unit.formats.store import Members
 from tests.unit.formats.test_records import records
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats import runs
+from tuskpoint_server.domain.formats.lines import Line, Position, line_of, read_line
+from tuskpoint_server.domain.formats.record_json import decode_record, encode_record
 from tuskpoint_server.domain.formats.records import (
     CheckpointRecord,
     EndRecord,
     MemberRecord,
     Record,
-    decode_record,
 )
 from tuskpoint_server.domain.formats.runs import (
-    Position,
     Put,
     RunRef,
     decode_run,
-    line_of,
     members_of,
     page_lines,
-    position_of,
     read_pages,
     settle_ref,
     store_records,
@@ -36,6 +34,10 @@ from tuskpoint_server.domain.formats.runs import (
 from tuskpoint_server.domain.model import BlobLocation
 
 untimed = settings(deadline=None)
+
+
+def position(record: Record) -> Position:
+    return line_of(record).position
 
 
 def saved(thread_id: str, number: int) -> CheckpointRecord:
@@ -55,7 +57,7 @@ async def read(
     ref: RunRef, members: Members, *, after: Position = (), thread_id: str | None = None
 ) -> list[Record]:
     return [
-        line.record
+        decode_record(line.stored.encode(), "b")
         async for lines in read_pages(ref, members.fetch, after=after, thread_id=thread_id)
         for line in lines
     ]
@@ -99,7 +101,7 @@ async def test_one_thread_is_read_from_the_pages_that_can_hold_it(
     ref, members = stored_run(*MANY)
     read_of = list[int]()
 
-    def counted(data: bytes, page: runs.Page, name: str) -> list[runs.Line]:
+    def counted(data: bytes, page: runs.Page, name: str) -> list[Line]:
         read_of.append(page.records)
         return page_lines(data, page, name)
 
@@ -116,7 +118,7 @@ async def test_one_thread_is_read_from_the_pages_that_can_hold_it(
 @pytest.mark.parametrize("number", [0, 1, 77, 150, 299])
 async def test_reading_goes_on_after_a_position(number: int) -> None:
     ref, members = stored_run(*MANY)
-    after = position_of(MANY[number])
+    after = position(MANY[number])
     assert await read(ref, members, after=after) == MANY[number + 1 :]
 
 
@@ -138,13 +140,39 @@ async def test_any_records_come_back_in_order(chosen: list[Record]) -> None:
     assert sorted(line_of(one).stored for one in found) == sorted(
         line_of(one).stored for one in in_quilt
     )
-    positions = [position_of(one) for one in found]
+    positions = [position(one) for one in found]
     assert positions == sorted(positions)
+
+
+@untimed
+@given(records)
+def test_a_line_says_of_a_record_what_the_record_says(record: Record) -> None:
+    line = line_of(record)
+    spelled = [part.hex() if isinstance(part, bytes) else part for part in record.identity]
+    assert list(line.identity) == [part for part in spelled if part != ""] or len(spelled) > 2
+    assert line.thread_id == record.thread_id
+    assert (line.incarnation, line.rank) == (record.incarnation, record.rank)
+    assert line.passing is record.passing
+    assert line.stored.encode() == encode_record(record)
+
+
+@untimed
+@given(records, st.data())
+def test_a_changed_line_is_refused_or_read(record: Record, data: st.DataObject) -> None:
+    stored = line_of(record).stored
+    at = data.draw(st.integers(0, len(stored) - 1))
+    changed = stored[:at] + data.draw(st.sampled_from('"{}[]:,01ax\\')) + stored[at + 1 :]
+    with refused_or_read():
+        read_line(changed, "b")
+    with pytest.raises(Refusal):
+        read_line(stored[:at], "b")
+    with pytest.raises(Refusal, match="something follows"):
+        read_line(stored + "{}", "")
 
 
 def test_the_end_of_an_incarnation_comes_first_in_its_thread() -> None:
     chosen = [saved("t", 1), EndRecord("t", 1, 1, 9, "c1"), saved("s", 1)]
-    assert sorted(map(position_of, chosen)) == [
+    assert sorted(map(position, chosen)) == [
         ("s", "checkpoint", "", "c0001"),
         ("t", "", "", ""),
         ("t", "checkpoint", "", "c0001"),
@@ -224,9 +252,9 @@ def test_a_run_that_is_not_what_was_named_is_refused() -> None:
         decode_run(data, replace(ref, records=8))
 
 
-def page_of(lines: list[bytes]) -> tuple[bytes, runs.Page]:
-    frame = zstd.compress(b"".join(line + b"\n" for line in lines))
-    first, last = position_of(MANY[0]), position_of(MANY[1])
+def page_of(lines: list[str]) -> tuple[bytes, runs.Page]:
+    frame = zstd.compress("".join(line + "\n" for line in lines).encode())
+    first, last = position(MANY[0]), position(MANY[1])
     return frame, runs.Page(0, len(frame), sha(frame), first, last, len(lines))
 
 
@@ -239,13 +267,11 @@ ONE, TWO = (line_of(record).stored for record in MANY[:2])
         ([TWO, ONE], "not in order"),
         ([ONE], "other positions"),
         ([TWO], "other positions"),
-        ([ONE, b"{}", TWO], "'kind' is missing"),
-        ([ONE, b"", TWO], "not JSON"),
+        ([ONE, "{}", TWO], "no record"),
+        ([ONE, "", TWO], "no record"),
     ],
 )
-def test_a_page_that_is_not_what_its_index_says_is_refused(
-    lines: list[bytes], problem: str
-) -> None:
+def test_a_page_that_is_not_what_its_index_says_is_refused(lines: list[str], problem: str) -> None:
     data, page = page_of(lines)
     with pytest.raises(Refusal, match=problem):
         page_lines(data, page, "b")

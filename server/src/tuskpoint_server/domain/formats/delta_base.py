@@ -41,11 +41,20 @@ class DeltaWrite:
 
 @dataclass(frozen=True, slots=True)
 class DeltaChannel:
-    """What one channel is rebuilt from: a value, if there is one, and the writes after it."""
+    """What one channel is rebuilt from: a value, if there is one, and the writes after it.
+
+    Attributes:
+        name: Name of the channel.
+        seed: The value that rebuilding begins with, or `None`.
+        writes: The writes after it, oldest first.
+        ancestor_id: Without a seed: the checkpoint at which the path goes on above the
+            writes; empty: rebuilding begins with nothing.
+    """
 
     name: str
     seed: DeltaSeed | None
     writes: tuple[DeltaWrite, ...]
+    ancestor_id: str = ""
 
     @property
     def digests(self) -> tuple[bytes, ...]:
@@ -58,7 +67,7 @@ def encode_delta_base(channels: tuple[DeltaChannel, ...]) -> bytes:
     """Return the stored bytes; empty if there are no channels."""
     message = segment_pb2.DeltaBase()
     for channel in channels:
-        stored = message.channels.add(name=channel.name)
+        stored = message.channels.add(name=channel.name, ancestor_checkpoint_id=channel.ancestor_id)
         if channel.seed is not None:
             stored.seed.digest = channel.seed.digest
             stored.seed.size_bytes = channel.seed.size
@@ -130,7 +139,10 @@ def _channel(message: segment_pb2.DeltaChannel, name: str) -> DeltaChannel:
             )
             for write in message.writes
         ),
+        message.ancestor_checkpoint_id,
     )
+    if seed is not None and channel.ancestor_id:
+        raise malformed(name, f"channel {message.name} of a delta_base begins twice")
     if any(len(digest) != DIGEST_BYTES for digest in channel.digests):
         raise malformed(name, f"a delta_base names no value for channel {message.name}")
     return channel

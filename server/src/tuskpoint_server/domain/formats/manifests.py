@@ -7,7 +7,8 @@ from .fields import Fields, dump
 from .folding import Manifest, fold
 from .frames import FORMAT_VERSION
 from .members import Kind
-from .records import encode_record, read_record, settle
+from .record_json import encode_record, read_record
+from .records import settle
 
 _RECORDS = b'"records":[]'
 

@@ -11,20 +11,22 @@ it, and stores what lives of them. Meanwhile readers go on reading its inputs.
 
 from __future__ import annotations
 
-import heapq
+from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 
 from ..limits import MIB
 from ..model import BlobLocation
 from .folding import live
+from .lines import Line, Position
+from .record_json import decode_record
 from .records import EndRecord, Record
 from .runs import (
     BRANCH_RUNS,
     Fetch,
-    Line,
-    Position,
     Put,
     RunRef,
     branch,
@@ -39,6 +41,9 @@ FAN_OUT = 8
 
 STEP_BYTES = MIB
 """Bytes of records, unpacked, that one step of a merge may always read."""
+
+
+_POSITION = attrgetter("position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +161,7 @@ async def read_thread(runs: LiveRuns, thread_id: str, fetch: Fetch) -> list[Reco
         Refusal: `BLOB_MALFORMED`, and what `fetch` raises.
     """
     return [
-        line.record
+        decode_record(line.stored, ref.location.blob_id)
         for ref in runs.oldest_first()
         async for lines in read_pages(ref, fetch, thread_id=thread_id)
         for line in lines
@@ -164,26 +169,23 @@ async def read_thread(runs: LiveRuns, thread_id: str, fetch: Fetch) -> list[Reco
 
 
 async def read_threads(runs: LiveRuns, fetch: Fetch) -> AsyncGenerator[tuple[str, list[Record]]]:
-    """Yield every thread with its records, as `read_thread`; the runs are read side by side.
+    """Yield every thread with its records, in order; the runs are read side by side.
+
+    Of two records about the same thing that of the older run comes first.
 
     Raises:
         Refusal: `BLOB_MALFORMED`, and what `fetch` raises.
     """
-    thread_id, records = "", list[tuple[int, Record]]()
-    async for _, found in _side_by_side(runs.oldest_first(), fetch, ()):
-        for age, line in found:
-            if line.record.thread_id != thread_id:
+    thread_id, records = "", list[Record]()
+    async for lines in _side_by_side(runs.oldest_first(), fetch, ()):
+        for line in lines:
+            if line.thread_id != thread_id:
                 if records:
-                    yield thread_id, _by_age(records)
-                thread_id, records = line.record.thread_id, []
-            records.append((age, line.record))
+                    yield thread_id, records
+                thread_id, records = line.thread_id, []
+            records.append(decode_record(line.stored, thread_id))
     if records:
-        yield thread_id, _by_age(records)
-
-
-def _by_age(records: list[tuple[int, Record]]) -> list[Record]:
-    records.sort(key=lambda one: one[0])
-    return [record for _, record in records]
+        yield thread_id, records
 
 
 class _Step:
@@ -213,86 +215,64 @@ class _Step:
     async def lines(self, fetch: Fetch) -> list[Line]:
         """Return the records that live, in order."""
         kept: list[Line] = []
-        async with aclosing(_side_by_side(self._inputs, fetch, self.after)) as places:
-            async for position, found in places:
-                if self.read_bytes >= self._most:
-                    return kept
-                if self.after[:1] != position[:1]:
-                    self.ended = None
-                self.after = position
-                self.read_bytes += sum(len(line.stored) + 1 for _, line in found)
-                kept += self._living([line for _, line in found])
+        async with aclosing(_side_by_side(self._inputs, fetch, self.after)) as windows:
+            async for window in windows:
+                for position, lines in groupby(window, _POSITION):
+                    if self.read_bytes >= self._most:
+                        return kept
+                    if self.after[:1] != position[:1]:
+                        self.ended = None
+                    self.after = position
+                    kept += self._living(list(lines))
         self.finished = True
         return kept
 
     def _living(self, lines: list[Line]) -> list[Line]:
         """Return which of the records at one position live, beside the end of their thread."""
+        self.read_bytes += sum([len(line.stored) + 1 for line in lines])
         if self.ended is not None:
-            lines = [line for line in lines if line.record.incarnation > self.ended]
+            lines = [line for line in lines if line.incarnation > self.ended]
         if len(lines) > 1:
-            stored = {id(line.record): line for line in lines}
-            lines = [stored[id(record)] for record in live(line.record for line in lines)]
-        if lines and isinstance(lines[0].record, EndRecord):
-            self.ended = lines[0].record.incarnation
+            lines = live(lines)
+        if lines and lines[0].identity[0] == EndRecord.kind:
+            self.ended = lines[0].incarnation
         if self._oldest:
-            lines = [line for line in lines if not line.record.passing]
+            lines = [line for line in lines if not line.passing]
         return lines
-
-
-class _Cursor:
-    """Goes through a run, position by position."""
-
-    def __init__(self, pages: AsyncGenerator[list[Line]]) -> None:
-        self._pages = pages
-        self._lines: list[Line] = []
-        self._next = 0
-
-    async def position(self) -> Position | None:
-        """Return the next position; `None` at the end."""
-        while self._next == len(self._lines):
-            self._next = 0
-            self._lines = await anext(self._pages, [])
-            if not self._lines:
-                return None
-        return self._lines[self._next].position
-
-    async def take(self, position: Position) -> list[Line]:
-        """Return all records at the next position, and go on."""
-        found: list[Line] = []
-        while await self.position() == position:
-            found.append(self._lines[self._next])
-            self._next += 1
-        return found
-
-    async def close(self) -> None:
-        """Let go of the run."""
-        await self._pages.aclose()
 
 
 async def _side_by_side(
     refs: Sequence[RunRef], fetch: Fetch, after: Position
-) -> AsyncGenerator[tuple[Position, list[tuple[int, Line]]]]:
-    """Yield each position with its records and the place of their runs among these."""
-    cursors = [_Cursor(read_pages(ref, fetch, after=after)) for ref in refs]
+) -> AsyncGenerator[list[Line]]:
+    """Yield the records of runs in order, all of a position together, the oldest run's first.
+
+    Only about a page of each run is held at a time.
+    """
+    pages = [read_pages(ref, fetch, after=after) for ref in refs]
+    held: list[list[Line]] = [[] for _ in refs]
+    going = set(range(len(refs)))
     try:
-        heap: list[tuple[Position, int]] = []
-        for age, cursor in enumerate(cursors):
-            position = await cursor.position()
-            if position is not None:
-                heapq.heappush(heap, (position, age))
-        while heap:
-            position = heap[0][0]
-            found: list[tuple[int, Line]] = []
-            while heap and heap[0][0] == position:
-                age = heapq.heappop(heap)[1]
-                found += [(age, line) for line in await cursors[age].take(position)]
-                following = await cursors[age].position()
-                if following is not None:
-                    heapq.heappush(heap, (following, age))
-            yield position, found
+        while going or any(held):
+            for number in sorted(going):
+                # The next page may begin with the position that this one ends with.
+                while not held[number] or held[number][0].position == held[number][-1].position:
+                    page = await anext(pages[number], None)
+                    if page is None:
+                        going.discard(number)
+                        break
+                    held[number] += page
+            limit = min((held[number][-1].position for number in going), default=None)
+            window: list[Line] = []
+            for lines in held:
+                end = len(lines) if limit is None else bisect_left(lines, limit, key=_POSITION)
+                window += lines[:end]
+                del lines[:end]
+            window.sort(key=_POSITION)
+            if window:
+                yield window
     finally:
-        for cursor in cursors:
-            await cursor.close()
+        for one in pages:
+            await one.aclose()
 
 
 def _append(levels: list[list[RunRef]], level: int, ref: RunRef | None) -> None:

@@ -1,18 +1,17 @@
 """Records: what the manifests of threads are made of, one JSON object each.
 
 Every record is about one thread and carries its place in the log: incarnation, generation
-and `seq`. What several records say of the same thing is decided by `folding`.
+and `seq`. `record_json` has the stored forms. What several records say of the same thing is
+decided by `folding`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..model import BlobLocation, Lineage
-from .fields import Fields, JsonObject, dump
-from .members import Kind, location_json, settled
+from .members import Kind, settled
 
 NO_LINEAGE = Lineage()
 
@@ -21,10 +20,6 @@ Identity = tuple[str | bytes, ...]
 
 Rank = tuple[int, int]
 """Generation and `seq`: of two records about the same thing the greater one counts."""
-
-_CHECKPOINT, _WRITES, _REMOVAL, _END = "checkpoint", "writes", "removal", "end"
-_GAP, _SETTING, _PIN = "gap", "setting", "pin"
-_MEMBER, _RELEASE, _MOVED = "member", "release", "moved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +73,7 @@ class CheckpointRecord(Record):
         held_ns: Of a copy that a segment of another thread holds: its namespace there.
     """
 
-    kind = _CHECKPOINT
+    kind = "checkpoint"
 
     checkpoint_ns: str
     checkpoint_id: str
@@ -94,7 +89,7 @@ class CheckpointRecord(Record):
     @property
     def identity(self) -> Identity:
         """The checkpoint."""
-        return (_CHECKPOINT, self.checkpoint_ns, self.checkpoint_id)
+        return (self.kind, self.checkpoint_ns, self.checkpoint_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +103,7 @@ class WritesRecord(Record):
         held_ns: Of a copy that a segment of another thread holds: its namespace there.
     """
 
-    kind = _WRITES
+    kind = "writes"
 
     checkpoint_ns: str
     checkpoint_id: str
@@ -118,14 +113,14 @@ class WritesRecord(Record):
     @property
     def identity(self) -> Identity:
         """The writes of this checkpoint in this segment."""
-        return (_WRITES, self.checkpoint_ns, self.checkpoint_id, self.segment)
+        return (self.kind, self.checkpoint_ns, self.checkpoint_id, self.segment)
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalRecord(Record):
     """A checkpoint was removed, with its writes and gaps up to this change."""
 
-    kind = _REMOVAL
+    kind = "removal"
 
     checkpoint_ns: str
     checkpoint_id: str
@@ -133,7 +128,7 @@ class RemovalRecord(Record):
     @property
     def identity(self) -> Identity:
         """The removal of this checkpoint."""
-        return (_REMOVAL, self.checkpoint_ns, self.checkpoint_id)
+        return (self.kind, self.checkpoint_ns, self.checkpoint_id)
 
     @property
     def passing(self) -> bool:
@@ -149,14 +144,14 @@ class EndRecord(Record):
         deleted_through: Greatest checkpoint ID of all ended incarnations, or empty.
     """
 
-    kind = _END
+    kind = "end"
 
     deleted_through: str
 
     @property
     def identity(self) -> Identity:
         """The end of the incarnation."""
-        return (_END,)
+        return (self.kind,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +166,7 @@ class GapRecord(Record):
         segment: SHA-256 of a lost segment, or empty.
     """
 
-    kind = _GAP
+    kind = "gap"
 
     reason: str
     checkpoint_ns: str = ""
@@ -181,7 +176,7 @@ class GapRecord(Record):
     @property
     def identity(self) -> Identity:
         """The gap at this checkpoint or segment."""
-        return (_GAP, self.checkpoint_ns, self.checkpoint_id, self.segment)
+        return (self.kind, self.checkpoint_ns, self.checkpoint_id, self.segment)
 
     @property
     def passing(self) -> bool:
@@ -199,7 +194,7 @@ class SettingRecord(Record):
         unsearchable: Search does not find its checkpoints.
     """
 
-    kind = _SETTING
+    kind = "setting"
 
     agent_id: str
     retention_s: int
@@ -208,7 +203,7 @@ class SettingRecord(Record):
     @property
     def identity(self) -> Identity:
         """The settings of the incarnation."""
-        return (_SETTING,)
+        return (self.kind,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +216,7 @@ class PinRecord(Record):
         checkpoint_id: The checkpoint.
     """
 
-    kind = _PIN
+    kind = "pin"
 
     segment: bytes
     checkpoint_ns: str
@@ -230,7 +225,7 @@ class PinRecord(Record):
     @property
     def identity(self) -> Identity:
         """The bundle."""
-        return (_PIN, self.segment)
+        return (self.kind, self.segment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +242,7 @@ class MemberRecord(Record):
         last_seq: As `first_seq`.
     """
 
-    kind = _MEMBER
+    kind = "member"
 
     location: BlobLocation
     holds: Kind = Kind.SEGMENT
@@ -258,21 +253,21 @@ class MemberRecord(Record):
     @property
     def identity(self) -> Identity:
         """The member."""
-        return (_MEMBER, self.location.sha256)
+        return (self.kind, self.location.sha256)
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRecord(Record):
     """The thread does not need a member; takes its `MemberRecord` away."""
 
-    kind = _RELEASE
+    kind = "release"
 
     sha256: bytes
 
     @property
     def identity(self) -> Identity:
         """The member."""
-        return (_MEMBER, self.sha256)
+        return (MemberRecord.kind, self.sha256)
 
     @property
     def passing(self) -> bool:
@@ -289,7 +284,7 @@ class MovedRecord(Record):
         replacement: SHA-256 of the one to read in its place.
     """
 
-    kind = _MOVED
+    kind = "moved"
 
     segment: bytes
     replacement: bytes
@@ -297,61 +292,7 @@ class MovedRecord(Record):
     @property
     def identity(self) -> Identity:
         """The segment that was replaced."""
-        return (_MOVED, self.segment)
-
-
-# --- stored forms ----------------------------------------------------------------------
-
-
-def encode_record(record: Record) -> bytes:
-    """Return the stored bytes: canonical JSON, without a line end.
-
-    Raises:
-        ValueError: A text is no Unicode.
-    """
-    content: JsonObject = {
-        "kind": record.kind,
-        "thread_id": record.thread_id,
-        "incarnation": record.incarnation,
-        "generation": record.generation,
-        "seq": record.seq,
-    }
-    _ADD[record.kind](record, content)
-    return dump(content)
-
-
-def decode_record(line: bytes, name: str) -> Record:
-    """Return what stored bytes hold.
-
-    Args:
-        line: One record.
-        name: Blob ID, for the refusal.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
-    return read_record(Fields.parse(line, name))
-
-
-def read_record(fields: Fields) -> Record:
-    """Return the record in a parsed object.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
-    kind = fields.text("kind")
-    read = _READ.get(kind)
-    if read is None:
-        raise fields.fail(f"record kind '{kind[:40]}' is not known")
-    return read(
-        fields,
-        (
-            fields.name("thread_id"),
-            fields.number("incarnation"),
-            fields.number("generation"),
-            fields.number("seq"),
-        ),
-    )
+        return (self.kind, self.segment)
 
 
 def settle(record: Record, holder: str) -> Record:
@@ -359,199 +300,3 @@ def settle(record: Record, holder: str) -> Record:
     if isinstance(record, MemberRecord):
         return replace(record, location=settled(record.location, holder))
     return record
-
-
-_Place = tuple[str, int, int, int]
-
-
-def _add_key(record: CheckpointRecord | WritesRecord, content: JsonObject) -> None:
-    content["checkpoint_ns"] = record.checkpoint_ns
-    content["checkpoint_id"] = record.checkpoint_id
-    content["segment"] = record.segment.hex()
-    if record.held_ns is not None:
-        content["held_ns"] = record.held_ns
-
-
-def _held_ns(fields: Fields) -> str | None:
-    return fields.text("held_ns") if fields.has("held_ns") else None
-
-
-def _add_checkpoint(record: CheckpointRecord, content: JsonObject) -> None:
-    _add_key(record, content)
-    content["parent_checkpoint_id"] = record.parent_id
-    content["create_time_us"] = record.created_us
-    content["state_sha256"] = record.state_sha256.hex()
-    if record.label:
-        content["label"] = record.label
-    if record.summary:
-        content["summary"] = record.summary
-    lineage = record.lineage
-    if lineage.forked_from:
-        content["forked_from"] = lineage.forked_from
-    if lineage.rolled_back_from:
-        content["rolled_back_from"] = lineage.rolled_back_from
-    if lineage.adopted_from:
-        content["adopted_from"] = lineage.adopted_from
-
-
-def _read_checkpoint(fields: Fields, place: _Place) -> CheckpointRecord:
-    lineage = Lineage(
-        fields.optional_text("forked_from"),
-        fields.optional_text("rolled_back_from"),
-        fields.optional_text("adopted_from"),
-    )
-    return CheckpointRecord(
-        *place,
-        checkpoint_ns=fields.text("checkpoint_ns"),
-        checkpoint_id=fields.name("checkpoint_id"),
-        parent_id=fields.text("parent_checkpoint_id"),
-        created_us=fields.number("create_time_us"),
-        segment=fields.sha256("segment"),
-        state_sha256=fields.sha256("state_sha256"),
-        label=fields.optional_text("label"),
-        summary=fields.optional_text("summary"),
-        lineage=lineage,
-        held_ns=_held_ns(fields),
-    )
-
-
-def _add_writes(record: WritesRecord, content: JsonObject) -> None:
-    _add_key(record, content)
-
-
-def _read_writes(fields: Fields, place: _Place) -> WritesRecord:
-    return WritesRecord(
-        *place,
-        checkpoint_ns=fields.text("checkpoint_ns"),
-        checkpoint_id=fields.name("checkpoint_id"),
-        segment=fields.sha256("segment"),
-        held_ns=_held_ns(fields),
-    )
-
-
-def _add_removal(record: RemovalRecord, content: JsonObject) -> None:
-    content["checkpoint_ns"] = record.checkpoint_ns
-    content["checkpoint_id"] = record.checkpoint_id
-
-
-def _read_removal(fields: Fields, place: _Place) -> RemovalRecord:
-    return RemovalRecord(*place, fields.text("checkpoint_ns"), fields.name("checkpoint_id"))
-
-
-def _add_end(record: EndRecord, content: JsonObject) -> None:
-    content["deleted_through"] = record.deleted_through
-
-
-def _read_end(fields: Fields, place: _Place) -> EndRecord:
-    return EndRecord(*place, fields.text("deleted_through"))
-
-
-def _add_gap(record: GapRecord, content: JsonObject) -> None:
-    content["reason"] = record.reason
-    if record.segment:
-        content["segment"] = record.segment.hex()
-    else:
-        content["checkpoint_ns"] = record.checkpoint_ns
-        content["checkpoint_id"] = record.checkpoint_id
-
-
-def _read_gap(fields: Fields, place: _Place) -> GapRecord:
-    reason = fields.text("reason")
-    if fields.has("segment"):
-        return GapRecord(*place, reason, segment=fields.sha256("segment"))
-    return GapRecord(*place, reason, fields.text("checkpoint_ns"), fields.name("checkpoint_id"))
-
-
-def _add_setting(record: SettingRecord, content: JsonObject) -> None:
-    content["agent_id"] = record.agent_id
-    content["retention_s"] = record.retention_s
-    content["unsearchable"] = record.unsearchable
-
-
-def _read_setting(fields: Fields, place: _Place) -> SettingRecord:
-    return SettingRecord(
-        *place, fields.text("agent_id"), fields.number("retention_s"), fields.flag("unsearchable")
-    )
-
-
-def _add_pin(record: PinRecord, content: JsonObject) -> None:
-    content["segment"] = record.segment.hex()
-    content["checkpoint_ns"] = record.checkpoint_ns
-    content["checkpoint_id"] = record.checkpoint_id
-
-
-def _read_pin(fields: Fields, place: _Place) -> PinRecord:
-    return PinRecord(
-        *place, fields.sha256("segment"), fields.text("checkpoint_ns"), fields.name("checkpoint_id")
-    )
-
-
-def _add_member(record: MemberRecord, content: JsonObject) -> None:
-    content.update(location_json(record.location))
-    content["holds"] = record.holds.value
-    if record.needs:
-        content["needs"] = [sha256.hex() for sha256 in record.needs]
-    if record.last_seq:
-        content["first_seq"] = record.first_seq
-        content["last_seq"] = record.last_seq
-
-
-_HELD = {kind.value: kind for kind in (Kind.SEGMENT, Kind.PARTS, Kind.PART)}
-
-
-def _read_member(fields: Fields, place: _Place) -> MemberRecord:
-    holds = _HELD.get(fields.text("holds"))
-    if holds is None:
-        raise fields.fail("a member holds neither a segment nor parts of one")
-    return MemberRecord(
-        *place,
-        location=fields.location(),
-        holds=holds,
-        needs=fields.sha256s("needs") if fields.has("needs") else (),
-        first_seq=fields.optional_number("first_seq"),
-        last_seq=fields.optional_number("last_seq"),
-    )
-
-
-def _add_release(record: ReleaseRecord, content: JsonObject) -> None:
-    content["sha256"] = record.sha256.hex()
-
-
-def _read_release(fields: Fields, place: _Place) -> ReleaseRecord:
-    return ReleaseRecord(*place, fields.sha256("sha256"))
-
-
-def _add_moved(record: MovedRecord, content: JsonObject) -> None:
-    content["segment"] = record.segment.hex()
-    content["replacement"] = record.replacement.hex()
-
-
-def _read_moved(fields: Fields, place: _Place) -> MovedRecord:
-    return MovedRecord(*place, fields.sha256("segment"), fields.sha256("replacement"))
-
-
-_ADD: dict[str, Callable[..., None]] = {
-    _CHECKPOINT: _add_checkpoint,
-    _WRITES: _add_writes,
-    _REMOVAL: _add_removal,
-    _END: _add_end,
-    _GAP: _add_gap,
-    _SETTING: _add_setting,
-    _PIN: _add_pin,
-    _MEMBER: _add_member,
-    _RELEASE: _add_release,
-    _MOVED: _add_moved,
-}
-
-_READ: dict[str, Callable[[Fields, _Place], Record]] = {
-    _CHECKPOINT: _read_checkpoint,
-    _WRITES: _read_writes,
-    _REMOVAL: _read_removal,
-    _END: _read_end,
-    _GAP: _read_gap,
-    _SETTING: _read_setting,
-    _PIN: _read_pin,
-    _MEMBER: _read_member,
-    _RELEASE: _read_release,
-    _MOVED: _read_moved,
-}

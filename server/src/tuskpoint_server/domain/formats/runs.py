@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import NamedTuple
 
 from ..digests import blob_digest
 from ..limits import MIB
@@ -21,18 +20,9 @@ from ..model import BlobLocation
 from ..stored_json import malformed
 from .fields import Fields, JsonObject, dump
 from .frames import FORMAT_VERSION, frame_size, pack, refuse_gzip, unpack
+from .lines import Line, Position, line_of, read_line
 from .members import Kind, location_json, settled
-from .records import (
-    CheckpointRecord,
-    EndRecord,
-    GapRecord,
-    Record,
-    RemovalRecord,
-    WritesRecord,
-    decode_record,
-    encode_record,
-    settle,
-)
+from .records import Record
 
 PAGE_BYTES = MIB // 4
 """Bytes of records in a page, unpacked, beyond which no further record is added."""
@@ -48,17 +38,8 @@ _MAX_UNPACKED = 16 * MIB
 
 _MAX_HEIGHT = 16
 
-_OF_CHECKPOINTS = (CheckpointRecord, WritesRecord, RemovalRecord, GapRecord)
-
 Fetch = Callable[[BlobLocation], Awaitable[bytes]]
 """Returns the bytes at a location, hash checked."""
-
-Position = tuple[str, ...]
-"""Where records stand in a run: the thread, and three texts that say what they are about.
-
-Records that can override or remove one another have the same position, but for the end of an
-incarnation, which comes first in its thread.
-"""
 
 
 class Put:
@@ -92,14 +73,6 @@ class Put:
             }
         )
         return self._store(b"".join((pack(index + b"\n"), *pages)))
-
-
-class Line(NamedTuple):
-    """A record in a run: its position, itself, and its stored bytes."""
-
-    position: Position
-    record: Record
-    stored: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,23 +114,6 @@ class Run:
 
     pages: tuple[Page, ...] = ()
     runs: tuple[RunRef, ...] = ()
-
-
-def line_of(record: Record) -> Line:
-    """Return a record as it stands in a run."""
-    return Line(position_of(record), record, encode_record(record))
-
-
-def position_of(record: Record) -> Position:
-    """Return where a record stands in a run."""
-    if isinstance(record, EndRecord):
-        return (record.thread_id, "", "", "")
-    if isinstance(record, _OF_CHECKPOINTS) and record.checkpoint_id:
-        key = (record.checkpoint_ns, record.checkpoint_id)
-        return (record.thread_id, CheckpointRecord.kind, *key)
-    kind, *about = record.identity
-    spelled = [part.hex() for part in about if isinstance(part, bytes)]
-    return (record.thread_id, str(kind), "".join(spelled), "")
 
 
 # --- writing ---------------------------------------------------------------------------
@@ -221,8 +177,8 @@ def ref_json(ref: RunRef) -> JsonObject:
     }
 
 
-def _order(line: Line) -> tuple[Position, int, tuple[int, int], bytes]:
-    return (line.position, line.record.incarnation, line.record.rank, line.stored)
+def _order(line: Line) -> tuple[Position, int, tuple[int, int], str]:
+    return (line.position, line.incarnation, line.rank, line.stored)
 
 
 def _cut(lines: Sequence[Line], part_bytes: int) -> list[Sequence[Line]]:
@@ -243,7 +199,7 @@ def _leaf(lines: Sequence[Line], put: Put) -> RunRef:
     entries: list[JsonObject] = []
     plain_bytes = 0
     for part in _cut(lines, PAGE_BYTES):
-        plain = b"".join(line.stored + b"\n" for line in part)
+        plain = ("\n".join([line.stored for line in part]) + "\n").encode()
         frame = pack(plain)
         plain_bytes += len(plain)
         frames.append(frame)
@@ -334,10 +290,14 @@ def page_lines(data: bytes, page: Page, name: str) -> list[Line]:
     if blob_digest(frame) != page.sha256:
         raise malformed(name, f"a page has another SHA-256 than {page.sha256.hex()}")
     plain = unpack(frame, name, _MAX_UNPACKED)
-    if not plain.endswith(b"\n"):
-        raise malformed(name, "a page does not end with a line")
-    lines = [_line(stored, name) for stored in plain[:-1].split(b"\n")]
+    try:
+        *found, rest = plain.decode().split("\n")
+    except UnicodeDecodeError:
+        raise malformed(name, "a page is not UTF-8") from None
+    lines = [read_line(stored, name) for stored in found]
     positions = [line.position for line in lines]
+    if rest or not lines:
+        raise malformed(name, "a page does not end with a line")
     if len(lines) != page.records or positions != sorted(positions):
         raise malformed(name, "a page is not in order, or has another number of records")
     if (positions[0], positions[-1]) != (page.first, page.last):
@@ -370,12 +330,14 @@ async def read_pages(
     for page in run.pages:
         if _may_match(page, after, thread_id):
             lines = page_lines(data, page, name)
-            yield [
-                line
-                for line in lines
-                if line.position > after
-                and (thread_id is None or line.record.thread_id == thread_id)
-            ]
+            if page.first <= after or thread_id is not None:
+                lines = [
+                    line
+                    for line in lines
+                    if line.position > after and thread_id in (None, line.thread_id)
+                ]
+            if lines:
+                yield lines
 
 
 async def members_of(ref: RunRef, fetch: Fetch) -> list[BlobLocation]:
@@ -412,12 +374,6 @@ def _may_match(where: RunRef | Page, after: Position, thread_id: str | None) -> 
     if where.last <= after:
         return False
     return thread_id is None or where.first[0] <= thread_id <= where.last[0]
-
-
-def _line(stored: bytes, name: str) -> Line:
-    record = decode_record(stored, name)
-    here = settle(record, name)
-    return Line(position_of(here), here, stored if here is record else encode_record(here))
 
 
 def _read_branch(fields: Fields, ref: RunRef) -> tuple[RunRef, ...]:
