@@ -10,8 +10,7 @@ from every call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +18,33 @@ from ..domain.memories import Memory, MemoryState
 from ..domain.model import CheckpointKey, Value
 from ..domain.search import Found, SearchScope
 from ..domain.search_words import Words
+from .search.records import (
+    Candidate,
+    Candidates,
+    IndexStanding,
+    MemoriesStanding,
+    MemoryTally,
+    Recalled,
+    Unembedded,
+    VectorRow,
+)
+
+__all__ = [
+    "Candidate",
+    "Candidates",
+    "Document",
+    "Due",
+    "Embeddable",
+    "Finding",
+    "IndexStanding",
+    "Indexing",
+    "Memories",
+    "MemoriesStanding",
+    "MemoryTally",
+    "Recalled",
+    "Unembedded",
+    "VectorRow",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,86 +87,31 @@ class Document:
     planned: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Unembedded:
-    """A document that has no vector yet.
+class Embeddable(Protocol):
+    """The index as an embedder writes it."""
 
-    Attributes:
-        number: Of the document.
-        tenant: Whose it is.
-        text: What to embed.
-    """
+    async def unembedded(self, limit: int) -> list[Unembedded]:
+        """Return documents without a vector, the oldest first."""
 
-    number: int
-    tenant: str
-    text: str
+    async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
+        """Store vectors of documents that are still as they were and have none."""
 
+    async def adopt_embedder(self, embedder: str, dimension: int) -> int:
+        """Drop vectors that do not go with an embedder; return how many.
 
-@dataclass(frozen=True, slots=True)
-class VectorRow:
-    """A vector as a scan reads it."""
+        From now on only vectors of its dimension are stored, whoever sends them. Those that go
+        are the ones that another embedder made and those of another dimension. What they were
+        made of is embedded again.
+        """
 
-    number: int
-    vector: bytes
+    async def forget_embedder(self) -> None:
+        """Begin to do without an embedder: vectors stay, and nothing is asked of others."""
 
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A vector that a scan found near; `number` is that of its row."""
-
-    number: int
-    distance: float
+    async def sweep(self) -> int:
+        """Remove what belongs to no checkpoint that search may find; return how many rows."""
 
 
-class Candidates(Protocol):
-    """Candidates, nearest first."""
-
-    def __iter__(self) -> Iterator[Candidate]:
-        """Go through all."""
-
-    def among(self, numbers: AbstractSet[int]) -> Iterator[Candidate]:
-        """Go through those that have one of these numbers, doing no work for others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """A memory that MemWal returned, parsed and not yet believed."""
-
-    pointer: bytes
-    summary: str
-    distance: float
-
-
-@dataclass(frozen=True, slots=True)
-class IndexStanding:
-    """How the index of a tenant stands; times in microseconds since the Unix epoch."""
-
-    unindexed: int = 0
-    oldest_unindexed_us: int | None = None
-    indexed: int = 0
-    vectors: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class MemoriesStanding:
-    """How the memories of a tenant stand, refused ones aside."""
-
-    waiting: int = 0
-    underway: int = 0
-    delivered: int = 0
-    oldest_waiting_us: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryTally:
-    """How many memories of a tenant are in a state."""
-
-    tenant: str
-    state: MemoryState
-    memories: int
-
-
-class Indexing(Protocol):
+class Indexing(Embeddable, Protocol):
     """The index being written: by one task."""
 
     async def due(self, limit: int) -> list[Due]:
@@ -168,26 +139,6 @@ class Indexing(Protocol):
             remember: Also note the summaries that MemWal is to be told: once for each
                 pointer and text.
         """
-
-    async def unembedded(self, limit: int) -> list[Unembedded]:
-        """Return documents without a vector, the oldest first."""
-
-    async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
-        """Store vectors of documents that are still as they were and have none."""
-
-    async def adopt_embedder(self, embedder: str, dimension: int) -> int:
-        """Drop vectors that do not go with an embedder; return how many.
-
-        From now on only vectors of its dimension are stored, whoever sends them. Those that go
-        are the ones that another embedder made and those of another dimension. What they were
-        made of is embedded again.
-        """
-
-    async def forget_embedder(self) -> None:
-        """Begin to do without an embedder: vectors stay, and nothing is asked of others."""
-
-    async def sweep(self) -> int:
-        """Remove what belongs to no checkpoint that search may find; return how many rows."""
 
 
 class Finding(Protocol):

@@ -246,7 +246,9 @@ class Indexer:
         if not due.shown:
             return Document(due)
         try:
-            body, planned, _ = body_of(due.channels, self._settings.excluded, LIMITS.max_search_text)
+            body, planned, _ = body_of(
+                due.channels, self._settings.excluded, LIMITS.max_search_text
+            )
         except Exception as error:  # noqa: BLE001 - a state that defeats it is found by its summary
             told = f"{type(error).__name__}: {error}"
             if told != self._told_of_body:

@@ -6,21 +6,17 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..domain.errors import Refusal
 from ..domain.search import Found, Metric, SearchMode, SearchScope
 from ..domain.search_words import Words
-from ..journal.search_api import (
-    Finding,
-    Indexing,
-    IndexStanding,
-    Memories,
-    MemoriesStanding,
-)
-from ..journal.waking import Waiter
+from ..journal.search.calls import SearchRows
+from ..journal.search.records import IndexStanding, MemoriesStanding
+from ..journal.search_api import Finding, Indexing, Memories
 from .embedders.api import Embedder, EmbedderError
 from .embedding import Embedding
+from .index_task import IndexTask
 from .indexer import Indexer
 from .memwal.api import MAX_RECALLED
 from .settings import IndexSettings
@@ -103,8 +99,8 @@ class Recall:
 
     def __init__(
         self,
-        rows: Rows,
-        listen: Callable[[], AbstractContextManager[Waiter]],
+        rows: Rows | SearchRows,
+        listen: Callable[[], AbstractContextManager[Any]],
         settings: IndexSettings,
         *,
         embedder: Embedder | None,
@@ -123,15 +119,27 @@ class Recall:
             if embedder is not None
             else None
         )
-        self._indexer = Indexer(
-            rows.indexing,
-            listen,
-            settings,
-            remember=memwal is not None,
-            stored=self._stored,
-            clock_us=clock_us,
-            instruments=self._instruments,
-        )
+        self._indexer: Indexer | IndexTask
+        if isinstance(rows, SearchRows):
+            self._indexer = IndexTask(
+                rows.indexing,
+                listen,
+                settings,
+                remember=memwal is not None,
+                stored=self._stored,
+                clock_us=clock_us,
+                instruments=self._instruments,
+            )
+        else:
+            self._indexer = Indexer(
+                rows.indexing,
+                listen,
+                settings,
+                remember=memwal is not None,
+                stored=self._stored,
+                clock_us=clock_us,
+                instruments=self._instruments,
+            )
         self._vectors = VectorIndex(rows.finding, settings.cache_bytes)
 
     async def start(self) -> None:

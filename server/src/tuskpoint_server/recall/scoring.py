@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..domain.search import Metric
-from ..journal.search_api import Candidate, VectorRow
+from ..journal.search.records import Candidate, VectorRow
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..domain.search import Found, Metric, SearchScope
 from ..domain.vectors import COMPONENT_BYTES
-from ..journal.search_api import Finding, VectorRow
+from ..journal.search.records import VectorRow
+from ..journal.search_api import Finding
 
 if TYPE_CHECKING:  # numpy is imported at the first search by vectors, in a thread
     from .scoring import Block, Query, Ranking, Scored

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...domain.memories import parse_memory
-from ...journal.search_api import Recalled
+from ...journal.search.records import Recalled
 from ..settings import MemWalSettings
 from .api import COST_RECALL, Memorised, Recollection, Relayer, RelayerError, Trouble
 from .budget import Budget
