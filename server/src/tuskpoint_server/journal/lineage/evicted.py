@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from ...domain.formats.delta_base import decode_delta_base
 from ...domain.model import CheckpointKey, Entry, Value, View
-from ..checkpoints.delta_history import delta_history
+from ..checkpoints.delta_history import delta_history, follow
 from ..checkpoints.load import load
 from ..checkpoints.references import referred
 from ..database.thread_rows import ThreadRow
@@ -55,6 +55,10 @@ def holders(
         found += [loaded.entry] if loaded is not None else []
     if missing - own and base is not None:
         names = [channel.name for channel in decode_delta_base(base, key.checkpoint_id)]
+        paths = follow(connection, thread.number, source.place, names).values()
+        named = {path.seed_of for path in paths if path.seed and path.seed.digest in missing}
+        for path in paths:
+            named.update(one.holder for one in path.newest_first if one.write.digest in missing)
         for history in delta_history(connection, thread.tenant, key, names):
-            found += history.sources
+            found += [one for one in history.sources if one.key.checkpoint_id in named]
     return found

@@ -1,0 +1,241 @@
+"""What tests of lineage save, and what they compare: everything that can be read of a thread."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import insert, select, update
+
+from tests.kit.drafts import TENANT, draft, key, value, write
+from tests.kit.journal import Journal, open_database
+from tuskpoint_server.domain.closures import Closure
+from tuskpoint_server.domain.digests import value_digest
+from tuskpoint_server.domain.lineage import EventKind
+from tuskpoint_server.domain.model import (
+    CheckpointDraft,
+    CheckpointKey,
+    CheckpointQuery,
+    State,
+    Value,
+    View,
+    Write,
+)
+from tuskpoint_server.journal.database import thread_rows
+from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.schema import changes, contents, members, threads, writes
+from tuskpoint_server.journal.database.thread_rows import ThreadRow
+from tuskpoint_server.journal.lineage import Lineage, Snapshots
+from tuskpoint_server.journal.removal.removal import Removal
+
+Place = tuple[str, str]
+"""Namespace and checkpoint ID."""
+
+History = tuple[bytes | None, tuple[tuple[str, bytes], ...]]
+"""Of a delta channel: the seed's data, and task and data of the writes."""
+
+
+class LineageJournal(Journal):
+    """A journal with what removes from it and what makes checkpoints of others."""
+
+    removal: Removal
+    lineage: Lineage
+    snapshots: Snapshots
+
+    async def close(self) -> None:
+        await self.database.close()
+
+
+async def open_journal(directory: Path, clock: Callable[[], int]) -> LineageJournal:
+    journal = LineageJournal(await open_database(directory / "journal.db", clock))
+    journal.removal = Removal(journal.database)
+    journal.lineage = Lineage(journal.database)
+    journal.snapshots = Snapshots(journal.database)
+    return journal
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A checkpoint as a reader sees it, but for where and when it was saved."""
+
+    parent_id: str
+    metadata: bytes
+    label: str
+    summary: str
+    state: State | None
+    writes: tuple[Write, ...]
+
+
+def under(root_id: str, **more: object) -> dict[str, object]:
+    """Return metadata of a subgraph that ran under a root checkpoint."""
+    return {"parents": {"": root_id}, **more}
+
+
+async def save(journal: Journal, *drafts: CheckpointDraft) -> None:
+    for one in drafts:
+        await journal.save_checkpoint(TENANT, one)
+
+
+async def chain(
+    journal: Journal,
+    ids: Sequence[str],
+    *,
+    parent_id: str = "",
+    thread_id: str = "t",
+    ns: str = "",
+    seeds: Sequence[str] = (),
+    metadata: Mapping[str, object] | None = None,
+) -> None:
+    """Save a line of checkpoints with a delta channel "log" and an ordinary one, "x"."""
+    for checkpoint_id in ids:
+        number = checkpoint_id.encode()
+        await journal.save_checkpoint(
+            TENANT, _link(checkpoint_id, parent_id, thread_id, ns, checkpoint_id in seeds, metadata)
+        )
+        await journal.save_writes(
+            TENANT,
+            key(checkpoint_id, thread_id, ns),
+            [write_of("log", b"w" + number), write_of("x", b"v" + number)],
+        )
+        parent_id = checkpoint_id
+
+
+def _link(
+    checkpoint_id: str,
+    parent_id: str,
+    thread_id: str,
+    ns: str,
+    stores: bool,
+    metadata: Mapping[str, object] | None,
+) -> CheckpointDraft:
+    number = checkpoint_id.encode()
+    return draft(
+        checkpoint_id,
+        parent_id,
+        {"x": number, **({"log": b"seed " + number} if stores else {})},
+        thread_id=thread_id,
+        ns=ns,
+        metadata=metadata,
+        delta=("log",),
+    )
+
+
+def write_of(channel: str, data: bytes) -> Write:
+    return write(channel, data, task=f"task of {channel}")
+
+
+async def seen(journal: Journal, thread_id: str = "t") -> dict[Place, Seen]:
+    """Return all that readers see of a thread."""
+    query = CheckpointQuery(thread_id=thread_id)
+    page = await journal.list_page(
+        TENANT, query, View.FULL, None, max_count=10_000, max_bytes=10**9
+    )
+    return {
+        (one.entry.key.checkpoint_ns, one.entry.key.checkpoint_id): Seen(
+            one.entry.parent_id,
+            one.entry.metadata,
+            one.entry.label,
+            one.entry.summary,
+            one.state,
+            one.writes,
+        )
+        for one in page.checkpoints
+    }
+
+
+async def history(journal: Journal, key: CheckpointKey, channel: str = "log") -> History:
+    """Return what rebuilds a delta channel."""
+    (found,) = await journal.delta_history(TENANT, key, [channel])
+    seed = found.seed.value.data if found.seed and found.seed.value else None
+    return seed, tuple((one.task_id, one.value.data) for one in found.writes)
+
+
+def places(closure: Closure | None) -> list[Place]:
+    """Return where the members of a closure stand."""
+    assert closure is not None
+    keys = [member.checkpoint.entry.key for member in closure.members]
+    return [(one.checkpoint_ns, one.checkpoint_id) for one in keys]
+
+
+async def row_of(journal: Journal, thread_id: str = "t") -> ThreadRow:
+    row = await journal.database.query(
+        lambda connection: thread_rows.find(connection, TENANT, thread_id)
+    )
+    assert row is not None
+    return row
+
+
+async def logged(journal: Journal, thread_id: str) -> list[tuple[int, EventKind, str]]:
+    """Return number, kind and checkpoint of each change in a thread's log."""
+    rows = await journal.database.query(
+        lambda connection: connection.execute(
+            select(changes.c.seq, changes.c.kind, changes.c.checkpoint_id)
+            .join(threads, threads.c.number == changes.c.thread)
+            .where(threads.c.tenant == TENANT, threads.c.thread_id == thread_id)
+            .order_by(changes.c.seq)
+        ).all()
+    )
+    return [(seq, EventKind(kind), checkpoint_id) for seq, kind, checkpoint_id in rows]
+
+
+# --- what the archive does -----------------------------------------------------------------
+
+
+def sha(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
+
+
+async def certify(journal: Journal, thread_id: str = "t", needs: Sequence[str] = ()) -> bytes:
+    """Pretend that the rest of a thread's log is stored as one segment; return its hash."""
+    row = await row_of(journal, thread_id)
+    name = f"{thread_id} {row.certified_seq + 1}-{row.seq}"
+
+    def work(batch: Batch) -> None:
+        batch.connection.execute(
+            insert(members).values(
+                tenant=TENANT,
+                sha256=sha(name),
+                kind="segment",
+                size=1,
+                blob_id=f"blob of {name}",
+                identifier="",
+                needs=b"".join(map(sha, needs)),
+                thread=row.number,
+                incarnation=row.incarnation,
+                first_seq=row.certified_seq + 1,
+                last_seq=row.seq,
+            )
+        )
+        log = batch.find(TENANT, thread_id)
+        assert log is not None
+        log.row.certified_seq = log.row.seq
+        log.row.dirty_since_us, log.row.dirty_bytes = None, 0
+        batch.store(log)
+
+    await journal.database.transact(work)
+    return sha(name)
+
+
+async def evict(journal: Journal, segment: bytes, *data: bytes) -> dict[bytes, Value]:
+    """Give up values and writes with this data; return them by digest."""
+    gone = {value_digest(value(one)): value(one) for one in data}
+
+    def work(batch: Batch) -> None:
+        batch.connection.execute(
+            update(contents)
+            .where(contents.c.digest.in_(list(gone)))
+            .values(data=None, keyframe=None, segment=segment)
+        )
+        batch.connection.execute(
+            update(writes).where(writes.c.digest.in_(list(gone))).values(data=None)
+        )
+        batch.forget_all()
+
+    await journal.database.transact(work)
+    return gone
+
+
+def given_up(*data: bytes) -> Mapping[bytes, Value]:
+    return {value_digest(value(one)): value(one) for one in data}

@@ -1,0 +1,240 @@
+"""Adoptions: a closure of one journal becomes a thread of another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.contract.lineage.kit import (
+    LineageJournal,
+    chain,
+    history,
+    logged,
+    open_journal,
+    places,
+    save,
+    seen,
+    under,
+)
+from tests.kit.drafts import TENANT, data_of, digest, draft, key, refused, write
+from tests.kit.journal import Clock
+from tuskpoint.v1 import checkpoint_pb2
+from tuskpoint_server.domain.closures import Closure, ClosureMember
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.lineage import EventKind
+from tuskpoint_server.domain.model import (
+    CheckpointKey,
+    PruneStrategy,
+    Reference,
+    Removed,
+    ThreadState,
+    View,
+)
+from tuskpoint_server.domain.model import Lineage as Origins
+from tuskpoint_server.journal.lineage import Lineage
+
+HASH = "ab" * 32
+
+
+@pytest.fixture
+async def elsewhere(tmp_path: Path, clock: Clock) -> AsyncIterator[LineageJournal]:
+    """Another journal."""
+    directory = tmp_path / "elsewhere"
+    directory.mkdir()
+    opened = await open_journal(directory, clock)
+    yield opened
+    await opened.close()
+
+
+async def closure_of(journal: LineageJournal, key: CheckpointKey) -> Closure:
+    found = await journal.lineage.closure(TENANT, key)
+    assert found is not None
+    return found
+
+
+async def interrupted(journal: LineageJournal) -> None:
+    """Save a thread with delta channels that waits in a subgraph call."""
+    frame = checkpoint_pb2.CheckpointState(schema_version=4, delta_channels=["log"])
+    await chain(journal, ["01", "02"], seeds=["01"])
+    await save(
+        journal,
+        draft("03", ns="keeper", channels={"k": b"kept"}, metadata=under("01")),
+        draft(
+            "04",
+            "02",
+            {"x": b"4"},
+            frame=frame.SerializeToString(),
+            delta=("log",),
+            label="asks",
+            summary="It asks.",
+            metadata={"step": 3, "run_id": "r"},
+            writes=(write("x", b"done", task="a"), write("__interrupt__", b"?", idx=-3)),
+        ),
+    )
+    await chain(journal, ["05"], ns="node:b", metadata=under("04"))
+
+
+async def adopt(
+    lineage: Lineage, closure: Closure, target: str = "mine", request_id: str = ""
+) -> CheckpointKey:
+    saved = await lineage.adopt(TENANT, closure, HASH, target, "writer", request_id)
+    assert (saved.seq, saved.incarnation) == (len(closure.members), 1)
+    return saved.key
+
+
+async def test_an_adopted_thread_loads_the_same(
+    journal: LineageJournal, elsewhere: LineageJournal, lineage: Lineage
+) -> None:
+    await interrupted(elsewhere)
+    assert await adopt(lineage, await closure_of(elsewhere, key("04"))) == key("04", "mine")
+    source, found = await seen(elsewhere), await seen(journal, "mine")
+    assert found == {
+        place: source[place] for place in [("", "04"), ("keeper", "03"), ("node:b", "05")]
+    }
+    assert await history(journal, key("04", "mine")) == await history(elsewhere, key("04"))
+    detail = await journal.thread(TENANT, "mine")
+    assert detail is not None
+    assert detail.thread.state is ThreadState.INTERRUPTED
+    assert (detail.thread.agent_id, detail.thread.head_id) == ("writer", "04")
+    assert (detail.checkpoint_count, detail.thread.seq) == (3, 3)
+    loaded = await journal.load(TENANT, key("04", "mine"), View.ENTRY)
+    assert loaded is not None
+    assert loaded.entry.lineage == Origins(adopted_from="t:04")
+    subgraph = await journal.load(TENANT, key("05", "mine", "node:b"), View.ENTRY)
+    assert subgraph is not None
+    assert subgraph.entry.lineage == Origins()
+
+
+async def test_an_adopted_thread_goes_on(
+    journal: LineageJournal, elsewhere: LineageJournal, lineage: Lineage
+) -> None:
+    await interrupted(elsewhere)
+    await adopt(lineage, await closure_of(elsewhere, key("04")))
+    await chain(journal, ["06"], parent_id="04", thread_id="mine")
+    assert (await history(journal, key("06", "mine")))[0] == b"seed 01"
+    await journal.removal.delete_runs(TENANT, ["r"])
+    assert set(await seen(journal, "mine")) == {("", "06"), ("keeper", "03"), ("node:b", "05")}
+    await save(journal, draft("07", "06", {"log": b"whole"}, thread_id="mine", delta=("log",)))
+    await journal.removal.prune_thread(TENANT, "mine", PruneStrategy.KEEP_LATEST)
+    assert set(await seen(journal, "mine")) == {("", "07"), ("keeper", "03"), ("node:b", "05")}
+    assert await journal.removal.delete_thread(TENANT, "mine") == Removed(3)
+
+
+async def test_an_adopted_thread_is_handed_on(
+    journal: LineageJournal, elsewhere: LineageJournal, lineage: Lineage
+) -> None:
+    await interrupted(elsewhere)
+    first = await closure_of(elsewhere, key("04"))
+    await adopt(lineage, first)
+    second = await closure_of(journal, key("04", "mine"))
+    assert places(second) == places(first)
+    assert [one.histories for one in second.members] == [one.histories for one in first.members]
+    await adopt(elsewhere.lineage, second, "back")
+    assert await seen(elsewhere, "back") == await seen(journal, "mine")
+    assert await history(elsewhere, key("04", "back")) == await history(elsewhere, key("04"))
+    await lineage.fork(TENANT, key("04", "mine"), "fork", "")
+    assert await seen(journal, "fork") == await seen(journal, "mine")
+
+
+async def test_digests_that_came_are_not_believed(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    """Else a value would be stored under the name of another, and shared with all threads."""
+    await save(journal, draft("01", "", {"x": b"true"}))
+    await save(journal, draft("02", "01", {"x": b"forged"}, writes=(write("y", b"forged"),)))
+    honest = await closure_of(journal, key("02"))
+    [member] = honest.members
+    checkpoint = member.checkpoint
+    assert checkpoint.state is not None
+    channels = tuple(
+        replace(one, digest=digest(b"true"), size=4) for one in checkpoint.state.channels
+    )
+    writes = tuple(replace(one, digest=digest(b"true")) for one in checkpoint.writes)
+    forged = replace(
+        honest,
+        members=(
+            ClosureMember(
+                replace(
+                    checkpoint, state=replace(checkpoint.state, channels=channels), writes=writes
+                )
+            ),
+        ),
+    )
+    await adopt(lineage, forged)
+    loaded = await journal.load(TENANT, key("02", "mine"), View.FULL)
+    assert loaded is not None
+    assert loaded.state is not None
+    assert loaded.state.channels == checkpoint.state.channels
+    assert [one.digest for one in loaded.writes] == [digest(b"forged")]
+    assert data_of(await journal.load(TENANT, key("01"), View.FULL)) == {"x": b"true"}
+    await save(journal, draft("03", "02", {"x": b"true"}, thread_id="mine"))
+    assert data_of(await journal.load(TENANT, key("03", "mine"), View.FULL)) == {"x": b"true"}
+
+
+async def test_channels_without_a_value_stay_so(journal: LineageJournal, lineage: Lineage) -> None:
+    await save(journal, draft("01", "", {"x": Reference.EMPTY, "y": b""}))
+    await adopt(lineage, await closure_of(journal, key("01")))
+    assert await seen(journal, "mine") == await seen(journal)
+
+
+async def test_adopting_takes_a_free_name(journal: LineageJournal, lineage: Lineage) -> None:
+    await save(journal, draft("01"), draft("01", thread_id="full"), draft("01", thread_id="gone"))
+    await journal.removal.delete_thread(TENANT, "gone")
+    await journal.save_writes(TENANT, key("01", "early"), [write("x", b"stray")])
+    found = await closure_of(journal, key("01"))
+    for taken in ("full", "t"):
+        call = lineage.adopt(TENANT, found, HASH, taken, "", "")
+        await refused(call, Reason.THREAD_EXISTS)
+        await refused(lineage.adopted(TENANT, key("01"), HASH, taken, "", ""), Reason.THREAD_EXISTS)
+    for target in ("gone", "early"):
+        assert await lineage.adopted(TENANT, key("01"), HASH, target, "", "") is None
+        saved = await lineage.adopt(TENANT, found, HASH, target, "", "")
+        assert saved.incarnation == 2
+        assert (await seen(journal, target))["", "01"].writes == ()
+    kinds = [kind for _, kind, _ in await logged(journal, "early")]
+    assert kinds == [
+        EventKind.WRITES_SAVED,
+        EventKind.THREAD_DELETED,
+        EventKind.CHECKPOINT_SAVED,
+    ]
+    assert [number for number, *_ in await logged(journal, "early")] == [1, 2, 3]
+    named = await lineage.adopt(TENANT, found, HASH, "", "", "")
+    assert len(named.key.thread_id) == 32
+
+
+async def test_a_retried_adoption_gets_the_first_answer(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01"))
+    found = await closure_of(journal, key("01"))
+    assert await lineage.adopted(TENANT, key("01"), HASH, "mine", "writer", "r") is None
+    await adopt(lineage, found, "mine", "r")
+    await save(journal, draft("02", "01", thread_id="mine"))
+    again = await lineage.adopted(TENANT, key("01"), HASH, "mine", "writer", "r")
+    assert again is not None
+    assert again.key == await adopt(lineage, found, "mine", "r") == key("01", "mine")
+    assert len(await seen(journal, "mine")) == 2
+    for other in (
+        lineage.adopted(TENANT, key("01"), "cd" * 32, "mine", "writer", "r"),
+        lineage.adopted(TENANT, key("01"), HASH, "other", "writer", "r"),
+        lineage.adopted(TENANT, key("01"), HASH, "mine", "reader", "r"),
+        lineage.adopted(TENANT, key("02"), HASH, "mine", "writer", "r"),
+        lineage.adopt(TENANT, found, HASH, "other", "", "r"),
+        lineage.fork(TENANT, key("01"), "mine", "r"),
+    ):
+        await refused(other, Reason.REQUEST_ID_REUSED)
+
+
+async def test_a_closure_without_a_state_is_a_defect(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01"))
+    found = await closure_of(journal, key("01"))
+    [member] = found.members
+    empty = ClosureMember(replace(member.checkpoint, state=None))
+    with pytest.raises(ValueError, match="came without its state"):
+        await lineage.adopt(TENANT, replace(found, members=(empty,)), HASH, "mine", "", "")
+    assert await journal.thread(TENANT, "mine") is None

@@ -1,0 +1,324 @@
+"""Closures: what is needed to go on from a checkpoint, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contract.lineage.kit import (
+    LineageJournal,
+    Place,
+    certify,
+    chain,
+    evict,
+    places,
+    save,
+    under,
+)
+from tests.kit.drafts import TENANT, channel, draft, key, refused, write
+from tuskpoint_server.domain import bundle
+from tuskpoint_server.domain.closures import Closure, ClosureMember, delta_base_of
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.evicted import lacks_values
+from tuskpoint_server.domain.model import EVICTED, PruneStrategy, View
+from tuskpoint_server.journal.lineage import Lineage, closures
+
+
+async def parts(lineage: Lineage, checkpoint_id: str, ns: str = "") -> list[Place]:
+    return places(await lineage.closure(TENANT, key(checkpoint_id, "t", ns)))
+
+
+def member(closure: Closure | None, checkpoint_id: str, ns: str = "") -> ClosureMember:
+    assert closure is not None
+    (found,) = (
+        one for one in closure.members if one.checkpoint.entry.key == key(checkpoint_id, "t", ns)
+    )
+    return found
+
+
+def rebuilt(one: ClosureMember) -> dict[str, tuple[bytes | None, list[bytes]]]:
+    """Return seed and writes of each delta channel that comes along."""
+    return {
+        history.channel: (
+            history.seed.value.data if history.seed and history.seed.value else None,
+            [write.value.data for write in history.writes],
+        )
+        for history in one.histories
+    }
+
+
+async def test_a_checkpoint_alone_is_its_closure(journal: LineageJournal, lineage: Lineage) -> None:
+    await save(
+        journal,
+        draft("01", "", {"x": b"1"}),
+        draft("02", "01", {"x": b"2"}, label="l", writes=(write("x", b"w"),)),
+        draft("03", "02", {"x": b"3"}),
+    )
+    found = await lineage.closure(TENANT, key("02"))
+    assert found is not None
+    assert (found.key, found.seq) == (key("02"), 3)
+    assert places(found) == [("", "02")]
+    whole = await journal.load(TENANT, key("02"), View.FULL)
+    assert member(found, "02").checkpoint == whole
+    assert member(found, "02").histories == ()
+    assert await parts(lineage, "") == [("", "03")]
+
+
+async def test_what_does_not_exist_has_no_closure(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await chain(journal, ["01", "02", "03"], seeds=["01"])
+    await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    for absent in (key("02"), key("04"), key("", "never was"), key("", "t", "no namespace")):
+        assert await lineage.closure(TENANT, absent) is None
+    assert await lineage.closure("another tenant", key("03")) is None
+
+
+async def test_what_no_bundle_can_hold_is_not_read(
+    journal: LineageJournal, lineage: Lineage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await chain(journal, ["01", "02", "03"], seeds=["01"])
+
+    def fail(*_: object) -> None:
+        pytest.fail("content was read")
+
+    read = closures.load
+    monkeypatch.setattr(closures, "load", fail)
+    # Of the ancestors only what "log" is rebuilt from counts.
+    least = sum(map(len, (b"03", b"w03", b"v03", b"seed 01", b"w02", b"w01")))
+    monkeypatch.setattr(bundle, "MAX_BUNDLE_BYTES", least - 1)
+    await refused(lineage.closure(TENANT, key("03")), Reason.LIMIT_EXCEEDED)
+    monkeypatch.setattr(bundle, "MAX_BUNDLE_BYTES", least)
+    monkeypatch.setattr(closures, "load", read)
+    assert await parts(lineage, "03") == [("", "03")]
+
+
+# --- subgraphs -----------------------------------------------------------------------------
+
+
+async def test_names_tell_which_subgraphs_keep_a_state_of_their_own(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    stateful = ["!", "a", "node", "node;", "node|inner", "nodes", "\U0010ffff", "é|b"]
+    calls = ["node:1", "node:2|inner", "node:\U0010ffff", "node|inner:3", ":"]
+    await save(journal, draft("01"), draft("02", ns="own"))
+    for ns in (*stateful, *calls):
+        await save(journal, draft("03", ns=ns, metadata=under("01")))
+    await save(journal, draft("04", "01"))
+    found = await parts(lineage, "04")
+    assert found == sorted([("", "04"), *((ns, "03") for ns in stateful)])
+
+
+async def test_calls_of_subgraphs_belong_to_the_root_they_ran_under(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(
+        journal,
+        draft("01"),
+        draft("02", ns="node:u1", metadata=under("01")),
+        draft("03", "02", ns="node:u1", metadata=under("01")),
+        draft("04", ns="node:u1|deep:v1", metadata={"parents": {"": "01", "node:u1": "03"}}),
+        draft("05", ns="node:u2", metadata=under("01")),
+        draft("06", "01"),
+        draft("07", ns="node:u3", metadata=under("06")),
+        draft("08", ns="node:u4", metadata={"parents": "not a mapping"}),
+        draft("09", ns="node:u5"),
+    )
+    assert await parts(lineage, "01") == [
+        ("", "01"),
+        ("node:u1", "03"),
+        ("node:u1|deep:v1", "04"),
+        ("node:u2", "05"),
+    ]
+    assert await parts(lineage, "06") == [("", "06"), ("node:u3", "07")]
+
+
+async def test_stateful_subgraphs_stand_where_the_last_run_on_the_path_left_them(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(
+        journal,
+        draft("01"),
+        draft("02", "01"),
+        draft("03", ns="keeper", metadata=under("02")),
+        draft("04", "03", ns="keeper", metadata=under("02")),
+        draft("05", "02"),
+        draft("06", "05"),
+        draft("07", "02"),  # abandons 05 and 06
+        draft("08", "04", ns="keeper", metadata=under("06")),
+        draft("09", "04", ns="keeper", metadata=under("07")),
+        draft("0a", "07"),
+    )
+    assert await parts(lineage, "01") == [("", "01")]
+    assert await parts(lineage, "05") == [("", "05"), ("keeper", "04")]
+    assert await parts(lineage, "0a") == [("", "0a"), ("keeper", "09")]
+
+
+async def test_a_stateful_subgraph_is_needed_as_it_was_before_its_run_too(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(
+        journal,
+        draft("01"),
+        draft("02", ns="keeper", metadata=under("01")),
+        draft("03", "01"),
+        draft("04", "02", ns="keeper", metadata=under("03")),
+        draft("05", "04", ns="keeper", metadata=under("03")),
+    )
+    assert await parts(lineage, "01") == [("", "01"), ("keeper", "02")]
+    assert await parts(lineage, "03") == [
+        ("", "03"),
+        ("keeper", "02"),
+        ("keeper", "05"),
+    ]
+
+
+async def test_a_namespace_of_its_own_is_no_subgraph(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01"), draft("02", ns="notes"), draft("03", "01"))
+    assert await parts(lineage, "03") == [("", "03")]
+
+
+async def test_runs_whose_root_is_gone_count_where_the_path_is_not_known(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(
+        journal,
+        draft("01"),
+        draft("02", ns="keeper", metadata=under("01")),
+        draft("03", "01"),
+        draft("04", "03"),
+    )
+    await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    assert await parts(lineage, "04") == [("", "04"), ("keeper", "02")]
+    await save(journal, draft("05", "04"), draft("06", ns="keeper", metadata=under("99")))
+    assert await parts(lineage, "05") == [("", "05"), ("keeper", "02")]
+    await save(journal, draft("07"))
+    assert await parts(lineage, "07") == [("", "07")]
+
+
+async def test_a_subgraphs_own_closure(journal: LineageJournal, lineage: Lineage) -> None:
+    await save(
+        journal,
+        draft("01"),
+        draft("02", ns="a:u", metadata=under("01")),
+        draft("03", "02", ns="a:u", metadata=under("01")),
+        draft("04", ns="a:u|b:v", metadata={"parents": {"": "01", "a:u": "03"}}),
+        draft("05", "04", ns="a:u|b:v", metadata={"parents": {"": "01", "a:u": "03"}}),
+        draft("06", ns="a:u|b:w", metadata={"parents": {"": "01", "a:u": "02"}}),
+        draft("07", ns="a:uu|b:v", metadata={"parents": {"": "01", "a:u": "03"}}),
+        draft("08", ns="a:u}", metadata={"parents": {"": "01", "a:u": "03"}}),
+    )
+    assert await parts(lineage, "03", "a:u") == [("a:u", "03"), ("a:u|b:v", "05")]
+    assert await parts(lineage, "02", "a:u") == [("a:u", "02"), ("a:u|b:w", "06")]
+    assert await parts(lineage, "", "a:u|b:v") == [("a:u|b:v", "05")]
+
+
+# --- delta channels ------------------------------------------------------------------------
+
+
+async def test_delta_channels_bring_what_they_are_rebuilt_from(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await chain(journal, ["01", "02", "03", "04", "05"], seeds=["02"])
+    found = await lineage.closure(TENANT, key("04"))
+    assert places(found) == [("", "04")]
+    one = member(found, "04")
+    assert one.checkpoint == await journal.load(TENANT, key("04"), View.FULL)
+    assert rebuilt(one) == {"log": (b"seed 02", [b"w02", b"w03"])}
+
+
+async def test_each_delta_channel_is_followed_to_its_own_seed(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    names = ("far", "near", "nowhere")
+    written = [
+        (write("far", b"f%d" % n), write("near", b"n%d" % n, idx=1), write("other", b"o", idx=2))
+        for n in range(4)
+    ]
+    await save(
+        journal,
+        draft("01", "", {"far": b"F", "near": b"too old"}, delta=names, writes=written[1]),
+        draft("02", "01", {"near": b"N"}, delta=names, writes=written[2]),
+        draft("03", "02", delta=names, writes=written[3]),
+    )
+    found = member(await lineage.closure(TENANT, key("03")), "03")
+    assert rebuilt(found) == {"far": (b"F", [b"f1", b"f2"]), "near": (b"N", [b"n2"])}
+    [far, near] = delta_base_of(found.histories)
+    assert [len(far.writes), len(near.writes)] == [2, 1]
+
+
+async def test_a_channel_that_is_stored_needs_no_ancestor(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await chain(journal, ["01", "02", "03"], seeds=["01", "03"])
+    assert member(await lineage.closure(TENANT, key("03")), "03").histories == ()
+
+
+async def test_delta_channels_of_subgraphs_come_along(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01"))
+    await chain(journal, ["02", "03", "04"], ns="a:u", seeds=["02"], metadata=under("01"))
+    found = await lineage.closure(TENANT, key("01"))
+    assert places(found) == [("", "01"), ("a:u", "04")]
+    assert rebuilt(member(found, "04", "a:u")) == {"log": (b"seed 02", [b"w02", b"w03"])}
+
+
+async def test_an_ancestor_that_is_a_member_itself_is_whole(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01"))
+    await chain(journal, ["02"], ns="keeper", seeds=["02"], metadata=under("01"))
+    await save(journal, draft("03", "01"))
+    await chain(journal, ["04"], parent_id="02", ns="keeper", metadata=under("03"))
+    found = await lineage.closure(TENANT, key("03"))
+    assert places(found) == [("", "03"), ("keeper", "02"), ("keeper", "04")]
+    whole = await journal.load(TENANT, key("02", "t", "keeper"), View.FULL)
+    assert member(found, "02", "keeper").checkpoint == whole
+
+
+async def test_what_removed_ancestors_held_stays_in_closures(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await chain(journal, ["01", "02", "03", "04"], seeds=["02"])
+    before = member(await lineage.closure(TENANT, key("04")), "04")
+    await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    after = member(await lineage.closure(TENANT, key("04")), "04")
+    assert after.histories == before.histories
+    await chain(journal, ["05"], parent_id="04")
+    below = member(await lineage.closure(TENANT, key("05")), "05")
+    assert rebuilt(below) == {"log": (b"seed 02", [b"w02", b"w03", b"w04"])}
+
+
+async def test_a_missing_parent_and_a_loop_end_the_ancestry(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await chain(journal, ["02", "03"], parent_id="01, which never came")
+    found = member(await lineage.closure(TENANT, key("03")), "03")
+    assert rebuilt(found) == {"log": (None, [b"w02"])}
+    late = write("log", b"once")
+    await save(
+        journal,
+        draft("04", "06", delta=("log",)),
+        draft("05", "04", (channel("y", b"y"),), delta=("log",), writes=(late,)),
+        draft("06", "05", delta=("log",)),
+    )
+    await save(journal, draft("07", ns="keeper", metadata=under("99")))
+    found = member(await lineage.closure(TENANT, key("06")), "06")
+    assert rebuilt(found) == {"log": (None, [b"once"])}
+
+
+async def test_what_was_evicted_of_a_closure_says_where_it_is(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await chain(journal, ["01", "02", "03"], seeds=["01"])
+    segment = await certify(journal)
+    await evict(journal, segment, b"02", b"seed 01", b"w01", b"v02")
+    one = member(await lineage.closure(TENANT, key("02")), "02")
+    assert lacks_values(one.checkpoint)
+    assert [place.sha256 for place in one.checkpoint.sources] == [segment]
+    [log] = one.histories
+    assert log.seed is not None
+    assert [log.seed.value, *(write.value for write in log.writes)] == [EVICTED, EVICTED]
+    assert [place.sha256 for entry in log.sources for place in entry.envelopes] == [segment]

@@ -1,0 +1,494 @@
+"""Rollbacks: an earlier state appended to its thread; nothing of the past changes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.contract.lineage.kit import (
+    LineageJournal,
+    certify,
+    chain,
+    evict,
+    history,
+    logged,
+    row_of,
+    save,
+    seen,
+    under,
+)
+from tests.kit.drafts import TENANT, channel, data_of, draft, key, refused, write
+from tests.kit.journal import Clock
+from tuskpoint.v1 import checkpoint_pb2, value_pb2
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.lineage import EventKind
+from tuskpoint_server.domain.model import Checkpoint, PruneStrategy, Reference, ThreadState, View
+from tuskpoint_server.domain.model import Lineage as Origins
+from tuskpoint_server.journal.lineage import Lineage, Supplied, ValuesEvicted
+
+NOTHING: Supplied = {}
+
+
+async def roll_back(lineage: Lineage, checkpoint_id: str, ns: str = "", thread: str = "t") -> str:
+    """Roll back and return the new checkpoint's ID."""
+    saved = await lineage.rollback(TENANT, key(checkpoint_id, thread, ns), "", None, NOTHING)
+    return saved.key.checkpoint_id
+
+
+async def load(
+    journal: LineageJournal, checkpoint_id: str = "", ns: str = "", thread: str = "t"
+) -> Checkpoint:
+    loaded = await journal.load(TENANT, key(checkpoint_id, thread, ns), View.FULL)
+    assert loaded is not None
+    return loaded
+
+
+async def state_of(journal: LineageJournal) -> ThreadState:
+    detail = await journal.thread(TENANT, "t")
+    assert detail is not None
+    return detail.thread.state
+
+
+def frame(**fields: object) -> bytes:
+    return checkpoint_pb2.CheckpointState(**fields).SerializeToString(deterministic=True)  # type: ignore[arg-type]
+
+
+# --- the new checkpoint --------------------------------------------------------------------
+
+
+async def test_a_rollback_has_the_earlier_state_on_top(
+    journal: LineageJournal, lineage: Lineage, clock: Clock
+) -> None:
+    earlier = frame(
+        schema_version=4,
+        ts="2020-01-01T00:00:00+00:00",
+        extras={"k": value_pb2.Value(type="json", data=b"1")},
+    )
+    metadata = {"source": "loop", "step": 7, "run_id": "r", "mine": [1], "parents": {}}
+    await save(
+        journal,
+        draft("01", "", {"x": b"1"}),
+        draft(
+            "02",
+            "01",
+            {"x": b"2", "y": b"same"},
+            frame=earlier,
+            metadata=metadata,
+            label="kept",
+            summary="It worked.",
+            writes=(write("x", b"w"), write("__interrupt__", b"?", idx=-3)),
+        ),
+        draft("03", "02", {"x": b"3"}),
+    )
+    saved = await lineage.rollback(TENANT, key("02"), "", None, NOTHING)
+    found, target = await load(journal), await load(journal, "02")
+    assert found.entry.key == saved.key
+    assert saved.key.checkpoint_id > "03"
+    assert found.entry.parent_id == "01"
+    assert found.writes == ()
+    assert found.state is not None
+    assert target.state is not None
+    assert found.state.channels == target.state.channels
+    now = "2023-11-14T22:13:20+00:00"
+    assert found.state.frame == frame(
+        schema_version=4, ts=now, extras={"k": value_pb2.Value(type="json", data=b"1")}
+    )
+    assert json.loads(found.entry.metadata) == {
+        "source": "loop",
+        "step": 7,
+        "mine": [1],
+        "parents": {},
+    }
+    assert found.entry.label == ""
+    assert found.entry.summary == "Rolled back to t:02: It worked."
+    assert found.entry.lineage == Origins(rolled_back_from="t:02")
+    assert found.entry.seq == 4
+    assert (saved.seq, saved.incarnation) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"step": "three"},
+        {"parents": "none", "text": "é \ud800"},
+        {"parents": {"elsewhere": "1"}, "run_id": 5},
+    ],
+)
+async def test_any_metadata_can_be_rolled_back_to(
+    journal: LineageJournal, lineage: Lineage, metadata: dict[str, object]
+) -> None:
+    await save(journal, draft("01", metadata=metadata))
+    await roll_back(lineage, "01")
+    found = json.loads((await load(journal)).entry.metadata)
+    metadata.pop("run_id", None)
+    assert found == metadata
+
+
+async def test_a_state_without_a_time_gets_none(journal: LineageJournal, lineage: Lineage) -> None:
+    await save(journal, draft("01", frame=frame(schema_version=4)))
+    await roll_back(lineage, "01")
+    state = (await load(journal)).state
+    assert state is not None
+    assert state.frame == frame(schema_version=4)
+
+
+async def test_a_long_summary_is_cut_between_characters(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01", summary="é" * 512))
+    await roll_back(lineage, "01")
+    summary = (await load(journal)).entry.summary
+    assert summary.startswith("Rolled back to t:01: éé")
+    assert len(summary.encode()) in (1023, 1024)
+
+
+async def test_rolling_back_is_repeatable_and_reversible(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01", "", {"x": b"1"}), draft("02", "01", {"x": b"2"}))
+    first = await roll_back(lineage, "01")
+    again = await roll_back(lineage, "02")
+    of_rollback = await roll_back(lineage, first)
+    assert "02" < first < again < of_rollback
+    assert data_of(await load(journal)) == {"x": b"1"}
+    assert (await load(journal)).entry.lineage == Origins(rolled_back_from=f"t:{first}")
+    assert [data_of(await load(journal, one)) for one in (first, again)] == [
+        {"x": b"1"},
+        {"x": b"2"},
+    ]
+
+
+async def test_the_thread_waits_for_nothing_afterwards(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(
+        journal, draft("01"), draft("02", "01", writes=(write("__interrupt__", b"?", idx=-3),))
+    )
+    assert await state_of(journal) is ThreadState.INTERRUPTED
+    new = await roll_back(lineage, "02")
+    assert await state_of(journal) is ThreadState.IDLE
+    await journal.save_writes(TENANT, key(new), [write("__interrupt__", b"?", idx=-3)])
+    assert await state_of(journal) is ThreadState.INTERRUPTED
+    await save(journal, draft("zz", new, expected_head=new))
+
+
+async def test_delta_channels_are_rebuilt_as_for_the_target(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await chain(journal, ["01", "02", "03", "04", "05"], seeds=["02"])
+    expected = await history(journal, key("04"))
+    new = await roll_back(lineage, "04")
+    assert await history(journal, key(new)) == expected
+    await chain(journal, ["zz"], parent_id=new)
+    assert await history(journal, key("zz")) == expected, "the rollback itself has no writes"
+    await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    assert await history(journal, key("zz")) == expected
+
+
+async def test_the_past_stays_as_it_was(journal: LineageJournal, lineage: Lineage) -> None:
+    await chain(journal, ["01", "02", "03"], seeds=["01"])
+    await chain(journal, ["04", "05"], ns="keeper", seeds=["04"], metadata=under("02"))
+    await chain(journal, ["06"], ns="node:a", metadata=under("03"))
+    before = await seen(journal)
+    logs = {place: await history(journal, key(place[1], "t", place[0])) for place in before}
+    await roll_back(lineage, "02")
+    await roll_back(lineage, "05", "keeper")
+    after = await seen(journal)
+    assert {place: after[place] for place in before} == before
+    for place in before:
+        assert await history(journal, key(place[1], "t", place[0])) == logs[place]
+    assert len(after) == len(before) + 3, "the root, its stateful subgraph, and that alone"
+
+
+async def test_every_checkpoint_of_a_rollback_is_a_change(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01"), draft("02", ns="keeper", metadata=under("01")))
+    new = await roll_back(lineage, "01")
+    inner = (await load(journal, "", "keeper")).entry.key.checkpoint_id
+    saved = EventKind.CHECKPOINT_SAVED
+    assert await logged(journal, "t") == [
+        (1, saved, "01"),
+        (2, saved, "02"),
+        (3, saved, inner),
+        (4, saved, new),
+    ]
+
+
+# --- subgraphs -----------------------------------------------------------------------------
+
+
+async def stateful(journal: LineageJournal) -> None:
+    """Save a thread whose stateful subgraph ran under its second and third checkpoint."""
+    await save(
+        journal,
+        draft("01", metadata={"step": 0}),
+        draft("02", "01", metadata={"step": 1}),
+        draft("03", ns="keeper", channels={"k": b"first"}, metadata=under("02", step=5)),
+        draft("04", "02", metadata={"step": 2}),
+        draft("05", "03", {"k": b"second"}, ns="keeper", metadata=under("04", step=6)),
+        draft("06", "04", metadata={"step": 3}),
+        draft("07", ns="node:u", channels={"k": b"call"}, metadata=under("04")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [("01", {}), ("02", {}), ("04", {"k": b"first"}), ("06", {"k": b"second"})],
+)
+async def test_stateful_subgraphs_roll_back_with_the_root(
+    journal: LineageJournal, lineage: Lineage, target: str, expected: dict[str, bytes]
+) -> None:
+    await stateful(journal)
+    new = await roll_back(lineage, target)
+    inner = await load(journal, "", "keeper")
+    assert data_of(inner) == expected
+    assert inner.entry.key.checkpoint_id < new or target == "06"
+    if target == "06":
+        assert inner.entry.key.checkpoint_id == "05", "it is where it was"
+    else:
+        assert json.loads(inner.entry.metadata)["parents"] == {"": new}
+    call = await load(journal, "", "node:u")
+    assert call.entry.key.checkpoint_id == "07"
+
+
+async def test_a_subgraph_goes_back_to_where_it_was(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await stateful(journal)
+    await roll_back(lineage, "04")
+    inner = await load(journal, "", "keeper")
+    assert inner.entry.parent_id == ""
+    assert inner.entry.lineage == Origins(rolled_back_from="t:03")
+    root = await load(journal, "", "")
+    earlier = json.loads((await load(journal, "03", "keeper")).entry.metadata)
+    assert json.loads(inner.entry.metadata) == {
+        **earlier,
+        "parents": {"": root.entry.key.checkpoint_id},
+    }
+
+
+async def test_a_subgraph_goes_back_to_before_its_first_run(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(
+        journal,
+        draft("01"),
+        draft(
+            "02",
+            ns="keeper",
+            channels={"k": b"1"},
+            frame=frame(
+                schema_version=4,
+                ts="2020-01-01",
+                extras={"k": value_pb2.Value(type="json", data=b"1")},
+            ),
+            metadata=under("01"),
+        ),
+    )
+    new = await roll_back(lineage, "01")
+    inner = await load(journal, "", "keeper")
+    assert inner.state is not None
+    now = "2023-11-14T22:13:20+00:00"
+    assert (inner.state.frame, inner.state.channels) == (frame(schema_version=4, ts=now), ())
+    assert (inner.entry.parent_id, inner.writes) == ("", ())
+    assert json.loads(inner.entry.metadata) == {
+        "source": "fork",
+        "step": -2,
+        "parents": {"": new},
+    }
+
+
+async def test_after_rollbacks_the_subgraphs_path_goes_through_them(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await stateful(journal)
+    first = await roll_back(lineage, "04")
+    inner = (await load(journal, "", "keeper")).entry.key.checkpoint_id
+    later = inner[:-1] + "f"
+    assert later > inner
+    await save(
+        journal,
+        draft(later, inner, {"k": b"third"}, ns="keeper", metadata=under(first)),
+        draft("y1", first),
+        draft("y2", "y1"),
+    )
+    assert await descend(lineage, "y2", journal) == {"k": b"third"}
+    await journal.removal.delete_thread(TENANT, "fork")
+    assert await descend(lineage, "06", journal) == {"k": b"second"}
+    await journal.removal.delete_thread(TENANT, "fork")
+    assert await descend(lineage, first, journal) == {"k": b"third"}
+
+
+async def descend(
+    lineage: Lineage, checkpoint_id: str, journal: LineageJournal
+) -> dict[str, bytes]:
+    """Return what a fork's stateful subgraph holds."""
+    await lineage.fork(TENANT, key(checkpoint_id), "fork", "")
+    return data_of(await load(journal, "", "keeper", "fork"))
+
+
+async def test_a_fork_rolls_back_to_what_its_subgraph_had(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await stateful(journal)
+    await lineage.fork(TENANT, key("04"), "fork", "")
+    assert data_of(await load(journal, "", "keeper", "fork")) == {"k": b"second"}
+    await roll_back(lineage, "04", thread="fork")
+    assert data_of(await load(journal, "", "keeper", "fork")) == {"k": b"first"}
+
+
+async def test_a_pruned_thread_keeps_what_its_subgraph_has(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await stateful(journal)
+    await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    await roll_back(lineage, "06")
+    assert data_of(await load(journal, "", "keeper")) == {"k": b"second"}
+
+
+async def test_a_namespace_of_its_own_is_left_alone(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01"), draft("02", ns="notes", channels={"n": b"mine"}))
+    await roll_back(lineage, "01")
+    assert (await load(journal, "", "notes")).entry.key.checkpoint_id == "02"
+
+
+async def test_a_subgraph_is_rolled_back_alone(journal: LineageJournal, lineage: Lineage) -> None:
+    await stateful(journal)
+    new = await roll_back(lineage, "03", "keeper")
+    inner = await load(journal, "", "keeper")
+    assert inner.entry.key.checkpoint_id == new
+    assert data_of(inner) == {"k": b"first"}
+    assert json.loads(inner.entry.metadata)["parents"] == {"": "02"}
+    assert (await load(journal)).entry.key.checkpoint_id == "06"
+
+
+# --- refusals and retries ------------------------------------------------------------------
+
+
+async def test_only_what_is_there_can_be_rolled_back_to(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await chain(journal, ["01", "02", "03"], seeds=["01"])
+    await save(journal, draft("01", thread_id="gone"))
+    await journal.removal.delete_thread(TENANT, "gone")
+    await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    elsewhere = (key("01", "gone"), key("01", "never was"), key("03", "t", "inner"))
+    for absent in (key("02"), key("04"), *elsewhere):
+        refusal = await refused(
+            lineage.rollback(TENANT, absent, "", None, NOTHING), Reason.CHECKPOINT_NOT_FOUND
+        )
+        assert refusal.metadata["checkpoint_id"] == absent.checkpoint_id
+    assert list(await seen(journal)) == [("", "03")]
+
+
+async def test_a_moved_head_is_noticed(journal: LineageJournal, lineage: Lineage) -> None:
+    await save(journal, draft("01"), draft("02", "01"), draft("05", ns="inner"))
+    for expected in ("01", "", "05"):
+        refusal = await refused(
+            lineage.rollback(TENANT, key("01"), "", expected, NOTHING), Reason.HEAD_MOVED
+        )
+        assert (refusal.metadata["head"], refusal.metadata["expected"]) == ("02", expected)
+    saved = await lineage.rollback(TENANT, key("01"), "", "02", NOTHING)
+    assert (await load(journal)).entry.key == saved.key
+
+
+async def test_a_retried_rollback_gets_the_first_answer(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01"), draft("02", "01"))
+    saved = await lineage.rollback(TENANT, key("01"), "r", "02", NOTHING)
+    again = await lineage.rollback(TENANT, key("01"), "r", "02", NOTHING)
+    assert (again.key, again.seq) == (saved.key, saved.seq)
+    assert len(await seen(journal)) == 3
+    for other in (
+        lineage.rollback(TENANT, key("02"), "r", "02", NOTHING),
+        lineage.rollback(TENANT, key("01"), "r", None, NOTHING),
+        lineage.rollback(TENANT, key("01"), "r", "", NOTHING),
+        lineage.fork(TENANT, key("01"), "fork", "r"),
+    ):
+        await refused(other, Reason.REQUEST_ID_REUSED)
+    assert len(await seen(journal)) == 3
+
+
+async def test_a_refused_rollback_is_not_remembered(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01"), draft("02", "01"))
+    await refused(lineage.rollback(TENANT, key("01"), "r", "01", NOTHING), Reason.HEAD_MOVED)
+    await lineage.rollback(TENANT, key("01"), "r", "02", NOTHING)
+    assert len(await seen(journal)) == 3
+
+
+@pytest.mark.parametrize("ns", ["", "keeper"])
+async def test_without_an_id_above_the_greatest_nothing_is_stored(
+    journal: LineageJournal, lineage: Lineage, ns: str
+) -> None:
+    await save(journal, draft("01"), draft("z" * 100, "01", ns=ns, metadata=under("01")))
+    before = await seen(journal)
+    refusal = await refused(
+        lineage.rollback(TENANT, key("01"), "", None, NOTHING), Reason.INVALID_FIELD
+    )
+    assert "zzz" in refusal.violations[0].description
+    assert await seen(journal) == before
+
+
+async def test_the_new_id_is_above_future_ones(journal: LineageJournal, lineage: Lineage) -> None:
+    future = "2fffffff-ffff-6fff-bfff-ffffffffffff"
+    await save(journal, draft("01"), draft(future, "01"))
+    assert await roll_back(lineage, "01") > future
+
+
+# --- evicted values ------------------------------------------------------------------------
+
+
+async def test_evicted_values_are_asked_for(journal: LineageJournal, lineage: Lineage) -> None:
+    await chain(journal, ["01", "02"])
+    await chain(journal, ["03"], ns="keeper", metadata=under("01"))
+    await chain(journal, ["04"], parent_id="03", ns="keeper", metadata=under("02"))
+    await chain(journal, ["05"], parent_id="02")
+    gone = await evict(journal, await certify(journal), b"01", b"02", b"03", b"w02")
+    before = await seen(journal)
+    with pytest.raises(ValuesEvicted) as caught:
+        await lineage.rollback(TENANT, key("02"), "r", "05", NOTHING)
+    assert [one.key for one in caught.value.entries] == [key("02"), key("03", "t", "keeper")]
+    assert all(one.envelopes for one in caught.value.entries)
+    assert await seen(journal) == before
+    some = {digest: value for digest, value in gone.items() if value.data == b"02"}
+    with pytest.raises(ValuesEvicted) as caught:
+        await lineage.rollback(TENANT, key("02"), "r", "05", some)
+    assert [one.key for one in caught.value.entries] == [key("03", "t", "keeper")]
+    saved = await lineage.rollback(TENANT, key("02"), "r", "05", gone)
+    assert (await load(journal)).entry.key == saved.key
+    assert data_of(await load(journal)) == {"x": b"02"}
+    assert data_of(await load(journal, "", "keeper")) == {"x": b"03"}
+
+
+async def test_what_came_back_is_stored_with_the_rollback(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    """The latest checkpoint has its values here, and saves may refer to them."""
+    await chain(journal, ["01", "02", "03"], seeds=["01"])
+    gone = await evict(journal, await certify(journal), b"02")
+    saved = await lineage.rollback(TENANT, key("02"), "", None, gone)
+    row = await row_of(journal)
+    assert row.dirty_bytes > 0
+    assert saved.stored_bytes > 0
+    new = saved.key.checkpoint_id
+    await save(journal, draft("zz", new, (channel("x", Reference.INHERIT),), delta=("log",)))
+    assert data_of(await load(journal, "zz")) == {"x": b"02"}
+
+
+async def test_a_rollback_keeps_what_removed_ancestors_held(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await chain(journal, ["01", "02", "03"], seeds=["01"])
+    await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    expected = await history(journal, key("03"))
+    assert expected[0] == b"seed 01"
+    new = await roll_back(lineage, "03")
+    assert await history(journal, key(new)) == expected
