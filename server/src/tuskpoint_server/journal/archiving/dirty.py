@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from sqlalchemy import Connection, and_, bindparam, case, func, literal_column, select
 
 from ...domain.limits import MIB
+from ...domain.model import BlobLocation
 from ..checkpoints.references import referred
 from ..database.schema import changes, checkpoints, contents, handoffs, removed, threads, writes
 from ..database.statements import Statement
@@ -129,6 +130,8 @@ class DirtyPlace:
         row: Its row, if that changed.
         writes: Its pending writes that changed.
         held: What holds it already, if it is a copy, or was stored beside its range.
+        held_writes: Some of its writes lie there too.
+        needs: Digests of the values that its row needs.
         problem: Why it cannot be stored as it stands; empty: nothing is known of.
     """
 
@@ -136,6 +139,8 @@ class DirtyPlace:
     row: CheckpointRow | None = None
     writes: list[WriteRow] = field(default_factory=list)
     held: Held | None = None
+    held_writes: bool = False
+    needs: set[bytes] = field(default_factory=set)
     problem: str = ""
 
     @property
@@ -164,25 +169,31 @@ class DirtyRange:
         thread: The thread.
         through: The last change of the range; the first follows the thread's watermark.
         size_bytes: What of the thread's dirty bytes is in it.
+        whole: It goes to the thread's last change.
         places: The checkpoints that changed, in the order of their first change.
         removed: What was removed.
         pins: Bundles that were handed off.
         values: The values that its rows need and that are in no named segment, by digest.
         data: Stored bytes of these; of evicted ones there are none.
         named: By digest the segment that holds a value.
+        sources: Segments that hold evicted values which none of these holds.
         holders: Segments that hold copies, and what these need, by hash.
+        bundles: What was handed off, and its parts, by hash.
     """
 
     thread: DirtyThread
     through: int
     size_bytes: int
+    whole: bool
     places: list[DirtyPlace] = field(default_factory=list)
     removed: list[Removal] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)
     values: dict[bytes, NeededValue] = field(default_factory=dict)
     data: dict[bytes, bytes] = field(default_factory=dict)
     named: dict[bytes, Holder] = field(default_factory=dict)
+    sources: list[BlobLocation] = field(default_factory=list)
     holders: dict[bytes, Holder] = field(default_factory=dict)
+    bundles: dict[bytes, Holder] = field(default_factory=dict)
 
 
 # --- statements --------------------------------------------------------------------------
@@ -311,6 +322,7 @@ def read_range(
         thread,
         through,
         thread.dirty_bytes if whole else 0,
+        whole,
         places,
         removed=[Removal(*row) for row in _REMOVED.run(connection, **of).fetchall()],
         pins=[Pin(*row) for row in _PINS.run(connection, **of).fetchall()],
@@ -318,6 +330,7 @@ def read_range(
     holders = Holders(connection, tenant, thread.number, thread.incarnation, lost)
     _read_values(connection, found, holders)
     _find_copies(found, holders)
+    _find_bundles(found, holders)
     if not whole:
         content = sum(one.size for one in places) + sum(map(len, found.data.values()))
         found.size_bytes = min(thread.dirty_bytes, content)
@@ -418,6 +431,7 @@ def _places(
         place = (write.checkpoint_ns, write.checkpoint_id)
         one = found.setdefault(place, DirtyPlace(place))
         if one.held is not None and write.seq <= one.held.seq:
+            one.held_writes = True
             continue
         one.writes.append(write)
         if write.data is None:
@@ -430,11 +444,14 @@ def _places(
 def _read_values(connection: Connection, dirty: DirtyRange, holders: Holders) -> None:
     """Read the values that the rows of a range need, and choose what is named for them."""
     thread = dirty.thread
-    needs = {one.place: _referred(one) for one in dirty.places if not one.held_row}
-    digests = {digest for some in needs.values() for digest in some}
+    digests: set[bytes] = set()
+    for one in dirty.places:
+        if one.row is not None and not one.held_row:
+            _refer(one, one.row)
+            digests |= one.needs
     values = _read_needed(connection, dirty, digests)
     for one in dirty.places:
-        missing = needs.get(one.place, set()).difference(values)
+        missing = one.needs.difference(values)
         if missing:
             one.problem = f"value {min(missing).hex()} is not stored"
     missing = keyframes_of(values.values()).difference(values)
@@ -448,18 +465,20 @@ def _read_values(connection: Connection, dirty: DirtyRange, holders: Holders) ->
         for digest, value in dirty.values.items()
         if digest not in dirty.data and value.stored is not None
     ]
+    for value in dirty.values.values():
+        if value.stored is None and value.segment is not None:
+            holder = holders.by_hash(value.segment)
+            if holder is not None and holder.location not in dirty.sources:
+                dirty.sources.append(holder.location)
     if lacking:
         dirty.data.update(values_of.data(connection, thread.family, lacking))
 
 
-def _referred(one: DirtyPlace) -> set[bytes]:
-    if one.row is None:
-        return set()
+def _refer(one: DirtyPlace, row: CheckpointRow) -> None:
     try:
-        return referred(one.row.state, one.row.delta_base)
+        one.needs = referred(row.state, row.delta_base)
     except DecodeError:
         one.problem = "its state cannot be read"
-        return set()
 
 
 def _read_needed(
@@ -497,3 +516,16 @@ def _find_copies(dirty: DirtyRange, holders: Holders) -> None:
             needed = holders.by_hash(sha256)
             if needed is not None:
                 dirty.holders.setdefault(sha256, needed)
+
+
+def _find_bundles(dirty: DirtyRange, holders: Holders) -> None:
+    """Find the bundles that were handed off, and their parts."""
+    for pin in dirty.pins:
+        for sha256 in (pin.sha256, *_parts_of(holders.by_hash(pin.sha256))):
+            holder = holders.by_hash(sha256)
+            if holder is not None:
+                dirty.bundles[sha256] = holder
+
+
+def _parts_of(holder: Holder | None) -> tuple[bytes, ...]:
+    return holder.parts if holder is not None else ()

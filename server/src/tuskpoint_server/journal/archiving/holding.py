@@ -57,6 +57,8 @@ class Holder:
         incarnation: Of the thread.
         first_seq: Begin of its range; `None` if it has none.
         last_seq: End of its range.
+        kind: A `domain.formats.members.Kind`.
+        parts: Hashes of its parts, if it is cut.
         needs: Hashes of the members that it names.
         prefixes: Prefixes of the digests of the values in it.
         patched: Of those the patches whose keyframe is in another segment.
@@ -67,6 +69,8 @@ class Holder:
     incarnation: int | None
     first_seq: int | None
     last_seq: int | None
+    kind: str
+    parts: tuple[bytes, ...]
     needs: tuple[bytes, ...]
     prefixes: frozenset[bytes] = frozenset()
     patched: frozenset[bytes] = frozenset()
@@ -96,6 +100,8 @@ _COLUMNS = (
     members.c.incarnation,
     members.c.first_seq,
     members.c.last_seq,
+    members.c.kind,
+    members.c.parts,
     members.c.needs,
     members.c.digests,
     members.c.patched,
@@ -234,18 +240,20 @@ class Holders:
         return holder if holder is not None and holder.has(seq) else None
 
     def _add(self, row: Sequence[Any]) -> Holder | None:
-        sha256, size, blob_id, identifier, thread, incarnation, first, last, *joined = row
+        sha256, size, blob_id, identifier, thread, incarnation, first, last, kind, *joined = row
         if sha256 in self._lost:
             return None
         holder = self._found.get(sha256)
         if holder is None:
-            needs, digests, patched = (one or b"" for one in joined)
+            parts, needs, digests, patched = (one or b"" for one in joined)
             holder = Holder(
                 BlobLocation(sha256, size, blob_id, identifier),
                 thread,
                 incarnation,
                 first,
                 last,
+                kind,
+                tuple(split(parts, DIGEST_BYTES)),
                 tuple(split(needs, DIGEST_BYTES)),
                 frozenset(split(digests, PREFIX_BYTES)),
                 frozenset(split(patched, PREFIX_BYTES)),

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from enum import StrEnum
 
 from sqlalchemy import Connection, delete, insert, select
 
 from ..database.schema import packs
 from .plan import Plan, decode_plan, encode_plan
-
-
-class PackState(StrEnum):
-    """How far a pack has come; a certified one has no row."""
-
-    SPOOLED = "spooled"
-    STORED = "stored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +17,6 @@ class StoredPack:
 
     number: int
     tenant: str
-    state: PackState
     spool: str
     plan: Plan
 
@@ -33,10 +24,7 @@ class StoredPack:
 def unfinished(connection: Connection) -> list[StoredPack]:
     """Return the packs on their way, oldest first."""
     rows = connection.execute(select(packs).order_by(packs.c.number))
-    return [
-        StoredPack(row.number, row.tenant, PackState(row.state), row.spool, decode_plan(row.plan))
-        for row in rows
-    ]
+    return [StoredPack(row.number, row.tenant, row.spool, decode_plan(row.plan)) for row in rows]
 
 
 def record_spooled(
@@ -63,7 +51,6 @@ def record_spooled(
         insert(packs)
         .values(
             tenant=tenant,
-            state=PackState.SPOOLED.value,
             spool=spool,
             plan=encode_plan(plan),
             created_us=now_us,

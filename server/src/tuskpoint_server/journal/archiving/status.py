@@ -14,6 +14,7 @@ from ..database.schema import (
     catalogs,
     changes,
     checkpoints,
+    contents,
     holes,
     journal_info,
     members,
@@ -222,13 +223,16 @@ def counts(connection: Connection, tenant: str) -> Counts:
 
 
 def evicted_bytes(connection: Connection, tenant: str) -> int:
-    """Return the bytes of pending writes and values that are on the blob store only."""
-    from_writes = connection.execute(
-        select(func.coalesce(func.sum(writes.c.size), 0))
-        .join(threads, threads.c.number == writes.c.thread)
-        .where(threads.c.tenant == tenant, writes.c.data.is_(None))
-    ).scalar_one()
-    return int(from_writes)
+    """Return the bytes of values and pending writes that are on the blob store only."""
+    families = select(threads.c.family).where(threads.c.tenant == tenant)
+    numbers = select(threads.c.number).where(threads.c.tenant == tenant)
+    of_values = select(func.coalesce(func.sum(contents.c.size), 0)).where(
+        contents.c.data.is_(None), contents.c.family.in_(families)
+    )
+    of_writes = select(func.coalesce(func.sum(writes.c.size), 0)).where(
+        writes.c.data.is_(None), writes.c.thread.in_(numbers)
+    )
+    return sum(int(connection.execute(one).scalar_one()) for one in (of_values, of_writes))
 
 
 def claim_home(connection: Connection, backend: str) -> str:

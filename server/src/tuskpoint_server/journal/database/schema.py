@@ -370,7 +370,6 @@ packs = Table(
     metadata,
     Column("number", RowNumber, primary_key=True, autoincrement=True),
     Column("tenant", Name, nullable=False),
-    Column("state", Text, nullable=False, comment="journal.archiving.packs.PackState"),
     Column("spool", Text, nullable=False, comment="name of the file with its exact bytes"),
     Column("plan", LargeBinary, nullable=False, comment="JSON: what certification records"),
     Column("created_us", BigInteger, nullable=False),

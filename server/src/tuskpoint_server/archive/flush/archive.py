@@ -1,0 +1,345 @@
+"""The archive: everything that is journaled becomes certified, and can be read back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opentelemetry.metrics import MeterProvider
+from sqlalchemy import Connection
+
+from ...blobs.api import BlobStore
+from ...blobs.cache import CachedStore, origin
+from ...domain.errors import Reason, Refusal
+from ...domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
+from ...journal.archiving import blobs as blob_rows
+from ...journal.archiving import holes, packs, status
+from ...journal.archiving.blobs import Expiry
+from ...journal.archiving.status import KnownCatalog
+from ...journal.database.database import Database
+from ..read.reader import CheckpointReader
+from .flusher import (
+    FlushOutcome,
+    TenantFlusher,
+    Trouble,
+    checkpoint_missing,
+    hole_of,
+    not_stored,
+)
+from .one_flush import Flush
+from .packs import PackRunner
+from .pointer import Pointer
+from .settings import ArchiveSettings
+from .spool import Spool
+from .telemetry import BacklogReading, Instruments
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveStatus:
+    """How the archive of a tenant fares. Times are microseconds since the epoch.
+
+    Attributes:
+        backlog_checkpoints: Checkpoints whose last change is not certified.
+        backlog_bytes: Bytes of values and writes that wait.
+        oldest_uncertified_us: Time of the oldest change that is not certified.
+        last_error: The last error, for people; empty since the last success.
+        last_error_us: Its time.
+        last_flush_us: Time of the last certification.
+        catalog: The newest catalog.
+        catalog_number: Its number in its generation.
+        spool_bytes: Bytes packed and not yet certified.
+        cache_bytes: Bytes in the local cache.
+        certified_checkpoints: Checkpoints whose last change is certified.
+        earliest_expire_us: Earliest time at which a blob may expire.
+        evicted_bytes: Bytes of values and writes that are in the blob store only.
+        stored_blobs: Blobs that were stored and have not lapsed.
+        billed_bytes: Bytes that the store billed for them, over all puts.
+        cost: Price of those puts in the store's smallest coin.
+        holes: What is below a watermark and cannot be read from the blob store.
+    """
+
+    backlog_checkpoints: int
+    backlog_bytes: int
+    oldest_uncertified_us: int | None
+    last_error: str
+    last_error_us: int | None
+    last_flush_us: int | None
+    catalog: BlobLocation | None
+    catalog_number: int
+    spool_bytes: int
+    cache_bytes: int
+    certified_checkpoints: int
+    earliest_expire_us: int | None
+    evicted_bytes: int = 0
+    stored_blobs: int = 0
+    billed_bytes: int = 0
+    cost: int = 0
+    holes: int = 0
+
+
+class StoreChangedError(Exception):
+    """The journal's blobs are in another kind of store than the one in use."""
+
+    def __init__(self, home: str, backend: str) -> None:
+        super().__init__(f"its blobs are in the {home} store, and the settings name {backend}")
+
+
+class Archive:
+    """Brings what is journaled to the blob store; one per server.
+
+    Args:
+        database: The journal.
+        blobs: The blob store, behind a cache or not.
+        spool: Directory for packs on their way; on a disk that survives a restart.
+        settings: Settings.
+        clock_us: Microseconds since the epoch.
+        meters: Where to measure; OpenTelemetry's global provider if none is given.
+        expiry: Says how long a stored blob lasts; `None`: for ever.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        spool: Path,
+        *,
+        settings: ArchiveSettings,
+        clock_us: Callable[[], int],
+        meters: MeterProvider | None = None,
+        expiry: Expiry = lambda blob: None,
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._origin = origin(blobs)
+        self._spool = Spool(spool)
+        self._settings = settings
+        self._clock_us = clock_us
+        self._pointer = Pointer(settings.pointer)
+        self._runner = PackRunner(database, self._origin, self._spool, expiry)
+        self._reader = CheckpointReader(blobs)
+        self._origin_reader = CheckpointReader(self._origin, 0)
+        self._instruments = Instruments(self._backlogs, meters)
+        self._flushers: dict[str, TenantFlusher] = {}
+        self._started = False
+
+    async def start(self) -> None:
+        """Resume what an earlier run left on its way, and begin to flush.
+
+        Raises:
+            StoreChangedError: The journal's blobs are in another kind of store.
+        """
+        backend = self._origin.backend
+        home = await self._database.transact(
+            lambda batch: status.claim_home(batch.connection, backend)
+        )
+        if home != backend:
+            raise StoreChangedError(home, backend)
+        left = await self._database.query(packs.unfinished)
+        await asyncio.to_thread(self._spool.keep_only, {pack.spool for pack in left})
+        await self._write_pointers()
+        for tenant in await self._database.query(status.waiting_tenants):
+            await self._flusher(tenant).count_backlog()
+        for stored in left:
+            pack = await self._runner.resume(stored)
+            if pack is not None:
+                self._flusher(stored.tenant).flush.resume(pack)
+        self._started = True
+        for flusher in self._flushers.values():
+            flusher.start()
+            flusher.flush_soon()
+
+    async def stop(self) -> None:
+        """Stop flushing; a pack on its way is finished or resumes at the next start."""
+        self._started = False
+        await asyncio.gather(*(flusher.stop() for flusher in self._flushers.values()))
+
+    # --- what saves need --------------------------------------------------------------
+
+    def changed(self, tenant: str, stored_bytes: int) -> None:
+        """Note that something was journaled, with this many bytes of new content."""
+        self._flusher(tenant).changed(stored_bytes)
+
+    def flush_soon(self, tenant: str) -> None:
+        """Flush without waiting for anything to become due."""
+        self._flusher(tenant).flush_soon()
+
+    def backlog_bytes(self, tenant: str) -> int:
+        """Return the bytes that wait for certification."""
+        flusher = self._flushers.get(tenant)
+        return flusher.backlog.size_bytes if flusher else 0
+
+    def admit(self, tenant: str) -> None:
+        """Refuse a save if too much waits.
+
+        Raises:
+            Refusal: `BACKLOG_FULL`.
+        """
+        flusher = self._flushers.get(tenant)
+        if flusher is not None:
+            flusher.backlog.admit()
+
+    def warning(self, tenant: str) -> bool:
+        """Tell whether so much waits that callers should know."""
+        flusher = self._flushers.get(tenant)
+        return flusher is not None and flusher.backlog.warning()
+
+    # --- certification ----------------------------------------------------------------
+
+    async def certify(self, tenant: str, key: CheckpointKey, seq: int) -> BlobLocation:
+        """Wait until a change of a checkpoint is certified; return the catalog.
+
+        Starts a flush at once; concurrent callers share it. Goes on through failures of
+        the blob store: the caller's deadline ends the wait.
+
+        Raises:
+            Refusal: `CHECKPOINT_MISSING`, `CERTIFICATION_FAILED`, `DRAINING`,
+                `JOURNAL_UNAVAILABLE`.
+        """
+        found, known, unstored = await self._database.query(
+            lambda connection: (
+                status.wanted(connection, tenant, key, seq),
+                status.catalog(connection, tenant),
+                holes.unstored(connection, tenant),
+            )
+        )
+        if found is None:
+            raise checkpoint_missing(key)
+        wanted, certified_seq = found
+        if certified_seq >= seq and known is not None:
+            hole = hole_of(wanted, unstored)
+            if hole is not None:
+                raise not_stored(hole.reason)
+            return known.location
+        return await self._flusher(tenant).certified(key, wanted)
+
+    async def certify_all(self, tenant: str) -> FlushOutcome:
+        """Wait until everything journaled before the call is certified, deletions too.
+
+        Raises:
+            Refusal: The blob store's, if a flush fails; it will be tried again.
+                `CERTIFICATION_FAILED` if something of it cannot be stored.
+        """
+        return await self._flusher(tenant).flush_all()
+
+    # --- reading ----------------------------------------------------------------------
+
+    async def read(self, tenant: str, entry: Entry, *, bypass_cache: bool) -> Checkpoint:
+        """Return a checkpoint from its segments, hash checked.
+
+        Args:
+            tenant: The tenant that the entry belongs to.
+            entry: What the journal knows of it.
+            bypass_cache: Go to the blob store itself.
+
+        Raises:
+            Refusal: `NOT_CERTIFIED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+                `BLOB_UNAVAILABLE`, `BLOB_MALFORMED`.
+        """
+        reader = self._origin_reader if bypass_cache else self._reader
+        try:
+            return await reader.read(entry)
+        except Refusal as refusal:
+            self._count(refusal)
+            raise
+
+    async def read_values(
+        self, tenant: str, locations: Sequence[BlobLocation], digests: Collection[bytes]
+    ) -> dict[bytes, Value]:
+        """Return evicted values from the segments that hold them; others are left out.
+
+        Args:
+            tenant: The tenant that they belong to.
+            locations: The segments.
+            digests: The values.
+
+        Raises:
+            Refusal: As `read`.
+        """
+        try:
+            return await self._reader.values_at(locations, digests)
+        except Refusal as refusal:
+            self._count(refusal)
+            raise
+
+    async def catalog(self, tenant: str) -> KnownCatalog | None:
+        """Return the newest certified catalog; `None` before the first flush."""
+        return await self._database.query(lambda connection: status.catalog(connection, tenant))
+
+    async def status(self, tenant: str) -> ArchiveStatus:
+        """Return how the archive of a tenant fares."""
+
+        def read(connection: Connection) -> ArchiveStatus:
+            waiting = status.backlog(connection, tenant)
+            counts = status.counts(connection, tenant)
+            known = status.catalog(connection, tenant)
+            totals = blob_rows.totals(connection, tenant)
+            return ArchiveStatus(
+                backlog_checkpoints=counts.waiting,
+                backlog_bytes=waiting.size_bytes,
+                oldest_uncertified_us=waiting.oldest_us,
+                last_error=trouble.message if trouble else "",
+                last_error_us=trouble.at_us if trouble else None,
+                last_flush_us=known.certified_us if known else None,
+                catalog=known.location if known else None,
+                catalog_number=known.catalog.number if known else 0,
+                spool_bytes=spool_bytes,
+                cache_bytes=cache_bytes,
+                certified_checkpoints=counts.certified,
+                earliest_expire_us=blob_rows.earliest_expiry(connection, tenant),
+                evicted_bytes=status.evicted_bytes(connection, tenant),
+                stored_blobs=totals.blobs,
+                billed_bytes=totals.billed_bytes,
+                cost=totals.cost,
+                holes=holes.count(connection, tenant),
+            )
+
+        trouble = self._trouble(tenant)
+        spool_bytes = await asyncio.to_thread(self._spool.size_bytes)
+        cache_bytes = self._blobs.size_bytes if isinstance(self._blobs, CachedStore) else 0
+        return await self._database.query(read)
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _count(self, refusal: Refusal) -> None:
+        if refusal.reason is Reason.BLOB_HASH_MISMATCH:
+            self._instruments.mismatch()
+
+    def _trouble(self, tenant: str) -> Trouble | None:
+        flusher = self._flushers.get(tenant)
+        return flusher.trouble if flusher else None
+
+    def _flusher(self, tenant: str) -> TenantFlusher:
+        flusher = self._flushers.get(tenant)
+        if flusher is None:
+            flush = Flush(
+                tenant,
+                self._database,
+                self._origin,
+                self._runner,
+                self._pointer,
+                self._settings,
+                self._instruments,
+                self._clock_us,
+            )
+            flusher = TenantFlusher(
+                tenant, flush, self._database, self._settings, self._instruments, self._clock_us
+            )
+            self._flushers[tenant] = flusher
+            if self._started:
+                flusher.start()
+        return flusher
+
+    async def _write_pointers(self) -> None:
+        """Write the pointer files anew; a crash may have come before the last one."""
+        for tenant in await self._database.query(status.catalog_tenants):
+            known = await self.catalog(tenant)
+            if known is not None:
+                await asyncio.to_thread(self._pointer.write, tenant, known.location.blob_id)
+
+    def _backlogs(self) -> Iterable[BacklogReading]:
+        for flusher in list(self._flushers.values()):
+            yield BacklogReading(
+                flusher.tenant, flusher.backlog.size_bytes, flusher.backlog_age_s()
+            )

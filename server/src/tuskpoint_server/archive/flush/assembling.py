@@ -1,0 +1,208 @@
+"""The run and the catalog of a flush: built when it is known where its segments lie."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ...blobs.api import Member
+from ...domain.digests import blob_digest
+from ...domain.formats.catalogs import NO_RUNS, Catalog, encode_catalog
+from ...domain.formats.members import Kind
+from ...domain.formats.merging import advance
+from ...domain.formats.parts import encode_parts
+from ...domain.formats.runs import Put, store_records
+from ...domain.model import BlobLocation
+from ...journal.archiving.plan import Plan, PlannedMember
+from ...journal.archiving.status import KnownCatalog
+from .building import Built, BuiltSegment
+from .recording import Told, record
+
+_T = TypeVar("_T")
+
+Predict = Callable[[bytes, int], BlobLocation]
+Fetch = Callable[[BlobLocation], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a catalog says of the journal that it is of."""
+
+    tenant: str
+    journal_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """What the final put of a flush holds.
+
+    Attributes:
+        members: Its members.
+        leaves: Those of them that may be stored before the others.
+        plan: What certification records.
+        catalog: Bytes of the catalog.
+        told: What is recorded of the flush.
+    """
+
+    members: tuple[Member, ...]
+    leaves: tuple[Member, ...]
+    plan: Plan
+    catalog: bytes
+    told: Told
+
+
+async def assemble(
+    built: Built,
+    known: KnownCatalog | None,
+    used: Collection[tuple[bytes, int]],
+    filled: Collection[int],
+    origin: Origin,
+    begun_us: int,
+    located: Mapping[bytes, BlobLocation],
+    predict: Predict,
+    fetch: Fetch,
+) -> Assembled:
+    """Build the final put of a flush.
+
+    Args:
+        built: Its segments.
+        known: The catalog that the new one follows.
+        used: Segments and threads of which it is recorded that the thread needs the segment.
+        filled: Numbers of holes of which nothing is left.
+        origin: The journal.
+        begun_us: Time at which the flush read what it stores.
+        located: Where members lie that are stored already, by hash.
+        predict: Where members of the final put will lie.
+        fetch: Returns members of earlier puts.
+    """
+    return await _aside(
+        lambda ask: _assemble(built, known, used, filled, origin, begun_us, located, predict, ask),
+        fetch,
+    )
+
+
+async def _assemble(
+    built: Built,
+    known: KnownCatalog | None,
+    used: Collection[tuple[bytes, int]],
+    filled: Collection[int],
+    origin: Origin,
+    begun_us: int,
+    located: Mapping[bytes, BlobLocation],
+    predict: Predict,
+    fetch: Fetch,
+) -> Assembled:
+    members: dict[bytes, Member] = {}
+    runs: dict[bytes, PlannedMember] = {}
+
+    def locate(sha256: bytes, size: int) -> BlobLocation:
+        return located.get(sha256) or predict(sha256, size)
+
+    def add(data: bytes, kind: Kind, sha256: bytes = b"") -> BlobLocation:
+        sha256 = sha256 or blob_digest(data)
+        if sha256 not in located:
+            members[sha256] = Member(sha256, data, kind.value)
+        return locate(sha256, len(data))
+
+    def store_run(data: bytes) -> BlobLocation:
+        location = add(data, Kind.RUN)
+        runs[location.sha256] = PlannedMember(location, Kind.RUN.value)
+        return location
+
+    for segment in built.segments:
+        _add_segment(segment, add)
+    told = record(built, used, origin.generation, locate)
+    told.filled.extend(filled)
+    follows = known is not None and known.catalog.generation == origin.generation
+    number = 1 + known.catalog.number if known is not None and follows else 1
+    put = Put(origin.generation, number, store_run)
+    new = store_records(told.records, put)
+    live = known.catalog.runs if known is not None else NO_RUNS
+    advanced = await advance(live, new, fetch, put)
+    catalog = Catalog(
+        tenant=origin.tenant,
+        journal_id=origin.journal_id,
+        generation=origin.generation,
+        number=number,
+        created_us=begun_us,
+        previous=known.location if known is not None else None,
+        runs=advanced.runs,
+    )
+    leaves = tuple(members[sha256] for sha256 in runs if sha256 in members)
+    stored = encode_catalog(catalog)
+    place = add(stored, Kind.CATALOG)
+    dropped = [location.sha256 for location in advanced.dropped]
+    if known is not None:
+        dropped.append(known.location.sha256)
+    plan = Plan(
+        begun_us=begun_us,
+        generation=origin.generation,
+        number=number,
+        catalog=place.sha256,
+        previous=known.location.sha256 if known is not None else b"",
+        threads=tuple(told.threads),
+        members=(
+            *told.members,
+            *runs.values(),
+            PlannedMember(place, Kind.CATALOG.value),
+        ),
+        named=tuple(sorted(told.named)),
+        uses=tuple(told.uses),
+        holds=tuple(told.holds),
+        holes=tuple(told.holes),
+        filled=tuple(told.filled),
+        dropped=tuple(dropped),
+    )
+    return Assembled(tuple(members.values()), leaves, plan, stored, told)
+
+
+def _add_segment(segment: BuiltSegment, add: Callable[..., BlobLocation]) -> None:
+    """Add a segment to the put; one that is cut becomes the list of its parts."""
+    if segment.parts:
+        segment.data = encode_parts(
+            b"".join(segment.parts), [add(part, Kind.PART) for part in segment.parts]
+        )
+        segment.sha256 = blob_digest(segment.data)
+        add(segment.data, Kind.PARTS)
+    else:
+        add(segment.data, Kind.SEGMENT, segment.sha256)
+
+
+class _Ask:
+    """Waits for a member; what drives the coroutine fetches it."""
+
+    def __init__(self, location: BlobLocation) -> None:
+        self.location = location
+
+    def __await__(self) -> Generator[_Ask, bytes, bytes]:
+        return (yield self)
+
+
+async def _aside(work: Callable[[Fetch], Coroutine[Any, bytes, _T]], fetch: Fetch) -> _T:
+    """Run a coroutine in worker threads, and what it fetches in the event loop."""
+
+    async def ask(location: BlobLocation) -> bytes:
+        return await _Ask(location)
+
+    running = work(ask)
+    found: bytes | None = None
+    while True:
+        asked, result = await asyncio.to_thread(_step, running, found)
+        if asked is None:
+            return result[0]
+        try:
+            found = await fetch(asked.location)
+        except BaseException:
+            running.close()
+            raise
+
+
+def _step(running: Coroutine[Any, Any, _T], found: bytes | None) -> tuple[_Ask | None, list[_T]]:
+    """Go on until the coroutine asks for a member or ends; return which."""
+    try:
+        return running.send(found), []
+    except StopIteration as end:
+        return None, [end.value]

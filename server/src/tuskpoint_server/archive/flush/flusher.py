@@ -1,0 +1,384 @@
+"""The loop that flushes one tenant, and those who wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from ...domain.errors import Reason, Refusal
+from ...domain.model import BlobLocation, CheckpointKey
+from ...journal.archiving import holes, status
+from ...journal.archiving.holes import Hole
+from ...journal.archiving.status import Wanted
+from ...journal.database.database import Database
+from .backlog import Backlog
+from .one_flush import Flush, Flushed
+from .settings import ArchiveSettings
+from .telemetry import Instruments
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FlushOutcome:
+    """Outcome of a flush of everything: checkpoints certified, and the newest catalog."""
+
+    certified: int
+    catalog: BlobLocation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """The last error: text for people, and its time in microseconds since the epoch."""
+
+    message: str
+    at_us: int
+
+
+@dataclass(slots=True, eq=False)
+class _ChangeWaiter:
+    """Waits until a change of a checkpoint is certified."""
+
+    key: CheckpointKey
+    wanted: Wanted
+    answer: asyncio.Future[BlobLocation]
+
+
+@dataclass(slots=True, eq=False)
+class _AllWaiter:
+    """Waits until threads are certified up to what they had when it came.
+
+    Attributes:
+        answer: Its outcome.
+        left: Threads that are not certified so far yet, and up to where they have to be.
+        marks: All of them.
+        certified: Checkpoints certified since.
+    """
+
+    answer: asyncio.Future[FlushOutcome]
+    left: dict[int, int]
+    marks: dict[int, int]
+    certified: int = 0
+
+
+class _Standing(NamedTuple):
+    """What a journal says of what is waited for."""
+
+    watermarks: dict[int, int]
+    holes: list[Hole]
+    gone: set[Wanted]
+    catalog: BlobLocation | None
+
+
+class TenantFlusher:
+    """Flushes a tenant by age, size, count, or because someone waits.
+
+    Args:
+        tenant: The tenant.
+        flush: Does one flush.
+        database: The journal.
+        settings: Settings.
+        instruments: What is measured.
+        clock_us: Microseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        tenant: str,
+        flush: Flush,
+        database: Database,
+        settings: ArchiveSettings,
+        instruments: Instruments,
+        clock_us: Callable[[], int],
+    ) -> None:
+        self.tenant = tenant
+        self.backlog = Backlog(settings)
+        self.trouble: Trouble | None = None
+        self.flush = flush
+        self._database = database
+        self._settings = settings
+        self._instruments = instruments
+        self._clock_us = clock_us
+        self._loop = asyncio.get_running_loop()
+        # Dictionaries, because they keep the order in which waiters came.
+        self._changes: dict[_ChangeWaiter, None] = {}
+        self._alls: dict[_AllWaiter, None] = {}
+        self._wake = asyncio.Event()
+        self._urgent = False
+        self._failures = 0
+        self._retry_at = 0.0
+        self._look_at: float | None = None
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to flush."""
+        self._task = asyncio.create_task(self._run(), name=f"archive-{self.tenant}")
+
+    async def stop(self) -> None:
+        """Let a running flush finish within its grace; then leave it where it is."""
+        self._stopping = True
+        self._wake.set()
+        if self._task is not None:
+            _, running = await asyncio.wait({self._task}, timeout=self._settings.stop_grace_s)
+            for task in running:
+                task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        draining = Refusal(Reason.DRAINING)
+        for answer in [w.answer for w in self._changes] + [w.answer for w in self._alls]:
+            if not answer.done():
+                answer.set_exception(draining)
+
+    def backlog_age_s(self) -> float:
+        """Seconds since the oldest change that waits for a flush; from any thread."""
+        return self.backlog.age_s(self.now)
+
+    @property
+    def now(self) -> float:
+        """Time of the clock that flushes are due by."""
+        return self._loop.time()
+
+    async def count_backlog(self) -> None:
+        """Let the journal say what waits."""
+        counted = await self._database.query(
+            lambda connection: status.backlog(connection, self.tenant)
+        )
+        self.backlog.counted(counted, self.now)
+
+    def changed(self, stored_bytes: int) -> None:
+        """Note a change."""
+        before = self.backlog.due_at()
+        self.backlog.changed(stored_bytes, self.now)
+        if self.backlog.due_at() != before:
+            self._wake.set()
+
+    def flush_soon(self) -> None:
+        """Flush without waiting for anything to become due."""
+        self._urgent = True
+        self._wake.set()
+
+    async def certified(self, key: CheckpointKey, wanted: Wanted) -> BlobLocation:
+        """Wait until a change is certified; return a catalog that includes it.
+
+        Raises:
+            Refusal: `CHECKPOINT_MISSING` if it was deleted; `CERTIFICATION_FAILED` if it is
+                a hole; `DRAINING`.
+        """
+        self._refuse_when_stopping()
+        waiter = _ChangeWaiter(key, wanted, self._loop.create_future())
+        self._changes[waiter] = None
+        self.flush_soon()
+        try:
+            return await waiter.answer
+        finally:
+            self._changes.pop(waiter, None)
+
+    async def flush_all(self) -> FlushOutcome:
+        """Wait until everything journaled so far is certified, retrying at once.
+
+        Raises:
+            Refusal: Of the first flush that fails; `CERTIFICATION_FAILED` if something of
+                it is a hole; `DRAINING`.
+        """
+        self._refuse_when_stopping()
+        waiting, unstored = await self._database.query(
+            lambda connection: (
+                status.waiting(connection, self.tenant),
+                holes.unstored(connection, self.tenant),
+            )
+        )
+        marks = {**{hole.thread: hole.seq for hole in unstored}, **waiting}
+        waiter = _AllWaiter(self._loop.create_future(), dict(marks), marks)
+        self._alls[waiter] = None
+        self._retry_at = 0.0
+        self.flush.retry_holes()
+        self.flush_soon()
+        try:
+            return await waiter.answer
+        finally:
+            self._alls.pop(waiter, None)
+
+    def _refuse_when_stopping(self) -> None:
+        """Refuse a wait that nothing would end."""
+        if self._stopping:
+            raise Refusal(Reason.DRAINING)
+
+    # --- the loop --------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while await self._due():
+            self._urgent = False
+            self._look_at = None
+            waiting = list(self._alls)
+            try:
+                if self.backlog.warning():  # what was deleted waits no longer
+                    await self.count_backlog()
+                await self._settle(await self.flush.once(self.backlog.collecting), waiting)
+            except (Refusal, OSError) as error:
+                self._failed(error, waiting)
+            except Exception as error:  # noqa: BLE001 - a defect must not end the loop; it is retried
+                _log.exception("a flush failed")
+                self._failed(error, waiting)
+
+    async def _due(self) -> bool:
+        """Wait until a flush is due; false if the flusher stops."""
+        while not self._stopping:
+            self._wake.clear()
+            due_at = 0.0 if self._urgent else self.backlog.due_at()
+            if due_at is not None:
+                due_at = max(due_at, self._retry_at)
+            if self._look_at is not None:
+                due_at = self._look_at if due_at is None else min(due_at, self._look_at)
+            if due_at is not None and due_at <= self.now:
+                return True
+            try:
+                async with asyncio.timeout(None if due_at is None else due_at - self.now):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+        return False
+
+    def _failed(self, error: Exception, waiting: Iterable[_AllWaiter]) -> None:
+        self._failures += 1
+        pause = min(
+            self._settings.longest_retry_s,
+            self._settings.first_retry_s * 2 ** min(self._failures - 1, 20),
+        )
+        self._retry_at = self.now + pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        self._urgent = True
+        self._wake.set()
+        reason = error.reason.value if isinstance(error, Refusal) else type(error).__name__
+        self.trouble = Trouble(_text(error), self._clock_us())
+        self._instruments.retry(reason)
+        if reason == Reason.BLOB_HASH_MISMATCH:
+            self._instruments.mismatch()
+        _log.warning("certification of tenant %s waits: %s", self.tenant, self.trouble.message)
+        for waiter in waiting:
+            if not waiter.answer.done():
+                waiter.answer.set_exception(error)
+
+    async def _settle(self, flushed: Flushed, waiting: Iterable[_AllWaiter]) -> None:
+        """Answer those whose wish is fulfilled, and count anew what waits."""
+        self._failures = 0
+        self._retry_at = 0.0
+        if not flushed.complete:
+            self._urgent = True
+            self.backlog.certified(flushed.size_bytes)
+        else:
+            await self.count_backlog()
+        standing = await self._standing()
+        problem = flushed.pointer_problem or _holes_text(standing.holes)
+        self.trouble = Trouble(problem, self._clock_us()) if problem else None
+        if flushed.pointer_problem:
+            self._look_at = self.now + self._settings.longest_retry_s
+        elif standing.holes:
+            soonest = min(hole.retry_us for hole in standing.holes) - self._clock_us()
+            self._look_at = self.now + max(1.0, soonest / 1e6)
+        for change in list(self._changes):
+            self._answer_change(change, standing)
+        for waiter in waiting:
+            waiter.certified += flushed.checkpoints
+            self._answer_all(waiter, standing)
+        if any(not waiter.answer.done() for waiter in self._alls) or any(
+            not change.answer.done() for change in self._changes
+        ):
+            self._urgent = True
+
+    async def _standing(self) -> _Standing:
+        changes = {waiter.wanted for waiter in self._changes}
+        numbers = {wanted.thread for wanted in changes}
+        for waiter in self._alls:
+            numbers.update(waiter.left)
+
+        def read(connection: Connection) -> _Standing:
+            known = status.catalog(connection, self.tenant) if numbers or self._alls else None
+            return _Standing(
+                status.watermarks(connection, numbers),
+                holes.unstored(connection, self.tenant),
+                status.missing(connection, changes),
+                known.location if known is not None else None,
+            )
+
+        return await self._database.query(read)
+
+    def _answer_change(self, waiter: _ChangeWaiter, standing: _Standing) -> None:
+        wanted = waiter.wanted
+        if waiter.answer.done() or wanted.thread not in standing.watermarks:
+            return  # it came after the journal was asked
+        if wanted in standing.gone:
+            waiter.answer.set_exception(checkpoint_missing(waiter.key))
+        elif standing.watermarks[wanted.thread] >= wanted.seq and standing.catalog is not None:
+            hole = hole_of(wanted, standing.holes)
+            if hole is not None:
+                waiter.answer.set_exception(not_stored(hole.reason))
+            else:
+                waiter.answer.set_result(standing.catalog)
+
+    def _answer_all(self, waiter: _AllWaiter, standing: _Standing) -> None:
+        if waiter.answer.done():
+            return
+        for thread, seq in list(waiter.left.items()):
+            if standing.watermarks.get(thread, seq) >= seq:
+                del waiter.left[thread]
+        if waiter.left:
+            return
+        unstored = [
+            hole for hole in standing.holes if hole.seq <= waiter.marks.get(hole.thread, -1)
+        ]
+        if unstored:
+            waiter.answer.set_exception(not_stored(_holes_text(unstored)))
+        else:
+            waiter.answer.set_result(FlushOutcome(waiter.certified, standing.catalog))
+
+
+def hole_of(wanted: Wanted, unstored: Iterable[Hole]) -> Hole | None:
+    """Return the hole that a change is in, if it is in one."""
+    for hole in unstored:
+        if (hole.thread, hole.checkpoint_ns, hole.checkpoint_id) == (
+            wanted.thread,
+            wanted.checkpoint_ns,
+            wanted.checkpoint_id,
+        ):
+            return hole
+    return None
+
+
+def not_stored(problem: str) -> Refusal:
+    """Return the refusal that says why a change is not certified."""
+    return Refusal(Reason.CERTIFICATION_FAILED, problem=problem)
+
+
+def checkpoint_missing(key: CheckpointKey) -> Refusal:
+    """Return the refusal to certify a checkpoint that does not exist."""
+    return Refusal(
+        Reason.CHECKPOINT_MISSING,
+        thread_id=key.thread_id,
+        checkpoint_ns=key.checkpoint_ns,
+        checkpoint_id=key.checkpoint_id,
+    )
+
+
+def _holes_text(unstored: list[Hole]) -> str:
+    """Say what is not stored, for people; empty if everything is."""
+    for hole in unstored:
+        others = f"; nor are {len(unstored) - 1} more" if len(unstored) > 1 else ""
+        return (
+            f"checkpoint '{hole.checkpoint_id}' in namespace '{hole.checkpoint_ns}' of "
+            f"thread '{hole.thread_id}' is not stored: {hole.reason}{others}"
+        )
+    return ""
+
+
+def _text(error: Exception) -> str:
+    """Say what went wrong; the text of an unexpected exception stays in the log."""
+    if isinstance(error, Refusal):
+        return error.message
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return "a defect of the server; its log tells more"

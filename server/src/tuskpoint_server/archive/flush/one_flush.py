@@ -1,0 +1,456 @@
+"""One flush: read what waits, build its bytes, store them, and see them certified.
+
+A flush that fits one put is one pack. Where more waits, the segments are stored first, in
+puts beside one another, and then the run and the catalog that lead to them: what refers to
+stored bytes is built once it is known where they lie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ...blobs.api import BlobStore, Member
+from ...domain.digests import blob_digest
+from ...domain.errors import Reason, Refusal
+from ...domain.failpoints import failpoint
+from ...domain.formats.members import Kind
+from ...domain.formats.parts import encode_parts
+from ...domain.limits import MIB
+from ...domain.model import BlobLocation, Value
+from ...journal.archiving import certify, holes
+from ...journal.archiving.collect import Collected, collect
+from ...journal.archiving.dirty import Bounds, Place
+from ...journal.database.database import Database
+from ...journal.database.overlay import Batch
+from ..read.segments import Segments
+from .assembling import Assembled, Origin, assemble
+from .building import Built, BuiltSegment, build
+from .packs import Pack, PackRunner
+from .pointer import Pointer
+from .puts import fits, grouped, part_bytes, pieces
+from .recording import Told, record
+from .settings import ArchiveSettings
+from .telemetry import Instruments, tracer
+
+_log = logging.getLogger(__name__)
+
+_FOR_EVER_US = (1 << 63) - 1
+_KEPT_RUN_BYTES = 16 * MIB
+_THREADS_PER_FLUSH = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """Outcome of a flush.
+
+    Attributes:
+        checkpoints: How many were certified.
+        size_bytes: Bytes of values and writes that no longer wait.
+        catalog: The newest catalog, if this flush made it.
+        complete: Nothing that was journaled before the flush began is left, but for holes.
+        pointer_problem: Why the pointer file is behind, for people; else empty.
+    """
+
+    checkpoints: int = 0
+    size_bytes: int = 0
+    catalog: BlobLocation | None = None
+    complete: bool = False
+    pointer_problem: str = ""
+
+
+@dataclass(slots=True)
+class _Current:
+    """A flush whose bytes are built and not spooled yet.
+
+    Attributes:
+        collected: What it takes.
+        built: Its segments.
+        begun_us: Time at which it was read.
+        left_out: The store rejected some of it.
+        located: Where its members lie that are stored already, by hash.
+    """
+
+    collected: Collected
+    built: Built
+    begun_us: int
+    left_out: bool = False
+    located: dict[bytes, BlobLocation] = field(default_factory=dict)
+
+
+class Flush:
+    """Flushes of one tenant, one at a time.
+
+    Args:
+        tenant: The tenant.
+        database: The journal.
+        blobs: The blob store; no cache in between.
+        runner: Stores packs.
+        pointer: Names the newest catalog.
+        settings: Settings.
+        instruments: What is measured.
+        clock_us: Microseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        tenant: str,
+        database: Database,
+        blobs: BlobStore,
+        runner: PackRunner,
+        pointer: Pointer,
+        settings: ArchiveSettings,
+        instruments: Instruments,
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._tenant = tenant
+        self._database = database
+        self._blobs = blobs
+        self._limits = blobs.limits
+        self._segments = Segments(blobs, 0)
+        self._runner = runner
+        self._pointer = pointer
+        self._apart = settings.apart
+        self._instruments = instruments
+        self._clock_us = clock_us
+        self._bounds = _bounds(settings, blobs)
+        self._origin = Origin(tenant, database.journal_id, database.generation)
+        self._rejected: dict[tuple[int, Place], str] = {}
+        self._fewer: dict[int, int] = {}
+        self._retries_holes = False
+        self._packs: list[Pack] = []
+        self._current: _Current | None = None
+        self._split = False
+        self._runs: OrderedDict[bytes, bytes] = OrderedDict()
+        self._pointed_to = ""
+
+    def resume(self, pack: Pack) -> None:
+        """Finish this pack of an earlier run before anything is read."""
+        self._packs.append(pack)
+
+    def retry_holes(self) -> None:
+        """Try with the next flush to store what is a hole."""
+        self._retries_holes = True
+
+    async def once(self, on_collect: Callable[[], None]) -> Flushed:
+        """Certify once: what is on its way, else what waits.
+
+        Args:
+            on_collect: Called right before the journal is read.
+
+        Raises:
+            Refusal: Of the blob store or the journal; the next call goes on from there.
+        """
+        if self._packs:
+            return await self._finish(self._packs[0], complete=False)
+        if self._current is None:
+            on_collect()
+            self._current = await self._begin()
+        current = self._current
+        if not current.built.segments:
+            told = await asyncio.to_thread(
+                record, current.built, current.collected.used, 0, self._blobs.predict
+            )
+            if not told.records:
+                self._end(current)
+                return await self._move(told, current.collected)
+        with tracer.start_as_current_span("archive.pack", attributes=self._about(current.built)):
+            pack = await self._pack(current)
+        self._end(current)
+        if pack is None:
+            return Flushed()
+        self._packs.append(pack)
+        complete = current.collected.complete and not current.left_out
+        return await self._finish(pack, complete=complete)
+
+    def _end(self, current: _Current) -> None:
+        """Forget a flush that is spooled, or that has nothing to store."""
+        self._current = None
+        for bad in current.built.failed:  # from here on it is a hole
+            self._rejected.pop((bad.thread.number, bad.dirty.place), None)
+
+    # --- reading and building ----------------------------------------------------------
+
+    async def _begin(self) -> _Current:
+        """Read what waits and build its segments."""
+        begun_us = self._clock_us()
+        due_us = begun_us
+        if self._retries_holes:
+            self._retries_holes = False
+            self._rejected.clear()
+            due_us = _FOR_EVER_US
+        rejected, fewer = dict(self._rejected), dict(self._fewer)
+        collected = await self._database.query(
+            lambda connection: collect(
+                connection,
+                self._tenant,
+                self._bounds,
+                lone=self._apart,
+                rejected=rejected,
+                fewer=fewer,
+                due_us=due_us,
+            )
+        )
+        failpoint("archive.after_collect")
+        fetched = await self._fetch_evicted(collected)
+        built = await asyncio.to_thread(
+            build,
+            collected.ranges,
+            collected.alone,
+            fetched,
+            self._origin.generation,
+            part_bytes(self._limits),
+        )
+        return _Current(collected, built, begun_us)
+
+    async def _fetch_evicted(self, collected: Collected) -> dict[bytes, Value]:
+        """Return values that new segments have to hold and the journal has not.
+
+        What cannot be read is left out; the checkpoints that need it become holes.
+        """
+        wanted: dict[bytes, set[bytes]] = {}
+        places: dict[bytes, BlobLocation] = {}
+        for dirty in collected.ranges:
+            gone = {one.digest for one in dirty.values.values() if one.stored is None}
+            for location in dirty.sources:
+                places[location.sha256] = location
+                wanted.setdefault(location.sha256, set()).update(gone)
+        for lone in collected.alone:
+            for location in lone.sources:
+                places[location.sha256] = location
+                wanted.setdefault(location.sha256, set()).update(lone.evicted)
+        found: dict[bytes, Value] = {}
+        for sha256, digests in wanted.items():
+            try:
+                found.update(await self._segments.values_at([places[sha256]], digests))
+            except Refusal as refusal:
+                if refusal.reason is Reason.BLOB_UNAVAILABLE:
+                    raise
+                _log.error("evicted values cannot be read: %s", refusal.message)
+        return found
+
+    async def _move(self, told: Told, collected: Collected) -> Flushed:
+        """Move watermarks over ranges with nothing to store, and note what failed again."""
+        if told.threads or told.postponed or collected.filled:
+            await self._database.transact(
+                lambda batch: _record_moves(batch, self._tenant, told, collected.filled)
+            )
+        size_bytes = sum(thread.size_bytes for thread in told.threads)
+        return Flushed(size_bytes=size_bytes, complete=collected.complete)
+
+    # --- storing -----------------------------------------------------------------------
+
+    async def _pack(self, current: _Current) -> Pack | None:
+        """Spool the pack that certifies, once everything that does not fit it is stored.
+
+        Returns:
+            `None` if the store rejects everything that it was to certify.
+        """
+        assembled = None
+        if not (self._apart or self._split) or not current.built.segments:
+            assembled = await self._assemble(current)
+        if assembled is None or not fits(assembled.members, self._limits):
+            await self._store_segments(current)
+            self._split = False
+            assembled = await self._assemble(current)
+            if not assembled.told.records:
+                return None
+            if not fits(assembled.members, self._limits):
+                await self._store_all(current, assembled.leaves)
+                assembled = await self._assemble(current)
+        if assembled.told.postponed:
+            await self._database.transact(
+                lambda batch: holes.postpone(
+                    batch.connection, assembled.told.postponed, batch.now_us
+                )
+            )
+        for member in assembled.leaves:
+            self._keep_run(member)
+        return await self._runner.begin(self._tenant, assembled.members, assembled.plan)
+
+    async def _assemble(self, current: _Current) -> Assembled:
+        return await assemble(
+            current.built,
+            current.collected.catalog,
+            current.collected.used,
+            current.collected.filled,
+            self._origin,
+            current.begun_us,
+            current.located,
+            self._blobs.predict,
+            self._fetch_run,
+        )
+
+    async def _store_segments(self, current: _Current) -> None:
+        """Store segments in puts of their own; those that are rejected leave the flush."""
+        owners: dict[bytes, list[BuiltSegment]] = {}
+        waiting: dict[bytes, Member] = {}
+        for segment in current.built.segments:
+            for member in pieces(segment):
+                owners.setdefault(member.sha256, []).append(segment)
+                if member.sha256 not in current.located:
+                    waiting[member.sha256] = member
+        groups = await asyncio.to_thread(grouped, waiting.values(), self._limits)
+        await self._store_groups(current, groups, owners)
+        lists = []
+        for segment in current.built.segments:
+            if segment.parts:
+                places = [current.located[blob_digest(part)] for part in segment.parts]
+                segment.data = encode_parts(b"".join(segment.parts), places)
+                segment.sha256 = blob_digest(segment.data)
+                owners[segment.sha256] = [segment]
+                lists.append(Member(segment.sha256, segment.data, Kind.PARTS.value))
+        lists = [one for one in lists if one.sha256 not in current.located]
+        await self._store_groups(current, grouped(lists, self._limits), owners)
+
+    async def _store_all(self, current: _Current, members: Sequence[Member]) -> None:
+        for group in grouped(members, self._limits):
+            current.located.update(await self._runner.store(self._tenant, group))
+
+    async def _store_groups(
+        self,
+        current: _Current,
+        groups: Sequence[Sequence[Member]],
+        owners: dict[bytes, list[BuiltSegment]],
+    ) -> None:
+        """Store groups beside one another.
+
+        Raises:
+            Refusal: Of the first that could not be stored; the others are.
+        """
+        outcomes = await asyncio.gather(
+            *(self._store_group(current, group, owners) for group in groups),
+            return_exceptions=True,
+        )
+        failpoint("archive.after_settled")
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _store_group(
+        self,
+        current: _Current,
+        group: Sequence[Member],
+        owners: dict[bytes, list[BuiltSegment]],
+    ) -> None:
+        """Store a group; of one that is rejected the halves, down to the member."""
+        try:
+            found = await self._runner.store(self._tenant, group, apart=self._apart)
+        except Refusal as refusal:
+            if refusal.reason is not Reason.BLOB_REJECTED:
+                raise
+            if len(group) > 1:
+                half = len(group) // 2
+                await self._store_group(current, group[:half], owners)
+                await self._store_group(current, group[half:], owners)
+                return
+            for segment in owners[group[0].sha256]:
+                self._leave_out(current, segment, refusal.message)
+            return
+        current.located.update(found)
+
+    def _leave_out(self, current: _Current, segment: BuiltSegment, reason: str) -> None:
+        """Take a segment that the store rejects out of a flush.
+
+        The next flush stores less of its thread, and what is rejected alone is a hole then.
+        """
+        number = segment.thread.number
+        if segment.first_seq is None or len(segment.places) == 1:
+            self._rejected[number, segment.places[0].place] = reason
+        else:
+            self._fewer[number] = len(segment.places) // 2
+        built, current.left_out = current.built, True
+        built.ranges = [one for one in built.ranges if one[1] is not segment]
+        built.alone = [one for one in built.alone if one.segment is not segment]
+
+    # --- certifying --------------------------------------------------------------------
+
+    async def _finish(self, pack: Pack, *, complete: bool) -> Flushed:
+        with tracer.start_as_current_span(
+            "archive.flush",
+            attributes={
+                "tuskpoint.tenant": self._tenant,
+                "tuskpoint.checkpoints": pack.plan.checkpoints,
+            },
+        ):
+            try:
+                catalog = await self._runner.finish(pack)
+            except Refusal as refusal:
+                if refusal.reason is Reason.BLOB_REJECTED:
+                    await self._reject(pack)
+                raise
+        self._packs.remove(pack)
+        if catalog is None:
+            return Flushed()
+        for thread in pack.plan.threads:
+            self._fewer.pop(thread.number, None)
+        # Whoever has lost everything else finds the way back with this line.
+        _log.info(
+            "tenant %s: %d checkpoints certified, catalog %s",
+            self._tenant,
+            pack.plan.checkpoints,
+            catalog.blob_id,
+        )
+        problem = await self.point(catalog)
+        failpoint("archive.after_pointer")
+        await self._runner.discard_spooled(pack)
+        seconds = (self._clock_us() - pack.plan.begun_us) / 1e6
+        self._instruments.flushed(self._tenant, max(0.0, seconds), pack.plan.checkpoints)
+        return Flushed(pack.plan.checkpoints, pack.plan.size_bytes, catalog, complete, problem)
+
+    async def _reject(self, pack: Pack) -> None:
+        """Give up a pack that the store rejects; its content is stored in smaller puts."""
+        await self._runner.abandon(pack)
+        self._packs.remove(pack)
+        self._split = True
+
+    async def point(self, catalog: BlobLocation) -> str:
+        """Write the pointer file unless it is up to date; say what kept it from being written."""
+        if catalog.blob_id == self._pointed_to:
+            return ""
+        try:
+            await asyncio.to_thread(self._pointer.write, self._tenant, catalog.blob_id)
+        except OSError as error:
+            problem = f"the pointer file cannot be written: {error.strerror or error}"
+            _log.error("%s; the newest catalog is %s", problem, catalog.blob_id)
+            return problem
+        self._pointed_to = catalog.blob_id
+        return ""
+
+    # --- runs --------------------------------------------------------------------------
+
+    async def _fetch_run(self, location: BlobLocation) -> bytes:
+        data = self._runs.get(location.sha256)
+        if data is None:
+            data = await self._blobs.get(location)
+            self._keep_run(Member(location.sha256, data))
+        return data
+
+    def _keep_run(self, member: Member) -> None:
+        """Keep a run that the next merges will ask for."""
+        self._runs[member.sha256] = member.data
+        self._runs.move_to_end(member.sha256)
+        while sum(map(len, self._runs.values())) > _KEPT_RUN_BYTES:
+            self._runs.popitem(last=False)
+
+    def _about(self, built: Built) -> dict[str, str | int]:
+        count = sum(len(dirty.places) for dirty, _ in built.ranges) + len(built.alone)
+        return {"tuskpoint.tenant": self._tenant, "tuskpoint.checkpoints": count}
+
+
+def _record_moves(batch: Batch, tenant: str, told: Told, filled: Sequence[int]) -> None:
+    certify.move(batch, tenant, told.threads)
+    holes.postpone(batch.connection, told.postponed, batch.now_us)
+    holes.forget(batch.connection, filled)
+
+
+def _bounds(settings: ArchiveSettings, blobs: BlobStore) -> Bounds:
+    """Return what a flush takes: where puts are bounded, as many as run in two rounds."""
+    limits = blobs.limits
+    if limits.max_members is None:
+        return Bounds(_THREADS_PER_FLUSH, settings.max_pack_checkpoints, settings.max_pack_bytes)
+    most = 2 * limits.puts_at_once * limits.max_members
+    return Bounds(min(_THREADS_PER_FLUSH, most), most, settings.max_pack_bytes)

@@ -1,0 +1,219 @@
+"""A pack's way from the spool to certainty, and what is stored before it.
+
+A pack is what the final put of a flush stores. Its exact bytes are spooled before they are
+put, and recorded with the plan of what is certified once they were read back:
+
+| found after a restart                       | then                                         |
+|---------------------------------------------|----------------------------------------------|
+| spool file that no pack refers to           | it is removed; its content is read again     |
+| pack                                        | exactly those bytes are put and read back    |
+| pack whose spool file is damaged            | it is abandoned; its content is read again   |
+| pack that the store cannot take (any more)  | the same                                     |
+| pack that needs members which are gone      | the same                                     |
+| certified, pointer file behind              | the pointer file is written                  |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...blobs.api import BlobStore, Member
+from ...domain.digests import blob_digest
+from ...domain.errors import Reason, Refusal
+from ...domain.failpoints import failpoint
+from ...domain.model import BlobLocation, StoredBlob
+from ...journal.archiving import blobs as blob_rows
+from ...journal.archiving import certify, packs
+from ...journal.archiving.blobs import Expiry
+from ...journal.archiving.certify import Void
+from ...journal.archiving.packs import StoredPack
+from ...journal.archiving.plan import Plan
+from ...journal.database.database import Database
+from .spool import Spool, SpoolDamaged
+
+_log = logging.getLogger(__name__)
+
+_GONE = (Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND)
+
+
+@dataclass(slots=True)
+class Pack:
+    """A pack on its way.
+
+    Attributes:
+        number: Its number in the journal.
+        tenant: The tenant.
+        spool: Name of the file with its bytes.
+        plan: What certification records.
+        members: Its members.
+        resumed: An earlier run of the server spooled it.
+    """
+
+    number: int
+    tenant: str
+    spool: str
+    plan: Plan
+    members: Sequence[Member]
+    resumed: bool = False
+
+    @property
+    def catalog(self) -> bytes:
+        """Bytes of its catalog."""
+        return next(one.data for one in self.members if one.sha256 == self.plan.catalog)
+
+
+class PackRunner:
+    """Stores what flushes make, as many puts at once as the store takes.
+
+    Args:
+        database: The journal.
+        blobs: Where members are stored and read back; no cache in between.
+        spool: Keeps the bytes of packs.
+        expiry: Says how long a stored blob lasts.
+    """
+
+    def __init__(self, database: Database, blobs: BlobStore, spool: Spool, expiry: Expiry) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._spool = spool
+        self._expiry = expiry
+        self._gate = asyncio.Semaphore(blobs.limits.puts_at_once)
+        self._doubtful: set[str] = set()
+
+    async def begin(self, tenant: str, members: Sequence[Member], plan: Plan) -> Pack:
+        """Make the bytes of a new pack durable and record it.
+
+        Raises:
+            Refusal: `BLOB_UNAVAILABLE` if the spool cannot be written; of the journal.
+        """
+        try:
+            name = await asyncio.to_thread(self._spool.write, members)
+        except OSError as error:
+            raise Refusal(
+                Reason.BLOB_UNAVAILABLE, backend="spool", problem=error.strerror or str(error)
+            ) from error
+        failpoint("archive.after_spool_file")
+        doubtful = tuple(self._doubtful)
+        try:
+            number = await self._database.transact(
+                lambda batch: packs.record_spooled(
+                    batch.connection, tenant, name, plan, batch.now_us, doubtful
+                )
+            )
+        except Exception:  # if it was recorded after all, the next pack or a restart voids it
+            self._doubtful.add(name)
+            await asyncio.to_thread(self._spool.remove, name)
+            raise
+        self._doubtful.difference_update(doubtful)
+        failpoint("archive.after_spooled")
+        return Pack(number, tenant, name, plan, members)
+
+    async def resume(self, stored: StoredPack) -> Pack | None:
+        """Return a pack that an earlier run left; `None` if its content is read again."""
+        pack = Pack(stored.number, stored.tenant, stored.spool, stored.plan, (), resumed=True)
+        try:
+            pack.members = await asyncio.to_thread(self._spool.read, stored.spool)
+        except SpoolDamaged as damage:
+            _log.error("pack %d is packed anew: %s", stored.number, damage)
+            await self.abandon(pack)
+            return None
+        if not self._blobs.limits.hold([len(member.data) for member in pack.members]):
+            _log.warning("pack %d is packed anew: the store does not take it", stored.number)
+            await self.abandon(pack)
+            return None
+        return pack
+
+    async def store(
+        self, tenant: str, members: Sequence[Member], *, apart: bool = False
+    ) -> dict[bytes, BlobLocation]:
+        """Put members and read them back; return where they lie, by hash.
+
+        Raises:
+            Refusal: Of the blob store, or of the journal.
+        """
+        async with self._gate:
+            receipt = await self._blobs.put(members, apart=apart)
+            failpoint("archive.after_put")
+            if receipt.blobs:
+                await self._record(tenant, receipt.blobs)
+            failpoint("archive.after_stored")
+            found = await self._blobs.get_many(receipt.locations)
+        for member, location, data in zip(members, receipt.locations, found, strict=True):
+            if data != member.data:
+                raise Refusal(
+                    Reason.BLOB_HASH_MISMATCH,
+                    blob_id=location.blob_id,
+                    expected=member.sha256.hex(),
+                    actual=blob_digest(data).hex(),
+                )
+        failpoint("archive.after_read_back")
+        return {location.sha256: location for location in receipt.locations}
+
+    async def finish(self, pack: Pack) -> BlobLocation | None:
+        """Store a pack and certify it.
+
+        Returns:
+            Where its catalog lies; `None` if the pack was void, and its content has to be
+            read again.
+
+        Raises:
+            Refusal: Of the blob store or the journal; the pack stays where it is.
+        """
+        if pack.resumed and not await self._has_others(pack):
+            await self.abandon(pack)
+            return None
+        locations = await self.store(pack.tenant, pack.members)
+        return await self._certify(pack, locations)
+
+    async def discard_spooled(self, pack: Pack) -> None:
+        """Remove the spool file of a certified pack."""
+        await asyncio.to_thread(self._spool.remove, pack.spool)
+
+    async def abandon(self, pack: Pack) -> None:
+        """Forget a pack; nothing of it is certified."""
+        await self._database.transact(lambda batch: packs.drop(batch.connection, pack.number))
+        await self.discard_spooled(pack)
+
+    async def _record(self, tenant: str, made: Sequence[StoredBlob]) -> None:
+        await self._database.transact(
+            lambda batch: blob_rows.record(
+                batch.connection, tenant, made, batch.now_us, self._expiry
+            )
+        )
+
+    async def _certify(
+        self, pack: Pack, locations: Mapping[bytes, BlobLocation]
+    ) -> BlobLocation | None:
+        catalog = pack.catalog
+        try:
+            await self._database.transact(
+                lambda batch: certify.certify(
+                    batch, pack.tenant, pack.number, pack.plan, catalog, locations
+                )
+            )
+        except Void as void:
+            _log.warning("pack %d is void: %s", pack.number, void)
+            await self.abandon(pack)
+            return None
+        failpoint("archive.after_certified")
+        return locations[pack.plan.catalog]
+
+    async def _has_others(self, pack: Pack) -> bool:
+        """Tell whether what an earlier run stored before a pack can still be read.
+
+        Raises:
+            Refusal: `BLOB_UNAVAILABLE`.
+        """
+        here = {member.sha256 for member in pack.members}
+        others = [one.location for one in pack.plan.members if one.location.sha256 not in here]
+        try:
+            await self._blobs.get_many(others)
+        except Refusal as refusal:
+            if refusal.reason not in _GONE:
+                raise
+            _log.warning("pack %d is packed anew: %s", pack.number, refusal.message)
+            return False
+        return True

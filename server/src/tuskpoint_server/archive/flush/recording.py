@@ -1,0 +1,302 @@
+"""What the records of a flush say, and what its certification changes in the journal.
+
+Pure and synchronous; runs in a worker thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+
+from ...domain.formats.members import Kind
+from ...domain.formats.records import (
+    CheckpointRecord,
+    EndRecord,
+    GapRecord,
+    MemberRecord,
+    PinRecord,
+    Record,
+    RemovalRecord,
+    SettingRecord,
+    WritesRecord,
+)
+from ...domain.model import BlobLocation, Lineage
+from ...journal.archiving.dirty import CheckpointRow, DirtyPlace, DirtyRange, DirtyThread
+from ...journal.archiving.held import encode_held
+from ...journal.archiving.holding import Holder
+from ...journal.archiving.plan import (
+    PlannedHold,
+    PlannedHole,
+    PlannedMember,
+    PlannedThread,
+    PlannedUse,
+    joined,
+)
+from .building import Built, BuiltLone, BuiltSegment, Failed
+
+Locate = Callable[[bytes, int], BlobLocation]
+"""Returns where bytes with this hash and size lie, or will lie."""
+
+
+@dataclass(slots=True)
+class Told:
+    """Records of a flush, and what goes into its plan."""
+
+    records: list[Record] = field(default_factory=list)
+    threads: list[PlannedThread] = field(default_factory=list)
+    members: list[PlannedMember] = field(default_factory=list)
+    named: set[bytes] = field(default_factory=set)
+    uses: list[PlannedUse] = field(default_factory=list)
+    holds: list[PlannedHold] = field(default_factory=list)
+    holes: list[PlannedHole] = field(default_factory=list)
+    filled: list[int] = field(default_factory=list)
+    postponed: list[tuple[int, str]] = field(default_factory=list)
+
+
+def record(
+    built: Built,
+    used: Collection[tuple[bytes, int]],
+    generation: int,
+    locate: Locate,
+) -> Told:
+    """Return the records of a flush and what goes into its plan.
+
+    Args:
+        built: Its segments, whose hashes are known.
+        used: Segments and threads of which it is recorded that the thread needs the segment.
+        generation: Generation of the logs.
+        locate: Says where segments and parts lie.
+    """
+    recorder = _Recorder(used, generation, locate)
+    for dirty, segment in built.ranges:
+        recorder.range(dirty, segment)
+    for one in built.alone:
+        recorder.alone(one)
+    for bad in built.failed:
+        recorder.failed(bad)
+    return recorder.told
+
+
+class _Recorder:
+    def __init__(
+        self, used: Collection[tuple[bytes, int]], generation: int, locate: Locate
+    ) -> None:
+        self.told = Told()
+        self._used = used
+        self._generation = generation
+        self._locate = locate
+
+    def range(self, dirty: DirtyRange, segment: BuiltSegment | None) -> None:
+        """Record a range of a thread."""
+        thread, records = dirty.thread, self.told.records
+        for gone in dirty.removed:
+            where = (thread.thread_id, gone.incarnation, self._generation, gone.seq)
+            if gone.checkpoint_id:
+                records.append(RemovalRecord(*where, gone.checkpoint_ns, gone.checkpoint_id))
+            else:
+                records.append(EndRecord(*where, thread.deleted_through))
+        if thread.certified_seq < thread.settings_seq <= dirty.through and not thread.deleted:
+            records.append(
+                SettingRecord(
+                    *self._at(thread, thread.settings_seq),
+                    thread.agent_id,
+                    thread.retention_s,
+                    bool(thread.unsearchable),
+                )
+            )
+        stored = [one for one in dirty.places if not one.problem]
+        for one in stored:
+            self._place(dirty, one, segment)
+        if segment is not None:
+            self._segment(dirty.thread, segment, dirty.through)
+            named = {holder.location.sha256: holder for holder in dirty.named.values()}
+            for sha256 in segment.needs:
+                self._needed(dirty, named[sha256], dirty.through)
+        self._copies(dirty, stored)
+        self._bundles(dirty)
+        self.told.threads.append(
+            PlannedThread(
+                thread.number,
+                thread.thread_id,
+                thread.certified_seq,
+                dirty.through,
+                dirty.size_bytes,
+                any(not gone.checkpoint_id for gone in dirty.removed),
+                len(stored),
+            )
+        )
+
+    def alone(self, one: BuiltLone) -> None:
+        """Record a checkpoint in a segment of its own."""
+        lone, segment = one.lone, one.segment
+        thread, dirty = lone.thread, lone.dirty
+        last_seq = dirty.last_seq
+        if dirty.row is not None:
+            self._checkpoint(thread, dirty.row, segment.sha256)
+        if dirty.writes:
+            self._writes(thread, dirty, segment.sha256)
+        self._segment(thread, segment, last_seq)
+        self.told.holds.append(
+            PlannedHold(
+                thread.number, *dirty.place, encode_held(last_seq, (segment.sha256, *lone.kept))
+            )
+        )
+        if lone.hole:
+            self.told.filled.append(lone.hole)
+            seq = max(last_seq, lone.hole_seq)
+            self.told.records.append(GapRecord(*self._at(thread, seq), "", *dirty.place))
+
+    def failed(self, bad: Failed) -> None:
+        """Record a checkpoint that is not stored."""
+        thread, dirty = bad.thread, bad.dirty
+        if bad.hole and dirty.last_seq <= bad.hole_seq:
+            self.told.postponed.append((bad.hole, dirty.problem))
+            return
+        where = self._at(thread, dirty.last_seq)
+        self.told.records.append(GapRecord(*where, dirty.problem, *dirty.place))
+        self.told.holes.append(
+            PlannedHole(thread.number, *dirty.place, dirty.last_seq, dirty.problem, dirty.size)
+        )
+
+    def _at(self, thread: DirtyThread, seq: int) -> tuple[str, int, int, int]:
+        return (thread.thread_id, thread.incarnation, self._generation, seq)
+
+    def _place(self, dirty: DirtyRange, one: DirtyPlace, segment: BuiltSegment | None) -> None:
+        thread = dirty.thread
+        if one.row is not None and one.held_row and one.held is not None:
+            first = dirty.holders[one.held.segments[0]]
+            self._checkpoint(thread, one.row, first.location.sha256, _held_ns(thread, one, first))
+            if one.held_writes:
+                for sha256 in one.held.segments:
+                    held_ns = _held_ns(thread, one, dirty.holders[sha256])
+                    where = self._at(thread, one.row.seq)
+                    self.told.records.append(WritesRecord(*where, *one.place, sha256, held_ns))
+        elif one.row is not None and segment is not None:
+            self._checkpoint(thread, one.row, segment.sha256)
+        if one.writes and segment is not None:
+            self._writes(thread, one, segment.sha256)
+
+    def _checkpoint(
+        self,
+        thread: DirtyThread,
+        row: CheckpointRow,
+        segment: bytes,
+        held_ns: str | None = None,
+    ) -> None:
+        self.told.records.append(
+            CheckpointRecord(
+                thread.thread_id,
+                thread.incarnation,
+                self._generation,
+                row.seq,
+                row.checkpoint_ns,
+                row.checkpoint_id,
+                row.parent_id,
+                row.created_us,
+                segment,
+                hashlib.sha256(row.state).digest(),
+                row.label,
+                row.summary,
+                Lineage(row.forked_from, row.rolled_back_from, row.adopted_from),
+                held_ns,
+            )
+        )
+
+    def _writes(self, thread: DirtyThread, one: DirtyPlace, segment: bytes) -> None:
+        seq = max(write.seq for write in one.writes)
+        self.told.records.append(WritesRecord(*self._at(thread, seq), *one.place, segment))
+
+    def _segment(self, thread: DirtyThread, segment: BuiltSegment, seq: int) -> None:
+        """Record a segment that is stored with this flush, and its parts."""
+        location = self._locate(segment.sha256, len(segment.data))
+        parts = [self._locate(hashlib.sha256(part).digest(), len(part)) for part in segment.parts]
+        hashes = [part.sha256 for part in parts]
+        kind = Kind.PARTS if parts else Kind.SEGMENT
+        self.told.members.append(
+            PlannedMember(
+                location,
+                kind.value,
+                thread.number,
+                thread.incarnation,
+                segment.first_seq,
+                segment.last_seq,
+                joined(segment.needs),
+                joined(hashes),
+                segment.digests,
+                segment.patched,
+            )
+        )
+        self.told.uses.append(PlannedUse(segment.sha256, thread.number))
+        where = self._at(thread, seq)
+        self.told.records.append(
+            MemberRecord(
+                *where,
+                location,
+                kind,
+                (*segment.needs, *hashes),
+                segment.first_seq or 0,
+                segment.last_seq or 0,
+            )
+        )
+        for part in parts:
+            self.told.members.append(PlannedMember(part, Kind.PART.value))
+            self.told.records.append(MemberRecord(*where, part, Kind.PART))
+
+    def _needed(
+        self, dirty: DirtyRange, holder: Holder, seq: int, needs: tuple[bytes, ...] = ()
+    ) -> None:
+        """Record an earlier segment that the thread needs.
+
+        What the thread's own log holds is recorded already. A record of rank 0 says where
+        something lies without overriding what is said of it.
+        """
+        thread, sha256 = dirty.thread, holder.location.sha256
+        self.told.named.add(sha256)
+        self.told.uses.append(PlannedUse(sha256, thread.number))
+        if holder.thread == thread.number and holder.incarnation == thread.incarnation:
+            return
+        parts = [dirty.holders[part] for part in holder.parts if part in dirty.holders]
+        where = self._at(thread, seq)
+        if not needs and (sha256, thread.number) in self._used:
+            where = (thread.thread_id, thread.incarnation, 0, 0)
+        self.told.records.append(
+            MemberRecord(*where, holder.location, Kind(holder.kind), (*needs, *holder.parts))
+        )
+        for part in parts:
+            self.told.records.append(MemberRecord(*where, part.location, Kind.PART))
+
+    def _copies(self, dirty: DirtyRange, stored: Iterable[DirtyPlace]) -> None:
+        holding: dict[bytes, None] = {}
+        for one in stored:
+            if one.held_row and one.held is not None:
+                holding.update(dict.fromkeys(one.held.segments))
+        needed: dict[bytes, None] = {}
+        for sha256 in holding:
+            holder = dirty.holders[sha256]
+            self._needed(dirty, holder, dirty.through, holder.needs)
+            needed.update(dict.fromkeys(holder.needs))
+        for sha256 in needed:
+            if sha256 not in holding and sha256 in dirty.holders:
+                self._needed(dirty, dirty.holders[sha256], dirty.through)
+
+    def _bundles(self, dirty: DirtyRange) -> None:
+        for pin in dirty.pins:
+            holder = dirty.bundles.get(pin.sha256)
+            if holder is None:
+                continue
+            where = self._at(dirty.thread, pin.seq)
+            place = (pin.checkpoint_ns, pin.checkpoint_id)
+            self.told.records.append(PinRecord(*where, pin.sha256, *place))
+            kind = Kind.PARTS if holder.parts else Kind.SEGMENT
+            self.told.records.append(MemberRecord(*where, holder.location, kind, holder.parts))
+            for sha256 in holder.parts:
+                part = dirty.bundles.get(sha256)
+                if part is not None:
+                    self.told.records.append(MemberRecord(*where, part.location, Kind.PART))
+
+
+def _held_ns(thread: DirtyThread, one: DirtyPlace, holder: Holder) -> str | None:
+    """Return the namespace of a copy in another thread's segment; `None`: it is no copy."""
+    own = holder.thread == thread.number and holder.incarnation == thread.incarnation
+    return None if own else one.place[0]

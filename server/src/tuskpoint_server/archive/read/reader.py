@@ -1,0 +1,146 @@
+"""From stored segments back to checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from ...blobs.api import BlobStore
+from ...domain.compression import DamagedValueError, unpack
+from ...domain.errors import Reason, Refusal
+from ...domain.formats.delta_base import decode_delta_base
+from ...domain.formats.segment_reading import state_digests
+from ...domain.formats.segments import SegmentCheckpoint, SegmentWrite
+from ...domain.limits import LIMITS
+from ...domain.model import BlobLocation, Checkpoint, Entry, Value, Write, write_order
+from ...domain.state import decode_state
+from ...domain.stored_json import malformed
+from .segments import KEPT_BYTES, Segments, Stored, checked
+
+
+class CheckpointReader:
+    """Reads checkpoints of a blob store.
+
+    Args:
+        blobs: Where segments are read.
+        kept_bytes: Bound on the segments that are kept decoded, by their stored bytes.
+    """
+
+    def __init__(self, blobs: BlobStore, kept_bytes: int = KEPT_BYTES) -> None:
+        self._segments = Segments(blobs, kept_bytes)
+
+    async def read(self, entry: Entry) -> Checkpoint:
+        """Return a checkpoint whose state, writes and metadata come from its segments.
+
+        Args:
+            entry: What the journal knows of it; its other fields are taken over.
+
+        Raises:
+            Refusal: `NOT_CERTIFIED` if it is in no segment; `BLOB_HASH_MISMATCH`,
+                `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`, `BLOB_MALFORMED`.
+        """
+        segments = await self._of(entry)
+        row, holder = _row(segments, entry)
+        name = holder.location.blob_id
+        digests = state_digests(row.state, name)
+        values = await self._needed(holder, digests)
+        return Checkpoint(
+            entry=replace(entry, metadata=row.metadata),
+            state=decode_state(row.state, values),
+            writes=_writes(segments, entry),
+        )
+
+    async def values(self, entry: Entry) -> dict[bytes, Value]:
+        """Return all values of a checkpoint by digest.
+
+        Those of its channels, of what pruned ancestors left to it, and of its writes.
+
+        Raises:
+            Refusal: As `read`.
+        """
+        segments = await self._of(entry)
+        row, holder = _row(segments, entry)
+        name = holder.location.blob_id
+        digests = set(state_digests(row.state, name))
+        for channel in decode_delta_base(row.delta_base, name):
+            digests.update(channel.digests)
+        values = await self._needed(holder, digests)
+        values.update((write.digest, write.value) for write in _writes(segments, entry))
+        return values
+
+    async def values_at(
+        self, locations: Sequence[BlobLocation], digests: Collection[bytes]
+    ) -> dict[bytes, Value]:
+        """Return the values that some segments hold, by digest; others are left out.
+
+        Raises:
+            Refusal: As `read`.
+        """
+        return await self._segments.values_at(locations, digests)
+
+    async def _of(self, entry: Entry) -> list[Stored]:
+        if not entry.envelopes:
+            raise Refusal(
+                Reason.NOT_CERTIFIED,
+                revision=entry.revision,
+                checkpoint_id=entry.key.checkpoint_id,
+                certified_revision=entry.certified_revision,
+            )
+        return await self._segments.read(entry.envelopes)
+
+    async def _needed(self, holder: Stored, digests: Collection[bytes]) -> dict[bytes, Value]:
+        values = await self._segments.values(holder, digests)
+        for digest in digests:
+            if digest not in values:
+                name = holder.location.blob_id
+                raise malformed(name, f"neither it nor what it names holds value {digest.hex()}")
+        return values
+
+
+def _row(segments: Sequence[Stored], entry: Entry) -> tuple[SegmentCheckpoint, Stored]:
+    """Return the newest row of a checkpoint, and the segment that has it."""
+    key = entry.key
+    place = (key.checkpoint_ns, key.checkpoint_id)
+    rows = [
+        (_rank(stored, row.seq, entry), number, row, stored)
+        for number, stored in enumerate(segments)
+        if (row := stored.checkpoints.get(place)) is not None
+    ]
+    if not rows:
+        raise malformed(
+            entry.envelopes[0].blob_id, f"it does not hold checkpoint '{key.checkpoint_id}'"
+        )
+    _, _, row, stored = max(rows, key=lambda one: (one[0], -one[1]))
+    return row, stored
+
+
+def _rank(stored: Stored, seq: int, entry: Entry) -> tuple[bool, int, int]:
+    """Say which of two rows is newer.
+
+    What the thread itself stored followed what it was copied from, whose numbers are others.
+    """
+    segment = stored.segment
+    return (segment.thread_id == entry.key.thread_id, segment.generation, seq)
+
+
+def _writes(segments: Sequence[Stored], entry: Entry) -> tuple[Write, ...]:
+    """Return the pending writes of a checkpoint; of one slot the newest counts."""
+    key = (entry.key.checkpoint_ns, entry.key.checkpoint_id)
+    newest: dict[tuple[str, int], tuple[tuple[bool, int, int], SegmentWrite, Stored]] = {}
+    for stored in segments:
+        for write in stored.writes.get(key, ()):
+            rank = _rank(stored, write.seq, entry)
+            before = newest.get((write.task_id, write.idx))
+            if before is None or rank > before[0]:
+                newest[write.task_id, write.idx] = (rank, write, stored)
+    found = (_write(write, stored.location.blob_id) for _, write, stored in newest.values())
+    return tuple(sorted(found, key=write_order))
+
+
+def _write(write: SegmentWrite, name: str) -> Write:
+    try:
+        data = unpack(write.encoding, write.data, write.size, None, LIMITS.max_value)
+    except DamagedValueError as error:
+        raise malformed(name, f"a write of task {write.task_id}: {error}") from None
+    value = checked(Value(write.type, data), write.digest, name)
+    return Write(write.task_id, write.task_path, write.idx, write.channel, value, write.digest)

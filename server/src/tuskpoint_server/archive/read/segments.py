@@ -1,0 +1,236 @@
+"""Fetching segments, and finding values in them and in the segments that they name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ...blobs.api import BlobStore
+from ...domain.compression import DamagedValueError, Encoding, unpack
+from ...domain.digests import value_digest
+from ...domain.formats.members import settled
+from ...domain.formats.parts import decode_parts, is_part_list, join
+from ...domain.formats.segment_reading import decode_segment
+from ...domain.formats.segments import (
+    MAX_SEGMENT_BYTES,
+    PREFIX_BYTES,
+    Segment,
+    SegmentCheckpoint,
+    SegmentValue,
+    SegmentWrite,
+)
+from ...domain.limits import LIMITS, MIB
+from ...domain.model import BlobLocation, Value
+from ...domain.stored_json import malformed
+
+KEPT_BYTES = 32 * MIB
+"""Stored bytes of the segments that are kept decoded."""
+
+_THREAD_ABOVE_BYTES = 64 * 1024
+
+
+class Stored(NamedTuple):
+    """A decoded segment.
+
+    Attributes:
+        segment: The segment.
+        location: Where it lies.
+        checkpoints: Its checkpoints by namespace and ID.
+        writes: Its writes by namespace and ID of the checkpoint.
+        values: Its values by digest.
+    """
+
+    segment: Segment
+    location: BlobLocation
+    checkpoints: Mapping[tuple[str, str], SegmentCheckpoint]
+    writes: Mapping[tuple[str, str], Sequence[SegmentWrite]]
+    values: Mapping[bytes, SegmentValue]
+
+
+class Segments:
+    """Reads segments of a blob store.
+
+    Args:
+        blobs: Where they are read.
+        kept_bytes: Bound on the segments that are kept decoded, by their stored bytes.
+    """
+
+    def __init__(self, blobs: BlobStore, kept_bytes: int = KEPT_BYTES) -> None:
+        self._blobs = blobs
+        self._limit = kept_bytes
+        self._kept: OrderedDict[bytes, tuple[Stored, int]] = OrderedDict()
+        self._kept_bytes = 0
+
+    async def read(self, locations: Sequence[BlobLocation]) -> list[Stored]:
+        """Return segments, in order; those in parts are joined.
+
+        Raises:
+            Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`,
+                `BLOB_MALFORMED`.
+        """
+        found: dict[bytes, Stored] = {}
+        lacking: dict[bytes, BlobLocation] = {}
+        for location in locations:
+            kept = self._kept.get(location.sha256)
+            if kept is None:
+                lacking[location.sha256] = location
+            else:
+                self._kept.move_to_end(location.sha256)
+                found[location.sha256] = kept[0]
+        wanted = list(lacking.values())
+        if len(wanted) == 1:
+            fetched = [await self._blobs.get(wanted[0])]
+        else:
+            fetched = await self._blobs.get_many(wanted) if wanted else []
+        for location, data in zip(wanted, fetched, strict=True):
+            if is_part_list(data):
+                data = await self._joined(data, location)
+            if len(data) > _THREAD_ABOVE_BYTES:
+                stored = await asyncio.to_thread(_decoded, data, location)
+            else:
+                stored = _decoded(data, location)
+            self._keep(stored, len(data))
+            found[location.sha256] = stored
+        return [found[location.sha256] for location in locations]
+
+    async def values(self, stored: Stored, digests: Collection[bytes]) -> dict[bytes, Value]:
+        """Return values that a segment holds, or names another one for, by digest.
+
+        Values that neither has are left out.
+
+        Raises:
+            Refusal: As `read`; `BLOB_MALFORMED` if a value is not what its digest says.
+        """
+        found = await self._find(stored, digests)
+        lacking = _keyframes(value for value, _ in found.values()) - found.keys()
+        keyframes = {**found, **await self._find(stored, lacking)}
+        for value, holder in found.values():
+            # Its own segment says where the keyframe of a patch is that this one names.
+            if value.keyframe and value.keyframe not in keyframes:
+                keyframes.update(await self._find(holder, [value.keyframe]))
+        size = sum(value.size for value, _ in found.values())
+        if size > _THREAD_ABOVE_BYTES:
+            return await asyncio.to_thread(_unpacked, found, keyframes)
+        return _unpacked(found, keyframes)
+
+    async def values_at(
+        self, locations: Sequence[BlobLocation], digests: Collection[bytes]
+    ) -> dict[bytes, Value]:
+        """Return the values that some segments hold, by digest; others are left out.
+
+        Raises:
+            Refusal: As `values`.
+        """
+        found: dict[bytes, Value] = {}
+        for stored in await self.read(locations):
+            here = [one for one in digests if one not in found and one in stored.values]
+            found.update(await self.values(stored, here))
+        return found
+
+    async def _find(
+        self, stored: Stored, digests: Iterable[bytes]
+    ) -> dict[bytes, tuple[SegmentValue, Stored]]:
+        found: dict[bytes, tuple[SegmentValue, Stored]] = {}
+        elsewhere: dict[bytes, list[bytes]] = {}
+        for digest in digests:
+            value = stored.values.get(digest)
+            if value is not None:
+                found[digest] = (value, stored)
+            else:
+                elsewhere.setdefault(digest[:PREFIX_BYTES], []).append(digest)
+        if not elsewhere:
+            return found
+        blob_id = stored.location.blob_id
+        others = [
+            settled(one.location, blob_id)
+            for one in stored.segment.members
+            if not elsewhere.keys().isdisjoint(one.prefixes)
+        ]
+        for other in await self.read(others):
+            for some in elsewhere.values():
+                for digest in some:
+                    value = other.values.get(digest)
+                    if value is not None:
+                        found[digest] = (value, other)
+        return found
+
+    async def _joined(self, data: bytes, location: BlobLocation) -> bytes:
+        listed = decode_parts(data, location, MAX_SEGMENT_BYTES)
+        parts = await self._blobs.get_many(listed.parts)
+        return await asyncio.to_thread(join, listed, parts, location.blob_id)
+
+    def _keep(self, stored: Stored, size: int) -> None:
+        if size > self._limit:
+            return
+        before = self._kept.pop(stored.location.sha256, None)
+        self._kept_bytes += size - (before[1] if before is not None else 0)
+        self._kept[stored.location.sha256] = (stored, size)
+        while self._kept_bytes > self._limit:
+            _, (_, dropped) = self._kept.popitem(last=False)
+            self._kept_bytes -= dropped
+
+
+def _decoded(data: bytes, location: BlobLocation) -> Stored:
+    segment = decode_segment(data, location.blob_id)
+    writes: dict[tuple[str, str], list[SegmentWrite]] = {}
+    for write in segment.writes:
+        writes.setdefault((write.checkpoint_ns, write.checkpoint_id), []).append(write)
+    return Stored(
+        segment,
+        location,
+        {(row.checkpoint_ns, row.checkpoint_id): row for row in segment.checkpoints},
+        writes,
+        {value.digest: value for value in segment.values},
+    )
+
+
+def _keyframes(values: Iterable[SegmentValue]) -> set[bytes]:
+    return {value.keyframe for value in values if value.keyframe}
+
+
+def _unpacked(
+    found: Mapping[bytes, tuple[SegmentValue, Stored]],
+    keyframes: Mapping[bytes, tuple[SegmentValue, Stored]],
+) -> dict[bytes, Value]:
+    whole: dict[bytes, bytes] = {}
+    values: dict[bytes, Value] = {}
+    for digest, (value, holder) in found.items():
+        name = holder.location.blob_id
+        keyframe = None
+        if value.keyframe:
+            base = keyframes.get(value.keyframe)
+            if base is None:
+                raise malformed(name, f"nothing holds the keyframe of value {digest.hex()}")
+            if value.keyframe not in whole:
+                whole[value.keyframe] = unpacked(base[0], None, base[1].location.blob_id)
+            keyframe = whole[value.keyframe]
+        data = whole[digest] if digest in whole else unpacked(value, keyframe, name)
+        values[digest] = checked(Value(value.type, data), digest, name)
+    return values
+
+
+def unpacked(value: SegmentValue, keyframe: bytes | None, name: str) -> bytes:
+    """Return the bytes of a value.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    if value.encoding == Encoding.PATCH and keyframe is None:
+        raise malformed(name, f"value {value.digest.hex()} is a patch where a keyframe should be")
+    try:
+        return unpack(value.encoding, value.data, value.size, keyframe, LIMITS.max_value)
+    except DamagedValueError as error:
+        raise malformed(name, f"value {value.digest.hex()}: {error}") from None
+
+
+def checked(value: Value, digest: bytes, name: str) -> Value:
+    """Return a value that has its digest.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    if value_digest(value) != digest:
+        raise malformed(name, f"a value has another digest than {digest.hex()}")
+    return value

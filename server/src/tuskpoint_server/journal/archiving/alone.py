@@ -1,0 +1,113 @@
+"""Checkpoints that are stored beside the range of their thread: each in a segment of its own.
+
+Such a segment has the checkpoint's row and all its writes, and holds every value whole. So
+are stored what could not be stored with its range, and, where each checkpoint is to be a
+blob of its own, every checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+from sqlalchemy import Connection, bindparam, select
+
+from ...domain.compression import DamagedValueError
+from ...domain.model import EVICTED, BlobLocation, Value
+from ..checkpoints import contents
+from ..checkpoints.references import referred
+from ..database.schema import checkpoints, threads, writes
+from ..database.statements import Statement, of_checkpoint, parameters_of
+from . import located
+from .dirty import CheckpointRow, DirtyPlace, DirtyThread, Place, WriteRow
+from .held import Held, decode_held
+
+_ROW = Statement(
+    select(*(checkpoints.c[name] for name in CheckpointRow._fields)).where(
+        of_checkpoint(checkpoints)
+    )
+)
+_WRITES = Statement(
+    select(*(writes.c[name] for name in WriteRow._fields)).where(
+        of_checkpoint(writes), writes.c.early_us.is_(None)
+    )
+)
+_THREAD = Statement(
+    select(*(threads.c[name] for name in DirtyThread._fields)).where(
+        threads.c.number == bindparam("of_number")
+    )
+)
+
+
+@dataclass(slots=True)
+class LoneCheckpoint:
+    """A checkpoint for a segment of its own.
+
+    Attributes:
+        thread: Its thread.
+        dirty: Its row and its writes; `problem` says why it cannot be stored.
+        values: Its values by digest; those that were evicted are missing.
+        evicted: Digests of these.
+        sources: Segments that hold these.
+        kept: Segments that hold writes of it that are not here.
+        hole: Number of the hole that it was; 0: none.
+        hole_seq: The change up to which it was a hole.
+    """
+
+    thread: DirtyThread
+    dirty: DirtyPlace
+    values: dict[bytes, Value] = field(default_factory=dict)
+    evicted: tuple[bytes, ...] = ()
+    sources: tuple[BlobLocation, ...] = ()
+    kept: tuple[bytes, ...] = ()
+    hole: int = 0
+    hole_seq: int = 0
+
+
+def thread_of(connection: Connection, number: int) -> DirtyThread | None:
+    """Return a thread, whether it is dirty or not."""
+    row = _THREAD.run(connection, of_number=number).fetchone()
+    return DirtyThread(*row) if row is not None else None
+
+
+def read_alone(
+    connection: Connection, tenant: str, thread: DirtyThread, place: Place, hole: int = 0
+) -> LoneCheckpoint | None:
+    """Return a checkpoint as it is; `None` if it does not exist any more.
+
+    Args:
+        connection: In a transaction.
+        tenant: The tenant.
+        thread: Its thread.
+        place: The checkpoint.
+        hole: Number of the hole that it was; 0: none.
+    """
+    of = parameters_of(thread.number, *place)
+    found = _ROW.run(connection, **of).fetchone()
+    if found is None:
+        return None
+    row = CheckpointRow(*found)
+    held = decode_held(row.held) if row.held is not None else Held(0, ())
+    written = [WriteRow(*write) for write in _WRITES.run(connection, **of).fetchall()]
+    one = LoneCheckpoint(thread, DirtyPlace(place, row), hole=hole)
+    one.dirty.writes = [write for write in written if write.data is not None]
+    if any(write.data is None for write in written):
+        one.kept = held.segments
+        if any(write.data is None and write.seq > held.seq for write in written):
+            one.dirty.problem = "a write of it was evicted"
+    try:
+        one.dirty.needs = referred(row.state, row.delta_base)
+        one.values = contents.read(connection, thread.family, one.dirty.needs)
+    except DecodeError:
+        one.dirty.problem = "its state cannot be read"
+    except DamagedValueError as error:
+        one.dirty.problem = str(error)
+    one.evicted = tuple(digest for digest, value in one.values.items() if value is EVICTED)
+    for digest in one.evicted:
+        del one.values[digest]
+    missing = one.dirty.needs.difference(one.values, one.evicted)
+    if missing and not one.dirty.problem:
+        one.dirty.problem = f"value {min(missing).hex()} is not stored"
+    if one.evicted:
+        one.sources = tuple(located.of_values(connection, tenant, thread.family, one.evicted))
+    return one
