@@ -6,6 +6,7 @@ task must never start again. A task that was killed before that may, and is repo
 """
 
 import hashlib
+import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -65,9 +66,19 @@ class BlobDirectory:
         self.path = path
 
     def read(self, location: Location) -> bytes | None:
-        """The bytes of a file."""
+        """The bytes of a file, or of one member of a pack file (see docs/storage.md)."""
         file = self.path / location.blob_id[:2] / location.blob_id
-        return file.read_bytes() if file.exists() else None
+        if not file.exists():
+            return None
+        stored = file.read_bytes()
+        if not location.identifier:
+            return stored
+        (count,) = struct.unpack_from("<I", stored, 12)
+        for row in range(16, 16 + 64 * count, 64):
+            sha256, offset, size = struct.unpack_from("<32sQQ", stored, row)
+            if sha256.hex() == location.identifier:
+                return stored[offset : offset + size]
+        return None
 
 
 def read_history(records: Iterable[Record], thread: str) -> History:

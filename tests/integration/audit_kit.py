@@ -11,12 +11,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 
 from tests.crash.processes import ServerProcess
+from tests.kit.member_file import MemberFile, blob_path
 from tuskpoint import Client
 from tuskpoint._handoff import Descriptor, read_descriptor
 from tuskpoint.audit import catalog, descriptor, manifest, roots
@@ -54,37 +56,39 @@ class House:
         shutil.copytree(self.blobs, folder / "blobs")
         return House(folder / "blobs", self.catalog, self.handoff, self.ids)
 
-    def path(self, blob_id: str) -> Path:
-        return self.blobs / blob_id[:2] / blob_id
+    def stored(self, at: Location | Mapping[str, Any]) -> MemberFile:
+        """What lies at a location, or where a reference leads."""
+        return MemberFile.at(self.blobs, at if isinstance(at, Location) else located(at))
 
-    def json(self, blob_id: str) -> dict[str, Any]:
-        found = json.loads(self.path(blob_id).read_bytes())
+    def json(self, at: Location) -> dict[str, Any]:
+        """The JSON at a location; its references lead there from everywhere."""
+        found = json.loads(self.stored(at).read_bytes(), object_hook=partial(_seen_from, at))
         assert isinstance(found, dict)
         return found
 
     def heads(self) -> dict[str, dict[str, Any]]:
         """Thread to what the catalogs say of it, read in the plainest way."""
-        found = self.json(self.catalog.blob_id)
+        found = self.json(self.catalog)
         heads = {head["thread_id"]: head for head in found["changes"]}
         for level in found["runs"]:
             for run in reversed(level):
-                for head in self.json(run["blob_id"])["changes"]:
+                for head in self.json(located(run))["changes"]:
                     heads.setdefault(head["thread_id"], head)
         return heads
 
-    def segments(self, thread_id: str) -> list[str]:
-        """Blob IDs of the segments of a thread, the newest first."""
-        found = [self.heads()[thread_id]["manifest"]["blob_id"]]
+    def segments(self, thread_id: str) -> list[Location]:
+        """Where the segments of a thread lie, the newest first."""
+        found = [located(self.heads()[thread_id]["manifest"])]
         while previous := self.json(found[-1])["previous"]:
-            found.append(previous["blob_id"])
+            found.append(located(previous))
         return found
 
-    def envelopes(self, thread_id: str) -> list[str]:
-        """Blob IDs of the full envelopes of a thread, oldest first."""
+    def envelopes(self, thread_id: str) -> list[Location]:
+        """Where the full envelopes of a thread lie, oldest first."""
         return [
-            record["envelope"]["blob_id"]
-            for blob_id in reversed(self.segments(thread_id))
-            for record in self.json(blob_id)["records"]
+            located(record["envelope"])
+            for segment in reversed(self.segments(thread_id))
+            for record in self.json(segment)["records"]
             if record["type"] == "PUT"
         ]
 
@@ -94,7 +98,7 @@ class House:
         """Store bytes as the server would have, and return their location."""
         digest = hashlib.sha256(data).digest()
         blob_id = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-        path = self.path(blob_id)
+        path = blob_path(self.blobs, blob_id)
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
         return {
@@ -114,7 +118,7 @@ class House:
         What comes of it has right hashes everywhere: only what it says is wrong.
         """
         head = self.heads()[thread_id]
-        segment = self.json(head["manifest"]["blob_id"])
+        segment = self.json(located(head["manifest"]))
         change(segment)
         head["manifest"]["records"] -= fewer
         head["manifest"].update(self.put(stored_json(segment)))
@@ -122,19 +126,22 @@ class House:
 
     def forged_catalog(self, changes: Mapping[str, Any]) -> Location:
         """Store a catalog that differs from the newest."""
-        found = self.put(stored_json({**self.json(self.catalog.blob_id), **changes}))
+        found = self.put(stored_json({**self.json(self.catalog), **changes}))
         return Location(found["blob_id"], "", found["sha256"])
+
+
+def located(reference: Mapping[str, Any]) -> Location:
+    """The location that a reference names."""
+    return Location(reference["blob_id"], reference["identifier"], reference["sha256"])
+
+
+def _seen_from(holder: Location, content: dict[str, Any]) -> dict[str, Any]:
+    """Let a reference to "this pack" name the pack."""
+    return {**content, "blob_id": holder.blob_id} if content.get("blob_id") == "" else content
 
 
 def stored_json(content: object) -> bytes:
     return json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
-
-
-def flip(path: Path, position: int = -1) -> None:
-    """Change one bit."""
-    data = bytearray(path.read_bytes())
-    data[position] ^= 1
-    path.write_bytes(bytes(data))
 
 
 # --- filling ---------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import tracemalloc
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.member_file import pack_of, read_pack
 from tuskpoint.audit.catalog import UnknownThread
 from tuskpoint.audit.formats.stored import Location
 from tuskpoint.audit.reading import MIB, Bounds
@@ -91,8 +93,7 @@ async def test_only_the_threads_that_are_named_are_audited(left: House) -> None:
 
 async def test_a_manifest_alone_passes(left: House) -> None:
     [head, *_] = left.segments(LONG)
-    sha256 = left.heads()[LONG]["manifest"]["sha256"]
-    found = await kit.audited_manifest(kit.directory(left), Location(head, "", sha256))
+    found = await kit.audited_manifest(kit.directory(left), head)
     assert found.result == "PASS"
     assert found.of(LONG) == dict.fromkeys(left.ids[LONG], "PASS")
     assert found.findings.trust == "the SHA-256 that was given for it"
@@ -107,7 +108,25 @@ async def test_a_descriptor_passes(left: House) -> None:
 async def test_a_blob_id_of_a_directory_pins_what_it_names(left: House) -> None:
     found = await audited(left, Location(left.catalog.blob_id))
     assert found.result == "PASS"
-    assert found.findings.trust == "its blob ID, which in a blob directory is its SHA-256"
+    assert found.findings.trust == (
+        "its blob ID, which in a blob directory is the SHA-256 of the file"
+    )
+    by_hash = await audited(left, Location(left.catalog.blob_id, "", left.catalog.sha256))
+    assert by_hash.result == "PASS"
+
+
+async def test_a_blob_id_of_a_directory_pins_every_member_of_its_pack(house: House) -> None:
+    """A pack with another catalog in it is not the one that was named."""
+    file = house.stored(house.catalog).path
+    members = read_pack(file.read_bytes())
+    forged = kit.stored_json({**house.json(house.catalog), "changes": [], "runs": []})
+    del members[house.catalog.identifier]
+    members[hashlib.sha256(forged).hexdigest()] = (forged, b"catalog")
+    file.write_bytes(pack_of(members))
+    found = await audited(house, Location(house.catalog.blob_id))
+    assert found.result == "FAIL"
+    assert found.findings.root.reason == "it has another SHA-256"
+    assert found.findings.root.actual_sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 async def test_runs_that_were_merged_and_generations_after_a_recovery_are_followed(
@@ -147,7 +166,7 @@ async def test_an_index_leads_to_pages_and_to_the_index_before(house: House) -> 
     assert found.result == "PASS"
     assert [total.thread_id for total in found.findings.threads] == [FORK, SHORT]
 
-    kit.flip(house.path(pages[0]["blob_id"]))
+    house.stored(pages[0]).flip()
     found = await audited(house, location)
     assert found.only_problem().blobs[0].role == "page"
     assert [total.thread_id for total in found.findings.threads] == [FORK]
@@ -194,22 +213,21 @@ async def test_a_thread_of_which_nothing_is_stored_is_said_to_be_so(house: House
 
 async def test_one_flipped_bit_of_an_envelope_fails_its_checkpoint_alone(house: House) -> None:
     third = house.envelopes(LONG)[2]
-    kit.flip(house.path(third), 30)
+    house.stored(third).flip(30)
     found = await audited(house)
     assert found.result == "FAIL"
     item = found.only_problem()
     assert (item.thread_id, item.checkpoint_id) == (LONG, house.ids[LONG][2])
     [blob] = item.blobs
-    assert (blob.verdict, blob.blob_id) == (Verdict.FAIL, third)
+    assert (blob.verdict, blob.identifier) == (Verdict.FAIL, third.identifier)
     assert blob.actual_sha256 not in ("", blob.expected_sha256)
     assert found.of(LONG)[house.ids[LONG][3]] == "PASS"
 
 
 async def test_a_truncated_and_a_longer_envelope_fail(house: House) -> None:
     short, long = house.envelopes(LONG)[:2]
-    house.path(short).write_bytes(house.path(short).read_bytes()[:-1])
-    with house.path(long).open("ab") as file:
-        file.write(b"more")
+    house.stored(short).write_bytes(house.stored(short).read_bytes()[:-1])
+    house.stored(long).write_bytes(house.stored(long).read_bytes() + b"more")
     found = await audited(house)
     assert [item.checkpoint_id for item in found.problems] == house.ids[LONG][:2]
     assert {item.verdict for item in found.problems} == {Verdict.FAIL}
@@ -217,9 +235,23 @@ async def test_a_truncated_and_a_longer_envelope_fail(house: House) -> None:
 
 
 async def test_a_huge_file_is_not_read(house: House) -> None:
-    path = house.path(house.envelopes(LONG)[0])
-    with path.open("r+b") as file:
+    at = house.put(b"an envelope")
+    location = house.forge(SHORT, lambda segment: segment["records"][0].update(envelope=at))
+    with house.stored(at).path.open("r+b") as file:
         file.truncate(1 << 40)
+    [blob] = (await audited(house, location, threads=(SHORT,))).only_problem().blobs
+    assert blob.verdict is Verdict.FAIL
+    assert blob.actual_sha256 == ""
+    assert blob.reason.startswith("it is longer than")
+
+
+async def test_a_huge_member_is_not_read(house: House) -> None:
+    first = house.envelopes(LONG)[0]
+    with house.stored(first).path.open("r+b") as file:
+        row = file.read().index(bytes.fromhex(first.identifier))
+        file.truncate(1 << 40)
+        file.seek(row + 40)
+        file.write((1 << 39).to_bytes(8, "little"))
     [blob] = (await audited(house)).only_problem().blobs
     assert blob.verdict is Verdict.FAIL
     assert blob.actual_sha256 == ""
@@ -227,16 +259,48 @@ async def test_a_huge_file_is_not_read(house: House) -> None:
 
 
 async def test_a_missing_envelope_is_missing(house: House) -> None:
-    house.path(house.envelopes(SHORT)[0]).unlink()
-    found = await audited(house, threads=(SHORT,))
+    at = house.put(b"an envelope")
+    location = house.forge(SHORT, lambda segment: segment["records"][0].update(envelope=at))
+    house.stored(at).unlink()
+    found = await audited(house, location, threads=(SHORT,))
     item = found.only_problem()
     assert (item.verdict, item.checkpoint_id) == (Verdict.MISSING, house.ids[SHORT][0])
     assert found.result == "FAIL"
 
 
+async def test_what_a_pack_lacks_is_missing(house: House) -> None:
+    nowhere = {**house.put(b"an envelope"), "blob_id": house.catalog.blob_id}
+    nowhere["identifier"] = nowhere["sha256"]
+    location = house.forge(SHORT, lambda segment: segment["records"][0].update(envelope=nowhere))
+    item = (await audited(house, location, threads=(SHORT,))).only_problem()
+    assert (item.verdict, item.checkpoint_id) == (Verdict.MISSING, house.ids[SHORT][0])
+
+
+async def test_a_lost_pack_takes_everything_that_lay_in_it(house: House) -> None:
+    envelopes = house.envelopes(LONG)
+    house.stored(envelopes[0]).unlink()
+    found = await audited(house)
+    assert found.result == "FAIL"
+    assert {item.verdict for item in found.problems} == {Verdict.MISSING}
+    assert set(found.of(LONG).values()) <= {"MISSING"}
+
+
+@pytest.mark.parametrize("damage", [lambda whole: whole[:100], lambda whole: whole[:12] + whole])
+async def test_a_damaged_pack_fails_with_the_hash_of_the_file(
+    house: House, damage: Callable[[bytes], bytes]
+) -> None:
+    file = house.stored(house.catalog).path
+    damaged = damage(file.read_bytes())
+    file.write_bytes(damaged)
+    root = (await audited(house)).findings.root
+    assert root.verdict is Verdict.FAIL
+    assert root.expected_sha256 == house.catalog.sha256
+    assert root.actual_sha256 == hashlib.sha256(damaged).hexdigest()
+
+
 @pytest.mark.parametrize("position", [0, 1, 2])
 async def test_a_flipped_bit_of_a_segment_breaks_the_chain(house: House, position: int) -> None:
-    kit.flip(house.path(house.segments(LONG)[position]), 200)
+    house.stored(house.segments(LONG)[position]).flip(200)
     found = await audited(house, threads=(LONG,))
     [manifest] = [item for item in found.findings.items if item.kind is ItemKind.MANIFEST]
     assert manifest.verdict is Verdict.FAIL
@@ -248,25 +312,27 @@ async def test_a_flipped_bit_of_a_segment_breaks_the_chain(house: House, positio
 
 
 async def test_a_missing_segment_is_missing(house: House) -> None:
-    house.path(house.segments(LONG)[1]).unlink()
-    found = await audited(house, threads=(LONG,))
+    _, middle, _ = house.segments(LONG)
+    at = house.put(house.stored(middle).read_bytes())
+    location = house.forge(LONG, lambda segment: segment.update(previous=at))
+    house.stored(at).unlink()
+    found = await audited(house, location, threads=(LONG,))
     item = found.only_problem()
     assert (item.kind, item.verdict) == (ItemKind.MANIFEST, Verdict.MISSING)
     assert item.reason == "segment 1: the source does not have it"
 
 
 async def test_a_segment_in_the_place_of_another_fails(house: House) -> None:
-    newest, middle, oldest = house.segments(LONG)
-    house.path(middle).write_bytes(house.path(oldest).read_bytes())
+    _, middle, oldest = house.segments(LONG)
+    house.stored(middle).write_bytes(house.stored(oldest).read_bytes())
     found = await audited(house, threads=(LONG,))
     assert found.only_problem().reason == "segment 1: it has another SHA-256"
-    assert newest
 
 
 async def test_a_flipped_bit_of_the_catalog_fails_before_anything_is_believed(
     house: House,
 ) -> None:
-    kit.flip(house.path(house.catalog.blob_id))
+    house.stored(house.catalog).flip()
     found = await audited(house)
     assert found.result == "FAIL"
     assert found.findings.root.verdict is Verdict.FAIL
@@ -275,8 +341,8 @@ async def test_a_flipped_bit_of_the_catalog_fails_before_anything_is_believed(
 
 
 async def test_a_damaged_run_fails_and_the_rest_is_looked_at(house: House) -> None:
-    [[run, *_], *_] = house.json(house.catalog.blob_id)["runs"]
-    kit.flip(house.path(run["blob_id"]))
+    [[run, *_], *_] = house.json(house.catalog)["runs"]
+    house.stored(run).flip()
     found = await audited(house)
     item = found.only_problem()
     assert (item.kind, item.blobs[0].blob_id) == (ItemKind.CATALOG, run["blob_id"])
@@ -284,14 +350,15 @@ async def test_a_damaged_run_fails_and_the_rest_is_looked_at(house: House) -> No
 
 
 async def test_a_forged_hash_fails(left: House) -> None:
-    found = await audited(left, Location(left.catalog.blob_id, "", NO_HASH))
+    forged = Location(left.catalog.blob_id, left.catalog.identifier, NO_HASH)
+    found = await audited(left, forged)
     assert found.result == "FAIL"
     assert found.findings.root.expected_sha256 == NO_HASH
     assert found.findings.root.actual_sha256 == left.catalog.sha256
 
 
 async def test_a_number_that_no_json_can_have_fails(house: House) -> None:
-    content = {**house.json(house.catalog.blob_id), "settings": {"x": "here"}}
+    content = {**house.json(house.catalog), "settings": {"x": "here"}}
     at = house.put(kit.stored_json(content).replace(b'"here"', b"1e999"))
     found = await audited(house, Location(at["blob_id"], "", at["sha256"]))
     assert found.only_problem().reason == "'settings' holds a number that is too large"
@@ -388,11 +455,10 @@ async def test_an_addendum_of_another_checkpoint_fails(house: House) -> None:
 
 async def test_a_successor_of_a_segment_that_is_not_full_fails(house: House) -> None:
     """Of the chain, segment 1 loses a record, and everything above it gets right hashes."""
-    newest, middle, _ = house.segments(LONG)
+    _, middle, _ = house.segments(LONG)
     content = house.json(middle)
     del content["records"][5]
     forged = house.put(kit.stored_json(content))
-    assert newest
     found = await audited(
         house, house.forge(LONG, lambda segment: segment.update(previous=forged)), threads=(LONG,)
     )
@@ -405,7 +471,7 @@ async def test_a_snapshot_of_a_name_that_cannot_be_written_fails(house: House) -
 
     def rename(segment: dict[str, Any]) -> None:
         [root] = [one for one in segment["records"] if not one["checkpoint_ns"]]
-        stored = house.path(root["envelope"]["blob_id"]).read_bytes()
+        stored = house.stored(root["envelope"]).read_bytes()
         envelope = envelope_pb2.CheckpointEnvelope.FromString(gzip.decompress(stored))
         [members] = [one for one in envelope.state.channels if one.name == "members"]
         members.value.data = rb'[{"checkpoint_id":"\ud800"}]'
@@ -440,7 +506,7 @@ async def test_a_snapshot_that_lacks_a_member_fails(house: House) -> None:
 async def test_a_catalog_that_makes_no_sense_fails(
     house: House, content: dict[str, Any], reason: str
 ) -> None:
-    forged = {**house.json(house.catalog.blob_id), **content}
+    forged = {**house.json(house.catalog), **content}
     at = house.put(json.dumps(forged).encode())
     found = await audited(house, Location(at["blob_id"], "", at["sha256"]))
     assert found.only_problem().reason == reason
@@ -456,7 +522,7 @@ def with_envelope(house: House, stored: bytes) -> Location:
 
 
 def first_envelope(house: House) -> envelope_pb2.CheckpointEnvelope:
-    stored = house.path(house.envelopes(SHORT)[0]).read_bytes()
+    stored = house.stored(house.envelopes(SHORT)[0]).read_bytes()
     return envelope_pb2.CheckpointEnvelope.FromString(gzip.decompress(stored))
 
 
@@ -531,7 +597,7 @@ async def test_an_envelope_that_contradicts_itself_fails(
 
 
 async def test_an_envelope_in_parts_is_joined_and_each_part_checked(house: House) -> None:
-    stored = house.path(house.envelopes(SHORT)[0]).read_bytes()
+    stored = house.stored(house.envelopes(SHORT)[0]).read_bytes()
     parts = [house.put(stored[:100]), house.put(stored[100:])]
     listed = {
         "format_version": 1,
@@ -548,7 +614,7 @@ async def test_an_envelope_in_parts_is_joined_and_each_part_checked(house: House
     item = (await audited(house, swapped, threads=(SHORT,))).only_problem()
     assert item.reason.startswith("its parts make SHA-256")
 
-    kit.flip(house.path(parts[1]["blob_id"]))
+    house.stored(parts[1]).flip()
     item = (await audited(house, location, threads=(SHORT,))).only_problem()
     assert [blob.verdict.value for blob in item.blobs] == ["PASS", "PASS", "FAIL"]
 
@@ -595,7 +661,7 @@ async def test_the_summary_of_a_checkpoint_that_has_none_is_the_sentence_that_na
     house: House,
 ) -> None:
     bundle = handoff_pb2.HandoffBundle.FromString(
-        gzip.decompress(house.path(house.handoff.blob_id).read_bytes())
+        gzip.decompress(house.stored(Location(house.handoff.blob_id)).read_bytes())
     )
     envelope = bundle.checkpoints[0].envelope
     envelope.summary = ""
@@ -622,7 +688,7 @@ async def test_two_auditors_of_the_same_bytes_find_the_same(left: House, house: 
     read = [read_report(one.to_json(), "report") for one in (first, second)]
     assert compare(*read).same
 
-    kit.flip(house.path(house.envelopes(LONG)[2]))
+    house.stored(house.envelopes(LONG)[2]).flip()
     third = read_report(report_of((await audited(house)).findings, house).to_json(), "third")
     found = compare(read[0], third)
     assert not found.same
@@ -646,15 +712,15 @@ async def test_a_report_that_was_changed_is_noticed(left: House) -> None:
 
 async def test_the_text_names_everything_that_was_checked(house: House) -> None:
     damaged = house.envelopes(SHORT)[0]
-    kit.flip(house.path(damaged))
+    house.stored(damaged).flip()
     found = await audited(house, threads=(SHORT,))
     text = report_of(found.findings, house).to_text()
     assert text.startswith("Audit of catalog ")
     assert "trusted by   the SHA-256 that was given" in text
     assert all(checkpoint_id in text for checkpoint_id in house.ids[SHORT])
-    assert f"FAIL       envelope {damaged}" in text
+    assert f"FAIL       envelope {damaged.blob_id}/{damaged.identifier}" in text
     brief = report_of(found.findings, house).to_text(brief=True)
-    assert damaged in brief
+    assert damaged.identifier in brief
     assert house.ids[SHORT][1] not in brief
 
 

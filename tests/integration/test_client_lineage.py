@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.member_file import stored_members
 from tests.unit.client_faces import Face
 from tuskpoint import (
     Adoption,
@@ -47,14 +48,11 @@ async def face(request: pytest.FixtureRequest, server: Server) -> AsyncIterator[
 
 
 def tamper(folder: Path) -> int:
-    """Change a byte of every file below a folder; return how many there are."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    for path in files:
-        data = bytearray(path.read_bytes())
-        data[-1] ^= 1
-        path.chmod(0o600)
-        path.write_bytes(data)
-    return len(files)
+    """Change a bit of everything that is stored in a blob directory; return how many there are."""
+    stored = stored_members(folder)
+    for one in stored:
+        one.flip()
+    return len(stored)
 
 
 async def test_a_fork_begins_a_thread_of_its_own(face: Face) -> None:
