@@ -6,11 +6,12 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, insert, select
 
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Clock
@@ -24,16 +25,15 @@ from tuskpoint_server.journal.checkpoints.references import referred
 from tuskpoint_server.journal.checkpoints.rows import checkpoint_row
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
-from tuskpoint_server.journal.database.overlay import Batch, Known
+from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
     checkpoints,
     contents,
     members,
     threads,
-    writes,
 )
 from tuskpoint_server.journal.removal.marking import Removed, remove_unneeded
-from tuskpoint_server.journal.removal.passes import Passes
+from tuskpoint_server.journal.removal.removal import Removal
 
 T = TypeVar("T")
 
@@ -83,8 +83,8 @@ class Home:
         self.database = database
         self.clock = clock
         self.checkpoints = Checkpoints(database)
-        self.passes = Passes()
-        database.noted.append(self.passes.note)
+        self.removal = Removal(database)
+        self.passes = self.removal.passes
         self.segments: dict[bytes, dict[bytes, Value]] = {}
         self.written: dict[bytes, dict[bytes, Value]] = {}
         self._sequence = 0
@@ -102,7 +102,15 @@ class Home:
         writes: tuple[Write, ...] = (),
     ) -> None:
         self.clock.advance(1)
-        sent = draft(checkpoint_id, parent, channels, thread_id=thread, ns=ns, writes=writes)
+        sent = draft(
+            checkpoint_id,
+            parent,
+            channels,
+            thread_id=thread,
+            ns=ns,
+            metadata={"run_id": f"{thread}/{ns}/{checkpoint_id}"},
+            writes=writes,
+        )
         await self.checkpoints.save_checkpoint(TENANT, sent)
 
     async def fork(self, source: str, checkpoint_id: str, target: str) -> None:
@@ -116,9 +124,8 @@ class Home:
             assert known is not None
             log = batch.begin(TENANT, target, family=before.row.family)
             seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place)
-            copied = Known(
-                seq, "", known.state, known.metadata, "", "", b"[]", "", "", batch.now_us, {}
-            )
+            copied = replace(known, seq=seq, parent_id="", run_id=f"{target}//{checkpoint_id}")
+            copied.pending = {}
             batch.note(log, known.channels.values())
             batch.put_checkpoint(log, place, checkpoint_row(log, place, copied))
             log.row.checkpoint_count += 1
@@ -127,42 +134,11 @@ class Home:
 
     async def remove(self, checkpoint_id: str, thread: str = "t", ns: str = "") -> None:
         """Remove one checkpoint, if it is there."""
-
-        def forget(batch: Batch) -> None:
-            log = batch.find(TENANT, thread)
-            assert log is not None
-            of = checkpoints.c.thread == log.row.number
-            gone = batch.connection.execute(
-                delete(checkpoints).where(
-                    of,
-                    checkpoints.c.checkpoint_ns == ns,
-                    checkpoints.c.checkpoint_id == checkpoint_id,
-                )
-            ).rowcount
-            batch.change(log, EventKind.CHECKPOINTS_DELETED, (ns, checkpoint_id), deleted=gone)
-            log.row.checkpoint_count -= gone
-            log.row.removed_count += gone
-            log.forget_checkpoints()
-
-        await self.database.transact(forget)
+        await self.removal.delete_runs(TENANT, [f"{thread}/{ns}/{checkpoint_id}"])
 
     async def delete(self, thread: str) -> None:
         """Delete a thread."""
-
-        def end(batch: Batch) -> None:
-            log = batch.find(TENANT, thread)
-            assert log is not None
-            batch.change(log, EventKind.THREAD_DELETED)
-            of = log.row.number
-            batch.connection.execute(delete(checkpoints).where(checkpoints.c.thread == of))
-            batch.connection.execute(delete(writes).where(writes.c.thread == of))
-            log.row.deleted = True
-            log.row.deleted_through = "~"
-            log.row.removed_count += log.row.checkpoint_count
-            log.row.checkpoint_count = 0
-            log.forget_checkpoints()
-
-        await self.database.transact(end)
+        await self.removal.delete_thread(TENANT, thread)
 
     async def certify(self, thread: str = "t") -> None:
         """Store what changed since the last time as one segment."""
@@ -270,7 +246,10 @@ class Home:
 
     async def rows(self, thread: str = "t") -> list[dict[str, Any]]:
         """Return the rows of the values of a thread's family, in the order they came."""
-        family = await self.family(thread)
+        return await self.rows_of(await self.family(thread))
+
+    async def rows_of(self, family: int) -> list[dict[str, Any]]:
+        """Return the rows of the values of a family, in the order they came."""
 
         def read(connection: Connection) -> list[dict[str, Any]]:
             chosen = select(contents).where(contents.c.family == family)
