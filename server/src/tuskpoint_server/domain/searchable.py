@@ -32,11 +32,14 @@ _NOT_TEXT = frozenset({"$bytes", "$bytearray", "$string", "$ext", "$opaque", "$t
 _OF_CODE = frozenset({"$type", "$method"})
 """Escapes that name what a program would call."""
 
-_CONTROLS = dict.fromkeys(range(0x20), " ")
-"""JSON would write a line break as a letter, with which the next word would begin."""
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
-_NO_WORD = re.compile(r"[A-Za-z0-9+/=_-]{129,}")
+_LONGEST_WORD = 128
+_NO_WORD = re.compile(rf"[A-Za-z0-9+/=_-]{{{_LONGEST_WORD + 1},}}")
 """What is that long without a space is no word: images lie in messages as base64."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b]")
+"""Controls that are no white space."""
 
 
 class Body(NamedTuple):
@@ -140,13 +143,24 @@ def _says(told: Json) -> bool:
 def _told(view: Json, excluded: frozenset[str]) -> Json:
     """Return what of a view can be looked for."""
     if isinstance(view, str):
-        words = _NO_WORD.sub(" ", _encodable(view)).translate(_CONTROLS).split()
-        return " ".join(words)
+        return " ".join(_words(view))
     if isinstance(view, list):
         return [told for item in view if _says(told := _told(item, excluded))]
     if isinstance(view, dict):
         return _told_object(view, excluded)
     return view
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text: JSON would write a line break between two as a letter."""
+    if not text.isascii():
+        text = _encodable(text)
+    if _CONTROL.search(text):
+        text = _CONTROL.sub(" ", text)
+    words = text.split()
+    if max(map(len, words), default=0) > _LONGEST_WORD:
+        words = _NO_WORD.sub(" ", " ".join(words)).split()
+    return words
 
 
 def _told_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
@@ -183,6 +197,10 @@ def _state(state: Mapping[str, Json], maximum: int) -> tuple[bytes, bool]:
 
     It is empty if nothing is in it.
     """
+    if not state:
+        return b"", True
+    if len(text := _json(dict(state))) <= maximum:
+        return text, True
     sizes = [len(_json({name: view})) - 1 for name, view in state.items()]
     after = sum(sizes)
     left = maximum - 1
@@ -199,7 +217,7 @@ def _state(state: Mapping[str, Json], maximum: int) -> tuple[bytes, bool]:
 
 
 def _json(told: Json) -> bytes:
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+    return _encode(told).encode()
 
 
 def _fit(told: Json, room: int) -> tuple[bytes, bool]:

@@ -15,15 +15,16 @@ from sqlalchemy import Connection, and_, bindparam, delete, select
 from ...domain.memories import MemoryState, memory_text, one_line, pointer_of
 from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, documents, memories, vectors
-from ..database.statements import EMPTY, Statement, all_columns, in_lists
+from ..database.statements import EMPTY, Statement, all_columns
 from . import full_text
 from . import vectors as vector_rows
 from .document_vectors import embedded_text
 from .findable import ITS_DOCUMENT, ITS_VECTOR
 from .full_text import Text
+from .numbered import Numbered
 from .records import Advance, Document, Stretch
 
-_STANDING = (
+_STANDING = Numbered(
     select(
         checkpoints.c.number,
         checkpoints.c.seq,
@@ -34,13 +35,12 @@ _STANDING = (
         documents.c.planned,
         vectors.c.number,
         vectors.c.embedder,
-    )
-    .select_from(checkpoints.outerjoin(documents, ITS_DOCUMENT).outerjoin(vectors, ITS_VECTOR))
-    .where(checkpoints.c.number.in_(bindparam("numbers", expanding=True)))
+    ).select_from(checkpoints.outerjoin(documents, ITS_DOCUMENT).outerjoin(vectors, ITS_VECTOR)),
+    checkpoints.c.number,
 )
 _ANY_BY_CALLER = Statement(select(vectors.c.number).where(vectors.c.embedder == EMPTY).limit(1))
 _copies = checkpoints.alias("copies")
-_BY_CALLER = (
+_BY_CALLER = Numbered(
     select(
         _copies.c.number,
         _copies.c.tenant,
@@ -48,8 +48,7 @@ _BY_CALLER = (
         _copies.c.checkpoint_ns,
         _copies.c.checkpoint_id,
         vectors.c.vector,
-    )
-    .select_from(
+    ).select_from(
         _copies.join(
             checkpoints,
             and_(
@@ -60,8 +59,8 @@ _BY_CALLER = (
                 checkpoints.c.number != _copies.c.number,
             ),
         ).join(vectors, and_(ITS_VECTOR, vectors.c.embedder == EMPTY))
-    )
-    .where(_copies.c.number.in_(bindparam("numbers", expanding=True)))
+    ),
+    _copies.c.number,
 )
 _COLUMNS = tuple(column.name for column in documents.columns)
 
@@ -210,14 +209,13 @@ def _content(document: Document) -> Text:
 
 def _standing(connection: Connection, numbers: Sequence[int]) -> dict[int, _Before]:
     found: dict[int, _Before] = {}
-    for some in in_lists(numbers):
-        for row in connection.execute(_STANDING, {"numbers": some}):
-            number, seq, document, scope, summary, body, planned, vector, embedder = row
-            found[number] = _Before(
-                seq,
-                (Text(scope, summary, body), bool(planned)) if document is not None else None,
-                (vector, embedder != vector_rows.CALLER) if vector is not None else None,
-            )
+    for row in _STANDING.rows(connection, numbers):
+        number, seq, document, scope, summary, body, planned, vector, embedder = row
+        found[number] = _Before(
+            seq,
+            (Text(scope, summary, body), bool(planned)) if document is not None else None,
+            (vector, embedder != vector_rows.CALLER) if vector is not None else None,
+        )
     return found
 
 
@@ -245,13 +243,12 @@ def _with_vector(connection: Connection, planned: Sequence[_Planned]) -> set[int
 def _inherit(connection: Connection, numbers: Sequence[int]) -> set[int]:
     sizes: dict[str, int] = {}
     rows: dict[int, tuple[object, ...]] = {}
-    for some in in_lists(numbers):
-        for number, tenant, *place, vector in connection.execute(_BY_CALLER, {"numbers": some}):
-            if tenant not in sizes:
-                sizes[tenant] = vector_rows.size_bytes(connection, tenant)
-            # While an embedder is adopted, some of another dimension are still there.
-            if sizes[tenant] in (0, len(vector)):
-                rows[number] = (tenant, *place, vector_rows.CALLER, vector)
+    for number, tenant, *place, vector in _BY_CALLER.rows(connection, numbers):
+        if tenant not in sizes:
+            sizes[tenant] = vector_rows.size_bytes(connection, tenant)
+        # While an embedder is adopted, some of another dimension are still there.
+        if sizes[tenant] in (0, len(vector)):
+            rows[number] = (tenant, *place, vector_rows.CALLER, vector)
     vector_rows.add(connection, list(rows.values()))
     return set(rows)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
@@ -52,7 +52,7 @@ _WRITE = Statement(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Channel:
     """A channel of which there is a value, or one that is rebuilt from writes: `delta`."""
 
@@ -63,7 +63,7 @@ class _Channel:
     delta: DeltaPath | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Wanted:
     """A checkpoint with the channels to be read of it; `left_out`: there are more."""
 
@@ -125,7 +125,17 @@ class SearchedValues:
             if value is not None:
                 taken.append((channel.name, value))
             truncated = truncated or not whole
-        return replace(wanted.due, channels=tuple(taken), truncated=truncated)
+        due = wanted.due
+        return Due(
+            number=due.number,
+            thread=due.thread,
+            tenant=due.tenant,
+            key=due.key,
+            seq=due.seq,
+            summary=due.summary,
+            channels=tuple(taken),
+            truncated=truncated,
+        )
 
     def _value(
         self, channel: _Channel, values: Mapping[bytes, Value], share: int
