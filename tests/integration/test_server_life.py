@@ -98,6 +98,22 @@ async def test_a_path_that_cannot_be_written_is_told_in_one_line(
     assert str(tmp_path / "file") in one_line(errors)
 
 
+@pytest.mark.parametrize("command", [[], ["recover", "--catalog", "A" * 43]])
+async def test_a_blob_directory_of_another_layout_is_refused_in_one_line(
+    start_server: StartServer, tmp_path: Path, command: list[str]
+) -> None:
+    blobs = tmp_path / "blobs"
+    blob = blobs / "47" / "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
+    blob.parent.mkdir(parents=True)
+    blob.touch()
+    arguments = ["--data-dir", str(tmp_path / "data"), "--blob-dir", str(blobs)]
+    code, errors = await (await start_server(*command, *arguments)).end()
+    assert code == 5
+    assert f"blob directory {blobs} cannot be used: it holds blobs, but no file" in one_line(errors)
+    assert blob.exists()
+    assert not (blobs / "layout").exists()
+
+
 async def test_a_file_that_is_no_database_is_told_in_one_line(
     start_server: StartServer, tmp_path: Path
 ) -> None:
