@@ -7,7 +7,7 @@ which bundles there are; to readers of the thread that is no event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,17 +18,14 @@ from ...domain.errors import checkpoint_not_found
 from ...domain.formats.members import Kind
 from ...domain.lineage import EventKind
 from ...domain.model import BlobLocation, CheckpointKey, StoredBlob
+from ..archiving.blobs import Expiry, record
 from ..database.database import Database
 from ..database.overlay import Batch
-from ..database.schema import blobs as blobs_table
 from ..database.schema import changes, handoffs, members, threads
 from ..database.statements import Insert, InsertInto, Statement, all_columns
 from .answers import Request
 
 METHOD = "CreateHandoff"
-
-Expiry = Callable[[StoredBlob], int | None]
-"""Returns the time, in microseconds since the epoch, before which a blob is not gone."""
 
 _RECORDED = EventKind.PROGRESS
 """Kind of the change that records a hand-off."""
@@ -158,7 +155,7 @@ class Handoffs:
             if first is not None:
                 return first
             _keep_bundle(batch, tenant, key, bundle, parts, content_seq)
-            _record_blobs(batch, tenant, blobs, self._expiry)
+            record(batch.connection, tenant, blobs, batch.now_us, self._expiry)
             request.keep_answer(batch.connection, answer, batch.now_us)
             return answer
 
@@ -263,32 +260,3 @@ def drop_lost(connection: Connection, tenant: str, blob_id: str) -> list[LostBun
 def _hashes(joined: bytes | None) -> list[bytes]:
     stored = joined or b""
     return [stored[start : start + DIGEST_BYTES] for start in range(0, len(stored), DIGEST_BYTES)]
-
-
-def _upsert_blob(insert_into: InsertInto) -> Insert:
-    statement = insert_into(blobs_table).values(all_columns(blobs_table))
-    return statement.on_conflict_do_nothing()
-
-
-_RECORD = Statement(_upsert_blob)
-
-
-def _record_blobs(batch: Batch, tenant: str, blobs: Sequence[StoredBlob], expiry: Expiry) -> None:
-    _RECORD.run_many(
-        batch.connection,
-        [
-            {
-                "tenant": tenant,
-                "blob_id": blob.blob_id,
-                "object_id": blob.object_id,
-                "size_bytes": blob.size_bytes,
-                "billed_bytes": blob.billed_bytes,
-                "cost": blob.cost,
-                "epoch": blob.epoch,
-                "end_epoch": blob.end_epoch,
-                "stored_us": batch.now_us,
-                "expire_us": expiry(blob),
-            }
-            for blob in blobs
-        ],
-    )

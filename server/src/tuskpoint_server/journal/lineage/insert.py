@@ -11,38 +11,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, select
 
 from ...domain.compression import compress
-from ...domain.digests import DIGEST_BYTES
 from ...domain.errors import Reason, Refusal
 from ...domain.lineage import EventKind
 from ...domain.model import EVICTED, Lineage, Value, Write
 from ...domain.snapshots import is_reserved
+from ..archiving import uses
 from ..archiving.held import encode_held
 from ..checkpoints.references import referred
 from ..checkpoints.rows import checkpoint_row
 from ..checkpoints.thread_state import judge
 from ..database.overlay import Batch, Known, KnownWrite, Log, Place
-from ..database.schema import checkpoints, members, uses
+from ..database.schema import checkpoints
 from ..database.statements import Statement, of_thread
 from ..removal.delete import delete_thread, end_incarnation
 
 NO_LINEAGE = Lineage()
 
 _ANY = Statement(select(checkpoints.c.checkpoint_id).where(of_thread(checkpoints)).limit(1))
-_NEEDS = Statement(
-    select(members.c.needs).where(
-        members.c.tenant == bindparam("of_tenant"), members.c.sha256 == bindparam("of_segment")
-    )
-)
-_USE = Statement(
-    lambda insert_into: (
-        insert_into(uses)
-        .values({column.name: bindparam(column.name) for column in uses.columns})
-        .on_conflict_do_nothing()
-    )
-)
 
 
 class StoredValue(NamedTuple):
@@ -211,7 +199,8 @@ def insert_checkpoint(batch: Batch, log: Log, new: NewCheckpoint) -> int:
         row.head_id = place[1]
         row.state = judge({(one.task_id, one.idx): _known(one, seq) for one in new.writes})
     if new.held:
-        _use(batch.connection, log, new.held)
+        needed = uses.with_needs(batch.connection, row.tenant, new.held)
+        uses.add(batch.connection, row.tenant, ((sha256, row.number) for sha256 in needed))
     return seq
 
 
@@ -249,20 +238,3 @@ def _put_values(batch: Batch, log: Log, new: NewCheckpoint, seq: int) -> None:
 
 def _known(one: StoredWrite, seq: int) -> KnownWrite:
     return KnownWrite(one.task_path, one.channel, one.type, one.digest, one.size, seq)
-
-
-def _use(connection: Connection, log: Log, segments: Sequence[bytes]) -> None:
-    """Record that a thread needs segments, and those that they name."""
-    tenant = log.row.tenant
-    used = dict.fromkeys(segments)
-    for sha256 in segments:
-        row = _NEEDS.run(connection, of_tenant=tenant, of_segment=sha256).fetchone()
-        needs = (row[0] if row is not None else None) or b""
-        used.update(
-            (needs[start : start + DIGEST_BYTES], None)
-            for start in range(0, len(needs), DIGEST_BYTES)
-        )
-    _USE.run_many(
-        connection,
-        [{"tenant": tenant, "segment": sha256, "thread": log.row.number} for sha256 in used],
-    )

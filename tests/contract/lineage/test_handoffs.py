@@ -1,0 +1,283 @@
+"""What a journal keeps of hand-offs: the answers, and the blobs that others rely upon."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from sqlalchemy import select
+
+from tests.contract.lineage.kit import LineageJournal, certify, logged, row_of, save, sha
+from tests.kit.drafts import TENANT, draft, key, refused
+from tests.kit.journal import Clock
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.limits import LIMITS
+from tuskpoint_server.domain.lineage import EventKind
+from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, PruneStrategy, StoredBlob
+from tuskpoint_server.journal.database.schema import blobs, handoffs, members, threads
+from tuskpoint_server.journal.lineage import Handoffs
+from tuskpoint_server.journal.lineage.handoffs import LostBundle, drop_lost
+
+ENDS = 1_700_000_000_000_100
+
+
+def at(name: str) -> BlobLocation:
+    """Where bytes lie that are a blob of their own."""
+    return BlobLocation(sha(name), 1, f"blob-{name}")
+
+
+def stored(name: str) -> StoredBlob:
+    return StoredBlob(f"blob-{name}", epoch=1, end_epoch=5)
+
+
+async def keep(
+    journal: LineageJournal,
+    name: str,
+    parts: Sequence[str] = (),
+    *,
+    of: CheckpointKey | None = None,
+    request_id: str = "",
+    fingerprint: bytes = b"asked",
+    content_seq: int = 1,
+) -> bytes:
+    kept = Handoffs(journal.database, lambda blob: ENDS)
+    return await kept.keep_handoff(
+        TENANT,
+        of or key("1"),
+        at(name),
+        [at(part) for part in parts],
+        [stored(one) for one in (*parts, name)],
+        request_id,
+        fingerprint,
+        f"answer {name}".encode(),
+        content_seq=content_seq,
+    )
+
+
+async def lose(journal: LineageJournal, name: str) -> list[LostBundle]:
+    return await journal.database.transact(
+        lambda batch: drop_lost(batch.connection, TENANT, f"blob-{name}")
+    )
+
+
+async def rows(journal: LineageJournal) -> list[tuple[str, bytes]]:
+    found = await journal.database.query(
+        lambda connection: connection.execute(
+            select(threads.c.thread_id, handoffs.c.sha256).join(
+                threads, threads.c.number == handoffs.c.thread
+            )
+        ).all()
+    )
+    return sorted((row[0], bytes(row[1])) for row in found)
+
+
+async def unchanged(journal: LineageJournal, checkpoint_id: str = "1") -> BlobLocation | None:
+    kept = Handoffs(journal.database, lambda blob: ENDS)
+    return await kept.unchanged(TENANT, key(checkpoint_id))
+
+
+@pytest.fixture
+async def thread(journal: LineageJournal) -> None:
+    await journal.save_checkpoint(TENANT, draft("1"))
+
+
+# --- what must last --------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("thread")
+async def test_a_bundle_is_recorded_with_its_parts(journal: LineageJournal) -> None:
+    await keep(journal, "list", ["a", "b"])
+    await keep(journal, "whole")
+    table = members.c
+    found = await journal.database.query(
+        lambda connection: connection.execute(
+            select(table.sha256, table.kind, table.blob_id, table.parts, table.thread)
+        ).all()
+    )
+    assert {tuple(row) for row in found} == {
+        (sha("list"), "parts", "blob-list", sha("a") + sha("b"), None),
+        (sha("a"), "part", "blob-a", None, None),
+        (sha("b"), "part", "blob-b", None, None),
+        (sha("whole"), "segment", "blob-whole", None, None),
+    }
+    lasting = await journal.database.query(
+        lambda connection: connection.execute(select(blobs.c.blob_id, blobs.c.expire_us)).all()
+    )
+    assert {tuple(row) for row in lasting} == {
+        (f"blob-{name}", ENDS) for name in ("list", "a", "b", "whole")
+    }
+
+
+@pytest.mark.usefixtures("thread")
+async def test_a_bundle_is_a_change_that_has_to_be_stored(journal: LineageJournal) -> None:
+    """Else no record of it would ever be written."""
+    await certify(journal)
+    await keep(journal, "whole")
+    row = await row_of(journal)
+    assert (row.seq, row.certified_seq, row.dirty_since_us is not None) == (2, 1, True)
+    assert await logged(journal, "t") == [
+        (1, EventKind.CHECKPOINT_SAVED, "1"),
+        (2, EventKind.PROGRESS, ""),
+    ]
+
+
+# --- handing off again -----------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("thread")
+async def test_nothing_is_stored_again_while_nothing_changed(
+    journal: LineageJournal, clock: Clock
+) -> None:
+    assert await unchanged(journal) is None
+    await keep(journal, "whole")
+    assert await unchanged(journal) == at("whole")
+    assert await unchanged(journal, "2") is None
+    await save(journal, draft("1", thread_id="other"), draft("1"))
+    assert await unchanged(journal) == at("whole")
+    await keep(journal, "of another", of=key("2"), content_seq=2)
+    await certify(journal)
+    assert await unchanged(journal) == at("whole")
+    await journal.set_label(TENANT, key("1"), "label")
+    assert await unchanged(journal) is None
+    await keep(journal, "again", content_seq=(await row_of(journal)).seq)
+    assert await unchanged(journal) == at("again")
+
+
+@pytest.mark.usefixtures("thread")
+async def test_what_changed_while_a_bundle_was_stored_counts(journal: LineageJournal) -> None:
+    await save(journal, draft("2", "1"))
+    await keep(journal, "of the first change", content_seq=1)
+    assert await unchanged(journal) is None
+
+
+@pytest.mark.usefixtures("thread")
+async def test_what_was_swept_from_the_log_may_have_been_a_change(
+    journal: LineageJournal, clock: Clock
+) -> None:
+    await keep(journal, "whole")
+    await save(journal, draft("2", "1"), draft("3", "2"))
+    row = await row_of(journal)
+    await journal.database.transact(
+        lambda batch: [
+            batch.connection.exec_driver_sql(text)
+            for text in (
+                f"UPDATE threads SET compacted_seq = {row.seq}",
+                "DELETE FROM changes",
+            )
+        ]
+    )
+    assert await unchanged(journal) is None
+
+
+# --- how long it is kept ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["delete", "prune", "retention", "copy over it"])
+@pytest.mark.usefixtures("thread")
+async def test_however_an_incarnation_ends_its_bundles_go(
+    journal: LineageJournal, clock: Clock, end: str
+) -> None:
+    await keep(journal, "whole")
+    if end == "delete":
+        await journal.removal.delete_thread(TENANT, "t")
+    elif end == "prune":
+        await journal.removal.prune_thread(TENANT, "t", PruneStrategy.DELETE_ALL)
+    elif end == "retention":
+        await journal.removal.set_retention(TENANT, "t", 1)
+        clock.advance(2)
+        assert await journal.removal.delete_if_past(TENANT, "t") is not None
+    else:
+        await journal.save_checkpoint(TENANT, draft("1", thread_id="source", metadata={"a": 1}))
+        await journal.removal.prune_thread(TENANT, "t", PruneStrategy.DELETE_ALL)
+        await journal.lineage.copy_thread(TENANT, "source", "t", "")
+    assert await rows(journal) == []
+
+
+@pytest.mark.usefixtures("thread")
+async def test_pruning_leaves_what_was_handed_off(journal: LineageJournal) -> None:
+    await keep(journal, "whole")
+    await journal.save_checkpoint(TENANT, draft("2", "1"))
+    await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    assert await rows(journal) == [("t", sha("whole"))]
+
+
+@pytest.mark.usefixtures("thread")
+async def test_the_same_bundle_twice_is_kept_once(journal: LineageJournal) -> None:
+    await keep(journal, "list", ["a"])
+    await keep(journal, "list", ["a"])
+    assert await rows(journal) == [("t", sha("list"))]
+
+
+async def test_a_thread_that_is_gone_meanwhile_hands_nothing_off(journal: LineageJournal) -> None:
+    await refused(keep(journal, "whole", request_id="r"), Reason.CHECKPOINT_NOT_FOUND)
+    await journal.save_checkpoint(TENANT, draft("1"))
+    await journal.removal.delete_thread(TENANT, "t")
+    refusal = await refused(keep(journal, "whole", request_id="r"), Reason.CHECKPOINT_NOT_FOUND)
+    assert refusal.metadata["checkpoint_id"] == "1"
+    assert await rows(journal) == []
+    kept = Handoffs(journal.database, lambda blob: ENDS)
+    assert await kept.handed_off(TENANT, "r", b"asked") is None
+
+
+# --- what the store has lost -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("gone", ["list", "a", "b"])
+@pytest.mark.usefixtures("thread")
+async def test_a_bundle_without_one_of_its_blobs_is_forgotten(
+    journal: LineageJournal, gone: str
+) -> None:
+    await keep(journal, "list", ["a", "b"])
+    await keep(journal, "whole")
+    assert await lose(journal, gone) == [LostBundle(key("1"), sha("list"))]
+    assert await rows(journal) == [("t", sha("whole"))]
+    assert await lose(journal, gone) == []
+    await keep(journal, "list", ["a", "b"])
+    assert len(await rows(journal)) == 2
+
+
+@pytest.mark.usefixtures("thread")
+async def test_the_loss_of_another_blob_changes_nothing(journal: LineageJournal) -> None:
+    await keep(journal, "whole")
+    assert await lose(journal, "other") == []
+    assert await rows(journal) == [("t", sha("whole"))]
+
+
+# --- retries ---------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("thread")
+async def test_a_retry_gets_the_first_answer(journal: LineageJournal, clock: Clock) -> None:
+    kept = Handoffs(journal.database, lambda blob: ENDS)
+    assert await kept.handed_off(TENANT, "r", b"asked") is None
+    assert await keep(journal, "whole", request_id="r") == b"answer whole"
+    assert await kept.handed_off(TENANT, "r", b"asked") == b"answer whole"
+    assert await kept.handed_off("another tenant", "r", b"asked") is None
+    # Nobody had the first answer yet when the second began.
+    assert await keep(journal, "later", request_id="r") == b"answer whole"
+    assert await rows(journal) == [("t", sha("whole"))]
+    await refused(kept.handed_off(TENANT, "r", b"other"), Reason.REQUEST_ID_REUSED)
+    await refused(
+        keep(journal, "later", request_id="r", fingerprint=b"other"), Reason.REQUEST_ID_REUSED
+    )
+    clock.advance(LIMITS.request_id_ttl_s + 1)
+    await journal.removal.sweep(early_write_ttl_s=1)
+    assert await kept.handed_off(TENANT, "r", b"asked") is None
+
+
+@pytest.mark.usefixtures("thread")
+async def test_without_a_request_id_there_are_no_retries(journal: LineageJournal) -> None:
+    kept = Handoffs(journal.database, lambda blob: ENDS)
+    answers = [await keep(journal, name) for name in ("a", "b")]
+    assert answers == [b"answer a", b"answer b"]
+    assert await kept.handed_off(TENANT, "", b"asked") is None
+
+
+@pytest.mark.usefixtures("thread")
+async def test_of_many_at_once_one_is_kept(journal: LineageJournal) -> None:
+    answers = await asyncio.gather(
+        *(keep(journal, f"{number}", request_id="r") for number in range(10))
+    )
+    assert len(set(answers)) == 1
+    assert len(await rows(journal)) == 1
