@@ -18,6 +18,7 @@ from tuskpoint.v1 import segment_pb2
 from ..compression import Encoding
 from ..limits import LIMITS, MIB
 from ..model import BlobLocation, Lineage
+from .field_count import MAX_FIELDS
 from .frames import FORMAT_VERSION, pack
 
 MAX_SEGMENT_BYTES = LIMITS.max_bundle + 64 * MIB
@@ -192,6 +193,8 @@ def encode_segment(segment: Segment) -> bytes:
         ValueError: The segment is larger than any reader accepts, names too many others, or
             has a text that is no Unicode.
     """
+    if _fields(segment) > MAX_FIELDS:
+        raise ValueError(f"a segment of {segment.thread_id} has too many rows for a reader")
     if len(segment.members) > MAX_MEMBERS:
         raise ValueError(f"a segment of {segment.thread_id} names {len(segment.members)} others")
     message = segment_pb2.ThreadSegment(
@@ -220,6 +223,13 @@ def encode_segment(segment: Segment) -> bytes:
     if len(plain) > MAX_SEGMENT_BYTES:
         raise ValueError(f"a segment of {segment.thread_id} takes {len(plain)} bytes")
     return _BEGIN + pack(plain)
+
+
+def _fields(segment: Segment) -> int:
+    """Return how many fields the message has at most, those of nested messages included."""
+    bases = sum(len(checkpoint.delta_base) for checkpoint in segment.checkpoints)
+    rows = 16 * len(segment.checkpoints) + 13 * len(segment.writes) + 7 * len(segment.values)
+    return rows + bases // 2 + 7 * MAX_MEMBERS + 16
 
 
 def _begin() -> bytes:
