@@ -289,6 +289,8 @@ class TenantFlusher:
             not change.answer.done() for change in self._changes
         ):
             self._urgent = True
+            if flushed == Flushed(complete=True):  # nothing moved: it is not to be asked at once
+                self._retry_at = self.now + self._settings.first_retry_s
 
     async def _standing(self) -> _Standing:
         changes = {waiter.wanted for waiter in self._changes}

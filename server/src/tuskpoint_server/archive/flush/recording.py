@@ -164,16 +164,16 @@ class _Recorder:
 
     def _place(self, dirty: DirtyRange, one: DirtyPlace, segment: BuiltSegment | None) -> None:
         thread = dirty.thread
-        if one.row is not None and one.held_row and one.held is not None:
-            first = dirty.holders[one.held.segments[0]]
+        if one.row is not None and one.held_row:
+            first = dirty.holders[one.elsewhere[0]]
             self._checkpoint(thread, one.row, first.location.sha256, _held_ns(thread, one, first))
-            if one.held_writes:
-                for sha256 in one.held.segments:
-                    held_ns = _held_ns(thread, one, dirty.holders[sha256])
-                    where = self._at(thread, one.row.seq)
-                    self.told.records.append(WritesRecord(*where, *one.place, sha256, held_ns))
         elif one.row is not None and segment is not None:
             self._checkpoint(thread, one.row, segment.sha256)
+        if one.held is not None and one.held_writes:
+            where = self._at(thread, one.held.seq)
+            for sha256 in one.elsewhere:
+                held_ns = _held_ns(thread, one, dirty.holders[sha256])
+                self.told.records.append(WritesRecord(*where, *one.place, sha256, held_ns))
         if one.writes and segment is not None:
             self._writes(thread, one, segment.sha256)
 
@@ -269,8 +269,7 @@ class _Recorder:
     def _copies(self, dirty: DirtyRange, stored: Iterable[DirtyPlace]) -> None:
         holding: dict[bytes, None] = {}
         for one in stored:
-            if one.held_row and one.held is not None:
-                holding.update(dict.fromkeys(one.held.segments))
+            holding.update(dict.fromkeys(one.elsewhere))
         needed: dict[bytes, None] = {}
         for sha256 in holding:
             holder = dirty.holders[sha256]

@@ -149,6 +149,13 @@ class DirtyPlace:
         return self.row is not None and self.held is not None and self.row.seq <= self.held.seq
 
     @property
+    def elsewhere(self) -> tuple[bytes, ...]:
+        """Segments, not of the range, that hold something of it."""
+        if self.held is None or not (self.held_row or self.held_writes):
+            return ()
+        return self.held.segments
+
+    @property
     def last_seq(self) -> int:
         """The greatest number of its rows."""
         own = [self.row.seq] if self.row is not None else []
@@ -503,9 +510,7 @@ def _read_needed(
 def _find_copies(dirty: DirtyRange, holders: Holders) -> None:
     """Find the segments that hold copies, and the members that these need."""
     for one in dirty.places:
-        if one.held is None or not one.held_row:
-            continue
-        for sha256 in one.held.segments:
+        for sha256 in one.elsewhere:
             holder = dirty.holders.get(sha256) or holders.by_hash(sha256)
             if holder is None:
                 one.problem = f"segment {sha256.hex()}, which holds it, is not readable"

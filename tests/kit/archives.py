@@ -1,0 +1,178 @@
+"""An archive over a journal, flushed when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from tests.kit.drafts import TENANT
+from tests.kit.journal import Clock, Journal, opened
+from tuskpoint_server.archive.flush.archive import Archive
+from tuskpoint_server.archive.flush.settings import ArchiveSettings
+from tuskpoint_server.archive.read.reader import CheckpointReader
+from tuskpoint_server.blobs.api import BlobStore
+from tuskpoint_server.domain.formats.catalogs import decode_catalog
+from tuskpoint_server.domain.formats.folding import Manifest, fold
+from tuskpoint_server.domain.formats.merging import read_thread
+from tuskpoint_server.domain.model import Checkpoint, CheckpointKey, View
+from tuskpoint_server.journal.archiving import status
+
+
+class House:
+    """A journal and its archive; nothing is flushed unless it is asked for."""
+
+    def __init__(self, journal: Journal, archive: Archive, store: BlobStore, clock: Clock) -> None:
+        self.journal = journal
+        self.archive = archive
+        self.store = store
+        self.clock = clock
+
+    async def flush(self) -> int:
+        """Certify everything; return how many checkpoints were."""
+        return (await self.archive.certify_all(TENANT)).certified
+
+    async def from_blobs(self, key: CheckpointKey) -> Checkpoint:
+        """Read a certified checkpoint from the blob store alone."""
+        found = await self.journal.load(TENANT, key, View.ENTRY)
+        assert found is not None
+        return await self.archive.read(TENANT, found.entry, bypass_cache=True)
+
+    async def manifest(self, thread_id: str = "t") -> Manifest:
+        """Fold what the newest catalog leads to of a thread."""
+        known = await self.archive.catalog(TENANT)
+        assert known is not None
+        stored = decode_catalog(await self.store.get(known.location), known.location.blob_id)
+        assert stored == known.catalog
+        return fold(thread_id, await read_thread(stored.runs, thread_id, self.store.get))
+
+    async def ask(self, statement: str, *values: object) -> list[tuple[object, ...]]:
+        """Return the rows of a query in SQL."""
+        return await self.journal.database.query(
+            lambda connection: [
+                tuple(row)
+                for row in connection.connection.cursor().execute(statement, values).fetchall()
+            ]
+        )
+
+    async def watermark(self, thread_id: str = "t") -> tuple[int, int]:
+        """Return the last change of a thread and its watermark."""
+        [[seq, certified_seq]] = await self.ask(
+            "SELECT seq, certified_seq FROM threads WHERE thread_id = ?", thread_id
+        )
+        return seq, certified_seq  # type: ignore[return-value]
+
+    async def waiting(self) -> status.Backlog:
+        """Return what waits, as the journal counts it."""
+        return await self.journal.database.query(
+            lambda connection: status.backlog(connection, TENANT)
+        )
+
+
+@asynccontextmanager
+async def house(
+    directory: Path, store: BlobStore, clock: Clock | None = None, *, apart: bool = False
+) -> AsyncIterator[House]:
+    """Open a journal and its archive in a directory, as a start of the server does."""
+    time = clock or Clock()
+    settings = ArchiveSettings(
+        pointer=directory / "catalog",
+        flush_interval_s=3600.0,
+        first_retry_s=0.001,
+        longest_retry_s=0.01,
+        stop_grace_s=1.0,
+        apart=apart,
+    )
+    async with opened(directory, time) as journal:
+        archive = Archive(
+            journal.database, store, directory / "spool", settings=settings, clock_us=time
+        )
+        await archive.start()
+        try:
+            yield House(journal, archive, store, time)
+        finally:
+            await archive.stop()
+
+
+def shown(checkpoint: Checkpoint) -> object:
+    """Return what has to be the same wherever a checkpoint is read, values by digest."""
+    assert checkpoint.state is not None
+    return (
+        checkpoint.entry.key,
+        checkpoint.entry.metadata,
+        checkpoint.state.frame,
+        [(one.name, one.version, one.digest, one.size) for one in checkpoint.state.channels],
+        [
+            (one.task_path, one.task_id, one.idx, one.channel, one.digest)
+            for one in checkpoint.writes
+        ],
+    )
+
+
+async def keys_of(house: House, thread_id: str) -> list[CheckpointKey]:
+    """Return the checkpoints of a thread."""
+    rows = await house.ask(
+        "SELECT checkpoint_ns, checkpoint_id FROM checkpoints"
+        " JOIN threads ON threads.number = checkpoints.thread"
+        " WHERE thread_id = ? ORDER BY 1, 2",
+        thread_id,
+    )
+    return [CheckpointKey(thread_id, str(ns), str(name)) for ns, name in rows]
+
+
+async def check_certified(house: House, *, gaps: bool = False) -> int:
+    """Check that everything at or below a watermark can be read from the blob store.
+
+    By where the journal says that it lies, and by the folded manifest alone.
+
+    Args:
+        house: The journal and its archive.
+        gaps: Checkpoints that are holes may be missing.
+
+    Returns:
+        How many checkpoints were read.
+    """
+    count = 0
+    known = await house.archive.catalog(TENANT)
+    for thread_id, deleted in await house.ask("SELECT thread_id, deleted FROM threads"):
+        seq, certified_seq = await house.watermark(str(thread_id))
+        if known is None:
+            assert certified_seq == 0 or not await keys_of(house, str(thread_id))
+            continue
+        manifest = await house.manifest(str(thread_id))
+        reached = seq == certified_seq
+        stored = set(manifest.entries)
+        if reached:
+            assert manifest.ended == bool(deleted) or not manifest.records
+        places = set()
+        for key in await keys_of(house, str(thread_id)):
+            found = await house.journal.load(TENANT, key, View.FULL)
+            assert found is not None
+            place = (key.checkpoint_ns, key.checkpoint_id)
+            if gaps and any(
+                (gap.checkpoint_ns, gap.checkpoint_id) == place for gap in manifest.gaps
+            ):
+                stored.discard(place)
+                continue
+            places.add(place)
+            if found.entry.seq > certified_seq:
+                stored.discard(place)
+                places.discard(place)
+                continue
+            assert found.entry.certified_revision, f"{key} has no location"
+            assert shown(await house.archive.read(TENANT, found.entry, bypass_cache=True)) == shown(
+                found
+            )
+            entry = manifest.entries[place]
+            segments = [entry.record.segment, *(one.segment for one in entry.writes)]
+            locations = [manifest.location(sha256) for sha256 in dict.fromkeys(segments)]
+            assert None not in locations, f"nobody says where {key} lies"
+            told = replace(found.entry, envelopes=tuple(filter(None, locations)))
+            assert shown(await CheckpointReader(house.store, 0).read(told)) == shown(found)
+            assert entry.record.label == found.entry.label
+            assert manifest.needed() <= manifest.members.keys()
+            count += 1
+        if reached:
+            assert stored == places
+    return count

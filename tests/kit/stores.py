@@ -1,0 +1,95 @@
+"""A blob store in memory that packs like a quilt and fails when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tuskpoint_server.blobs.api import Listed, Member, Progress, Receipt, StoreLimits
+from tuskpoint_server.blobs.verified import verified
+from tuskpoint_server.domain.digests import blob_digest
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.model import BlobLocation, StoredBlob
+
+Verdict = Callable[[Sequence[Member]], Reason | None]
+"""Says why a put fails; `None`: it does not."""
+
+
+class MemoryStore:
+    """A store in memory.
+
+    Attributes:
+        packs: Members by blob ID, in the order of the puts.
+        verdict: Asked at every put.
+        after_put: Asked once a put is stored: an error then leaves its answer unknown.
+        on_put: Awaited before a put is stored.
+        lost: Hashes that cannot be read any more.
+    """
+
+    backend = "memory"
+    epoch_s = None
+
+    def __init__(self, limits: StoreLimits | None = None) -> None:
+        self.limits = limits or StoreLimits()
+        self.packs: dict[str, dict[bytes, Member]] = {}
+        self.verdict: Verdict = lambda members: None
+        self.after_put: Verdict = lambda members: None
+        self.on_put: Callable[[Sequence[Member]], object] | None = None
+        self.lost: set[bytes] = set()
+
+    def predict(self, sha256: bytes, size: int) -> BlobLocation:
+        return BlobLocation(sha256, size, "", sha256.hex())
+
+    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+        if self.on_put is not None:
+            hook, self.on_put = self.on_put, None
+            await hook(members)  # type: ignore[misc]
+        self._judge(self.verdict(members))
+        if not apart:
+            assert self.limits.hold([len(member.data) for member in members])
+        for member in members:
+            assert blob_digest(member.data) == member.sha256
+        groups = [[member] for member in members] if apart else [list(members)]
+        places: dict[bytes, BlobLocation] = {}
+        blobs = []
+        for group in groups:
+            blob_id = blob_digest(b"".join(sorted(member.sha256 for member in group))).hex()
+            self.packs[blob_id] = {member.sha256: member for member in group}
+            size = sum(len(member.data) for member in group)
+            blobs.append(StoredBlob(blob_id, size_bytes=size, billed_bytes=size, cost=1))
+            for member in group:
+                places[member.sha256] = BlobLocation(
+                    member.sha256, len(member.data), blob_id, member.sha256.hex()
+                )
+        self._judge(self.after_put(members))
+        return Receipt(tuple(places[member.sha256] for member in members), tuple(blobs))
+
+    async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
+        member = self.packs.get(location.blob_id, {}).get(location.sha256)
+        if member is None or location.sha256 in self.lost:
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=location.blob_id)
+        return verified(member.data, location)
+
+    async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
+        return [await self.get(location) for location in locations]
+
+    async def list_blob(self, blob_id: str) -> Sequence[Listed]:
+        return [
+            Listed(BlobLocation(one.sha256, len(one.data), blob_id, one.sha256.hex()), one.kind)
+            for one in self.packs[blob_id].values()
+        ]
+
+    async def renew(self, blob_id: str) -> Receipt:
+        return Receipt(tuple(one.location for one in await self.list_blob(blob_id)))
+
+    async def close(self) -> None:
+        return
+
+    def members(self, kind: str) -> list[Member]:
+        """Return all members of a kind, in the order of the puts."""
+        return [one for pack in self.packs.values() for one in pack.values() if one.kind == kind]
+
+    def _judge(self, reason: Reason | None) -> None:
+        if reason is Reason.BLOB_REJECTED:
+            raise Refusal(reason, backend=self.backend, problem="it is blocked")
+        if reason is not None:
+            raise Refusal(reason, backend=self.backend, problem="it is down")
