@@ -237,6 +237,9 @@ async def test_a_missing_id_is_minted_above_the_greatest(journal: SqlJournal) ->
     assert above.key.checkpoint_id > later > first.key.checkpoint_id
     assert other.key.checkpoint_id == first.key.checkpoint_id
     await journal.save_checkpoint(TENANT, draft("zzz"))
+    own = await journal.save_checkpoint(TENANT, draft(""))
+    assert own.key.checkpoint_id.startswith("zzz-")
+    await journal.save_checkpoint(TENANT, draft("zzzz" * 30))
     await refused(journal.save_checkpoint(TENANT, draft("")), Reason.INVALID_FIELD)
 
 

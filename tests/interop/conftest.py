@@ -37,7 +37,7 @@ def _address(lines: "queue.SimpleQueue[str]", log: Path) -> str:
 @contextmanager
 def running_server(data_dir: Path, log: Path, *options: str) -> Iterator[str]:
     """Run a server with these options; yield its HOST:PORT."""
-    command = [sys.executable, "-m", "tuskpoint_server.app"]
+    command = [sys.executable, "-m", "tuskpoint_server"]
     arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(data_dir), *options]
     with (
         log.open("w") as errors,

@@ -104,6 +104,80 @@ async def test_a_task_that_asks_again_is_answered_again(
     assert await go_on(graph, thread_id) == [[1, 2]]
 
 
+class Watched:
+    """A graph, run to where it waits or ends, and what the service says of its thread."""
+
+    def __init__(self, client: Face, graph: Any, thread_id: str) -> None:
+        self._client, self._graph, self._thread_id = client, graph, thread_id
+
+    async def run(self, given: Any = None) -> list[Any]:
+        """Go on; return what is asked then, which the service must know."""
+        await self._graph.ainvoke(given, at(self._thread_id))
+        state = await self._graph.aget_state(at(self._thread_id))
+        open_ = [one.value for task in state.tasks for one in task.interrupts]
+        assert await self.is_listed() is bool(open_)
+        return sorted(open_)
+
+    async def is_listed(self) -> bool:
+        found = await self._client.take("list_threads", 10_000, state="interrupted")
+        return self._thread_id in {one.thread_id for one in found}
+
+    async def answer(self, value: Any, question: str | None = None) -> None:
+        """Answer through the service."""
+        where = {}
+        if question is not None:
+            waiting = await asked(self._client, self._thread_id)
+            where["interrupt_id"] = waiting[question].interrupt_id
+        await self._client.call("answer", self._thread_id, value, **where)
+
+
+@pytest.mark.parametrize("by", ["a client", "LangGraph"])
+async def test_a_thread_is_listed_whenever_it_asks_and_only_until_it_is_answered(
+    client: Face, saver: TuskPointSaver, thread_id: str, by: str
+) -> None:
+    graph = graph_of(saver, ask=asking("first?", "second?", "third?"))
+    watched = Watched(client, graph, thread_id)
+    assert await watched.run({"log": []}) == ["first?"]
+    for answer, following in ((1, ["second?"]), (2, ["third?"]), (3, [])):
+        if by == "LangGraph":
+            assert await watched.run(Command(resume=answer)) == following
+        else:
+            await watched.answer(answer)
+            assert not await watched.is_listed()
+            assert await watched.run() == following
+
+
+async def test_a_thread_is_listed_while_one_of_several_is_open(
+    client: Face, saver: TuskPointSaver, thread_id: str
+) -> None:
+    graph = graph_of(saver, left=asking("left?", "and?"), right=asking("right?"))
+    watched = Watched(client, graph, thread_id)
+    assert await watched.run({"log": []}) == ["left?", "right?"]
+    await watched.answer("L", "left?")
+    assert await watched.is_listed()
+    assert await watched.run() == ["and?", "right?"]
+    await watched.answer("R", "right?")
+    assert await watched.is_listed()
+    assert await watched.run() == ["and?"]
+    await watched.answer("A")
+    assert not await watched.is_listed()
+    assert await watched.run() == []
+
+
+async def test_a_thread_is_listed_when_a_subgraph_asks_again(
+    client: Face, saver: TuskPointSaver, thread_id: str
+) -> None:
+    graph = graph_of(saver, inner=graph_of(None, ask=asking("first?", "second?")))
+    watched = Watched(client, graph, thread_id)
+    assert await watched.run({"log": []}) == ["first?"]
+    await watched.answer(1)
+    assert not await watched.is_listed()
+    assert await watched.run() == ["second?"]
+    await watched.answer(2)
+    assert not await watched.is_listed()
+    assert await watched.run() == []
+
+
 async def test_several_that_wait_are_answered_by_their_ids(
     client: Face, blocking_saver: TuskPointSaver, thread_id: str
 ) -> None:

@@ -235,6 +235,9 @@ async def test_a_missing_id_is_minted_above_the_greatest(journal: Journal) -> No
     assert above.key.checkpoint_id > later > first.key.checkpoint_id
     assert other.key.checkpoint_id == first.key.checkpoint_id
     await journal.save_checkpoint(TENANT, draft("zzz"))
+    own = await journal.save_checkpoint(TENANT, draft(""))
+    assert own.key.checkpoint_id.startswith("zzz-")
+    await journal.save_checkpoint(TENANT, draft("zzzz" * 30))
     await refused(journal.save_checkpoint(TENANT, draft("")), Reason.INVALID_FIELD)
 
 
@@ -443,9 +446,7 @@ async def test_writes_may_come_before_their_checkpoint(journal: Journal) -> None
     ]
 
 
-async def test_early_writes_expire_and_claimed_ones_do_not(
-    journal: Journal, clock: Clock
-) -> None:
+async def test_early_writes_expire_and_claimed_ones_do_not(journal: Journal, clock: Clock) -> None:
     await journal.save_writes(TENANT, key("a"), [write("x", b"1")])
     await journal.save_writes(TENANT, key("b"), [write("x", b"2")])
     await journal.save_checkpoint(TENANT, draft("b"))
@@ -541,9 +542,7 @@ async def test_only_what_exists_is_labelled(journal: Journal, absent: Checkpoint
 # --- contents without use ------------------------------------------------------------------
 
 
-async def test_unused_contents_are_swept_after_their_grace(
-    journal: Journal, clock: Clock
-) -> None:
+async def test_unused_contents_are_swept_after_their_grace(journal: Journal, clock: Clock) -> None:
     await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"old", "y": b"kept"}))
     await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"new", "y": b"kept"}))
     clock.advance(59)

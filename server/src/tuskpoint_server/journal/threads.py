@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import Connection, func, select
 
+from ..domain import thread_state
 from ..domain.errors import Reason, Refusal
 from ..domain.model import CheckpointDraft, CheckpointKey, ThreadState
 from .schema import checkpoints, threads, writes
@@ -17,12 +18,6 @@ from .statements import (
     of_thread,
     parameters_of,
 )
-
-ERROR, INTERRUPT, RESUME = "__error__", "__interrupt__", "__resume__"
-"""Channels of LangGraph (`langgraph.checkpoint.serde.types`) that say what a task waits for."""
-
-NO_TASK = "00000000-0000-0000-0000-000000000000"
-"""What LangGraph gives as the task of a write that is no task's."""
 
 
 @dataclass(slots=True)
@@ -97,19 +92,8 @@ _GREATEST = Statement(
     select(func.max(checkpoints.c.checkpoint_id)).where(of_namespace(checkpoints))
 )
 _REVISION = Statement(select(checkpoints.c.revision).where(of_checkpoint(checkpoints)))
-_SIGNS = Statement(
-    select(writes.c.task_id, writes.c.channel).where(
-        of_checkpoint(writes),
-        or_(*(writes.c.channel == channel for channel in (ERROR, INTERRUPT, RESUME))),
-    )
-)
-_ENDED = Statement(
-    select(writes.c.task_id)
-    .where(
-        of_checkpoint(writes),
-        and_(*(writes.c.channel != channel for channel in (ERROR, INTERRUPT, RESUME))),
-    )
-    .distinct()
+_PENDING = Statement(
+    select(writes.c.task_id, writes.c.channel, writes.c.revision).where(of_checkpoint(writes))
 )
 
 
@@ -172,22 +156,10 @@ def revision(connection: Connection, tenant: str, key: CheckpointKey) -> int:
 
 
 def judge(connection: Connection, tenant: str, thread_id: str, head_id: str) -> ThreadState:
-    """Say what a thread waits for, by the writes of its latest root checkpoint.
-
-    A task waits if it has interrupted, has not ended with anything else, and has no answer: of
-    its own, or the one that is given to no task in particular.
-    """
+    """Say what a thread waits for, by the writes of its latest root checkpoint."""
     head = parameters_of(tenant, CheckpointKey(thread_id, "", head_id))
-    tasks: dict[str, set[str]] = {ERROR: set(), INTERRUPT: set(), RESUME: set()}
-    for task_id, channel in _SIGNS.run(connection, **head).fetchall():
-        tasks[channel].add(task_id)
-    if tasks[ERROR]:
-        return ThreadState.FAILED
-    waiting = tasks[INTERRUPT] - tasks[RESUME]
-    if not waiting or NO_TASK in tasks[RESUME]:
-        return ThreadState.IDLE
-    ended = {row[0] for row in _ENDED.run(connection, **head).fetchall()}
-    return ThreadState.INTERRUPTED if waiting - ended else ThreadState.IDLE
+    rows = _PENDING.run(connection, **head).fetchall()
+    return thread_state.judge((task_id, channel, order) for task_id, channel, order in rows)
 
 
 def review_head(connection: Connection, thread: ThreadRow) -> None:
