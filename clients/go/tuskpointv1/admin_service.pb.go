@@ -62,7 +62,8 @@ type ServerLimits struct {
 	EventTtl *durationpb.Duration `protobuf:"bytes,16,opt,name=event_ttl,json=eventTtl,proto3" json:"event_ttl,omitempty"`
 	// Largest blob of a hand-off, unpacked.
 	MaxBundleBytes uint64 `protobuf:"varint,17,opt,name=max_bundle_bytes,json=maxBundleBytes,proto3" json:"max_bundle_bytes,omitempty"`
-	// Longest searchable text of a checkpoint; what exceeds it is not indexed.
+	// Longest searchable text of a checkpoint; of what is longer the latest part
+	// is indexed.
 	MaxSearchTextBytes uint64 `protobuf:"varint,18,opt,name=max_search_text_bytes,json=maxSearchTextBytes,proto3" json:"max_search_text_bytes,omitempty"`
 	// Longest text to search with.
 	MaxQueryBytes uint32 `protobuf:"varint,19,opt,name=max_query_bytes,json=maxQueryBytes,proto3" json:"max_query_bytes,omitempty"`
@@ -674,9 +675,12 @@ type SearchStatus struct {
 	// The indexing's last error, for people; empty since its last success.
 	LastError string `protobuf:"bytes,5,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// MemWal's side. Absent if the server has none.
-	Memwal        *MemWalStatus `protobuf:"bytes,6,opt,name=memwal,proto3" json:"memwal,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Memwal *MemWalStatus `protobuf:"bytes,6,opt,name=memwal,proto3" json:"memwal,omitempty"`
+	// Of the indexed checkpoints those whose state holds more text than is
+	// indexed: of long values the latest part is.
+	TruncatedCheckpoints uint64 `protobuf:"varint,7,opt,name=truncated_checkpoints,json=truncatedCheckpoints,proto3" json:"truncated_checkpoints,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *SearchStatus) Reset() {
@@ -749,6 +753,13 @@ func (x *SearchStatus) GetMemwal() *MemWalStatus {
 		return x.Memwal
 	}
 	return nil
+}
+
+func (x *SearchStatus) GetTruncatedCheckpoints() uint64 {
+	if x != nil {
+		return x.TruncatedCheckpoints
+	}
+	return 0
 }
 
 // How the delivery of summaries to MemWal stands.
@@ -1020,7 +1031,7 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\fbilled_bytes\x18\x10 \x01(\x04R\vbilledBytes\x12\x12\n" +
 	"\x04cost\x18\x11 \x01(\x04R\x04cost\x12)\n" +
 	"\x10failing_renewals\x18\x12 \x01(\rR\x0ffailingRenewals\x122\n" +
-	"\x06search\x18\x13 \x01(\v2\x1a.tuskpoint.v1.SearchStatusR\x06search\"\xb1\x02\n" +
+	"\x06search\x18\x13 \x01(\v2\x1a.tuskpoint.v1.SearchStatusR\x06search\"\xe6\x02\n" +
 	"\fSearchStatus\x123\n" +
 	"\x15unindexed_checkpoints\x18\x01 \x01(\x04R\x14unindexedCheckpoints\x12N\n" +
 	"\x15oldest_unindexed_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x13oldestUnindexedTime\x12/\n" +
@@ -1028,7 +1039,8 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\avectors\x18\x04 \x01(\x04R\avectors\x12\x1d\n" +
 	"\n" +
 	"last_error\x18\x05 \x01(\tR\tlastError\x122\n" +
-	"\x06memwal\x18\x06 \x01(\v2\x1a.tuskpoint.v1.MemWalStatusR\x06memwal\"\xf1\x02\n" +
+	"\x06memwal\x18\x06 \x01(\v2\x1a.tuskpoint.v1.MemWalStatusR\x06memwal\x123\n" +
+	"\x15truncated_checkpoints\x18\a \x01(\x04R\x14truncatedCheckpoints\"\xf1\x02\n" +
 	"\fMemWalStatus\x12\x18\n" +
 	"\ahealthy\x18\x01 \x01(\bR\ahealthy\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\x04R\awaiting\x12\x1a\n" +

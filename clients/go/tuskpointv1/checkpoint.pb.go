@@ -115,6 +115,9 @@ const (
 	//   - `{"$ext": 42, "$bytes": "AAE="}`: any other extension of msgpack.
 	//   - `{"$too_deep": "array"}`, `"object"`, `"extension"`: something below 64
 	//     levels of arrays, objects and extensions.
+	//   - `{"$delta": [view, ...], "$seed": view}`: a delta channel that the
+	//     checkpoint does not store itself: the writes that it is rebuilt from,
+	//     oldest first, and the stored value before them, if there is one.
 	//   - `{"$opaque": "pickle", "$size": 12}`: a whole value, of a type that is not
 	//     opened, and its number of bytes; or with `$problem` one that was:
 	//     `too_large` (more than 4 MiB encoded or as text, or the values of the

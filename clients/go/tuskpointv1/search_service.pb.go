@@ -343,7 +343,10 @@ type SearchResult struct {
 	// Its metadata, a JSON object in UTF-8.
 	MetadataJson []byte `protobuf:"bytes,4,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
 	// Distance from the query; smaller is nearer. Comparable within one answer.
-	Distance      float64 `protobuf:"fixed64,5,opt,name=distance,proto3" json:"distance,omitempty"`
+	Distance float64 `protobuf:"fixed64,5,opt,name=distance,proto3" json:"distance,omitempty"`
+	// Whether its state holds more text than `content`, which is all of it that
+	// is indexed: of long values the latest part.
+	Truncated     bool `protobuf:"varint,6,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -411,6 +414,13 @@ func (x *SearchResult) GetDistance() float64 {
 		return x.Distance
 	}
 	return 0
+}
+
+func (x *SearchResult) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
 }
 
 // Response of `SearchCheckpoints`.
@@ -525,13 +535,14 @@ const file_tuskpoint_v1_search_service_proto_rawDesc = "" +
 	"\x05limit\x18\x06 \x01(\rR\x05limit\x12,\n" +
 	"\x04mode\x18\a \x01(\x0e2\x18.tuskpoint.v1.SearchModeR\x04mode\x122\n" +
 	"\x06metric\x18\b \x01(\x0e2\x1a.tuskpoint.v1.SearchMetricR\x06metricB\a\n" +
-	"\x05query\"\xb2\x01\n" +
+	"\x05query\"\xd0\x01\n" +
 	"\fSearchResult\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x12\x18\n" +
 	"\acontent\x18\x03 \x01(\tR\acontent\x12#\n" +
 	"\rmetadata_json\x18\x04 \x01(\fR\fmetadataJson\x12\x1a\n" +
-	"\bdistance\x18\x05 \x01(\x01R\bdistance\"\x9d\x02\n" +
+	"\bdistance\x18\x05 \x01(\x01R\bdistance\x12\x1c\n" +
+	"\ttruncated\x18\x06 \x01(\bR\ttruncated\"\x9d\x02\n" +
 	"\x19SearchCheckpointsResponse\x124\n" +
 	"\aresults\x18\x01 \x03(\v2\x1a.tuskpoint.v1.SearchResultR\aresults\x12,\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x18.tuskpoint.v1.SearchModeR\x04mode\x12\x16\n" +

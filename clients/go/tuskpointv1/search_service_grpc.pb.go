@@ -34,7 +34,9 @@ type SearchServiceClient interface {
 	// A checkpoint is found by its summary and by its searchable text: the value
 	// of channel `current_plan` if it has one that is not empty, else the JSON
 	// view of its state, what changed last first, up to
-	// `ServerLimits.max_search_text_bytes`. Not found are checkpoints that are
+	// `ServerLimits.max_search_text_bytes`: of what is longer the latest part,
+	// which `SearchResult.truncated` says. Of a delta channel it is the stored
+	// value and the latest writes since. Not found are checkpoints that are
 	// deleted, and those of threads that were made not searchable; both at once,
 	// whatever an index still holds.
 	//
@@ -84,7 +86,9 @@ type SearchServiceServer interface {
 	// A checkpoint is found by its summary and by its searchable text: the value
 	// of channel `current_plan` if it has one that is not empty, else the JSON
 	// view of its state, what changed last first, up to
-	// `ServerLimits.max_search_text_bytes`. Not found are checkpoints that are
+	// `ServerLimits.max_search_text_bytes`: of what is longer the latest part,
+	// which `SearchResult.truncated` says. Of a delta channel it is the stored
+	// value and the latest writes since. Not found are checkpoints that are
 	// deleted, and those of threads that were made not searchable; both at once,
 	// whatever an index still holds.
 	//

@@ -51,6 +51,8 @@ class SearchResult:
         metadata: The metadata that was saved with it.
         distance: Distance from the query; smaller is nearer. Comparable within one answer.
         mode: How the search was made, as in `SearchResults`.
+        truncated: Whether the state holds more text than was searched: of long values the
+            latest part is.
     """
 
     thread_id: str
@@ -61,6 +63,7 @@ class SearchResult:
     metadata: dict[str, Any]
     distance: float
     mode: str
+    truncated: bool = False
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.content, self.metadata, self.distance))
@@ -152,6 +155,7 @@ def _result(message: search.SearchResult, mode: str) -> SearchResult:
         metadata=json.loads(message.metadata_json or b"{}"),
         distance=message.distance,
         mode=mode,
+        truncated=message.truncated,
     )
 
 

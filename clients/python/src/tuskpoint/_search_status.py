@@ -47,6 +47,8 @@ class SearchStatus:
         vectors: Vectors in the index.
         last_error: The indexing's last error; empty since its last success.
         memwal: MemWal's side; `None` if the server has none.
+        truncated_checkpoints: Of the indexed checkpoints those of whose state only the latest
+            part is indexed.
     """
 
     unindexed_checkpoints: int
@@ -55,6 +57,7 @@ class SearchStatus:
     vectors: int
     last_error: str
     memwal: MemWalStatus | None
+    truncated_checkpoints: int = 0
 
 
 def search_status(message: admin.SearchStatus) -> SearchStatus:
@@ -66,6 +69,7 @@ def search_status(message: admin.SearchStatus) -> SearchStatus:
         vectors=message.vectors,
         last_error=message.last_error,
         memwal=_memwal_status(message.memwal) if message.HasField("memwal") else None,
+        truncated_checkpoints=message.truncated_checkpoints,
     )
 
 

@@ -82,7 +82,7 @@ class CheckpointServicer:
         query = convert.checkpoint_query(request)
         async for loaded in self._checkpoints.list(call.tenant, query, view, source, limit):
             cutter = Cutter()
-            shown = await views.rendered(loaded, view)
+            shown = await views.rendered(loaded, view, call.tenant, self._checkpoints.histories)
             yield pb.ListCheckpointsResponse(checkpoint=checkpoint_header(shown, cutter))
             for chunk in cutter.chunks():
                 yield pb.ListCheckpointsResponse(chunk=chunk)
@@ -119,4 +119,4 @@ class CheckpointServicer:
         validation.check_read(request)
         view, source = convert.view(request.view), convert.source(request.source)
         loaded = await self._checkpoints.load(call.tenant, convert.key(request.ref), view, source)
-        return await views.rendered(loaded, view)
+        return await views.rendered(loaded, view, call.tenant, self._checkpoints.histories)

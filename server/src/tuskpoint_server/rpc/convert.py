@@ -260,12 +260,12 @@ def fill_channel(message: value_pb2.Channel, stored: Channel, cutter: Cutter) ->
     message.name = stored.name
     if stored.version is not None:
         message.version.CopyFrom(encode_version(stored.version))
-    if stored.digest is None:
-        message.empty.SetInParent()
-        return
-    message.digest = stored.digest
-    if stored.value is not None:
+    if stored.digest is not None:
+        message.digest = stored.digest
+    if stored.value is not None:  # without a digest it is a view of what is rebuilt from writes
         cutter.place(message, stored.value)
+    elif stored.digest is None:
+        message.empty.SetInParent()
     else:
         message.size_bytes = stored.size
 

@@ -42,7 +42,7 @@ class HistoryServicer:
         async with aclosing(self._history.replay(call.tenant, query, view, source)) as checkpoints:
             async for loaded in checkpoints:
                 cutter = Cutter()
-                shown = await views.rendered(loaded, view)
+                shown = await views.rendered(loaded, view, call.tenant, self._history.histories)
                 yield pb.ReplayThreadResponse(checkpoint=checkpoint_header(shown, cutter))
                 for chunk in cutter.chunks():
                     yield pb.ReplayThreadResponse(chunk=chunk)
@@ -63,28 +63,35 @@ class HistoryServicer:
         async with aclosing(until_draining(call, deliveries)) as coming:
             async for delivery in coming:
                 cutter = Cutter()
-                yield pb.WatchThreadResponse(event=await _event(delivery, view, cutter))
+                event = await self._event(call.tenant, delivery, view, cutter)
+                yield pb.WatchThreadResponse(event=event)
                 for chunk in cutter.chunks():
                     yield pb.WatchThreadResponse(chunk=chunk)
 
-
-async def _event(delivery: Delivery, view: View, cutter: Cutter) -> pb.ThreadEvent:
-    """Return the message for an event, the values of its checkpoint placed by the cutter."""
-    event = delivery.event
-    message = pb.ThreadEvent(
-        kind=pb.EventKind.Name(event.kind),
-        cursor=delivery.cursor,
-        seq=event.seq,
-        incarnation=event.incarnation,
-        deleted_checkpoints=event.deleted,
-        time=convert.timestamp(event.created_us),
-    )
-    if event.key.checkpoint_id:
-        if delivery.checkpoint is not None:
-            saved = event.kind is EventKind.CHECKPOINT_SAVED
-            shown = await views.rendered(delivery.checkpoint, view if saved else View.ENTRY)
-            message.checkpoint.CopyFrom(checkpoint_header(shown, cutter))
-        else:
-            message.checkpoint.ref.CopyFrom(convert.ref(event.key))
-        message.checkpoint.revision = event.revision
-    return message
+    async def _event(
+        self, tenant: str, delivery: Delivery, view: View, cutter: Cutter
+    ) -> pb.ThreadEvent:
+        """Return the message for an event, the values of its checkpoint placed by the cutter."""
+        event = delivery.event
+        message = pb.ThreadEvent(
+            kind=pb.EventKind.Name(event.kind),
+            cursor=delivery.cursor,
+            seq=event.seq,
+            incarnation=event.incarnation,
+            deleted_checkpoints=event.deleted,
+            time=convert.timestamp(event.created_us),
+        )
+        if event.key.checkpoint_id:
+            if delivery.checkpoint is not None:
+                saved = event.kind is EventKind.CHECKPOINT_SAVED
+                shown = await views.rendered(
+                    delivery.checkpoint,
+                    view if saved else View.ENTRY,
+                    tenant,
+                    self._history.histories,
+                )
+                message.checkpoint.CopyFrom(checkpoint_header(shown, cutter))
+            else:
+                message.checkpoint.ref.CopyFrom(convert.ref(event.key))
+            message.checkpoint.revision = event.revision
+        return message

@@ -40,6 +40,7 @@ def _result(found: Found) -> pb.SearchResult:
         content=found.content,
         metadata_json=found.metadata,
         distance=found.distance,
+        truncated=found.truncated,
     )
 
 

@@ -16,6 +16,7 @@ def search_status(standing: RecallStanding) -> pb.SearchStatus:
         indexed_checkpoints=index.indexed,
         vectors=index.vectors,
         last_error=standing.last_error,
+        truncated_checkpoints=index.truncated,
     )
     if index.oldest_unindexed_us is not None:
         message.oldest_unindexed_time.CopyFrom(convert.timestamp(index.oldest_unindexed_us))

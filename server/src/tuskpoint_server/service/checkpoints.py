@@ -21,6 +21,7 @@ from ..domain.model import (
     Write,
 )
 from ..journal.api import Journal, ListPosition, WritesEvicted
+from . import rebuilding
 from .archiving import Archive
 from .commits import Commits
 from .completing import Completer
@@ -204,6 +205,14 @@ class Checkpoints:
         """
         found = await self._journal.delta_history(tenant, key, channels)
         return await self._completer.histories(tenant, found)
+
+    async def histories(self, tenant: str, loaded: Checkpoint) -> tuple[DeltaHistory, ...]:
+        """Return what rebuilds the delta channels that a checkpoint does not store itself.
+
+        Raises:
+            Refusal: What `Archive.read` raises, if values were evicted.
+        """
+        return await rebuilding.histories(self._journal, self._completer, tenant, loaded)
 
 
 def _checkpoint_missing(key: CheckpointKey) -> Refusal:

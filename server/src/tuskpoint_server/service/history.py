@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from ..domain.errors import Reason, Refusal, invalid_field
 from ..domain.lineage import Event, EventKind
-from ..domain.model import Checkpoint, CheckpointKey, Source, View
+from ..domain.model import Checkpoint, CheckpointKey, DeltaHistory, Source, View
 from ..journal.api import Journal, ListPosition, ReplayQuery
 from ..journal.lineage_api import EventJournal, EventsCompacted, Extent
+from . import rebuilding
 from .archiving import Archive
 from .checkpoints import PAGE_BYTES, PAGE_COUNT
 from .completing import Completer
@@ -125,6 +126,14 @@ class History:
                     silence.broken()
                 if not found:
                     await waiter.wait(silence.left_s)
+
+    async def histories(self, tenant: str, loaded: Checkpoint) -> tuple[DeltaHistory, ...]:
+        """Return what rebuilds the delta channels that a checkpoint does not store itself.
+
+        Raises:
+            Refusal: What `Archive.read` raises, if values were evicted.
+        """
+        return await rebuilding.histories(self._journal, self._completer, tenant, loaded)
 
     async def _begin(self, tenant: str, thread_id: str, cursor: bytes) -> Position:
         """Return where a watch with this cursor begins."""

@@ -202,6 +202,8 @@ def _search(cli: Session, search: SearchStatus | None) -> str | Text:
     if search.unindexed_checkpoints:
         since = ago(search.oldest_unindexed)
         said += f", {search.unindexed_checkpoints:,} waiting, the oldest since {since}"
+    if search.truncated_checkpoints:
+        said += f", {search.truncated_checkpoints:,} by the latest part of their state"
     if search.vectors:
         said += f", {counted(search.vectors, 'vector')}"
     if search.memwal is not None:

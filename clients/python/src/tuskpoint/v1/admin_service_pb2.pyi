@@ -131,20 +131,22 @@ class GetArchiveStatusResponse(_message.Message):
     def __init__(self, backlog_checkpoints: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_uncertified_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_flush_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., catalog: _Optional[_Union[_checkpoint_pb2.BlobLocation, _Mapping]] = ..., catalog_seq: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., spool_bytes: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., certified_checkpoints: _Optional[int] = ..., earliest_expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., evicted_bytes: _Optional[int] = ..., stored_blobs: _Optional[int] = ..., billed_bytes: _Optional[int] = ..., cost: _Optional[int] = ..., failing_renewals: _Optional[int] = ..., search: _Optional[_Union[SearchStatus, _Mapping]] = ...) -> None: ...
 
 class SearchStatus(_message.Message):
-    __slots__ = ("unindexed_checkpoints", "oldest_unindexed_time", "indexed_checkpoints", "vectors", "last_error", "memwal")
+    __slots__ = ("unindexed_checkpoints", "oldest_unindexed_time", "indexed_checkpoints", "vectors", "last_error", "memwal", "truncated_checkpoints")
     UNINDEXED_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     OLDEST_UNINDEXED_TIME_FIELD_NUMBER: _ClassVar[int]
     INDEXED_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
     MEMWAL_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     unindexed_checkpoints: int
     oldest_unindexed_time: _timestamp_pb2.Timestamp
     indexed_checkpoints: int
     vectors: int
     last_error: str
     memwal: MemWalStatus
-    def __init__(self, unindexed_checkpoints: _Optional[int] = ..., oldest_unindexed_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., indexed_checkpoints: _Optional[int] = ..., vectors: _Optional[int] = ..., last_error: _Optional[str] = ..., memwal: _Optional[_Union[MemWalStatus, _Mapping]] = ...) -> None: ...
+    truncated_checkpoints: int
+    def __init__(self, unindexed_checkpoints: _Optional[int] = ..., oldest_unindexed_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., indexed_checkpoints: _Optional[int] = ..., vectors: _Optional[int] = ..., last_error: _Optional[str] = ..., memwal: _Optional[_Union[MemWalStatus, _Mapping]] = ..., truncated_checkpoints: _Optional[int] = ...) -> None: ...
 
 class MemWalStatus(_message.Message):
     __slots__ = ("healthy", "waiting", "underway", "delivered", "oldest_waiting_time", "last_error", "last_error_time", "last_recall_time")

@@ -26,25 +26,25 @@ from tuskpoint.v1 import checkpoint_pb2 as tuskpoint_dot_v1_dot_checkpoint__pb2
 from tuskpoint.v1 import errors_pb2 as tuskpoint_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tuskpoint/v1/search_service.proto\x12\x0ctuskpoint.v1\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x19tuskpoint/v1/errors.proto\"%\n\x0bQueryVector\x12\x16\n\x06values\x18\x01 \x03(\x02R\x06values\"\xbf\x02\n\x18SearchCheckpointsRequest\x12\x14\n\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x33\n\x06vector\x18\x02 \x01(\x0b\x32\x19.tuskpoint.v1.QueryVectorH\x00R\x06vector\x12\x1b\n\tthread_id\x18\x03 \x01(\tR\x08threadId\x12\x19\n\x08\x61gent_id\x18\x04 \x01(\tR\x07\x61gentId\x12\x1f\n\x0b\x66ilter_json\x18\x05 \x01(\x0cR\nfilterJson\x12\x14\n\x05limit\x18\x06 \x01(\rR\x05limit\x12,\n\x04mode\x18\x07 \x01(\x0e\x32\x18.tuskpoint.v1.SearchModeR\x04mode\x12\x32\n\x06metric\x18\x08 \x01(\x0e\x32\x1a.tuskpoint.v1.SearchMetricR\x06metricB\x07\n\x05query\"\xb2\x01\n\x0cSearchResult\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x18\n\x07summary\x18\x02 \x01(\tR\x07summary\x12\x18\n\x07\x63ontent\x18\x03 \x01(\tR\x07\x63ontent\x12#\n\rmetadata_json\x18\x04 \x01(\x0cR\x0cmetadataJson\x12\x1a\n\x08\x64istance\x18\x05 \x01(\x01R\x08\x64istance\"\x9d\x02\n\x19SearchCheckpointsResponse\x12\x34\n\x07results\x18\x01 \x03(\x0b\x32\x1a.tuskpoint.v1.SearchResultR\x07results\x12,\n\x04mode\x18\x02 \x01(\x0e\x32\x18.tuskpoint.v1.SearchModeR\x04mode\x12\x16\n\x06metric\x18\x03 \x01(\tR\x06metric\x12\x33\n\x15unindexed_checkpoints\x18\x04 \x01(\x04R\x14unindexedCheckpoints\x12\x1c\n\ttruncated\x18\x05 \x01(\x08R\ttruncated\x12\x31\n\x08warnings\x18\x06 \x03(\x0b\x32\x15.tuskpoint.v1.WarningR\x08warnings*r\n\nSearchMode\x12\x1b\n\x17SEARCH_MODE_UNSPECIFIED\x10\x00\x12\x17\n\x13SEARCH_MODE_LEXICAL\x10\x01\x12\x16\n\x12SEARCH_MODE_VECTOR\x10\x02\x12\x16\n\x12SEARCH_MODE_MEMWAL\x10\x03*]\n\x0cSearchMetric\x12\x1d\n\x19SEARCH_METRIC_UNSPECIFIED\x10\x00\x12\x18\n\x14SEARCH_METRIC_COSINE\x10\x01\x12\x14\n\x10SEARCH_METRIC_L2\x10\x02\x32u\n\rSearchService\x12\x64\n\x11SearchCheckpoints\x12&.tuskpoint.v1.SearchCheckpointsRequest\x1a\'.tuskpoint.v1.SearchCheckpointsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tuskpoint/v1/search_service.proto\x12\x0ctuskpoint.v1\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x19tuskpoint/v1/errors.proto\"%\n\x0bQueryVector\x12\x16\n\x06values\x18\x01 \x03(\x02R\x06values\"\xbf\x02\n\x18SearchCheckpointsRequest\x12\x14\n\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x33\n\x06vector\x18\x02 \x01(\x0b\x32\x19.tuskpoint.v1.QueryVectorH\x00R\x06vector\x12\x1b\n\tthread_id\x18\x03 \x01(\tR\x08threadId\x12\x19\n\x08\x61gent_id\x18\x04 \x01(\tR\x07\x61gentId\x12\x1f\n\x0b\x66ilter_json\x18\x05 \x01(\x0cR\nfilterJson\x12\x14\n\x05limit\x18\x06 \x01(\rR\x05limit\x12,\n\x04mode\x18\x07 \x01(\x0e\x32\x18.tuskpoint.v1.SearchModeR\x04mode\x12\x32\n\x06metric\x18\x08 \x01(\x0e\x32\x1a.tuskpoint.v1.SearchMetricR\x06metricB\x07\n\x05query\"\xd0\x01\n\x0cSearchResult\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x18\n\x07summary\x18\x02 \x01(\tR\x07summary\x12\x18\n\x07\x63ontent\x18\x03 \x01(\tR\x07\x63ontent\x12#\n\rmetadata_json\x18\x04 \x01(\x0cR\x0cmetadataJson\x12\x1a\n\x08\x64istance\x18\x05 \x01(\x01R\x08\x64istance\x12\x1c\n\ttruncated\x18\x06 \x01(\x08R\ttruncated\"\x9d\x02\n\x19SearchCheckpointsResponse\x12\x34\n\x07results\x18\x01 \x03(\x0b\x32\x1a.tuskpoint.v1.SearchResultR\x07results\x12,\n\x04mode\x18\x02 \x01(\x0e\x32\x18.tuskpoint.v1.SearchModeR\x04mode\x12\x16\n\x06metric\x18\x03 \x01(\tR\x06metric\x12\x33\n\x15unindexed_checkpoints\x18\x04 \x01(\x04R\x14unindexedCheckpoints\x12\x1c\n\ttruncated\x18\x05 \x01(\x08R\ttruncated\x12\x31\n\x08warnings\x18\x06 \x03(\x0b\x32\x15.tuskpoint.v1.WarningR\x08warnings*r\n\nSearchMode\x12\x1b\n\x17SEARCH_MODE_UNSPECIFIED\x10\x00\x12\x17\n\x13SEARCH_MODE_LEXICAL\x10\x01\x12\x16\n\x12SEARCH_MODE_VECTOR\x10\x02\x12\x16\n\x12SEARCH_MODE_MEMWAL\x10\x03*]\n\x0cSearchMetric\x12\x1d\n\x19SEARCH_METRIC_UNSPECIFIED\x10\x00\x12\x18\n\x14SEARCH_METRIC_COSINE\x10\x01\x12\x14\n\x10SEARCH_METRIC_L2\x10\x02\x32u\n\rSearchService\x12\x64\n\x11SearchCheckpoints\x12&.tuskpoint.v1.SearchCheckpointsRequest\x1a\'.tuskpoint.v1.SearchCheckpointsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tuskpoint.v1.search_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SEARCHMODE']._serialized_start=939
-  _globals['_SEARCHMODE']._serialized_end=1053
-  _globals['_SEARCHMETRIC']._serialized_start=1055
-  _globals['_SEARCHMETRIC']._serialized_end=1148
+  _globals['_SEARCHMODE']._serialized_start=969
+  _globals['_SEARCHMODE']._serialized_end=1083
+  _globals['_SEARCHMETRIC']._serialized_start=1085
+  _globals['_SEARCHMETRIC']._serialized_end=1178
   _globals['_QUERYVECTOR']._serialized_start=109
   _globals['_QUERYVECTOR']._serialized_end=146
   _globals['_SEARCHCHECKPOINTSREQUEST']._serialized_start=149
   _globals['_SEARCHCHECKPOINTSREQUEST']._serialized_end=468
   _globals['_SEARCHRESULT']._serialized_start=471
-  _globals['_SEARCHRESULT']._serialized_end=649
-  _globals['_SEARCHCHECKPOINTSRESPONSE']._serialized_start=652
-  _globals['_SEARCHCHECKPOINTSRESPONSE']._serialized_end=937
-  _globals['_SEARCHSERVICE']._serialized_start=1150
-  _globals['_SEARCHSERVICE']._serialized_end=1267
+  _globals['_SEARCHRESULT']._serialized_end=679
+  _globals['_SEARCHCHECKPOINTSRESPONSE']._serialized_start=682
+  _globals['_SEARCHCHECKPOINTSRESPONSE']._serialized_end=967
+  _globals['_SEARCHSERVICE']._serialized_start=1180
+  _globals['_SEARCHSERVICE']._serialized_end=1297
 # @@protoc_insertion_point(module_scope)

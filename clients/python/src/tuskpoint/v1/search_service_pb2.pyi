@@ -56,18 +56,20 @@ class SearchCheckpointsRequest(_message.Message):
     def __init__(self, text: _Optional[str] = ..., vector: _Optional[_Union[QueryVector, _Mapping]] = ..., thread_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., filter_json: _Optional[bytes] = ..., limit: _Optional[int] = ..., mode: _Optional[_Union[SearchMode, str]] = ..., metric: _Optional[_Union[SearchMetric, str]] = ...) -> None: ...
 
 class SearchResult(_message.Message):
-    __slots__ = ("ref", "summary", "content", "metadata_json", "distance")
+    __slots__ = ("ref", "summary", "content", "metadata_json", "distance", "truncated")
     REF_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
     DISTANCE_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     ref: _checkpoint_pb2.CheckpointRef
     summary: str
     content: str
     metadata_json: bytes
     distance: float
-    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., summary: _Optional[str] = ..., content: _Optional[str] = ..., metadata_json: _Optional[bytes] = ..., distance: _Optional[float] = ...) -> None: ...
+    truncated: bool
+    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., summary: _Optional[str] = ..., content: _Optional[str] = ..., metadata_json: _Optional[bytes] = ..., distance: _Optional[float] = ..., truncated: bool = ...) -> None: ...
 
 class SearchCheckpointsResponse(_message.Message):
     __slots__ = ("results", "mode", "metric", "unindexed_checkpoints", "truncated", "warnings")

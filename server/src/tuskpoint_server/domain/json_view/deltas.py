@@ -10,8 +10,8 @@ import json
 import struct
 from collections.abc import Sequence
 
-from ..model import EVICTED, DeltaHistory, Value
-from .escapes import Json, opaque
+from ..model import DeltaHistory, Value
+from .escapes import Json
 from .values import Room, dump
 
 
@@ -40,8 +40,6 @@ def delta_view(history: DeltaHistory, room: Room) -> Value | None:
 
 
 def _shown(room: Room, value: Value) -> Json:
-    if value is EVICTED:
-        return opaque(value.type, value.data, "evicted")
     view: Json = json.loads(room.view(value).data)
     return view
 

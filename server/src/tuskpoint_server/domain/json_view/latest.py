@@ -16,6 +16,7 @@ from ..model import Value
 from .escapes import Bounds, MalformedError
 from .extensions import EXTENSIONS
 from .msgpack_walk import ARRAY, EXTENSION, MAP, STRING, Walker
+from .values import dump
 
 _MAX_DEPTH = 16
 """Levels that are shortened; what is longer and deeper is left out."""
@@ -158,7 +159,7 @@ def _of_arguments(payload: bytes, maximum: int, depth: int) -> bytes:
 def _of_text(data: bytes, maximum: int) -> bytes:
     """Return the latest part of a JSON text as one; empty if there is none."""
     kept = _of_parsed(json.loads(data.decode()), maximum, 0)
-    return _dumped(kept) if kept is not None else b""
+    return dump(kept) if kept is not None else b""
 
 
 def _of_parsed(parsed: Any, maximum: int, depth: int) -> Any:
@@ -166,11 +167,11 @@ def _of_parsed(parsed: Any, maximum: int, depth: int) -> Any:
     if depth >= _MAX_DEPTH or maximum <= 0:
         return None
     if isinstance(parsed, str):
-        return parsed[-maximum:]
+        return parsed.encode(errors="replace")[-maximum:].decode(errors="ignore")
     if isinstance(parsed, list):
         return _of_list(parsed, maximum, depth)
     if isinstance(parsed, dict):
-        sizes = [len(_dumped({key: item})) for key, item in parsed.items()]
+        sizes = [len(dump({key: item})) for key, item in parsed.items()]
         members = {
             key: item if size <= share else _of_parsed(item, share - len(key) - 4, depth + 1)
             for (key, item), size, share in zip(
@@ -185,15 +186,13 @@ def _of_list(parsed: list[Any], maximum: int, depth: int) -> list[Any] | None:
     left = maximum
     kept: list[Any] = []
     for item in reversed(parsed):
-        left -= len(_dumped(item)) + 1
+        left -= len(dump(item)) + 1
         if left < 0:
             break
         kept.append(item)
+    if not parsed:
+        return None
     if not kept:
         last = _of_parsed(parsed[-1], maximum - 2, depth + 1)
         return None if last is None else [last]
     return kept[::-1]
-
-
-def _dumped(parsed: Any) -> bytes:
-    return json.dumps(parsed, ensure_ascii=True, separators=(",", ":")).encode()

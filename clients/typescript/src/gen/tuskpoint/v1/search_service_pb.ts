@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/search_service.proto.
  */
 export const file_tuskpoint_v1_search_service: GenFile = /*@__PURE__*/
-  fileDesc("CiF0dXNrcG9pbnQvdjEvc2VhcmNoX3NlcnZpY2UucHJvdG8SDHR1c2twb2ludC52MSIdCgtRdWVyeVZlY3RvchIOCgZ2YWx1ZXMYASADKAIi/QEKGFNlYXJjaENoZWNrcG9pbnRzUmVxdWVzdBIOCgR0ZXh0GAEgASgJSAASKwoGdmVjdG9yGAIgASgLMhkudHVza3BvaW50LnYxLlF1ZXJ5VmVjdG9ySAASEQoJdGhyZWFkX2lkGAMgASgJEhAKCGFnZW50X2lkGAQgASgJEhMKC2ZpbHRlcl9qc29uGAUgASgMEg0KBWxpbWl0GAYgASgNEiYKBG1vZGUYByABKA4yGC50dXNrcG9pbnQudjEuU2VhcmNoTW9kZRIqCgZtZXRyaWMYCCABKA4yGi50dXNrcG9pbnQudjEuU2VhcmNoTWV0cmljQgcKBXF1ZXJ5IoMBCgxTZWFyY2hSZXN1bHQSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSDwoHc3VtbWFyeRgCIAEoCRIPCgdjb250ZW50GAMgASgJEhUKDW1ldGFkYXRhX2pzb24YBCABKAwSEAoIZGlzdGFuY2UYBSABKAEi2wEKGVNlYXJjaENoZWNrcG9pbnRzUmVzcG9uc2USKwoHcmVzdWx0cxgBIAMoCzIaLnR1c2twb2ludC52MS5TZWFyY2hSZXN1bHQSJgoEbW9kZRgCIAEoDjIYLnR1c2twb2ludC52MS5TZWFyY2hNb2RlEg4KBm1ldHJpYxgDIAEoCRIdChV1bmluZGV4ZWRfY2hlY2twb2ludHMYBCABKAQSEQoJdHJ1bmNhdGVkGAUgASgIEicKCHdhcm5pbmdzGAYgAygLMhUudHVza3BvaW50LnYxLldhcm5pbmcqcgoKU2VhcmNoTW9kZRIbChdTRUFSQ0hfTU9ERV9VTlNQRUNJRklFRBAAEhcKE1NFQVJDSF9NT0RFX0xFWElDQUwQARIWChJTRUFSQ0hfTU9ERV9WRUNUT1IQAhIWChJTRUFSQ0hfTU9ERV9NRU1XQUwQAypdCgxTZWFyY2hNZXRyaWMSHQoZU0VBUkNIX01FVFJJQ19VTlNQRUNJRklFRBAAEhgKFFNFQVJDSF9NRVRSSUNfQ09TSU5FEAESFAoQU0VBUkNIX01FVFJJQ19MMhACMnUKDVNlYXJjaFNlcnZpY2USZAoRU2VhcmNoQ2hlY2twb2ludHMSJi50dXNrcG9pbnQudjEuU2VhcmNoQ2hlY2twb2ludHNSZXF1ZXN0GicudHVza3BvaW50LnYxLlNlYXJjaENoZWNrcG9pbnRzUmVzcG9uc2ViBnByb3RvMw", [file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_errors]);
+  fileDesc("CiF0dXNrcG9pbnQvdjEvc2VhcmNoX3NlcnZpY2UucHJvdG8SDHR1c2twb2ludC52MSIdCgtRdWVyeVZlY3RvchIOCgZ2YWx1ZXMYASADKAIi/QEKGFNlYXJjaENoZWNrcG9pbnRzUmVxdWVzdBIOCgR0ZXh0GAEgASgJSAASKwoGdmVjdG9yGAIgASgLMhkudHVza3BvaW50LnYxLlF1ZXJ5VmVjdG9ySAASEQoJdGhyZWFkX2lkGAMgASgJEhAKCGFnZW50X2lkGAQgASgJEhMKC2ZpbHRlcl9qc29uGAUgASgMEg0KBWxpbWl0GAYgASgNEiYKBG1vZGUYByABKA4yGC50dXNrcG9pbnQudjEuU2VhcmNoTW9kZRIqCgZtZXRyaWMYCCABKA4yGi50dXNrcG9pbnQudjEuU2VhcmNoTWV0cmljQgcKBXF1ZXJ5IpYBCgxTZWFyY2hSZXN1bHQSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSDwoHc3VtbWFyeRgCIAEoCRIPCgdjb250ZW50GAMgASgJEhUKDW1ldGFkYXRhX2pzb24YBCABKAwSEAoIZGlzdGFuY2UYBSABKAESEQoJdHJ1bmNhdGVkGAYgASgIItsBChlTZWFyY2hDaGVja3BvaW50c1Jlc3BvbnNlEisKB3Jlc3VsdHMYASADKAsyGi50dXNrcG9pbnQudjEuU2VhcmNoUmVzdWx0EiYKBG1vZGUYAiABKA4yGC50dXNrcG9pbnQudjEuU2VhcmNoTW9kZRIOCgZtZXRyaWMYAyABKAkSHQoVdW5pbmRleGVkX2NoZWNrcG9pbnRzGAQgASgEEhEKCXRydW5jYXRlZBgFIAEoCBInCgh3YXJuaW5ncxgGIAMoCzIVLnR1c2twb2ludC52MS5XYXJuaW5nKnIKClNlYXJjaE1vZGUSGwoXU0VBUkNIX01PREVfVU5TUEVDSUZJRUQQABIXChNTRUFSQ0hfTU9ERV9MRVhJQ0FMEAESFgoSU0VBUkNIX01PREVfVkVDVE9SEAISFgoSU0VBUkNIX01PREVfTUVNV0FMEAMqXQoMU2VhcmNoTWV0cmljEh0KGVNFQVJDSF9NRVRSSUNfVU5TUEVDSUZJRUQQABIYChRTRUFSQ0hfTUVUUklDX0NPU0lORRABEhQKEFNFQVJDSF9NRVRSSUNfTDIQAjJ1Cg1TZWFyY2hTZXJ2aWNlEmQKEVNlYXJjaENoZWNrcG9pbnRzEiYudHVza3BvaW50LnYxLlNlYXJjaENoZWNrcG9pbnRzUmVxdWVzdBonLnR1c2twb2ludC52MS5TZWFyY2hDaGVja3BvaW50c1Jlc3BvbnNlYgZwcm90bzM", [file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_errors]);
 
 /**
  * A vector to search with.
@@ -169,6 +169,14 @@ export type SearchResult = Message<"tuskpoint.v1.SearchResult"> & {
    * @generated from field: double distance = 5;
    */
   distance: number;
+
+  /**
+   * Whether its state holds more text than `content`, which is all of it that
+   * is indexed: of long values the latest part.
+   *
+   * @generated from field: bool truncated = 6;
+   */
+  truncated: boolean;
 };
 
 /**
@@ -326,7 +334,9 @@ export const SearchService: GenService<{
    * A checkpoint is found by its summary and by its searchable text: the value
    * of channel `current_plan` if it has one that is not empty, else the JSON
    * view of its state, what changed last first, up to
-   * `ServerLimits.max_search_text_bytes`. Not found are checkpoints that are
+   * `ServerLimits.max_search_text_bytes`: of what is longer the latest part,
+   * which `SearchResult.truncated` says. Of a delta channel it is the stored
+   * value and the latest writes since. Not found are checkpoints that are
    * deleted, and those of threads that were made not searchable; both at once,
    * whatever an index still holds.
    *
