@@ -19,7 +19,7 @@ import pytest
 
 from tests.kit.member_file import MemberFile, blob_path, pack_of, read_pack, stored_files
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.blobs.directory import DirectoryStore, UnknownLayoutError, reading
+from tuskpoint_server.blobs.directory import DirectoryStore, UnknownLayoutError, files, reading
 from tuskpoint_server.blobs.directory.pack import PackIndex, read_index
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation
@@ -166,6 +166,20 @@ async def test_a_put_syncs_one_file_and_one_directory(
     await put(blobs, *members)
     assert [what for what, _ in events] == ["sync", "rename", "sync"]
     assert events[1:] == others[1:]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to name open files")
+async def test_directories_that_are_there_at_the_start_are_synced_together(
+    blobs: DirectoryStore, root: Path, events: Events
+) -> None:
+    await put(blobs, *THREE)
+    events.clear()
+    other = DirectoryStore(root)
+    assert events == [("sync", root)]
+    events.clear()
+    await put(other, *THREE)
+    assert [what for what, _ in events] == ["sync", "rename", "sync"]
+    await other.close()
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to name open files")
@@ -589,6 +603,25 @@ def test_other_things_in_an_unused_directory_are_no_layout(root: Path) -> None:
     (root / "ab").write_bytes(b"a file")
     DirectoryStore(root)
     assert (root / "layout").exists()
+
+
+def test_another_server_begins_the_directory_between_two_looks(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_layout, looks = files._read_layout, 0
+
+    def look(path: Path) -> bytes | None:
+        nonlocal looks
+        looks += 1
+        found = read_layout(path)
+        if looks == 1:
+            path.write_bytes(b"tuskpoint blobs, layout 1\n")
+            (root / "ab").mkdir()
+        return found
+
+    monkeypatch.setattr(files, "_read_layout", look)
+    DirectoryStore(root)
+    assert looks == 2
 
 
 async def test_servers_begin_a_directory_at_the_same_time(root: Path) -> None:

@@ -61,8 +61,9 @@ class BlobFiles:
         self._root = root
         self._incoming = root / _INCOMING
         self._incoming.mkdir(parents=True, exist_ok=True)
-        self._synced_shards: set[str] = set()
         self._check_layout()
+        self._synced_shards = set(self.shards())
+        _sync(root)
         _remove_abandoned(self._incoming)
 
     def path(self, blob_id: str) -> Path:

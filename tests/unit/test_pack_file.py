@@ -1,0 +1,121 @@
+"""The pack file of a blob directory: what is written is found, and nothing else is believed."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from io import FileIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.kit.member_file import pack_of, read_pack
+from tuskpoint.audit.formats.packs import read_pack_index
+from tuskpoint.audit.formats.stored import Malformed
+from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.directory.pack import (
+    NotAPackError,
+    PackIndex,
+    Row,
+    pack_pieces,
+    read_index,
+)
+
+contents = st.dictionaries(
+    st.binary(max_size=20),
+    st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=16),
+    min_size=1,
+    max_size=12,
+)
+
+
+def members_of(content: dict[bytes, str]) -> list[Member]:
+    return [Member(hashlib.sha256(data).digest(), data, kind) for data, kind in content.items()]
+
+
+def index_of(whole: bytes) -> PackIndex:
+    with tempfile.NamedTemporaryFile() as file:
+        Path(file.name).write_bytes(whole)
+        with FileIO(file.name) as opened:
+            return read_index(opened, len(whole))
+
+
+def audited(whole: bytes) -> list[tuple[str, int, int, str]] | None:
+    """Return the index as an audit reads it; `None` if it is malformed."""
+    with tempfile.TemporaryFile() as file:
+        file.write(whole)
+        try:
+            rows = read_pack_index(file)  # type: ignore[arg-type]
+        except Malformed:
+            return None
+    return [(row.sha256, row.offset, row.size, row.kind) for row in rows]
+
+
+@given(contents)
+def test_what_is_packed_is_found(content: dict[bytes, str]) -> None:
+    members = members_of(content)
+    whole = b"".join(pack_pieces(members))
+    index = index_of(whole)
+    assert len(index) == len(members)
+    for member in members:
+        offset, size = index.find(member.sha256) or (-1, -1)
+        assert whole[offset : offset + size] == member.data
+    assert {row.sha256: row.kind for row in index} == {one.sha256: one.kind for one in members}
+    assert index.find(hashlib.sha256(b"another, which is longer than any").digest()) is None
+    assert index.find(b"") is None
+    rows = [(row.sha256.hex(), row.offset, row.size, row.kind) for row in index]
+    assert audited(whole) == rows
+
+
+@given(contents)
+def test_the_format_is_the_one_that_is_documented(content: dict[bytes, str]) -> None:
+    members = members_of(content)
+    whole = b"".join(pack_pieces(members))
+    found = {one.sha256.hex(): (one.data, one.kind.encode()) for one in members}
+    assert read_pack(whole) == found
+    assert pack_of(found) == whole
+
+
+@given(contents, st.integers(min_value=0), st.binary(max_size=8), st.integers(0, 80))
+def test_no_index_leads_out_of_its_file(
+    content: dict[bytes, str], place: int, other: bytes, cut: int
+) -> None:
+    whole = b"".join(pack_pieces(members_of(content)))
+    place %= len(whole)
+    damaged = whole[:place] + other + whole[place + len(other) :]
+    damaged = damaged[: len(damaged) - cut]
+    try:
+        rows = list(index_of(damaged))
+    except NotAPackError:
+        return
+    end = 16 + 64 * len(rows)
+    for row in rows:
+        assert row.offset == end
+        end += row.size
+    assert end == len(damaged)
+    assert audited(damaged) == [(row.sha256.hex(), row.offset, row.size, row.kind) for row in rows]
+
+
+@given(st.binary(max_size=200))
+def test_other_files_are_no_packs(data: bytes) -> None:
+    for found in (data, b"TUSKPACK" + data):
+        with pytest.raises(NotAPackError):
+            index_of(found)
+
+
+@pytest.mark.parametrize("kind", ["seventeen letters", "kïnd"])
+def test_a_kind_that_does_not_fit_is_refused(kind: str) -> None:
+    with pytest.raises(ValueError, match=r"kind|ascii"):
+        pack_pieces([Member(bytes(32), b"", kind)])
+
+
+def test_an_empty_pack_is_refused() -> None:
+    with pytest.raises(ValueError, match="not 0"):
+        pack_pieces([])
+
+
+def test_rows_are_what_the_index_has() -> None:
+    member = Member(hashlib.sha256(b"one").digest(), b"one", "segment")
+    assert list(index_of(b"".join(pack_pieces([member])))) == [Row(member.sha256, 80, 3, "segment")]
