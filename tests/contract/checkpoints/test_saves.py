@@ -508,6 +508,29 @@ async def test_a_thread_waits_as_long_as_one_of_its_tasks_does(journal: Journal)
     assert await state(journal) is ThreadState.IDLE
 
 
+async def test_a_task_that_was_answered_and_asks_again_waits(journal: Journal) -> None:
+    asks = write("__interrupt__", b"?", idx=-3)
+    used, answer = (
+        write("__resume__", b"[1]", idx=-4),
+        write("__resume__", b"1", task="00000000-0000-0000-0000-000000000000", idx=-4),
+    )
+    await journal.save_checkpoint(TENANT, draft("a"))
+    await journal.save_writes(TENANT, key("a"), [asks])
+    await journal.save_writes(TENANT, key("a"), [answer])
+    assert await state(journal) is ThreadState.IDLE
+    await journal.save_writes(TENANT, key("a"), [asks, used])  # in the same words as before
+    assert await state(journal) is ThreadState.INTERRUPTED
+    before = await journal.save_writes(TENANT, key("a"), [asks, used])  # the same call, sent again
+    assert await state(journal) is ThreadState.INTERRUPTED
+    again = await journal.save_writes(TENANT, key("a"), [asks, used])
+    assert again.seq == before.seq
+    second = write("__resume__", b"2", task=answer.task_id, idx=-4)
+    await journal.save_writes(TENANT, key("a"), [second])
+    assert await state(journal) is ThreadState.IDLE
+    await journal.save_writes(TENANT, key("a"), [write("x", b"ended")])
+    assert await state(journal) is ThreadState.IDLE
+
+
 async def test_early_and_enclosed_writes_count_for_the_state(journal: Journal) -> None:
     await journal.save_writes(TENANT, key("a"), [write("__interrupt__", b"?", idx=-3)])
     await journal.save_checkpoint(TENANT, draft("a"))

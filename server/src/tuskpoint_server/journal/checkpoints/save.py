@@ -22,6 +22,7 @@ from ...domain.model import (
     Version,
 )
 from ...domain.state import encode_channel
+from ...domain.thread_state import INTERRUPT, RESUME
 from ..database.overlay import Batch, Known, KnownChannel, KnownWrite, Log, Place
 from ..search import vectors
 from .admission import begins_next, refuse_stale_write
@@ -313,11 +314,15 @@ def _merged(
 ) -> _Pending:
     """Decide which writes are stored: the first wins at `idx` 0 and above, the last below.
 
+    A question that is asked again in the same words is stored again if the answer that was used
+    comes with it: the order of both says that it is open.
+
     Raises:
         Refusal: `LIMIT_EXCEEDED` if the checkpoint would have more than a read can return.
     """
     stored = batch.pending(log, place, known)
     new: dict[tuple[str, int], WriteChange] = {}
+    again: dict[tuple[str, int], WriteChange] = {}
     last_seq = 0
     for one in sent:
         slot = (one.write.task_id, one.write.idx)
@@ -326,8 +331,13 @@ def _merged(
         before = stored.get(slot)
         if before is not None and (one.write.idx >= 0 or _same(before, one)):
             last_seq = max(last_seq, before.seq)
+            if one.write.idx < 0 and one.write.channel == INTERRUPT:
+                again[slot] = one
             continue
         new[slot] = one
+    if again:
+        tasks = {task_id for (task_id, _), one in new.items() if one.write.channel == RESUME}
+        new |= {slot: one for slot, one in again.items() if slot[0] in tasks}
     if new and len(stored) + len(new) > _CHECKED_FROM:
         _check_extent(stored, new)
     claimed = known is None and bool(stored)
