@@ -865,9 +865,13 @@ type DeltaChannel struct {
 	// The value that rebuilding begins with; absent if it begins with nothing.
 	Seed *DeltaSeed `protobuf:"bytes,2,opt,name=seed,proto3" json:"seed,omitempty"`
 	// The writes after it, oldest first.
-	Writes        []*DeltaWrite `protobuf:"bytes,3,rep,name=writes,proto3" json:"writes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Writes []*DeltaWrite `protobuf:"bytes,3,rep,name=writes,proto3" json:"writes,omitempty"`
+	// Where rebuilding begins, if that is neither `seed` nor nothing: an ancestor
+	// in the same namespace, at which the path goes on above `writes`. It is the
+	// same for all channels of a base that have one. Else empty.
+	AncestorCheckpointId string `protobuf:"bytes,4,opt,name=ancestor_checkpoint_id,json=ancestorCheckpointId,proto3" json:"ancestor_checkpoint_id,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *DeltaChannel) Reset() {
@@ -919,6 +923,13 @@ func (x *DeltaChannel) GetWrites() []*DeltaWrite {
 		return x.Writes
 	}
 	return nil
+}
+
+func (x *DeltaChannel) GetAncestorCheckpointId() string {
+	if x != nil {
+		return x.AncestorCheckpointId
+	}
+	return ""
 }
 
 // The value that rebuilding a delta channel begins with.
@@ -1142,11 +1153,12 @@ const file_tuskpoint_v1_segment_proto_rawDesc = "" +
 	"\rcheckpoint_ns\x18\x01 \x01(\tR\fcheckpointNs\x12#\n" +
 	"\rcheckpoint_id\x18\x02 \x01(\tR\fcheckpointId\"C\n" +
 	"\tDeltaBase\x126\n" +
-	"\bchannels\x18\x01 \x03(\v2\x1a.tuskpoint.v1.DeltaChannelR\bchannels\"\x81\x01\n" +
+	"\bchannels\x18\x01 \x03(\v2\x1a.tuskpoint.v1.DeltaChannelR\bchannels\"\xb7\x01\n" +
 	"\fDeltaChannel\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x04seed\x18\x02 \x01(\v2\x17.tuskpoint.v1.DeltaSeedR\x04seed\x120\n" +
-	"\x06writes\x18\x03 \x03(\v2\x18.tuskpoint.v1.DeltaWriteR\x06writes\"s\n" +
+	"\x06writes\x18\x03 \x03(\v2\x18.tuskpoint.v1.DeltaWriteR\x06writes\x124\n" +
+	"\x16ancestor_checkpoint_id\x18\x04 \x01(\tR\x14ancestorCheckpointId\"s\n" +
 	"\tDeltaSeed\x12/\n" +
 	"\aversion\x18\x01 \x01(\v2\x15.tuskpoint.v1.VersionR\aversion\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\fR\x06digest\x12\x1d\n" +

@@ -150,14 +150,16 @@ class DeltaBase(_message.Message):
     def __init__(self, channels: _Optional[_Iterable[_Union[DeltaChannel, _Mapping]]] = ...) -> None: ...
 
 class DeltaChannel(_message.Message):
-    __slots__ = ("name", "seed", "writes")
+    __slots__ = ("name", "seed", "writes", "ancestor_checkpoint_id")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     WRITES_FIELD_NUMBER: _ClassVar[int]
+    ANCESTOR_CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     name: str
     seed: DeltaSeed
     writes: _containers.RepeatedCompositeFieldContainer[DeltaWrite]
-    def __init__(self, name: _Optional[str] = ..., seed: _Optional[_Union[DeltaSeed, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[DeltaWrite, _Mapping]]] = ...) -> None: ...
+    ancestor_checkpoint_id: str
+    def __init__(self, name: _Optional[str] = ..., seed: _Optional[_Union[DeltaSeed, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[DeltaWrite, _Mapping]]] = ..., ancestor_checkpoint_id: _Optional[str] = ...) -> None: ...
 
 class DeltaSeed(_message.Message):
     __slots__ = ("version", "digest", "size_bytes")
