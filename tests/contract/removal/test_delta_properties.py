@@ -47,6 +47,7 @@ class Node:
 
     grown: Grown
     parent: tuple[str, str] | None
+    written: list[tuple[str, int]]
     here: bool = True
 
 
@@ -62,9 +63,7 @@ class Model:
         parent = self.nodes[place].parent
         while parent is not None:
             node = self.nodes[parent]
-            newest_first += [
-                b"%d" % number for at, number in reversed(node.grown.written) if at == name
-            ]
+            newest_first += [b"%d" % number for at, number in reversed(node.written) if at == name]
             if name in node.grown.stored:
                 return b"seed of %s" % parent[1].encode(), newest_first[::-1]
             parent = node.parent
@@ -123,31 +122,37 @@ GROWN = st.builds(
     Grown,
     IDS,
     st.sampled_from(("", "", "", "inner")),
-    st.one_of(st.just(0), st.just(0), st.integers(0, 8)),
+    st.one_of(st.just(0), st.just(0), st.just(0), st.integers(0, 8)),
     st.sampled_from(RUNS),
-    st.one_of(st.just(BOTH), st.frozensets(st.sampled_from(NAMES))),
+    st.sampled_from((BOTH, BOTH, frozenset("a"), frozenset("b"), frozenset[str]())),
     st.sampled_from((*[frozenset[str]()] * 4, frozenset("a"), frozenset("b"), BOTH)),
     # Few values, so that several writes hold the same one.
     st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 12)), max_size=3).map(tuple),
 )
 REMOVAL = st.one_of(
-    st.just("prune"), st.just("sweep"), st.frozensets(st.sampled_from(RUNS), min_size=1, max_size=2)
+    st.just("prune"),
+    st.just("sweep"),
+    st.sampled_from([frozenset([run]) for run in RUNS]),
+    st.frozensets(st.sampled_from(RUNS), min_size=1, max_size=2),
+)
+LATE = st.lists(
+    st.tuples(st.integers(0, 6), st.sampled_from(NAMES), st.integers(0, 12)), max_size=3
 )
 PHASES = st.lists(
-    st.tuples(st.lists(GROWN, min_size=2, max_size=10), REMOVAL), min_size=1, max_size=5
+    st.tuples(st.lists(GROWN, min_size=4, max_size=12), LATE, REMOVAL), min_size=1, max_size=5
 )
+Phase = tuple[list[Grown], list[tuple[int, str, int]], str | frozenset[str]]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(phases=PHASES)
 def test_every_checkpoint_that_stays_is_rebuilt_as_before(
-    world: World, phases: list[tuple[list[Grown], str | frozenset[str]]]
+    world: World, phases: list[Phase]
 ) -> None:
     model = Model()
     thread_id = world.next_thread()
-    for grown, removal in phases:
-        for one in grown:
-            world.run(grow(world.journal, model, thread_id, one))
+    for grown, late, removal in phases:
+        world.run(grow_all(world.journal, model, thread_id, grown, late))
         if removal == "sweep":
             world.run(world.removal.sweep(early_write_ttl_s=FOREVER))
         elif removal == "prune":
@@ -164,6 +169,18 @@ def test_every_checkpoint_that_stays_is_rebuilt_as_before(
     world.run(world.removal.delete_thread(TENANT, thread_id))
 
 
+async def grow_all(
+    journal: Journal,
+    model: Model,
+    thread_id: str,
+    grown: list[Grown],
+    late: list[tuple[int, str, int]],
+) -> None:
+    """Save checkpoints and late writes, in few commits."""
+    await asyncio.gather(*(grow(journal, model, thread_id, one) for one in grown))
+    await asyncio.gather(*(add_late_write(journal, model, thread_id, *one) for one in late))
+
+
 async def grow(journal: Journal, model: Model, thread_id: str, grown: Grown) -> None:
     """Save a checkpoint below one that is here, unless there is one of its name."""
     place = (grown.namespace, grown.checkpoint_id)
@@ -175,7 +192,7 @@ async def grow(journal: Journal, model: Model, thread_id: str, grown: Grown) -> 
     parent = here[-1 - grown.back] if grown.back < len(here) else None
     # What nobody asked for while its ancestors were there cannot be asked for later.
     delta = set(grown.delta)
-    if parent is not None:
+    if parent is not None and not all(node.here for node in model.nodes.values()):
         delta &= model.nodes[parent].grown.delta | model.nodes[parent].grown.stored
     known = Grown(
         grown.checkpoint_id,
@@ -186,7 +203,7 @@ async def grow(journal: Journal, model: Model, thread_id: str, grown: Grown) -> 
         grown.stored,
         grown.written,
     )
-    model.nodes[place] = Node(known, parent)
+    model.nodes[place] = Node(known, parent, list(grown.written))
     await journal.save_checkpoint(
         TENANT,
         draft(
@@ -206,6 +223,20 @@ async def grow(journal: Journal, model: Model, thread_id: str, grown: Grown) -> 
             ),
         ),
     )
+
+
+async def add_late_write(
+    journal: Journal, model: Model, thread_id: str, back: int, name: str, number: int
+) -> None:
+    """Write to a checkpoint that others may follow already."""
+    here = [place for place, node in model.nodes.items() if node.here]
+    if back >= len(here):
+        return
+    place = here[-1 - back]
+    written = model.nodes[place].written
+    late = write(name, b"%d" % number, idx=len(written))
+    written.append((name, number))
+    await journal.save_writes(TENANT, key(place[1], thread_id, place[0]), [late])
 
 
 async def compare(journal: Journal, model: Model, thread_id: str) -> None:

@@ -442,6 +442,42 @@ async def test_a_base_grows_by_a_channel_that_it_did_not_have(
     assert await history(journal, "b", name="more") == (None, [b"2"])
 
 
+async def test_a_path_goes_on_where_another_checkpoint_stays(
+    journal: Journal, removal: Removal
+) -> None:
+    """Of what several runs wrote one after another, each base holds its own stretch only."""
+    for n in range(12):
+        await save(
+            journal,
+            draft(
+                f"{n:02}",
+                f"{n - 1:02}" if n else "",
+                # Those that stay do not all say that they have the channel.
+                delta=("log",) if n in (5, 11) else (),
+                metadata={"run_id": "gone" if n % 3 else "kept"},
+                writes=(write("log", b"%d" % n),),
+            ),
+        )
+    before = {place: await history(journal, place) for place in ("05", "11")}
+    assert before["11"] == (None, [b"%d" % n for n in range(11)])
+    await save(journal, draft("12", "11", delta=("log",), metadata={"run_id": "kept"}))
+    assert await removal.delete_runs(TENANT, ["gone"]) == Removed(8)
+    assert await history(journal, "12") == (None, [b"%d" % n for n in range(12)])
+    bases = await rows(journal, checkpoints, "checkpoint_id", "delta_base")
+    sizes = {
+        place: [(one.ancestor_id, len(one.writes)) for one in decode_delta_base(base, "")]
+        for place, base in bases
+        if base
+    }
+    assert sizes == {"03": [("00", 2)], "06": [("03", 2)], "09": [("06", 2)], "12": [("09", 2)]}
+    await journal.save_writes(TENANT, key("06"), [write("log", b"late", idx=1)])
+    expected = [b"%d" % n for n in range(12)]
+    expected.insert(7, b"late")
+    assert await history(journal, "12") == (None, expected)
+    await keep_latest(removal)
+    assert await history(journal, "12") == (None, expected)
+
+
 async def test_a_pass_over_the_family_spares_what_a_base_names(
     journal: Journal, removal: Removal
 ) -> None:

@@ -3,14 +3,14 @@
 A delta channel stores a value only now and then; between two stored values its content
 is the older value with the writes of the checkpoints on the path applied. The rules are
 those of LangGraph's `get_delta_channel_history` (langgraph/checkpoint/base). A checkpoint
-whose ancestors were removed holds what they gave in its `delta_base`; there the path ends.
+whose ancestors were removed holds what they gave in its `delta_base`, which says where the
+path goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, select
@@ -90,13 +90,15 @@ class DeltaPath:
         seed: The stored value that it begins with.
         seed_of: Checkpoint that holds the seed, in its state or its `delta_base`.
         newest_first: The writes after the seed.
-        complete: It was followed to its beginning.
+        complete: It was followed to its beginning, or to where it was to end.
+        goes_on_at: The checkpoint before which it was to end; empty: it has begun.
     """
 
     seed: DeltaSeed | None = None
     seed_of: str = ""
     newest_first: list[PathWrite] = field(default_factory=list)
     complete: bool = True
+    goes_on_at: str = ""
 
     @property
     def writes(self) -> tuple[PathWrite, ...]:
@@ -144,10 +146,11 @@ def follow(
     place: Place,
     channels: Iterable[str],
     most: int | None = None,
+    until: Collection[str] = (),
 ) -> dict[str, DeltaPath]:
     """Walk from a checkpoint to its ancestors until every channel has met its beginning.
 
-    That is a stored value, or a checkpoint whose `delta_base` has the channel.
+    That is a stored value, or a checkpoint with a `delta_base` at which the channel ends.
 
     Args:
         connection: In a transaction.
@@ -155,6 +158,7 @@ def follow(
         place: The checkpoint; its own writes and values do not count.
         channels: Names of channels.
         most: Ancestors to look at; `None`: as many as it takes.
+        until: IDs of checkpoints before which the walk ends.
 
     Returns:
         What each is rebuilt from, by name.
@@ -164,87 +168,128 @@ def follow(
     if row is None:
         return paths
     active = set(paths)
-    bases = _ended(place[1], row[1], active)
-    stretch: list[tuple[str, frozenset[str]]] = []
-    ancestors = _ancestors(connection, thread, place, row[0], active)
-    for checkpoint_id, state, base in islice(ancestors, most):
-        stretch.append((checkpoint_id, frozenset(active)))
-        for channel in decode_channels(state):
-            if channel.digest is not None and channel.name in active:
-                path = paths[channel.name]
-                path.seed = DeltaSeed(channel.version, channel.digest, channel.size)
-                path.seed_of = checkpoint_id
-                active.discard(channel.name)
-        bases |= _ended(checkpoint_id, base, active)
-        if len(stretch) == BLOCK:
-            _add_writes(connection, thread, place[0], stretch, paths)
-            stretch = []
-    _add_writes(connection, thread, place[0], stretch, paths)
-    if most is not None and next(ancestors, None) is not None:
+    parent_id, step = _step(place[1], row[0], None, row[1], active, paths)
+    steps = [step]
+    seen = {place[1]}
+    blocks = _Blocks(connection, thread, place[0])
+    while active and parent_id not in until and parent_id not in seen:
+        row = blocks.get(parent_id)
+        if row is None:
+            break
+        if most is not None and len(seen) > most:
+            for name in active:
+                paths[name].complete = False
+            break
+        seen.add(parent_id)
+        parent_id, step = _step(parent_id, *row, active, paths)
+        steps.append(step)
+        if len(steps) == BLOCK:
+            _add_writes(connection, thread, place[0], steps, paths)
+            steps = []
+    _add_writes(connection, thread, place[0], steps, paths)
+    if parent_id in until and parent_id not in seen:
         for name in active:
-            paths[name].complete = False
-    for name, (holder, base_channel) in bases.items():
-        path = paths[name]
-        path.seed, path.seed_of = base_channel.seed, holder
-        path.newest_first.extend(
-            PathWrite(holder, write, None) for write in reversed(base_channel.writes)
-        )
+            paths[name].goes_on_at = parent_id
     return paths
 
 
-def _ended(
-    checkpoint_id: str, base: bytes | None, active: set[str]
-) -> dict[str, tuple[str, DeltaChannel]]:
-    """Take from `active` the channels that end at a checkpoint's base; return these."""
-    if not base:
-        return {}
-    found = {
-        channel.name: (checkpoint_id, channel)
-        for channel in decode_delta_base(base, checkpoint_id)
-        if channel.name in active
-    }
-    active -= found.keys()
-    return found
+def path_parent(parent_id: str, base: Sequence[DeltaChannel]) -> str:
+    """Return where the path of a checkpoint goes on: at its parent, or past removed ones."""
+    return next((channel.ancestor_id for channel in base if channel.ancestor_id), parent_id)
 
 
-def _ancestors(
-    connection: Connection, thread: int, place: Place, parent_id: str, active: Collection[str]
-) -> Iterator[tuple[str, bytes, bytes | None]]:
-    """Yield ID, state and base of the ancestors of a checkpoint, nearest first.
+class _Step(NamedTuple):
+    """A checkpoint on the path.
 
-    Ends at the root, at a parent that is not stored, where the path meets itself, and as
-    soon as nothing is active. IDs mostly fall along the path, so each read takes the next
-    ones below.
+    Attributes:
+        checkpoint_id: The checkpoint.
+        wanted: Channels whose pending writes count.
+        base: Channels whose writes in the `delta_base` count, which come before those.
     """
-    block: dict[str, tuple[str, bytes, bytes | None]] = {}
-    seen = {place[1]}
-    size = _FIRST_BLOCK
-    while active and parent_id and parent_id not in seen:
-        if parent_id not in block:
-            rows = _BLOCK.run(
-                connection, **parameters_of(thread, place[0], parent_id), max_rows=min(size, BLOCK)
-            ).fetchall()
-            size *= 2
-            block = {row[0]: row[1:] for row in rows}
-            if parent_id not in block:
-                return
-        seen.add(parent_id)
-        grandparent_id, state, base = block[parent_id]
-        yield parent_id, state, base
-        parent_id = grandparent_id
+
+    checkpoint_id: str
+    wanted: frozenset[str]
+    base: tuple[DeltaChannel, ...]
+
+
+def _step(
+    checkpoint_id: str,
+    parent_id: str,
+    state: bytes | None,
+    stored_base: bytes | None,
+    active: set[str],
+    paths: Mapping[str, DeltaPath],
+) -> tuple[str, _Step]:
+    """Take the channels that begin at a checkpoint from `active`; return where the path goes on.
+
+    `state` is `None` for the checkpoint that the path begins at: it is not its own ancestor.
+    """
+    wanted = frozenset(active) if state is not None else frozenset()
+    for channel in decode_channels(state or b""):
+        if channel.digest is not None and channel.name in active:
+            path = paths[channel.name]
+            path.seed = DeltaSeed(channel.version, channel.digest, channel.size)
+            path.seed_of = checkpoint_id
+            active.discard(channel.name)
+    base = decode_delta_base(stored_base, checkpoint_id) if stored_base else ()
+    counting = tuple(channel for channel in base if channel.name in active)
+    for one in counting:
+        if not one.ancestor_id:
+            paths[one.name].seed, paths[one.name].seed_of = one.seed, checkpoint_id
+            active.discard(one.name)
+    return path_parent(parent_id, base), _Step(checkpoint_id, wanted, counting)
+
+
+class _Blocks:
+    """Parent, state and base of the checkpoints of a namespace.
+
+    IDs mostly fall along a path, so each read takes the next ones below.
+    """
+
+    def __init__(self, connection: Connection, thread: int, checkpoint_ns: str) -> None:
+        self._connection = connection
+        self._thread = thread
+        self._namespace = checkpoint_ns
+        self._size = _FIRST_BLOCK
+        self._block: dict[str, tuple[str, bytes, bytes | None]] = {}
+
+    def get(self, checkpoint_id: str) -> tuple[str, bytes, bytes | None] | None:
+        """Return those of a checkpoint, or `None` if it is not stored."""
+        if checkpoint_id and checkpoint_id not in self._block:
+            of = parameters_of(self._thread, self._namespace, checkpoint_id)
+            rows = _BLOCK.run(self._connection, **of, max_rows=min(self._size, BLOCK)).fetchall()
+            self._size *= 2
+            self._block = {row[0]: row[1:] for row in rows}
+        return self._block.get(checkpoint_id)
 
 
 def _add_writes(
     connection: Connection,
     thread: int,
     checkpoint_ns: str,
-    stretch: Sequence[tuple[str, frozenset[str]]],
+    steps: Sequence[_Step],
     paths: Mapping[str, DeltaPath],
 ) -> None:
     """Add the writes of a stretch of the path, given nearest first, to the channels' paths."""
-    if not stretch:
-        return
-    wanted = frozenset().union(*(active for _, active in stretch))
+    pending = _pending(connection, thread, checkpoint_ns, [one for one in steps if one.wanted])
+    for step in steps:
+        for channel, write in sorted(pending.get(step.checkpoint_id, ()), key=_order, reverse=True):
+            if channel in step.wanted:
+                paths[channel].newest_first.append(write)
+        for one in step.base:
+            paths[one.name].newest_first.extend(
+                PathWrite(step.checkpoint_id, write, None) for write in reversed(one.writes)
+            )
+
+
+def _pending(
+    connection: Connection, thread: int, checkpoint_ns: str, steps: Sequence[_Step]
+) -> dict[str, list[tuple[str, PathWrite]]]:
+    """Return the pending writes of checkpoints that may count, each with its channel."""
+    found: dict[str, list[tuple[str, PathWrite]]] = {}
+    if not steps:
+        return found
+    wanted = frozenset[str]().union(*(one.wanted for one in steps))
     rows = connection.execute(
         select(
             writes.c.checkpoint_id,
@@ -259,19 +304,14 @@ def _add_writes(
         ).where(
             writes.c.thread == thread,
             writes.c.checkpoint_ns == checkpoint_ns,
-            writes.c.checkpoint_id.in_([checkpoint_id for checkpoint_id, _ in stretch]),
+            writes.c.checkpoint_id.in_([one.checkpoint_id for one in steps]),
             writes.c.channel.in_(sorted(wanted)),
         )
     )
-    by_checkpoint: dict[str, list[tuple[str, PathWrite]]] = {}
     for checkpoint_id, channel, number, *columns in rows:
         write = PathWrite(checkpoint_id, DeltaWrite(*columns), number)
-        by_checkpoint.setdefault(checkpoint_id, []).append((channel, write))
-    for checkpoint_id, active in stretch:
-        found = by_checkpoint.get(checkpoint_id, [])
-        for channel, write in sorted(found, key=_order, reverse=True):
-            if channel in active:
-                paths[channel].newest_first.append(write)
+        found.setdefault(checkpoint_id, []).append((channel, write))
+    return found
 
 
 def _order(found: tuple[str, PathWrite]) -> tuple[str, str, int]:

@@ -1,8 +1,10 @@
 """What delta channels of checkpoints that stay need of those that are removed.
 
-The first checkpoint that stays on each path gets it as its `delta_base`: for each channel
-the value that rebuilding begins with and the writes since, whole, so that a base never
-leads to another. A base holds no more than the path had, and ends where a value is stored.
+The first checkpoint that stays below removed ones gets it as its `delta_base`: for each
+channel the value that rebuilding begins with, if a removed one stored it, and the writes
+since. Where another checkpoint that stays stands above the removed ones, the path goes on
+there, so that a base never holds what is stored elsewhere, and removing again and again
+moves writes on but never multiplies them.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, literal, null, select, update
@@ -75,14 +78,24 @@ def needed_bases(
     if all(nodes[place].delta_channels == _NO_NAMES for place in below):
         return []
     stored = _read_stored(connection, [nodes[place] for place in below])
-    wanted = _wanted(nodes, doomed, below, stored)
-    found = []
-    for place in sorted(wanted):
-        paths = follow(connection, thread, place, sorted(wanted[place]))
-        one = _new_base(nodes[place], stored[place].base, paths)
-        if one is not None:
-            found.append(one)
-    return found
+    staying: dict[str, set[str]] = {}
+    for namespace, checkpoint_id in nodes.keys() - doomed:
+        staying.setdefault(namespace, set()).add(checkpoint_id)
+    paths: dict[Place, dict[str, DeltaPath]] = {}
+    walked: set[tuple[Place, str]] = set()
+    asked = {place: set(json.loads(nodes[place].delta_channels)) for place in below}
+    while asked:
+        wanted = _wanted(nodes, doomed, stored, asked, walked)
+        asked = {}
+        for place, names in sorted(wanted.items()):
+            found = follow(connection, thread, place, sorted(names), until=staying[place[0]])
+            paths.setdefault(place, {}).update(found)
+            # Where a path goes on, what it needs above there is needed as well.
+            for name, path in found.items():
+                if path.goes_on_at:
+                    asked.setdefault((place[0], path.goes_on_at), set()).add(name)
+    bases = (_new_base(nodes[place], stored[place].base, paths[place]) for place in sorted(paths))
+    return [one for one in bases if one is not None]
 
 
 def _below(nodes: Nodes, doomed: AbstractSet[Place]) -> list[Place]:
@@ -126,20 +139,29 @@ def _read_stored(connection: Connection, nodes: Sequence[Node]) -> dict[Place, _
 def _wanted(
     nodes: Nodes,
     doomed: AbstractSet[Place],
-    below: Sequence[Place],
     stored: Mapping[Place, _Stored],
+    asked: Mapping[Place, set[str]],
+    walked: set[tuple[Place, str]],
 ) -> dict[Place, set[str]]:
-    """Return the channels that each checkpoint has to get; a stretch is walked once for each."""
+    """Return the channels that each checkpoint has to get, by those that are asked for.
+
+    Args:
+        nodes: All checkpoints.
+        doomed: Those to be removed.
+        stored: What those have that stay and have an ancestor that is removed.
+        asked: By checkpoint, the channels that it or one below it needs.
+        walked: Checkpoints and channels that were looked at, which are left out and added
+            to: a stretch is walked once for each channel.
+    """
     wanted: dict[Place, set[str]] = {}
-    walked: set[tuple[Place, str]] = set()
-    for start in below:
-        names = set(json.loads(nodes[start].delta_channels))
-        for node in (nodes[start], *ancestors(nodes, nodes[start])):
+    for start, asked_names in asked.items():
+        names = asked_names
+        for node in chain([nodes[start]], ancestors(nodes, nodes[start])):
             names = {name for name in names if (node.place, name) not in walked}
             if node.place not in stored or not names:
                 break  # nothing is removed above it
             own = stored[node.place]
-            names -= own.names | {channel.name for channel in own.base}
+            names -= own.names | {one.name for one in own.base if not one.ancestor_id}
             walked.update((node.place, name) for name in names)
             if node.parent in doomed:
                 if names:
@@ -152,16 +174,18 @@ def _new_base(
     node: Node, before: tuple[DeltaChannel, ...], paths: Mapping[str, DeltaPath]
 ) -> NewBase | None:
     channels = [
-        DeltaChannel(name, path.seed, tuple(one.write for one in path.writes))
+        DeltaChannel(name, path.seed, tuple(one.write for one in path.writes), path.goes_on_at)
         for name, path in sorted(paths.items())
-        if path.seed is not None or path.newest_first
+        if path.seed is not None or path.newest_first or path.goes_on_at
     ]
     if not channels:
         return None
     taken = {
         one.number for path in paths.values() for one in path.newest_first if one.number is not None
     }
-    return NewBase(node, before + tuple(channels), tuple(sorted(taken)))
+    # What goes on above and was not followed is what no checkpoint that stays asks for.
+    ended = tuple(one for one in before if not one.ancestor_id and one.name not in paths)
+    return NewBase(node, ended + tuple(channels), tuple(sorted(taken)))
 
 
 # --- doing -------------------------------------------------------------------------------

@@ -7,13 +7,20 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
+from ...domain.formats.delta_base import decode_delta_base
+from ..checkpoints.delta_history import path_parent
 from ..database.overlay import Place
 from ..database.schema import checkpoints
 from ..database.statements import Statement, of_thread
 
 
 class Node(NamedTuple):
-    """A checkpoint; fields as the columns."""
+    """A checkpoint; fields as the columns.
+
+    Attributes:
+        parent_id: Where its path goes on: its parent, or the ancestor that its `delta_base`
+            names, if those between were removed.
+    """
 
     number: int
     checkpoint_ns: str
@@ -30,7 +37,7 @@ class Node(NamedTuple):
 
     @property
     def parent(self) -> Place:
-        """Place of its parent, which may not be stored."""
+        """Where its path goes on, which may not be stored."""
         return (self.checkpoint_ns, self.parent_id)
 
 
@@ -38,7 +45,9 @@ Nodes = dict[Place, Node]
 """The checkpoints of a thread by place."""
 
 _NODES = Statement(
-    select(*(checkpoints.c[name] for name in Node._fields)).where(of_thread(checkpoints))
+    select(*(checkpoints.c[name] for name in Node._fields), checkpoints.c.delta_base).where(
+        of_thread(checkpoints)
+    )
 )
 
 
@@ -49,8 +58,14 @@ def read_nodes(connection: Connection, thread: int) -> Nodes:
         connection: In a transaction.
         thread: Number of the thread.
     """
-    found = map(Node._make, _NODES.run(connection, of_thread=thread).fetchall())
-    return {node.place: node for node in found}
+    nodes: Nodes = {}
+    for *columns, base in _NODES.run(connection, of_thread=thread).fetchall():
+        node = Node(*columns)
+        if base:
+            channels = decode_delta_base(base, node.checkpoint_id)
+            node = node._replace(parent_id=path_parent(node.parent_id, channels))
+        nodes[node.place] = node
+    return nodes
 
 
 def ancestors(nodes: Nodes, node: Node) -> Iterator[Node]:
