@@ -198,6 +198,16 @@ def test_values_in_a_bundle_may_be_patches() -> None:
             bundle(checkpoints=(checkpoint("c1", 0, state=channel_state(PLAIN.digest, 1)),)),
             "another size",
         ),
+        (
+            bundle(
+                checkpoints=(
+                    checkpoint(
+                        "c1", 0, delta_base=encode_delta_base((DeltaChannel("d", None, (), "c0"),))
+                    ),
+                )
+            ),
+            "an ancestor that it lacks",
+        ),
         (bundle(thread_id="a\0b"), "thread_id must not contain NUL"),
         (bundle(checkpoints=(checkpoint("c1", 0, metadata=b"[]"),)), "metadata_json"),
     ],

@@ -54,7 +54,7 @@ def change(log: Log, chance: random.Random) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 async def test_manifests_stay_what_was_flushed_however_runs_are_merged(seed: int) -> None:
     chance = random.Random(seed)
     logs = [Log(f"t{number}") for number in range(6)]
@@ -107,7 +107,7 @@ def live_runs(tenant: Tenant) -> int:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize(("flushes", "burst"), [(3_000, 1), (600, 40)])
+@pytest.mark.parametrize(("flushes", "burst"), [(2_000, 1), (400, 40)])
 async def test_live_runs_and_rewritten_bytes_are_bounded_over_thousands_of_flushes(
     flushes: int, burst: int
 ) -> None:

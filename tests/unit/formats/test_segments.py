@@ -63,7 +63,7 @@ deltas = st.builds(
         ),
         max_size=3,
     ).map(tuple),
-)
+) | st.builds(DeltaChannel, names, st.none(), st.just(()), texts)
 
 
 @st.composite
@@ -314,6 +314,12 @@ def test_a_delta_base_comes_back(channels: tuple[DeltaChannel, ...]) -> None:
 def test_arbitrary_delta_bases_are_refused_or_read(data: bytes) -> None:
     with refused_or_read():
         decode_delta_base(data, "b")
+
+
+def test_a_delta_base_that_begins_with_a_value_and_at_an_ancestor_is_refused() -> None:
+    both = DeltaChannel("d", DeltaSeed(3, sha("seed"), 4), (), "c0")
+    with pytest.raises(Refusal, match="begins twice"):
+        decode_delta_base(encode_delta_base((both,)), "b")
 
 
 def test_a_delta_base_with_a_channel_twice_or_without_a_digest_is_refused() -> None:

@@ -285,7 +285,8 @@ def _member(
         raise malformed(name, f"checkpoint '{place[1]}' has a channel of another size than it says")
     own = sorted(writes.pop(place, ()), key=write_order)
     histories = tuple(
-        _history(channel, values) for channel in decode_delta_base(checkpoint.delta_base, name)
+        _history(channel, values, name)
+        for channel in decode_delta_base(checkpoint.delta_base, name)
     )
     return ClosureMember(Checkpoint(entry, state, tuple(own)), histories)
 
@@ -294,7 +295,9 @@ def _size(channel: Channel) -> int:
     return 0 if channel.value is None else len(channel.value.data)
 
 
-def _history(channel: DeltaChannel, values: Mapping[bytes, Value]) -> DeltaHistory:
+def _history(channel: DeltaChannel, values: Mapping[bytes, Value], name: str) -> DeltaHistory:
+    if channel.ancestor_id:
+        raise malformed(name, f"channel {channel.name} is rebuilt from an ancestor that it lacks")
     seed = None
     if channel.seed is not None:
         value = values[channel.seed.digest]
