@@ -70,6 +70,12 @@ class Rows(IndexRows):
         await self.tell()
         return len(made)
 
+    async def again(self, numbers: Sequence[int]) -> Stretch:
+        """Return them with the watermark where it is."""
+        at = self.watermarks.get(1, 0)
+        some = tuple(due(number) for number in numbers)
+        return Stretch(some, (Advance(1, TENANT, "t1", at, at),))
+
     async def now(self, tenant: str) -> dict[int, int]:
         """Return the greatest that waits of each thread."""
         mine = [one for one in self.waiting if one.tenant == tenant]

@@ -18,8 +18,8 @@ from tests.contract.search.kit import (
 from tests.kit.drafts import TENANT, key
 from tuskpoint_server.domain.memories import pointer_of
 from tuskpoint_server.domain.model import CheckpointKey
-from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
 from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
 from tuskpoint_server.journal.database.statements import Statement, all_columns
 from tuskpoint_server.journal.full_text import scope_word
 

@@ -29,7 +29,7 @@ PATIENCE = 3
 """Refusals in a row after which one checkpoint may be the reason, not the journal."""
 
 MOST_LEFT_OUT = 1000
-"""Checkpoints that could not be indexed and are remembered."""
+"""Checkpoints that could not be indexed and are tried again."""
 
 COUNT_S = 10.0
 """Seconds between two counts of a long backlog."""
@@ -111,7 +111,8 @@ class IndexTask:
         self._clock = clock
         self._wait = wait
         self._backoff = Backoff(settings.first_retry_s, settings.longest_retry_s)
-        self._left_out: dict[int, str] = {}
+        self._left_out: dict[int, tuple[str, str]] = {}
+        self._retry_at = 0.0
         self._problem = ""
         self._logged = ""
         self._logged_of_body = ""
@@ -140,7 +141,7 @@ class IndexTask:
         """What went wrong last, or still does, for people; empty since the last success."""
         if self._problem or not self._left_out:
             return self._problem
-        problem = next(iter(self._left_out.values()))
+        _, problem = next(iter(self._left_out.values()))
         return f"{len(self._left_out)} checkpoints could not be indexed: {problem}"
 
     def backlog(self) -> list[BacklogReading]:
@@ -172,9 +173,11 @@ class IndexTask:
                     await pause(self._settings.catch_up_s, search.ended)
         finally:
             self._searches.discard(search)
+        left_out = sum(whose == tenant for whose, _ in self._left_out.values())
         if search.came:
-            return 0
-        return sum(one.checkpoints for one in await self._rows.backlog() if one.tenant == tenant)
+            return left_out
+        lacking = [one for one in await self._rows.backlog() if one.tenant == tenant]
+        return left_out + sum(one.checkpoints for one in lacking)
 
     @property
     def _is_working(self) -> bool:
@@ -213,6 +216,8 @@ class IndexTask:
         """Index a batch; tell whether there is more."""
         if not self._searches:
             self._hurried.clear()
+        if self._left_out and self._clock() >= self._retry_at:
+            await self._try_again()
         stretch = await self._rows.take(HURRIED_BATCH if self._searches else BATCH)
         if stretch.advances:
             documents = await asyncio.to_thread(self._documents, stretch.due)
@@ -318,12 +323,27 @@ class IndexTask:
             self._leave_out(document.due, reason)
         return stored
 
+    async def _try_again(self) -> None:
+        """Try those once more that could not be stored while others could."""
+        self._retry_at = self._clock() + self._settings.longest_retry_s
+        stretch = await self._rows.again(list(self._left_out))
+        alive = {one.number for one in stretch.due}
+        self._left_out = {number: one for number, one in self._left_out.items() if number in alive}
+        for document in await asyncio.to_thread(self._documents, stretch.due):
+            try:
+                await self._rows.store(stretch, (document,), remember=self._remember)
+            except Exception as error:  # noqa: BLE001 - it stays among those that are left out
+                _log.debug("a checkpoint still cannot be indexed", exc_info=error)
+            else:
+                self._left_out.pop(document.due.number, None)
+
     def _leave_out(self, due: Due, error: Exception) -> None:
+        if not self._left_out:
+            self._retry_at = self._clock() + self._settings.longest_retry_s
         if len(self._left_out) < MOST_LEFT_OUT:
-            self._left_out[due.number] = text_of(error)
+            self._left_out[due.number] = (due.tenant, text_of(error))
         _log.error(
-            "checkpoint '%s' of thread '%s' cannot be indexed and will not be found until it is "
-            "saved again",
+            "checkpoint '%s' of thread '%s' cannot be indexed; it is tried again from time to time",
             due.key.checkpoint_id,
             due.key.thread_id,
             exc_info=error,

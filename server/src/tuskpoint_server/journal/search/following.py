@@ -18,7 +18,8 @@ from ...domain.lineage import EventKind
 from ...domain.model import CheckpointKey
 from ..database.schema import changes, checkpoints, threads
 from ..database.statements import EMPTY, Statement
-from .findable import FINDABLE
+from .findable import FINDABLE, ITS_THREAD
+from .numbered import Numbered
 from .records import Advance, Backlog, Due, Stretch, Walk
 from .searched_values import ROW, SearchedValues
 
@@ -87,6 +88,12 @@ _BY_KEY = Statement(
         > tuple_(bindparam("after_ns"), bindparam("after_id")),
     )
     .order_by(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
+)
+_BY_NUMBER = Numbered(
+    select(*_LOG, *_CHECKPOINT)
+    .select_from(checkpoints.join(threads, ITS_THREAD).outerjoin(_parents, _ITS_PARENT))
+    .where(FINDABLE),
+    checkpoints.c.number,
 )
 # So spelled, no index is asked for it: few threads are behind, and many may be the tenant's.
 _TENANT = func.coalesce(threads.c.tenant, EMPTY)
@@ -175,6 +182,22 @@ def stretch(connection: Connection, limit: int, walking: tuple[int, Walk] | None
         advances.append(_walk(connection, searched, walked, walk, max(left, limit // 4, 1)))
         complete = False
     return Stretch(tuple(searched.due()), tuple(advances), complete)
+
+
+def again(connection: Connection, numbers: Sequence[int]) -> Stretch:
+    """Return checkpoints that are to be indexed wherever the watermarks of their threads are.
+
+    Args:
+        connection: In a transaction.
+        numbers: Of checkpoints; those that search may not find are left out.
+    """
+    searched = SearchedValues(connection)
+    advances: dict[int, Advance] = {}
+    for row in _BY_NUMBER.rows(connection, numbers):
+        log, found = _log(row[: len(_LOG)]), row[len(_LOG) :]
+        searched.add(_due(log, found), log.family, found[4:])
+        advances[log.number] = log.advance(log.indexed_seq)
+    return Stretch(tuple(searched.due()), tuple(advances.values()))
 
 
 def now(connection: Connection, tenant: str) -> dict[int, int]:

@@ -43,6 +43,14 @@ class IndexRows:
             lambda connection: following.stretch(connection, limit, walking)
         )
 
+    async def again(self, numbers: Sequence[int]) -> Stretch:
+        """Return checkpoints that the watermarks have passed and that have no document.
+
+        Args:
+            numbers: Of checkpoints; those that search may not find are left out.
+        """
+        return await self._database.query(lambda connection: following.again(connection, numbers))
+
     async def store(self, stretch: Stretch, made: Sequence[Document], *, remember: bool) -> int:
         """Store documents and move the watermarks; return how many documents were stored.
 

@@ -1,0 +1,380 @@
+"""The tasks of search on a real journal: what is saved is found, whatever happens between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from sqlalchemy import text as sql
+
+from tests.contract.search.kit import Rooms, found, look, make_searchable, rows_of, save
+from tests.kit.drafts import TENANT, draft, key
+from tests.unit.search_shelf import distance
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.limits import KIB, LIMITS
+from tuskpoint_server.domain.metadata import parse_metadata
+from tuskpoint_server.domain.model import CheckpointKey, Value
+from tuskpoint_server.domain.search import Metric, SearchScope
+from tuskpoint_server.domain.vectors import COMPONENT_BYTES, pack
+from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.database.schema import documents
+from tuskpoint_server.journal.search.calls import SearchRows
+from tuskpoint_server.journal.search.index import IndexRows
+from tuskpoint_server.journal.search.records import Document, Stretch
+from tuskpoint_server.recall.embedders.api import EmbedderError
+from tuskpoint_server.recall.embedding import Embedding
+from tuskpoint_server.recall.index_task import BATCH, IndexTask
+from tuskpoint_server.recall.recall import Recall
+from tuskpoint_server.recall.settings import IndexSettings
+from tuskpoint_server.recall.vectors import VectorIndex
+
+SETTINGS = IndexSettings(
+    gather_s=0, busy_share=1, catch_up_s=30, first_retry_s=0.001, longest_retry_s=0.05
+)
+LAZY = IndexSettings(gather_s=3600, busy_share=0.001, catch_up_s=30)
+ANYWHERE = SearchScope()
+
+
+@pytest.fixture
+async def journal(tmp_path: Path) -> AsyncIterator[Rooms]:
+    opened = await Database.open(tmp_path / "journal.db")
+    yield Rooms(opened)
+    await opened.close()
+
+
+@dataclass
+class Letters:
+    """An embedder that counts vowels; `down` makes it fail."""
+
+    name: str = "letters"
+    letters: str = "aeiou"
+    batch: int = 8
+    down: bool = False
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def dimension(self) -> int:
+        return len(self.letters) + 1
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        self.asked.set()
+        if self.down:
+            raise EmbedderError("no answer")
+        return [self.vector(text) for text in texts]
+
+    async def close(self) -> None:
+        raise AssertionError("whoever made it closes it")
+
+    def vector(self, text: str) -> bytes:
+        return pack([1.0, *(float(text.count(letter)) for letter in self.letters)])
+
+
+@asynccontextmanager
+async def indexing(
+    journal: Rooms,
+    settings: IndexSettings = SETTINGS,
+    *,
+    rows: IndexRows | None = None,
+    embedder: Letters | None = None,
+) -> AsyncIterator[tuple[IndexTask, asyncio.Event]]:
+    """Run the tasks; the event tells that documents were stored."""
+    rows = rows or journal.index
+    embedding = Embedding(rows, embedder, settings) if embedder is not None else None
+    stored = asyncio.Event()
+
+    def tell() -> None:
+        stored.set()
+        if embedding is not None:
+            embedding.wake()
+
+    indexer = IndexTask(
+        rows,
+        journal.database.waiters.listen,
+        settings,
+        remember=False,
+        stored=tell,
+        clock_us=journal.database.now_us,
+    )
+    indexer.start()
+    if embedding is not None:
+        embedding.start()
+    try:
+        yield indexer, stored
+    finally:
+        await asyncio.wait_for(indexer.stop(), 30)
+        if embedding is not None:
+            await asyncio.wait_for(embedding.stop(), 30)
+
+
+async def until_embedded(journal: Rooms, count: int, dimension: int) -> None:
+    """Wait until there are so many vectors of a dimension, and no document lacks one."""
+    size = dimension * COMPONENT_BYTES
+    async with asyncio.timeout(30):
+        while [len(row.vector) for row in await journal.finding.scan(TENANT, 0, 1000)] != (
+            [size] * count
+        ) or await journal.index.unembedded(1):
+            pass
+
+
+async def test_what_is_saved_and_deleted_is_found_and_not_found_at_once(
+    journal: Rooms,
+) -> None:
+    await save(journal, "1", "the writer starts", thread_id="early")
+    async with indexing(journal, LAZY) as (indexer, _):
+        assert await indexer.catch_up(TENANT) == 0
+        assert await look(journal, "writer") == [key("1", "early")]
+        for number in range(2, 6):
+            await save(journal, str(number), f"the writer pauses {number}", thread_id="late")
+            assert await indexer.catch_up(TENANT) == 0
+            assert await look(journal, str(number)) == [key(str(number), "late")]
+        await journal.removal.delete_thread(TENANT, "late")
+        assert await look(journal, "writer") == [key("1", "early")]
+        await make_searchable(journal, "early", False)
+        assert await look(journal, "writer") == []
+        await make_searchable(journal, "early", True)
+        assert await indexer.catch_up(TENANT) == 0
+        assert await look(journal, "writer") == [key("1", "early")]
+
+
+async def test_saves_and_searches_share_the_journal_with_a_backlog(journal: Rooms) -> None:
+    await asyncio.gather(*(save(journal, f"{number:03}", f"old {number}") for number in range(200)))
+    async with indexing(journal) as (indexer, _):
+
+        async def agent(number: int) -> None:
+            for step in range(5):
+                await save(journal, str(step), f"agent{number} step{step}", thread_id=str(number))
+                assert await indexer.catch_up(TENANT) == 0
+                found = await look(journal, f'"agent{number} step{step}"')
+                assert found == [key(str(step), str(number))]
+
+        await asyncio.gather(*(agent(number) for number in range(8)))
+        assert indexer.last_error == ""
+    standing = await journal.finding.standing(TENANT)
+    assert (standing.unindexed, standing.indexed) == (0, 240)
+
+
+async def test_stopping_in_the_middle_loses_nothing_and_repeats_nothing(
+    journal: Rooms,
+) -> None:
+    for number in range(3 * BATCH):
+        await save(journal, f"{number:03}", f"old {number}")
+    async with indexing(journal, LAZY) as (indexer, stored):
+        await asyncio.wait_for(stored.wait(), 30)
+        await indexer.stop()
+    assert (await journal.finding.standing(TENANT)).indexed == BATCH
+    first = await rows_of(journal, documents, "number", "seq")
+    async with indexing(journal) as (indexer, _):
+        assert await indexer.catch_up(TENANT) == 0
+    after = await rows_of(journal, documents, "number", "seq")
+    assert len(after) == 3 * BATCH
+    assert set(first) < set(after)
+
+
+async def test_a_row_that_the_database_refuses_does_not_keep_others_from_the_index(
+    journal: Rooms,
+) -> None:
+    await journal.database.transact(
+        lambda batch: batch.connection.execute(
+            sql(
+                "CREATE TRIGGER poison BEFORE INSERT ON search_documents "
+                "WHEN NEW.summary LIKE 'poison%' BEGIN SELECT RAISE(ABORT, 'poison'); END"
+            )
+        ).close()
+    )
+    for number in range(50):
+        await save(journal, str(number), f"poison {number}" if number in (3, 4, 20) else "sound")
+    async with indexing(journal) as (indexer, _):
+        assert await indexer.catch_up(TENANT) == 3
+        assert (await journal.finding.standing(TENANT)).indexed == 47
+        await journal.database.transact(
+            lambda batch: batch.connection.execute(sql("DROP TRIGGER poison")).close()
+        )
+        async with asyncio.timeout(30):
+            while await indexer.catch_up(TENANT):
+                pass
+    assert len(await look(journal, "poison")) == 3
+
+
+async def test_a_journal_that_takes_nothing_for_a_while_is_caught_up_with(
+    journal: Rooms,
+) -> None:
+    class Failing(IndexRows):
+        """Refuses what is to be stored until it is repaired."""
+
+        broken = True
+        tried = asyncio.Event()
+
+        async def store(self, stretch: Stretch, made: Sequence[Document], *, remember: bool) -> int:
+            self.tried.set()
+            if self.broken:
+                raise Refusal(Reason.JOURNAL_UNAVAILABLE, problem="the disk is full")
+            return await super().store(stretch, made, remember=remember)
+
+    rows = Failing(journal.database)
+    async with indexing(journal, rows=rows) as (indexer, stored):
+        for number in range(10):
+            await save(journal, str(number), f"step {number}")
+        await asyncio.wait_for(rows.tried.wait(), 30)
+        assert await indexer.catch_up(TENANT) == 10
+        assert "the disk is full" in indexer.last_error
+        rows.broken = False
+        await asyncio.wait_for(stored.wait(), 30)
+        async with asyncio.timeout(30):
+            while await indexer.catch_up(TENANT):
+                pass
+        assert indexer.last_error == ""
+    assert len(await look(journal, "step")) == 10
+
+
+async def test_documents_get_vectors_once_the_embedder_answers_and_again_from_another(
+    journal: Rooms,
+) -> None:
+    embedder = Letters(down=True)
+    async with indexing(journal, embedder=embedder) as (indexer, _):
+        for number in range(20):
+            await save(journal, str(number), "a" * number + "e" * (20 - number), data=b"x")
+        assert await indexer.catch_up(TENANT) == 0
+        await asyncio.wait_for(embedder.asked.wait(), 30)
+        assert (await journal.finding.standing(TENANT)).vectors == 0
+        embedder.down = False
+        await until_embedded(journal, 20, 6)
+    index = VectorIndex(journal.finding, 1 << 20)
+    query = embedder.vector("a" * 7 + "e" * 13)
+    [found] = await index.nearest(TENANT, query, Metric.COSINE, ANYWHERE, 1)
+    assert (found.key, found.distance) == (key("7"), 0.0)
+    assert found.summary == "a" * 7 + "e" * 13
+    other = Letters(name="vowels and y", letters="aeiouy")
+    async with indexing(journal, embedder=other):
+        await until_embedded(journal, 20, 7)
+    [found] = await index.nearest(TENANT, other.vector("a" * 9 + "e" * 11), Metric.L2, ANYWHERE, 1)
+    assert (found.key, found.distance) == (key("9"), 0.0)
+    assert await index.nearest(TENANT, query, Metric.COSINE, ANYWHERE, 5) == []
+    await index.close()
+
+
+async def test_a_server_without_an_embedder_forgets_the_one_before(
+    journal: Rooms, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = SearchRows(journal.database)
+    await rows.indexing.adopt_embedder("e1", 3)
+
+    @asynccontextmanager
+    async def running() -> AsyncIterator[Recall]:
+        listen, clock_us = journal.database.waiters.listen, journal.database.now_us
+        recall = Recall(rows, listen, SETTINGS, embedder=None, memwal=None, clock_us=clock_us)
+        await recall.start()
+        try:
+            yield recall
+        finally:
+            await recall.stop()
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise Refusal(Reason.JOURNAL_UNAVAILABLE, problem="the disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(journal.database, "transact", refuse)
+        async with running() as recall:
+            assert await recall.dimension(TENANT) == 3
+    assert "the disk is full" in caplog.text
+    async with running() as recall:
+        assert await recall.dimension(TENANT) == 0
+        await save(journal, "01", "saved", vector=(1.0, 0.0))
+        assert await recall.dimension(TENANT) == 2
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 5000, 1 << 20])
+async def test_the_nearest_are_those_of_comparing_one_by_one(
+    journal: Rooms, cache_bytes: int
+) -> None:
+    source = random.Random(cache_bytes)
+    model: dict[CheckpointKey, tuple[list[float], str]] = {}
+
+    def whole() -> list[float]:
+        return [float(source.randint(-9, 9)) for _ in range(5)] + [1.0]
+
+    async def saving(number: int, thread_id: str) -> None:
+        vector, outcome = whole(), source.choice(["success", "failure"])
+        await save(
+            journal,
+            f"{number:03}",
+            "saved",
+            thread_id=thread_id,
+            vector=vector,
+            metadata=parse_metadata(json.dumps({"outcome": outcome}).encode(), "metadata_json"),
+        )
+        model[key(f"{number:03}", thread_id)] = (vector, outcome)
+
+    async def check(index: VectorIndex) -> None:
+        query = whole()
+        for metric in Metric:
+            for scope in (
+                ANYWHERE,
+                SearchScope(thread_id="b"),
+                SearchScope(filter={"outcome": "success"}),
+            ):
+                found = await index.nearest(TENANT, pack(query), metric, scope, 7)
+                expected = sorted(
+                    distance(vector, query, metric)
+                    for place, (vector, outcome) in model.items()
+                    if scope.thread_id in ("", place.thread_id)
+                    and (not scope.filter or outcome == scope.filter["outcome"])
+                )
+                assert [one.distance for one in found] == expected[:7]
+                for one in found:
+                    assert distance(model[one.key][0], query, metric) == one.distance
+
+    index = VectorIndex(journal.finding, cache_bytes)
+    await asyncio.gather(*(saving(n, source.choice("abc")) for n in range(150)))
+    await check(index)
+    await asyncio.gather(*(saving(int(k.checkpoint_id), k.thread_id) for k in list(model)[:50]))
+    await check(index)
+    await journal.removal.delete_thread(TENANT, "a")
+    model = {place: held for place, held in model.items() if place.thread_id != "a"}
+    await asyncio.gather(*(check(index) for _ in range(4)))
+    assert index.held_bytes <= cache_bytes
+    await index.close()
+
+
+async def test_a_search_is_not_kept_by_a_backlog_for_longer_than_it_may(
+    journal: Rooms,
+) -> None:
+    class Hanging(IndexRows):
+        """Stores nothing until it may."""
+
+        may = asyncio.Event()
+
+        async def store(self, stretch: Stretch, made: Sequence[Document], *, remember: bool) -> int:
+            await self.may.wait()
+            return await super().store(stretch, made, remember=remember)
+
+    rows = Hanging(journal.database)
+    await save(journal, "1", "one")
+    async with indexing(journal, IndexSettings(catch_up_s=0.01), rows=rows) as (indexer, _):
+        assert await asyncio.wait_for(indexer.catch_up(TENANT), 30) == 1
+        rows.may.set()
+
+
+async def test_a_state_of_any_size_is_found_by_what_came_last(journal: Rooms) -> None:
+    serde = JsonPlusSerializer()
+    messages = [HumanMessage(f"Question {number}. {'word ' * 20}") for number in range(2000)]
+    async with indexing(journal) as (indexer, _):
+        for number, last in enumerate(("a walrus", "an elephant")):
+            messages.append(HumanMessage(f"It is {last}."))
+            state = {"messages": Value(*serde.dumps_typed(messages))}
+            assert len(state["messages"].data) > 200 * KIB
+            made = draft(f"0{number}", f"0{number - 1}" if number else "", state)
+            await journal.save_checkpoint(TENANT, made)
+        assert await indexer.catch_up(TENANT) == 0
+    [first] = await found(journal, "elephant")
+    assert (first.key, first.truncated) == (key("01"), True)
+    assert {one.key for one in await found(journal, "walrus")} == {key("00"), key("01")}
+    assert len(first.content.encode()) <= LIMITS.max_search_text
+    assert await look(journal, '"question 7"') == []
+    assert (await journal.finding.standing(TENANT)).truncated == 2
