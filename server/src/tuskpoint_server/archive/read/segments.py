@@ -39,7 +39,8 @@ class Stored(NamedTuple):
         location: Where it lies.
         checkpoints: Its checkpoints by namespace and ID.
         writes: Its writes by namespace and ID of the checkpoint.
-        values: Its values by digest.
+        values: Its values by digest, those of its writes too: a checkpoint that stays when
+            another is removed may need what was written to that one.
     """
 
     segment: Segment
@@ -174,6 +175,7 @@ class Segments:
 
 def _decoded(data: bytes, location: BlobLocation) -> Stored:
     segment = decode_segment(data, location.blob_id)
+    values = {value.digest: value for value in segment.values}
     writes: dict[tuple[str, str], list[SegmentWrite]] = {}
     for write in segment.writes:
         writes.setdefault((write.checkpoint_ns, write.checkpoint_id), []).append(write)
@@ -182,8 +184,12 @@ def _decoded(data: bytes, location: BlobLocation) -> Stored:
         location,
         {(row.checkpoint_ns, row.checkpoint_id): row for row in segment.checkpoints},
         writes,
-        {value.digest: value for value in segment.values},
+        {**{write.digest: _value_of(write) for write in segment.writes}, **values},
     )
+
+
+def _value_of(write: SegmentWrite) -> SegmentValue:
+    return SegmentValue(write.digest, write.type, write.size, write.encoding, write.data)
 
 
 def _keyframes(values: Iterable[SegmentValue]) -> set[bytes]:

@@ -1,0 +1,101 @@
+"""What the blob store says of removals, and what of those that stay was handed over to them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.removal.rows import chain, history, rows, save
+from tests.kit.archives import House, check_certified, house
+from tests.kit.drafts import TENANT, digest, draft, key
+from tests.kit.stores import MemoryStore
+from tuskpoint_server.archive.read.reader import CheckpointReader
+from tuskpoint_server.domain.model import EVICTED, PruneStrategy, View
+from tuskpoint_server.journal.archiving.evict import evict_family
+from tuskpoint_server.journal.database.schema import contents, holes, removed
+from tuskpoint_server.journal.removal.removal import Removal
+
+KEEP_LATEST = PruneStrategy.KEEP_LATEST
+ALL = 10**9
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+async def home(tmp_path: Path, store: MemoryStore) -> AsyncIterator[House]:
+    async with house(tmp_path, store) as opened:
+        yield opened
+
+
+async def evict(home: House, removal: Removal) -> None:
+    """Give up all that the journal can spare."""
+    home.clock.advance(1)
+    [[family]] = await home.ask("SELECT family FROM threads WHERE thread_id = 't'")
+    await evict_family(
+        home.journal.database, removal.passes, int(str(family)), home.clock.now_us, ALL
+    )
+
+
+async def stored_values(home: House, checkpoint_id: str) -> set[bytes]:
+    """Return what a certified checkpoint finds on the blob store of its values."""
+    found = await home.journal.load(TENANT, key(checkpoint_id), View.ENTRY)
+    assert found is not None
+    values = await CheckpointReader(home.store, 0).values(found.entry)
+    return {value.data for value in values.values()}
+
+
+async def test_removed_checkpoints_are_gone_from_the_manifest(home: House) -> None:
+    removal = Removal(home.journal.database)
+    await chain(home.journal, seed_at=2, length=6)
+    await home.flush()
+    await removal.prune_thread(TENANT, "t", KEEP_LATEST)
+    before = await history(home.journal)
+    assert len(await rows(home.journal, removed, "checkpoint_id")) == 5
+    await home.flush()
+    assert await rows(home.journal, removed, "checkpoint_id") == []
+    assert set((await home.manifest()).entries) == {("", "05")}
+    assert await check_certified(home) == 1
+    assert before == (b"seed", [b"2", b"3", b"4"])
+    assert await stored_values(home, "05") >= {b"seed", b"2", b"3", b"4"}
+
+
+async def test_evicted_writes_that_were_handed_over_are_stored_with_the_child(
+    home: House,
+) -> None:
+    removal = Removal(home.journal.database)
+    await chain(home.journal, seed_at=2, length=6)
+    await home.flush()
+    await evict(home, removal)
+    await removal.prune_thread(TENANT, "t", KEEP_LATEST)
+    (found,) = await home.journal.delta_history(TENANT, key("05"), ["log"])
+    assert found.seed is not None
+    assert found.seed.value is EVICTED
+    assert [one.value is EVICTED for one in found.writes] == [True] * 3
+    segments = [place for source in found.sources for place in source.envelopes]
+    digests = [found.seed.digest or b"", *(one.digest for one in found.writes)]
+    read = await home.archive.read_values(TENANT, segments, digests)
+    assert [read[one].data for one in digests] == [b"seed", b"2", b"3", b"4"]
+    await home.flush()
+    assert await rows(home.journal, holes, "reason") == []
+    assert await stored_values(home, "05") >= {b"seed", b"2", b"3", b"4"}
+    held = dict(await rows(home.journal, contents, "digest", "segment"))
+    assert held[digest(b"3")] is not None
+
+
+async def test_a_deleted_thread_is_ended_in_the_manifest(home: House) -> None:
+    removal = Removal(home.journal.database)
+    await save(home.journal, draft("a"), draft("b", "a"))
+    await home.flush()
+    await removal.delete_thread(TENANT, "t")
+    await home.flush()
+    assert (await home.manifest()).ended
+    assert await rows(home.journal, removed, "checkpoint_id") == []
+    await save(home.journal, draft("c"))
+    await home.flush()
+    manifest = await home.manifest()
+    assert (manifest.ended, set(manifest.entries)) == (False, {("", "c")})
