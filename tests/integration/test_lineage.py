@@ -185,11 +185,12 @@ async def test_delta_channels_of_forks_and_rollbacks_are_rebuilt(
     assert [each.ref.checkpoint_id for each in listed] == [ids[2]]
 
 
-async def test_a_thread_whose_ids_sort_after_all_others_is_not_rolled_back(
+async def test_a_thread_whose_longest_id_cannot_be_followed_is_not_rolled_back(
     checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
 ) -> None:
-    await checkpoints.SaveCheckpoint(save_request("step 1"))
-    answer = await refused(threads.RollbackThread(tpb.RollbackThreadRequest(ref=ref("step 1"))))
+    longest = "z" * 128
+    await checkpoints.SaveCheckpoint(save_request(longest))
+    answer = await refused(threads.RollbackThread(tpb.RollbackThreadRequest(ref=ref(longest))))
     assert (answer.reason, answer.fields) == ("INVALID_FIELD", ("ref.checkpoint_id",))
 
 
