@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from sqlalchemy import bindparam, delete, exists, insert, select
+from sqlalchemy import Connection, bindparam, delete, exists, insert, select
 
 from ...domain.lineage import EventKind
 from ...domain.model import Removed, ThreadState
@@ -68,17 +68,16 @@ def keep_latest(batch: Batch, tenant: str, thread_id: str) -> Removed:
     return _remove(batch, log, nodes, _superseded(nodes))
 
 
-def delete_runs(batch: Batch, tenant: str, run_ids: Sequence[str]) -> Removed:
-    """Remove the checkpoints of runs, over all threads of users.
+def threads_of_runs(connection: Connection, tenant: str, run_ids: Sequence[str]) -> list[str]:
+    """Return the threads of users in which checkpoints of runs are.
 
     Args:
-        batch: In a change of its own.
+        connection: In a transaction.
         tenant: The tenant.
         run_ids: The runs; an empty one is none.
     """
-    runs = frozenset(run_ids) - {""}
     found: set[str] = set()
-    for some in in_lists(sorted(runs)):
+    for some in in_lists(sorted(set(run_ids) - {""})):
         statement = (
             select(threads.c.thread_id)
             .join(checkpoints, checkpoints.c.thread == threads.c.number)
@@ -90,15 +89,26 @@ def delete_runs(batch: Batch, tenant: str, run_ids: Sequence[str]) -> Removed:
             )
             .distinct()
         )
-        found.update(batch.connection.execute(statement).scalars())
-    count = 0
-    for thread_id in sorted(found):
-        log = _find(batch, tenant, thread_id)
-        if log is not None:
-            nodes = read_nodes(batch.connection, log.row.number)
-            doomed = {place for place, node in nodes.items() if node.run_id in runs}
-            count += _remove(batch, log, nodes, doomed).deleted
-    return Removed(count)
+        found.update(connection.execute(statement).scalars())
+    return sorted(found)
+
+
+def delete_runs(batch: Batch, tenant: str, thread_id: str, run_ids: Sequence[str]) -> Removed:
+    """Remove the checkpoints of runs from a thread; nothing if there is no thread.
+
+    Args:
+        batch: In a change of its own.
+        tenant: The tenant.
+        thread_id: The thread.
+        run_ids: The runs; an empty one is none.
+    """
+    log = _find(batch, tenant, thread_id)
+    if log is None:
+        return Removed()
+    runs = frozenset(run_ids) - {""}
+    nodes = read_nodes(batch.connection, log.row.number)
+    doomed = {place for place, node in nodes.items() if node.run_id in runs}
+    return _remove(batch, log, nodes, doomed)
 
 
 def _find(batch: Batch, tenant: str, thread_id: str) -> Log | None:

@@ -57,10 +57,17 @@ class Removal:
         )
 
     async def delete_runs(self, tenant: str, run_ids: Sequence[str]) -> Removed:
-        """Delete the checkpoints of runs, over all threads."""
-        return await self._database.transact(
-            partial(prune.delete_runs, tenant=tenant, run_ids=run_ids)
+        """Delete the checkpoints of runs, over all threads, each in a transaction of its own."""
+        found = await self._database.query(
+            partial(prune.threads_of_runs, tenant=tenant, run_ids=run_ids)
         )
+        count = 0
+        for thread_id in found:
+            removed = await self._database.transact(
+                partial(prune.delete_runs, tenant=tenant, thread_id=thread_id, run_ids=run_ids)
+            )
+            count += removed.deleted
+        return Removed(count)
 
     async def set_retention(self, tenant: str, thread_id: str, retention_s: int) -> None:
         """Set the seconds without a change after which a thread is deleted; 0: never.
