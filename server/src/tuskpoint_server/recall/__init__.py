@@ -1,8 +1,8 @@
 """Search: from summaries to an index, and from words or vectors to pointers.
 
-What is due in the journal is turned into documents (`indexer`), given vectors (`embedding`,
-`embedders`), and told to MemWal (`memwal`); each by one task of its own, each from a queue
-that is in the database. What is asked is answered by words, by vectors (`vectors`) or by
+What the threads' logs say is turned into documents (`index_task`), given vectors
+(`embedding`, `embedders`), and delivered to MemWal (`memwal`); each by one task of its own,
+each from what the database says is owed. What is asked is answered by words, by vectors (`vectors`) or by
 MemWal; `recall` puts it together.
 
 It must never: delay or fail a save, be the record of anything (all of it can be made again

@@ -110,9 +110,7 @@ def save_writes(batch: Batch, change: WritesChange) -> Saved:
         seq = max(known.seq, pending.last_seq) if known else row.seq
         return Saved(key, seq if known else 0, seq, row.incarnation)
     early = known is None
-    seq = batch.change(
-        log, EventKind.WRITES_SAVED, place, size_bytes=pending.size, indexed=not early
-    )
+    seq = batch.change(log, EventKind.WRITES_SAVED, place, size_bytes=pending.size)
     _store_writes(batch, log, place, pending, seq, early=early)
     if known is None:
         log.early = True

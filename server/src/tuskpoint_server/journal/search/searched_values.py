@@ -194,7 +194,10 @@ class SearchedValues:
         row = _WRITE.run(self._connection, of_number=number).fetchone()
         if row is None or row[3] is None:
             return EVICTED
-        return Value(row[0], unpack(row[2], row[3], row[1], None, LIMITS.max_value))
+        try:
+            return Value(row[0], unpack(row[2], row[3], row[1], None, LIMITS.max_value))
+        except DamagedValueError:
+            return EVICTED
 
 
 def _stored(state: bytes, before: bytes | None) -> Iterator[_Channel]:
