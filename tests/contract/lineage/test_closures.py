@@ -15,11 +15,12 @@ from tests.contract.lineage.kit import (
     under,
 )
 from tests.kit.drafts import TENANT, channel, draft, key, refused, write
-from tuskpoint_server.domain import bundle
 from tuskpoint_server.domain.closures import Closure, ClosureMember, delta_base_of
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.evicted import lacks_values
+from tuskpoint_server.domain.formats import bundles
 from tuskpoint_server.domain.model import EVICTED, PruneStrategy, View
+from tuskpoint_server.journal.checkpoints.load import load
 from tuskpoint_server.journal.lineage import Lineage, closures
 
 
@@ -81,13 +82,13 @@ async def test_what_no_bundle_can_hold_is_not_read(
     def fail(*_: object) -> None:
         pytest.fail("content was read")
 
-    read = closures.load
+    read = load
     monkeypatch.setattr(closures, "load", fail)
     # Of the ancestors only what "log" is rebuilt from counts.
     least = sum(map(len, (b"03", b"w03", b"v03", b"seed 01", b"w02", b"w01")))
-    monkeypatch.setattr(bundle, "MAX_BUNDLE_BYTES", least - 1)
+    monkeypatch.setattr(bundles, "MAX_BUNDLE_BYTES", least - 1)
     await refused(lineage.closure(TENANT, key("03")), Reason.LIMIT_EXCEEDED)
-    monkeypatch.setattr(bundle, "MAX_BUNDLE_BYTES", least)
+    monkeypatch.setattr(bundles, "MAX_BUNDLE_BYTES", least)
     monkeypatch.setattr(closures, "load", read)
     assert await parts(lineage, "03") == [("", "03")]
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from ...domain.bundle import check_bytes
 from ...domain.closures import Closure, ClosureMember
+from ...domain.formats.bundles import check_bytes
 from ...domain.model import CheckpointKey, View
 from ...domain.state import decode_channels
 from ..checkpoints.delta_history import delta_history
