@@ -24,6 +24,9 @@ from .telemetry import Instruments
 
 _log = logging.getLogger(__name__)
 
+_IDLE_FLUSHES = 16
+"""Flushes in a row that certify nothing, after which the next one waits a little."""
+
 
 @dataclass(frozen=True, slots=True)
 class FlushOutcome:
@@ -59,12 +62,14 @@ class _AllWaiter:
         left: Threads that are not certified so far yet, and up to where they have to be.
         marks: All of them.
         certified: Checkpoints certified since.
+        retried: Every hole was tried again since.
     """
 
     answer: asyncio.Future[FlushOutcome]
     left: dict[int, int]
     marks: dict[int, int]
     certified: int = 0
+    retried: bool = False
 
 
 class _Standing(NamedTuple):
@@ -112,6 +117,7 @@ class TenantFlusher:
         self._wake = asyncio.Event()
         self._urgent = False
         self._failures = 0
+        self._idle = 0
         self._retry_at = 0.0
         self._look_at: float | None = None
         self._stopping = False
@@ -284,12 +290,14 @@ class TenantFlusher:
             self._answer_change(change, standing)
         for waiter in waiting:
             waiter.certified += flushed.checkpoints
+            waiter.retried = waiter.retried or flushed.retried
             self._answer_all(waiter, standing)
         if any(not waiter.answer.done() for waiter in self._alls) or any(
             not change.answer.done() for change in self._changes
         ):
             self._urgent = True
-            if flushed == Flushed(complete=True):  # nothing moved: it is not to be asked at once
+            self._idle = 0 if flushed.checkpoints else self._idle + 1
+            if self._idle > _IDLE_FLUSHES:
                 self._retry_at = self.now + self._settings.first_retry_s
 
     async def _standing(self) -> _Standing:
@@ -333,6 +341,8 @@ class TenantFlusher:
         unstored = [
             hole for hole in standing.holes if hole.seq <= waiter.marks.get(hole.thread, -1)
         ]
+        if unstored and not waiter.retried:
+            return
         if unstored:
             waiter.answer.set_exception(not_stored(_holes_text(unstored)))
         else:

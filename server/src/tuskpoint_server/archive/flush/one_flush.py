@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...blobs.api import BlobStore, Member
 from ...domain.digests import blob_digest
@@ -38,6 +38,7 @@ from .telemetry import Instruments, tracer
 
 _log = logging.getLogger(__name__)
 
+_SEGMENTS = (Kind.SEGMENT, Kind.PARTS, Kind.PART)
 _FOR_EVER_US = (1 << 63) - 1
 _KEPT_RUN_BYTES = 16 * MIB
 _THREADS_PER_FLUSH = 4096
@@ -53,6 +54,7 @@ class Flushed:
         catalog: The newest catalog, if this flush made it.
         complete: Nothing that was journaled before the flush began is left, but for holes.
         pointer_problem: Why the pointer file is behind, for people; else empty.
+        retried: Every hole was tried again with it.
     """
 
     checkpoints: int = 0
@@ -60,6 +62,7 @@ class Flushed:
     catalog: BlobLocation | None = None
     complete: bool = False
     pointer_problem: str = ""
+    retried: bool = False
 
 
 @dataclass(slots=True)
@@ -120,10 +123,11 @@ class Flush:
         self._origin = Origin(tenant, database.journal_id, database.generation)
         self._rejected: dict[tuple[int, Place], str] = {}
         self._fewer: dict[int, int] = {}
-        self._retries_holes = False
+        self._asked_to_retry = False
+        self._retries = False
         self._packs: list[Pack] = []
         self._current: _Current | None = None
-        self._split = False
+        self._split = False  # the last pack was rejected: segments go before the next one
         self._runs: OrderedDict[bytes, bytes] = OrderedDict()
         self._pointed_to = ""
 
@@ -133,7 +137,7 @@ class Flush:
 
     def retry_holes(self) -> None:
         """Try with the next flush to store what is a hole."""
-        self._retries_holes = True
+        self._asked_to_retry = True
 
     async def once(self, on_collect: Callable[[], None]) -> Flushed:
         """Certify once: what is on its way, else what waits.
@@ -155,16 +159,25 @@ class Flush:
                 record, current.built, current.collected.used, 0, self._blobs.predict
             )
             if not told.records:
+                flushed = await self._move(told, current.collected)
                 self._end(current)
-                return await self._move(told, current.collected)
+                return self._settled(flushed)
         with tracer.start_as_current_span("archive.pack", attributes=self._about(current.built)):
             pack = await self._pack(current)
         self._end(current)
         if pack is None:
             return Flushed()
         self._packs.append(pack)
-        complete = current.collected.complete and not current.left_out
-        return await self._finish(pack, complete=complete)
+        if current.left_out:
+            return await self._finish(pack, complete=False)
+        return self._settled(await self._finish(pack, complete=current.collected.complete))
+
+    def _settled(self, flushed: Flushed) -> Flushed:
+        """Note that nothing stood in the way of what a flush read, if it is certified."""
+        if not self._retries or self._split or flushed == Flushed():
+            return flushed
+        self._retries = False
+        return replace(flushed, retried=True)
 
     def _end(self, current: _Current) -> None:
         """Forget a flush that is spooled, or that has nothing to store."""
@@ -177,11 +190,10 @@ class Flush:
     async def _begin(self) -> _Current:
         """Read what waits and build its segments."""
         begun_us = self._clock_us()
-        due_us = begun_us
-        if self._retries_holes:
-            self._retries_holes = False
+        if self._asked_to_retry:
+            self._asked_to_retry, self._retries = False, True
             self._rejected.clear()
-            due_us = _FOR_EVER_US
+        due_us = _FOR_EVER_US if self._retries else begun_us
         rejected, fewer = dict(self._rejected), dict(self._fewer)
         collected = await self._database.query(
             lambda connection: collect(
@@ -379,9 +391,14 @@ class Flush:
             try:
                 catalog = await self._runner.finish(pack)
             except Refusal as refusal:
-                if refusal.reason is Reason.BLOB_REJECTED:
-                    await self._reject(pack)
-                raise
+                if refusal.reason is not Reason.BLOB_REJECTED:
+                    raise
+                await self._runner.abandon(pack)
+                self._packs.remove(pack)
+                if not any(one.kind in _SEGMENTS for one in pack.members):
+                    raise
+                self._split = True
+                return Flushed()
         self._packs.remove(pack)
         if catalog is None:
             return Flushed()
@@ -400,12 +417,6 @@ class Flush:
         seconds = (self._clock_us() - pack.plan.begun_us) / 1e6
         self._instruments.flushed(self._tenant, max(0.0, seconds), pack.plan.checkpoints)
         return Flushed(pack.plan.checkpoints, pack.plan.size_bytes, catalog, complete, problem)
-
-    async def _reject(self, pack: Pack) -> None:
-        """Give up a pack that the store rejects; its content is stored in smaller puts."""
-        await self._runner.abandon(pack)
-        self._packs.remove(pack)
-        self._split = True
 
     async def point(self, catalog: BlobLocation) -> str:
         """Write the pointer file unless it is up to date; say what kept it from being written."""

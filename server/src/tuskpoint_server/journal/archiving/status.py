@@ -101,12 +101,12 @@ _CATALOG = Statement(
     select(
         catalogs.c.content,
         catalogs.c.certified_us,
-        members.c.sha256,
+        catalogs.c.sha256,
         members.c.size,
         members.c.blob_id,
         members.c.identifier,
     )
-    .join(
+    .outerjoin(
         members,
         and_(members.c.tenant == catalogs.c.tenant, members.c.sha256 == catalogs.c.sha256),
     )
@@ -146,8 +146,9 @@ def catalog(connection: Connection, tenant: str) -> KnownCatalog | None:
     row = _CATALOG.run(connection, of_tenant=tenant).fetchone()
     if row is None:
         return None
-    content, certified_us, *place = row
-    location = BlobLocation(*place)
+    content, certified_us, sha256, size, blob_id, identifier = row
+    # Where it lay may not be known any more; it is followed by its hash all the same.
+    location = BlobLocation(sha256, size or 0, blob_id or "", identifier or "")
     return KnownCatalog(decode_catalog(content, location.blob_id), location, certified_us)
 
 

@@ -1,0 +1,233 @@
+"""What cannot be stored is a hole: told, tried again, and in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from tests.kit.archives import House, check_certified
+from tests.kit.drafts import TENANT, data_of, draft, key, refused, write, written
+from tests.kit.stores import MemoryStore
+from tuskpoint_server.archive.flush import building
+from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.formats.members import Kind
+from tuskpoint_server.domain.formats.segment_reading import decode_segment
+from tuskpoint_server.domain.formats.segments import Segment
+from tuskpoint_server.domain.model import Durability, View
+
+
+def rejecting(store: MemoryStore, *names: str) -> None:
+    """Let a store reject what holds these checkpoints."""
+
+    def judge(members: Sequence[Member]) -> Reason | None:
+        for member in members:
+            if member.kind == Kind.SEGMENT:
+                rows = decode_segment(member.data, "").checkpoints
+                if any(row.checkpoint_id in names for row in rows):
+                    return Reason.BLOB_REJECTED
+        return None
+
+    store.verdict = judge
+
+
+async def save(home: House, name: str, thread_id: str = "t", data: bytes = b"1") -> int:
+    saved = await home.journal.save_checkpoint(
+        TENANT, draft(name, "", {"x": data + name.encode()}, thread_id=thread_id)
+    )
+    return saved.seq
+
+
+@pytest.fixture
+def unbuildable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of checkpoints of which no segment can be made."""
+    names: set[str] = set()
+    encode = building.encode_segment
+
+    def fails(segment: Segment) -> bytes:
+        if any(row.checkpoint_id in names for row in segment.checkpoints):
+            raise ValueError("a defect")
+        return encode(segment)
+
+    monkeypatch.setattr(building, "encode_segment", fails)
+    return names
+
+
+async def test_one_rejected_checkpoint_in_a_busy_tenant_holds_up_nothing(
+    home: House, store: MemoryStore
+) -> None:
+    rejecting(store, "bad")
+    for number in range(6):
+        await save(home, f"{number}", f"t{number % 3}")
+    await save(home, "bad", "t1")
+    await save(home, "later", "t1")
+    refusal = await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+    assert "'bad'" in str(refusal)
+    assert "blocked" in str(refusal)
+    for name in ("t0", "t1", "t2"):
+        seq, certified_seq = await home.watermark(name)
+        assert seq == certified_seq
+    assert await check_certified(home, gaps=True) == 7
+    found = await home.journal.load(TENANT, key("later", "t1"), View.ENTRY)
+    assert found is not None
+    assert found.entry.durability is Durability.CERTIFIED
+    [gap] = (await home.manifest("t1")).gaps
+    assert (gap.checkpoint_id, gap.seq) == ("bad", 3)
+
+
+async def test_the_waiter_of_a_hole_gets_its_error_and_others_their_catalog(
+    home: House, store: MemoryStore
+) -> None:
+    rejecting(store, "bad")
+    bad = await save(home, "bad")
+    good = await save(home, "good")
+    waits = [
+        asyncio.create_task(home.archive.certify(TENANT, key("bad"), bad)),
+        asyncio.create_task(home.archive.certify(TENANT, key("good"), good)),
+    ]
+    await refused(waits[0], Reason.CERTIFICATION_FAILED)
+    assert (await waits[1]).blob_id
+    await refused(home.archive.certify(TENANT, key("bad"), bad), Reason.CERTIFICATION_FAILED)
+
+
+async def test_a_hole_is_shown_and_is_no_backlog(home: House, store: MemoryStore) -> None:
+    rejecting(store, "bad")
+    await save(home, "bad", data=b"1" * 1000)
+    await save(home, "good")
+    await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+    status = await home.archive.status(TENANT)
+    assert (status.holes, status.backlog_bytes) == (1, 0)
+    assert (status.certified_checkpoints, status.backlog_checkpoints) == (1, 1)
+    assert "'bad'" in status.last_error
+    assert home.archive.backlog_bytes(TENANT) == 0
+
+
+async def test_a_hole_is_filled_when_it_is_asked_for(home: House, store: MemoryStore) -> None:
+    rejecting(store, "bad")
+    await save(home, "bad")
+    await home.journal.save_writes(TENANT, key("bad"), [write("c", b"w")])
+    await save(home, "good")
+    await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+    rejecting(store)
+    await home.flush()
+    assert await home.ask("SELECT * FROM holes") == []
+    found = await home.from_blobs(key("bad"))
+    assert data_of(found)["x"] == b"1bad"
+    assert [one[4] for one in written(found)] == [b"w"]
+    manifest = await home.manifest()
+    assert manifest.gaps == ()
+    assert set(manifest.entries) == {("", "bad"), ("", "good")}
+    assert await check_certified(home) == 2
+    status = await home.archive.status(TENANT)
+    assert (status.holes, status.last_error) == (0, "")
+
+
+async def test_a_hole_is_tried_again_after_ten_minutes(home: House, store: MemoryStore) -> None:
+    rejecting(store, "bad")
+    bad = await save(home, "bad")
+    await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+    rejecting(store)
+    puts = len(store.packs)
+    home.archive.flush_soon(TENANT)
+    await save(home, "other", "u")
+    await home.archive.certify(TENANT, key("other", "u"), 1)
+    assert await home.ask("SELECT count(*) FROM holes") == [(1,)], "it is not due yet"
+    home.clock.advance(601)
+    await save(home, "third", "u")
+    await home.archive.certify(TENANT, key("third", "u"), 2)
+    assert await home.ask("SELECT count(*) FROM holes") == [(0,)]
+    assert len(store.packs) == puts + 2
+    assert (await home.archive.certify(TENANT, key("bad"), bad)).blob_id
+
+
+async def test_a_hole_that_fails_again_waits_again(home: House, store: MemoryStore) -> None:
+    rejecting(store, "bad")
+    await save(home, "bad")
+    await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+    [[first]] = await home.ask("SELECT retry_us FROM holes")
+    home.clock.advance(601)
+    puts = len(store.packs)
+    await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+    [[second]] = await home.ask("SELECT retry_us FROM holes")
+    assert int(str(second)) > int(str(first))
+    assert len(store.packs) == puts, "nothing new is stored for it"
+
+
+async def test_what_cannot_be_built_is_a_hole(home: House, unbuildable: set[str]) -> None:
+    unbuildable.add("bad")
+    await save(home, "good")
+    await save(home, "bad")
+    await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+    assert await home.watermark() == (2, 2)
+    unbuildable.clear()
+    await home.flush()
+    assert await check_certified(home) == 2
+
+
+async def test_a_checkpoint_whose_value_is_gone_is_a_hole(home: House) -> None:
+    await save(home, "good")
+    await save(home, "bad", data=b"gone" * 100)
+    await home.journal.database.transact(
+        lambda batch: batch.connection.connection.cursor().execute(
+            "DELETE FROM contents WHERE size > 100"
+        )
+    )
+    refusal = await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+    assert "is not stored" in str(refusal)
+    assert set((await home.manifest()).entries) == {("", "good")}
+    assert data_of(await home.from_blobs(key("good")))["x"] == b"1good"
+
+
+async def test_a_re_save_of_a_hole_fills_it(home: House, store: MemoryStore) -> None:
+    rejecting(store, "bad")
+    await save(home, "bad")
+    await home.journal.save_writes(TENANT, key("bad"), [write("c", b"w")])
+    await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+    rejecting(store)
+    seq = await save(home, "bad", data=b"2")
+    await home.archive.certify(TENANT, key("bad"), seq)
+    found = await home.from_blobs(key("bad"))
+    assert data_of(found)["x"] == b"2bad"
+    assert [one[4] for one in written(found)] == [b"w"]
+    await home.journal.save_writes(TENANT, key("bad"), [write("c", b"later", idx=1)])
+    await home.flush()
+    assert [one[4] for one in written(await home.from_blobs(key("bad")))] == [b"w", b"later"]
+    assert await check_certified(home) == 1
+
+
+async def test_a_late_write_to_a_hole_stays_in_it(home: House, store: MemoryStore) -> None:
+    rejecting(store, "bad")
+    await save(home, "bad")
+    await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+    saved = await home.journal.save_writes(TENANT, key("bad"), [write("c", b"w")])
+    await refused(home.archive.certify(TENANT, key("bad"), saved.seq), Reason.CERTIFICATION_FAILED)
+    assert await home.watermark() == (2, 2)
+    rejecting(store)
+    await home.flush()
+    assert [one[4] for one in written(await home.from_blobs(key("bad")))] == [b"w"]
+
+
+async def test_a_hole_of_a_checkpoint_that_was_removed_is_no_more(
+    home: House, store: MemoryStore
+) -> None:
+    rejecting(store, "bad")
+    await save(home, "bad")
+    await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+    await home.journal.database.transact(
+        lambda batch: batch.connection.connection.cursor().execute("DELETE FROM checkpoints")
+    )
+    await home.flush()
+    assert await home.ask("SELECT * FROM holes") == []
+
+
+async def test_a_store_that_rejects_everything_is_an_error_and_no_hole(
+    home: House, store: MemoryStore
+) -> None:
+    store.verdict = lambda members: Reason.BLOB_REJECTED
+    await save(home, "good")
+    await refused(home.archive.certify_all(TENANT), Reason.BLOB_REJECTED)
+    store.verdict = lambda members: None
+    await home.flush()
+    assert await check_certified(home) == 1
