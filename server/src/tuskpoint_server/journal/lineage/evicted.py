@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sqlalchemy import Connection
 
@@ -51,8 +52,10 @@ def holders(
     own.update(write.digest for _, write in source.written)
     found: list[Entry] = []
     if own & missing:
-        loaded = load(connection, thread.tenant, key, View.ENTRY)
-        found += [loaded.entry] if loaded is not None else []
+        loaded = load(connection, thread.tenant, key, View.FULL)
+        if loaded is not None:
+            places = dict.fromkeys((*loaded.entry.envelopes, *loaded.sources))
+            found.append(replace(loaded.entry, envelopes=tuple(places)))
     if missing - own and base is not None:
         names = [channel.name for channel in decode_delta_base(base, key.checkpoint_id)]
         paths = follow(connection, thread.number, source.place, names).values()
