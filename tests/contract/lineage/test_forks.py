@@ -619,3 +619,21 @@ async def test_vectors_of_callers_come_along(journal: LineageJournal, lineage: L
         ("t", "01", ""),
         ("t", "02", "an embedder"),
     ]
+
+
+async def test_evicted_writes_are_found_before_their_checkpoint_is_certified_again(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01", writes=(write("x", b"w"),)), draft("02", "01"))
+    first = await certify(journal)
+    await journal.save_writes(TENANT, key("01"), [write("x", b"late", task="late")])
+    second = await certify(journal)
+    await evict(journal, first, b"w", b"late")
+    await lineage.fork(TENANT, key("01"), "fork", "")
+    await journal.set_label(TENANT, key("01"), "changed since")
+    await journal.set_label(TENANT, key("01", "fork"), "changed since")
+    for thread_id in ("t", "fork"):
+        loaded = await journal.load(TENANT, key("01", thread_id), View.FULL)
+        assert loaded is not None
+        assert lacks_values(loaded)
+        assert {place.sha256 for place in loaded.sources} == {first, second}

@@ -101,6 +101,27 @@ def of_values(
 
 
 def _with_numbers(
+def of_writes(
+    connection: Connection, tenant: str, thread: int, held: bytes | None, seqs: Sequence[int]
+) -> list[BlobLocation]:
+    """Return the segments that hold evicted writes of a checkpoint, certified itself or not.
+
+    Args:
+        connection: In a transaction.
+        tenant: The tenant.
+        thread: Number of the thread.
+        held: As the checkpoint's row has it.
+        seqs: Numbers of the writes in the log.
+    """
+    at_first = decode_held(held) if held is not None else _NOWHERE
+    later = [seq for seq in seqs if seq > at_first.seq]
+    segments = _segments(connection, {thread: later} if later else {})
+    places = _with_numbers(segments.get(thread, ()), later)
+    if len(later) < len(seqs):
+        places += _by_hash(connection, tenant, set(at_first.segments)).values()
+    return places
+
+
     segments: Sequence[tuple[int, int, BlobLocation]], seqs: Sequence[int]
 ) -> list[BlobLocation]:
     """Return the segments whose range has one of the numbers, that of the first number first."""

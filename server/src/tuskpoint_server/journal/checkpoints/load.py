@@ -89,6 +89,23 @@ _OF_THREAD = (
 _BY_KEY = Statement(_OF_THREAD.where(checkpoints.c.checkpoint_id == bindparam("of_id")))
 _LATEST = Statement(_OF_THREAD.order_by(checkpoints.c.checkpoint_id.desc()).limit(1))
 _WRITES = Statement(select(*WRITE).where(of_checkpoint(writes)))
+_EVICTED_WRITES = Statement(
+    select(checkpoints.c.thread, checkpoints.c.held, writes.c.seq)
+    .join(threads, threads.c.number == checkpoints.c.thread)
+    .join(
+        writes,
+        (writes.c.thread == checkpoints.c.thread)
+        & (writes.c.checkpoint_ns == checkpoints.c.checkpoint_ns)
+        & (writes.c.checkpoint_id == checkpoints.c.checkpoint_id),
+    )
+    .where(
+        threads.c.tenant == bindparam("of_tenant"),
+        threads.c.thread_id == bindparam("of_thread_id"),
+        checkpoints.c.checkpoint_ns == bindparam("of_ns"),
+        checkpoints.c.checkpoint_id == bindparam("of_id"),
+        writes.c.data.is_(None),
+    )
+)
 
 
 def load(connection: Connection, tenant: str, key: CheckpointKey, view: View) -> Checkpoint | None:
@@ -122,8 +139,23 @@ def with_sources(connection: Connection, tenant: str, family: int, found: Checkp
     evicted = [one.digest for one in channels if one.value is EVICTED and one.digest is not None]
     places = located.of_values(connection, tenant, family, evicted)
     if any(write.value is EVICTED for write in found.writes):
-        places += [place for place in found.entry.envelopes if place not in places]
-    return replace(found, sources=tuple(places))
+        places += _of_evicted_writes(connection, tenant, found.entry.key)
+    return replace(found, sources=tuple(dict.fromkeys(places)))
+
+
+def _of_evicted_writes(
+    connection: Connection, tenant: str, key: CheckpointKey
+) -> list[BlobLocation]:
+    """Return the segments that hold the evicted writes of a checkpoint."""
+    rows = _EVICTED_WRITES.run(
+        connection,
+        of_tenant=tenant,
+        of_thread_id=key.thread_id,
+        of_ns=key.checkpoint_ns,
+        of_id=key.checkpoint_id,
+    ).fetchall()
+    thread, held, _ = rows[0]
+    return located.of_writes(connection, tenant, thread, held, [row[2] for row in rows])
 
 
 def read_state(connection: Connection, family: int, stored: bytes) -> State:
