@@ -263,6 +263,19 @@ async def test_a_base_is_kept_when_its_checkpoint_is_saved_again(
     assert await history(journal) == (b"seed", [b"2", b"3", b"4"])
 
 
+async def test_a_base_goes_when_its_checkpoint_follows_another(
+    journal: Journal, removal: Removal
+) -> None:
+    await chain(journal, seed_at=2, length=6)
+    await keep_latest(removal)
+    await save(
+        journal,
+        draft("01", writes=(write("log", b"another"),)),
+        draft("05", "01", delta=("log",)),
+    )
+    assert await history(journal, "05") == (None, [b"another"])
+
+
 async def test_equal_values_are_applied_each_time(journal: Journal, removal: Removal) -> None:
     for n in range(4):
         await save(

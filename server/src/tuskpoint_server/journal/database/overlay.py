@@ -8,11 +8,11 @@ batch. Logs stay between batches, bounded in bytes; a commit that fails forgets 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import Connection, bindparam, case, func, insert, select, update
 
 from ...domain.compression import Encoding
 from ...domain.lineage import EventKind
@@ -178,20 +178,11 @@ _FIRST_SAVE = {
 }
 
 
-def _upsert(
-    table: Any,
-    names: tuple[str, ...],
-    key: tuple[str, ...],
-    kept: set[str] = frozenset(),  # type: ignore[assignment]
-) -> Callable[[InsertInto], Insert]:
-    def build(insert_into: InsertInto) -> Insert:
-        statement = insert_into(table).values({name: bindparam(name) for name in names})
-        replaced = {
-            name: statement.excluded[name] for name in names if name not in key and name not in kept
-        }
-        return statement.on_conflict_do_update(index_elements=list(key), set_=replaced)
-
-    return build
+def _put_write(insert_into: InsertInto) -> Insert:
+    statement = insert_into(writes).values({name: bindparam(name) for name in WRITE_COLUMNS})
+    key = ("thread", "checkpoint_ns", "checkpoint_id", "task_id", "idx")
+    replaced = {name: statement.excluded[name] for name in WRITE_COLUMNS if name not in key}
+    return statement.on_conflict_do_update(index_elements=list(key), set_=replaced)
 
 
 def _put_content(insert_into: InsertInto) -> Insert:
@@ -206,17 +197,24 @@ def _put_content(insert_into: InsertInto) -> Insert:
     )
 
 
-_PUT_CHECKPOINT = Statement(
-    _upsert(
-        checkpoints,
-        CHECKPOINT_COLUMNS,
-        ("thread", "checkpoint_ns", "checkpoint_id"),
-        _FIRST_SAVE,
+def _put_checkpoint(insert_into: InsertInto) -> Insert:
+    statement = insert_into(checkpoints).values(
+        {name: bindparam(name) for name in CHECKPOINT_COLUMNS}
     )
-)
-_PUT_WRITE = Statement(
-    _upsert(writes, WRITE_COLUMNS, ("thread", "checkpoint_ns", "checkpoint_id", "task_id", "idx"))
-)
+    key = ("thread", "checkpoint_ns", "checkpoint_id")
+    new = statement.excluded
+    replaced: dict[str, Any] = {
+        name: new[name] for name in CHECKPOINT_COLUMNS if name not in (*key, *_FIRST_SAVE)
+    }
+    # What removed ancestors left is of no use to what follows others.
+    replaced["delta_base"] = case(
+        (checkpoints.c.parent_id == new.parent_id, checkpoints.c.delta_base), else_=new.delta_base
+    )
+    return statement.on_conflict_do_update(index_elements=list(key), set_=replaced)
+
+
+_PUT_CHECKPOINT = Statement(_put_checkpoint)
+_PUT_WRITE = Statement(_put_write)
 _PUT_CONTENT = Statement(_put_content)
 _PUT_CHANGE = Statement(insert(changes).values({name: bindparam(name) for name in CHANGE_COLUMNS}))
 _KNOWN_FIELDS = (
