@@ -68,8 +68,10 @@ class Stepped(Database):
     async def _step(self) -> None:
         between, self.between = self.between, None
         if between is not None:
-            await between()
-            self.between = between
+            try:
+                await between()
+            finally:
+                self.between = between
 
 
 class Home:

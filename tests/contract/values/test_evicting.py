@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -10,7 +11,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from tests.kit.drafts import TENANT, by_digest, digest, key, refused, value, write
 from tests.kit.values import LATER_US, PLENTY, Home, text
 from tuskpoint_server.domain.compression import Encoding
-from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import EVICTED, Value, Write
 from tuskpoint_server.journal.archiving import evict, evictable, restore
 from tuskpoint_server.journal.archiving.evict import Evicted, evict_family
@@ -538,3 +539,32 @@ async def test_the_evictor_works_by_itself_and_stops(home: Home) -> None:
         pass
     await one.stop()
     assert home.passes._open == {}
+
+
+async def test_failures_do_not_end_it(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    await grow(home, "t", 3)
+    home.clock.advance(1)
+    failures: list[Exception] = [
+        Refusal(Reason.JOURNAL_UNAVAILABLE, problem="no"),
+        RuntimeError("a defect"),
+    ]
+    went_on = asyncio.Event()
+
+    async def fail() -> None:
+        if failures:
+            raise failures.pop(0)
+        went_on.set()
+
+    home.database.between = fail
+    settings = EvictionSettings(journal_bytes=0, grace_s=0, interval_s=0.001)
+    one = Evictor(home.database, home.passes, settings)
+    one.start()
+    await asyncio.wait_for(went_on.wait(), 30)
+    await one.stop()
+    logged = [record.message for record in caplog.records if record.name.endswith("evictor")]
+    assert logged[0].startswith("eviction waits: ")
+    assert logged[1] == "eviction failed"
+
+
+async def test_it_can_be_stopped_before_it_began(home: Home) -> None:
+    await evictor(home, 0).stop()

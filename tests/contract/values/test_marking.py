@@ -126,6 +126,17 @@ async def test_writes_hold_their_values_themselves(home: Home) -> None:
     assert [one.value.data for one in (await home.load("a")).writes] == [b"written"]
 
 
+async def test_evicted_values_go_too_when_nothing_needs_them(home: Home) -> None:
+    for number in range(3):
+        await home.save(f"{number}", {"x": b"%d" % number}, parent=f"{number - 1}")
+    await home.certify()
+    assert (await home.evict()).values == 2
+    await home.remove("0")
+    assert await home.remove_unneeded() == Removed(1, 0)
+    assert await stored(home) == {digest(b"1"), digest(b"2")}
+    assert await home.data("1") == {"x": b"1"}
+
+
 async def test_many_pages_are_read_and_many_batches_removed(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

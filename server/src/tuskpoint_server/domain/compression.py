@@ -23,7 +23,7 @@ MIN_COMPRESSED = 128
 MIN_KEYFRAME = 8
 """Bytes that a keyframe has at least; Zstandard takes no shorter prefix."""
 
-_LEVEL = 1
+_LEVEL = 2  # a tenth fewer bytes than 1 of what is large, for a quarter more time
 _MIN_WINDOW_LOG = 10
 _EMPTY_FRAME_BYTES = 9  # a frame of nothing, so the least that a stored frame has
 
