@@ -267,8 +267,8 @@ class _Path:
     def _may_have_led_to(self, root_id: str) -> bool:
         """Return whether one that is gone can have been where the path is not known any more.
 
-        An abandoned branch that was pruned cannot be told from it, nor by LangGraph,
-        which looks for the latest before a checkpoint.
+        It cannot be distinguished from an abandoned branch that was pruned; LangGraph does
+        not either, which looks for the latest before a checkpoint.
         """
         return root_id <= self._next and not exists(self._connection, self._number, ("", root_id))
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, select
 
 from ...domain.model import Entry, Lineage
+from ..archiving import uses
 from ..checkpoints import contents
 from ..checkpoints.references import referred
 from ..database.overlay import Batch, Log, Place
@@ -119,6 +120,10 @@ def insert_as_they_are(batch: Batch, log: Log, copies: Copies) -> None:
     """
     for new in copies.checkpoints:
         insert_checkpoint(batch, log, new)
+    tenant, number = log.row.tenant, log.row.number
+    held = dict.fromkeys(sha256 for new in copies.checkpoints for sha256 in new.held)
+    needed = uses.with_needs(batch.connection, tenant, held)
+    uses.add(batch.connection, tenant, ((sha256, number) for sha256 in needed))
 
 
 @dataclass(frozen=True, slots=True)

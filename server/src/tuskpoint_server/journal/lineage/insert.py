@@ -18,7 +18,6 @@ from ...domain.errors import Reason, Refusal
 from ...domain.lineage import EventKind
 from ...domain.model import EVICTED, Lineage, Value, Write
 from ...domain.snapshots import is_reserved
-from ..archiving import uses
 from ..archiving.held import encode_held
 from ..checkpoints.references import referred
 from ..checkpoints.rows import checkpoint_row
@@ -75,7 +74,7 @@ class NewCheckpoint:
         lineage: Lineage beyond the parent.
         created_us: Time of the first save.
         held: Of a copy: hashes of the segments that hold it, that of its state first; empty:
-            it has to be stored.
+            it has to be stored. The thread must be recorded as a user of these.
         writes: Its pending writes; without data only if segments hold it.
         values: Values that come along.
     """
@@ -198,9 +197,6 @@ def insert_checkpoint(batch: Batch, log: Log, new: NewCheckpoint) -> int:
     if place[0] == "" and place[1] >= row.head_id:
         row.head_id = place[1]
         row.state = judge({(one.task_id, one.idx): _known(one, seq) for one in new.writes})
-    if new.held:
-        needed = uses.with_needs(batch.connection, row.tenant, new.held)
-        uses.add(batch.connection, row.tenant, ((sha256, row.number) for sha256 in needed))
     return seq
 
 
