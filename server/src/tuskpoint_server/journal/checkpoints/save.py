@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ...domain.checkpoint_ids import mint_checkpoint_id
 from ...domain.errors import Reason, Refusal, checkpoint_not_found, values_missing
+from ...domain.formats.delta_base import decode_delta_base
 from ...domain.limits import LIMITS
 from ...domain.lineage import EventKind
 from ...domain.model import (
@@ -74,12 +75,16 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
     if names_agent:
         row.agent_id = draft.agent_id
         row.settings_seq = seq
-    known = _store(batch, log, change, place, plan, stored, seq)
+    known = _store(batch, log, change, place, plan, stored, seq, has_parent=parent is not None)
     _store_writes(batch, log, place, pending, seq, early=False)
     if stored is None:
         row.checkpoint_count += 1
         if pending.claimed:
             batch.claim_early(log, place, seq)
+    elif plan.state != stored.state:
+        # What it named before is looked for as if it had been another that was removed.
+        row.removed_count += 1
+        row.removed_bytes = min(row.added_bytes, row.removed_bytes + plan.size)
     known.pending = pending.stored
     log.add(place, known)
     if place[0] == "" and place[1] >= row.head_id:
@@ -416,6 +421,8 @@ def _store(
     plan: _Plan,
     stored: Known | None,
     seq: int,
+    *,
+    has_parent: bool,
 ) -> Known:
     draft = change.draft
     for one in plan.contents:
@@ -437,7 +444,13 @@ def _store(
     )
     known.set_channels(plan.channels)
     batch.note(log, plan.channels.values())
-    batch.put_checkpoint(log, place, checkpoint_row(log, place, known))
+    base = None
+    if stored is None and draft.delta_channels and draft.parent_id and not has_parent:
+        base = batch.sibling_base(log, place[0], draft.parent_id)
+        if base is not None:
+            rebuilt_from = decode_delta_base(base, place[1])
+            batch.note_digests(log, (one for channel in rebuilt_from for one in channel.digests))
+    batch.put_checkpoint(log, place, checkpoint_row(log, place, known, delta_base=base))
     return known
 
 

@@ -255,6 +255,16 @@ _SET_LABEL = Statement(
     .where(of_checkpoint(checkpoints))
     .values(label=bindparam("new_label"), seq=bindparam("new_seq"))
 )
+_SIBLING_BASE = Statement(
+    select(checkpoints.c.delta_base)
+    .where(
+        of_namespace(checkpoints),
+        checkpoints.c.parent_id == bindparam("of_parent"),
+        checkpoints.c.delta_base.is_not(None),
+    )
+    .order_by(checkpoints.c.checkpoint_id.desc())
+    .limit(1)
+)
 _KEYFRAME = Statement(
     select(contents.c.encoding, contents.c.data.is_not(None)).where(
         contents.c.family == bindparam("of_family"), contents.c.digest == bindparam("of_digest")
@@ -450,6 +460,16 @@ class Batch:
             known.pending = found
         return found
 
+    def sibling_base(self, log: Log, checkpoint_ns: str, parent_id: str) -> bytes | None:
+        """Return what delta channels are rebuilt from at a parent that is not stored.
+
+        A checkpoint that stayed when the parent went, or that was copied without it, has it.
+        """
+        self.write_out_checkpoints()
+        of = {"of_thread": log.row.number, "of_ns": checkpoint_ns, "of_parent": parent_id}
+        row = _SIBLING_BASE.run(self.connection, **of).fetchone()
+        return bytes(row[0]) if row is not None else None
+
     def present(self, log: Log, digest: bytes) -> tuple[int, bool] | None:
         """Return the size of a value of the thread's family and whether its data is here."""
         row = self._rows.contents.get((log.row.family, digest))
@@ -476,8 +496,12 @@ class Batch:
 
     def note(self, log: Log, channels: Iterable[KnownChannel]) -> None:
         """Note that a checkpoint refers to the values of these channels."""
-        noted = self.noted.setdefault(log.row.family, set())
-        noted.update(channel.digest for channel in channels if channel.digest is not None)
+        named = (channel.digest for channel in channels if channel.digest is not None)
+        self.note_digests(log, named)
+
+    def note_digests(self, log: Log, digests: Iterable[bytes]) -> None:
+        """Note that a change refers to these values of the thread's family."""
+        self.noted.setdefault(log.row.family, set()).update(digests)
 
     # --- rows ----------------------------------------------------------------------------
 
