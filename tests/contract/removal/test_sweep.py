@@ -6,8 +6,9 @@ import pytest
 from sqlalchemy import insert
 
 from tests.contract.removal.rows import FOREVER, certify_all, row_of, rows, save
-from tests.kit.drafts import TENANT, draft, key, write, written
+from tests.kit.drafts import TENANT, by_digest, data_of, draft, key, refused, write, written
 from tests.kit.journal import Clock, Journal
+from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.journal.database.schema import changes, requests
@@ -25,6 +26,23 @@ async def left(journal: Journal, thread_id: str = "t") -> list[int]:
     return [
         seq for thread, seq in await rows(journal, changes, "thread", "seq") if thread == number
     ]
+
+
+async def test_values_of_a_checkpoint_that_was_saved_anew_are_swept(
+    journal: Journal, removal: Removal
+) -> None:
+    await save(journal, draft("a", "", {"x": b"0", "y": b"kept"}))
+    for number in range(1, 9):
+        await save(journal, draft("a", "", {"x": b"%d" % number, "y": b"kept"}))
+        await save(journal, draft("a", "", {"x": b"%d" % number, "y": b"kept"}, summary="same"))
+    assert (await removal.sweep(early_write_ttl_s=FOREVER)).contents == 8
+    assert data_of(await journal.load(TENANT, key("a"), View.FULL)) == {"x": b"8", "y": b"kept"}
+    gone = draft("b", "", (by_digest("x", b"7"), by_digest("y", b"kept")))
+    refusal = await refused(journal.save_checkpoint(TENANT, gone), Reason.VALUES_MISSING)
+    assert [violation.field for violation in refusal.violations] == ["x"]
+    row = await row_of(journal)
+    assert (row.removed_count, row.removed_bytes) == (0, 0)
+    assert (await removal.sweep(early_write_ttl_s=FOREVER)).contents == 0
 
 
 async def test_early_writes_expire(
