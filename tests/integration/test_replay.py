@@ -28,7 +28,7 @@ from tuskpoint_server.service.checkpoints import PAGE_BYTES
 
 ENTRY = checkpoint_pb2.VIEW_ENTRY
 BLOB = checkpoint_pb2.SOURCE_BLOB
-MANY = 100_000
+MANY = 30_000
 LARGE = bytes(range(256)) * 5000
 
 
@@ -205,7 +205,7 @@ def copies_of_the_first(connection: Connection) -> None:
 async def test_a_reader_that_stops_holds_the_server_up(
     house: HistoryHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    total, size = 400, 256 * 1024
+    total, size = 160, 256 * 1024
     for number in range(total):
         await house.kit.save(f"{number:03}", content=number.to_bytes(2, "big") * (size // 2))
     read, pages = house.kit.journal.replay_page, 0
