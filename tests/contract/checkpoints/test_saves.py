@@ -18,14 +18,14 @@ from tests.kit.drafts import (
     write,
     written,
 )
-from tests.kit.journal import Clock, Journal, open_database
+from tests.kit.journal import Clock, Journal, opened
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import (
     Checkpoint,
     CheckpointDraft,
     CheckpointKey,
+    Durability,
     Reference,
-    Saved,
     State,
     ThreadState,
     Version,
@@ -33,6 +33,7 @@ from tuskpoint_server.domain.model import (
     Write,
     write_order,
 )
+from tuskpoint_server.journal.removal.removal import Removal
 
 INHERIT, EMPTY = Reference.INHERIT, Reference.EMPTY
 
@@ -101,7 +102,7 @@ async def test_what_is_loaded_is_what_was_saved(journal: Journal, clock: Clock) 
     assert entry.metadata == saved.metadata.raw
     assert (entry.label, entry.summary, entry.parent_id) == ("first", "It began.", "")
     assert (entry.durability, entry.seq) == (Durability.JOURNALED, 1)
-    assert (entry.created_us, entry.envelopes) == (clock.now_us, ())
+    assert entry.created_us == clock.now_us
     assert loaded.writes == saved.writes
 
 
@@ -134,19 +135,14 @@ async def test_latest_is_the_greatest_id_not_the_last_saved(journal: Journal) ->
 
 
 async def test_everything_survives_a_restart(tmp_path: Path, clock: Clock) -> None:
-    for name, open_journal in JOURNALS.items():
-        directory = tmp_path / name
-        directory.mkdir()
-        first = await open_journal(directory, clock)
-        identity = first.journal_id
+    async with opened(tmp_path, clock) as first:
+        identity = first.database.journal_id
         await first.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}, writes=(write("x", b"2"),)))
-        await first.close()
-        second = await open_journal(directory, clock)
+    async with opened(tmp_path, clock) as second:
         loaded = await load(second, key("a"))
         assert data_of(loaded) == {"x": b"1"}
         assert written(loaded) == [("", "task", 0, "x", b"2")]
-        assert second.journal_id == identity
-        await second.close()
+        assert second.database.journal_id == identity
 
 
 # --- upserts -------------------------------------------------------------------------------
@@ -158,7 +154,8 @@ async def test_an_identical_save_changes_nothing(journal: Journal, clock: Clock)
     await journal.save_checkpoint(TENANT, draft("b", "a"))
     clock.advance(5)
     second = await journal.save_checkpoint(TENANT, again)
-    assert second == Saved(first.key, 1, first.seq, 1, stored_bytes=0)
+    assert (second.key, second.seq, second.incarnation) == (first.key, first.seq, 1)
+    assert second.stored_bytes == 0
     detail = await journal.thread(TENANT, "t")
     assert detail is not None
     assert detail.thread.seq == 2
@@ -179,15 +176,13 @@ async def test_an_identical_save_changes_nothing(journal: Journal, clock: Clock)
     ],
     ids=["parent", "value", "version", "metadata", "frame", "delta", "label", "summary", "writes"],
 )
-async def test_any_difference_raises_the_revision(
-    journal: Journal, changed: CheckpointDraft
-) -> None:
+async def test_any_difference_is_a_change(journal: Journal, changed: CheckpointDraft) -> None:
     await journal.save_checkpoint(TENANT, draft("a", "p", {"x": b"1"}, metadata={"m": 1}))
     second = await journal.save_checkpoint(TENANT, changed)
-    assert (second.revision, second.seq) == (2, 2)
+    assert second.seq == 2
     assert second.stored_bytes > 0 or changed.label
     loaded = await load(journal, key("a"))
-    assert loaded.entry.revision == 2
+    assert loaded.entry.seq == 2
     assert loaded.entry.parent_id == changed.parent_id
     assert loaded.entry.metadata == changed.metadata.raw
     assert (loaded.entry.label, loaded.entry.summary) == (changed.label, changed.summary)
@@ -210,7 +205,7 @@ async def test_a_new_save_of_an_id_keeps_writes_label_and_first_time(
     assert data_of(loaded) == {"y": b"2"}
     assert written(loaded) == [("", "task", 0, "x", b"w")]
     assert (loaded.entry.label, loaded.entry.summary) == ("l", "s")
-    assert (loaded.entry.created_us, loaded.entry.revision) == (begun, 3)
+    assert (loaded.entry.created_us, loaded.entry.seq) == (begun, 3)
 
 
 async def test_the_agent_is_replaced_only_by_a_name(journal: Journal) -> None:
@@ -290,14 +285,16 @@ async def test_a_parent_elsewhere_gives_nothing(journal: Journal) -> None:
         await refused(journal.save_checkpoint(TENANT, asked), Reason.VALUES_MISSING)
 
 
-async def test_a_digest_finds_a_stored_value(journal: Journal) -> None:
+async def test_a_digest_finds_a_value_of_its_family(journal: Journal) -> None:
     await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"12345"}))
-    await journal.save_checkpoint(
-        TENANT, draft("b", "", (by_digest("y", b"12345", 9),), thread_id="u")
-    )
-    loaded = await load(journal, key("b", "u"))
+    await journal.save_checkpoint(TENANT, draft("b", "", (by_digest("y", b"12345", 9),)))
+    loaded = await load(journal, key("b"))
     assert data_of(loaded) == {"y": b"12345"}
     assert state_of(loaded).channels[0].size == 5
+    stranger = draft("b", "", (by_digest("y", b"12345", 9),), thread_id="u")
+    refusal = await refused(journal.save_checkpoint(TENANT, stranger), Reason.VALUES_MISSING)
+    assert [violation.field for violation in refusal.violations] == ["y"]
+    assert await journal.thread(TENANT, "u") is None
 
 
 async def test_equal_versions_of_forks_do_not_overwrite_each_other(journal: Journal) -> None:
@@ -383,7 +380,7 @@ async def test_first_wins_for_channels_and_last_for_signs(journal: Journal) -> N
             write("__resume__", b"second", idx=-4),
         ],
     )
-    assert (outcome.revision, outcome.seq) == (3, 3)
+    assert outcome.seq == 3
     assert outcome.stored_bytes == len(b"new" + b"second")
     assert written(await load(journal, key("a"))) == [
         ("", "task", -4, "__resume__", b"second"),
@@ -401,9 +398,9 @@ async def test_any_difference_replaces_a_sign(journal: Journal, idx: int) -> Non
         write("__sign__", b"2", idx=idx, path="~a"),
         write("__other__", b"2", idx=idx, path="~a"),
     ]
-    for revision, version in enumerate(versions, start=2):
+    for seq, version in enumerate(versions, start=2):
         outcome = await journal.save_writes(TENANT, key("a"), [version])
-        assert outcome.revision == revision
+        assert outcome.seq == seq
         loaded = await load(journal, key("a"))
         assert loaded.writes == (version,)
 
@@ -413,7 +410,15 @@ async def test_repeated_writes_change_nothing(journal: Journal) -> None:
     sent = [write("x", b"1"), write("__interrupt__", b"2", idx=-3)]
     first = await journal.save_writes(TENANT, key("a"), sent)
     second = await journal.save_writes(TENANT, key("a"), sent)
-    assert second == Saved(first.key, first.revision, first.seq, 1, stored_bytes=0)
+    assert (second.key, second.seq, second.stored_bytes) == (first.key, first.seq, 0)
+
+
+async def test_of_equal_slots_in_one_call_the_last_sign_stays(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("a"))
+    one, two = write("__error__", b"1", idx=-1), write("__error__", b"2", idx=-1)
+    for sent in ([one, two], [one, two], [two, one], [two, one, two]):
+        await journal.save_writes(TENANT, key("a"), [write("x", b"1"), write("x", b"2"), *sent])
+        assert (await load(journal, key("a"))).writes == (sent[-1], write("x", b"1"))
 
 
 async def test_writes_are_read_in_code_point_order(journal: Journal) -> None:
@@ -434,12 +439,12 @@ async def test_writes_are_read_in_code_point_order(journal: Journal) -> None:
 
 async def test_writes_may_come_before_their_checkpoint(journal: Journal) -> None:
     early = await journal.save_writes(TENANT, key("a"), [write("x", b"1")])
-    assert (early.revision, early.seq, early.incarnation) == (0, 1, 1)
+    assert (early.seq, early.incarnation) == (1, 1)
     assert await absent(journal, key("a"))
     saved = await journal.save_checkpoint(
         TENANT, draft("a", writes=(write("x", b"late"), write("y", b"2", idx=1)))
     )
-    assert saved.revision == 1
+    assert saved.seq == 2
     assert written(await load(journal, key("a"))) == [
         ("", "task", 0, "x", b"1"),
         ("", "task", 1, "y", b"2"),
@@ -452,7 +457,7 @@ async def test_early_writes_expire_and_claimed_ones_do_not(journal: Journal, clo
     await journal.save_checkpoint(TENANT, draft("b"))
     clock.advance(100)
     await journal.save_writes(TENANT, key("c"), [write("x", b"3")])
-    swept = await journal.sweep(content_grace_s=1000, early_write_ttl_s=60)
+    swept = await Removal(journal.database).sweep(early_write_ttl_s=60)
     assert swept.early_writes == 1
     for checkpoint_id, expected in (("a", []), ("b", [b"2"]), ("c", [b"3"])):
         await journal.save_checkpoint(TENANT, draft(checkpoint_id))
@@ -541,6 +546,18 @@ async def test_early_and_enclosed_writes_count_for_the_state(journal: Journal) -
     assert await state(journal) is ThreadState.FAILED
 
 
+async def test_early_writes_are_as_young_as_their_checkpoint(journal: Journal) -> None:
+    """Whether the writer remembers the checkpoint or reads it again decides nothing."""
+    asked, answered = write("__interrupt__", b"?", idx=-3), write("__resume__", b"!", idx=-4)
+    await journal.save_writes(TENANT, key("a"), [asked])
+    await journal.save_checkpoint(TENANT, draft("a", writes=(answered,)))
+    await journal.save_writes(TENANT, key("a"), [write("__error_source_node__", b"", idx=-2)])
+    remembered = await state(journal)
+    await journal.database.transact(lambda batch: batch.forget_all())
+    await journal.save_writes(TENANT, key("a"), [write("__error_source_node__", b"n", idx=-2)])
+    assert await state(journal) is remembered
+
+
 # --- labels --------------------------------------------------------------------------------
 
 
@@ -550,7 +567,7 @@ async def test_labels_are_set_and_cleared(journal: Journal) -> None:
     latest = await journal.set_label(TENANT, key(""), "done")
     assert (latest.key, latest.seq) == (key("b"), 3)
     again = await journal.set_label(TENANT, key("b"), "done")
-    assert (again.revision, again.seq, again.stored_bytes) == (2, 3, 0)
+    assert (again.seq, again.stored_bytes) == (3, 0)
     assert (await load(journal, key("b"))).entry.label == "done"
     await journal.set_label(TENANT, key("b"), "")
     assert (await load(journal, key("b"))).entry.label == ""
@@ -560,19 +577,3 @@ async def test_labels_are_set_and_cleared(journal: Journal) -> None:
 async def test_only_what_exists_is_labelled(journal: Journal, absent: CheckpointKey) -> None:
     await journal.save_checkpoint(TENANT, draft("a"))
     await refused(journal.set_label(TENANT, absent, "l"), Reason.CHECKPOINT_NOT_FOUND)
-
-
-# --- contents without use ------------------------------------------------------------------
-
-
-async def test_unused_contents_are_swept_after_their_grace(journal: Journal, clock: Clock) -> None:
-    await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"old", "y": b"kept"}))
-    await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"new", "y": b"kept"}))
-    clock.advance(59)
-    assert (await journal.sweep(content_grace_s=60, early_write_ttl_s=1e6)).contents == 0
-    clock.advance(2)
-    assert (await journal.sweep(content_grace_s=60, early_write_ttl_s=1e6)).contents == 1
-    assert data_of(await load(journal, key("a"))) == {"x": b"new", "y": b"kept"}
-    gone = draft("b", "", (by_digest("x", b"old"), by_digest("y", b"kept")))
-    refusal = await refused(journal.save_checkpoint(TENANT, gone), Reason.VALUES_MISSING)
-    assert [violation.field for violation in refusal.violations] == ["x"]

@@ -64,7 +64,6 @@ class CheckpointChange:
         channels: Its channels, in order.
         delta_channels: Stored form of their names.
         writes: Writes saved with it.
-        restored: Evicted writes of the same checkpoint, if it replaces one.
         entropy: 62 random bits, for an ID.
     """
 

@@ -81,6 +81,8 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
         row.checkpoint_count += 1
         if pending.claimed:
             batch.claim_early(log, place, seq)
+            for slot, one in pending.stored.items():
+                pending.stored[slot] = one._replace(seq=seq)
     elif plan.state != stored.state:
         # What it named before is looked for as if it had been another that was removed.
         row.removed_count += 1
@@ -334,9 +336,11 @@ def _merged(
         before = stored.get(slot)
         if before is not None and (one.write.idx >= 0 or _same(before, one)):
             last_seq = max(last_seq, before.seq)
+            new.pop(slot, None)  # of equal signs in one call the last stays
             if one.write.idx < 0 and one.write.channel == INTERRUPT:
                 again[slot] = one
             continue
+        again.pop(slot, None)
         new[slot] = one
     if again:
         tasks = {task_id for (task_id, _), one in new.items() if one.write.channel == RESUME}
