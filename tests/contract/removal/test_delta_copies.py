@@ -16,7 +16,9 @@ async def test_a_copy_of_a_pruned_checkpoint_is_rebuilt_as_the_checkpoint_is(
     async with opened(tmp_path, Clock()) as journal:
         await journal.save_checkpoint(
             TENANT,
-            draft("a", "", (channel("log", b"seed"),), delta=("log",), writes=(write("log", b"1"),)),
+            draft(
+                "a", "", (channel("log", b"seed"),), delta=("log",), writes=(write("log", b"1"),)
+            ),
         )
         await journal.save_checkpoint(
             TENANT, draft("b", "a", {}, delta=("log",), writes=(write("log", b"2"),))
