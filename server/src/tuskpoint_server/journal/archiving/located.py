@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select
 
 from ...domain.model import BlobLocation
-from ..database.schema import contents, members
+from ..database.schema import contents, holes, members
 from ..database.statements import Statement, in_lists
 from .held import Held, decode_held
 
@@ -39,6 +39,11 @@ _BETWEEN = Statement(
     )
     .order_by(members.c.last_seq)
 )
+_HOLES = Statement(
+    select(holes.c.checkpoint_ns, holes.c.checkpoint_id).where(
+        holes.c.thread == bindparam("of_thread"), holes.c.segment.is_(None)
+    )
+)
 
 
 def of_rows(
@@ -56,30 +61,33 @@ def of_rows(
         numbers: For each row its own number in the log and those of its writes.
 
     Returns:
-        For each row the locations; empty if its state is in none yet. What `held` names
-        holds what the checkpoint had then; its own segments hold what changed since.
+        For each row the locations; empty if its state is in none yet, or it is a hole. What
+        `held` names holds what the checkpoint had then; its own segments hold what changed
+        since.
     """
     helds = [decode_held(row[16]) if row[16] is not None else _NOWHERE for row in rows]
     wanted: dict[int, list[int]] = {}
     for row, some, held in zip(rows, numbers, helds, strict=True):
-        if some[0] <= row[4] and (own := [seq for seq in some if held.seq < seq <= row[4]]):
-            wanted.setdefault(row[1], []).extend(own)
+        later = [seq for seq in some if held.seq < seq <= row[4]]
+        if later and some[0] <= row[4]:
+            wanted.setdefault(row[1], []).extend(later)
     segments = _segments(connection, wanted)
     hashes = {sha256 for held in helds for sha256 in held.segments}
     elsewhere = _by_hash(connection, tenant, hashes) if hashes else {}
-    found = []
+    unstored = _unstored(connection, {row[1] for row in rows})
+    found: list[list[BlobLocation]] = []
     for row, some, held in zip(rows, numbers, helds, strict=True):
-        if some[0] > row[4]:
+        if some[0] > row[4] or (row[1], row[5], row[6]) in unstored:
             found.append([])
             continue
         own = segments.get(row[1], ())
         at_first = [elsewhere[sha256] for sha256 in held.segments if sha256 in elsewhere]
-        later = _with_numbers(own, [seq for seq in some if held.seq < seq <= row[4]])
+        since = _with_numbers(own, [seq for seq in some if held.seq < seq <= row[4]])
         if some[0] <= held.seq:
-            found.append([*at_first, *later] if at_first else [])
+            found.append([*at_first, *since] if at_first else [])
         elif any(first <= some[0] <= last for first, last, _ in own):
             # Some of its writes may have stayed where it was held.
-            found.append([*later, *at_first] if min(some) <= held.seq else later)
+            found.append([*since, *at_first] if min(some) <= held.seq else since)
         else:
             found.append([])
     return found
@@ -100,7 +108,6 @@ def of_values(
     return list(_by_hash(connection, tenant, hashes).values())
 
 
-def _with_numbers(
 def of_writes(
     connection: Connection, tenant: str, thread: int, held: bytes | None, seqs: Sequence[int]
 ) -> list[BlobLocation]:
@@ -122,6 +129,16 @@ def of_writes(
     return places
 
 
+def _unstored(connection: Connection, threads: Iterable[int]) -> set[tuple[int, str, str]]:
+    """Return the checkpoints of threads that are holes."""
+    return {
+        (thread, row[0], row[1])
+        for thread in threads
+        for row in _HOLES.run(connection, of_thread=thread).fetchall()
+    }
+
+
+def _with_numbers(
     segments: Sequence[tuple[int, int, BlobLocation]], seqs: Sequence[int]
 ) -> list[BlobLocation]:
     """Return the segments whose range has one of the numbers, that of the first number first."""
