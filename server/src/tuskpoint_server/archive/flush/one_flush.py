@@ -374,9 +374,14 @@ class Flush:
             self._rejected[number, segment.places[0].place] = reason
         else:
             self._fewer[number] = len(segment.places) // 2
+        # What stands in a range, or has to be told of it, holds the thread's watermark up.
         built, current.left_out = current.built, True
-        built.ranges = [one for one in built.ranges if one[1] is not segment]
-        built.alone = [one for one in built.alone if one.segment is not segment]
+        built.ranges = [one for one in built.ranges if one[0].thread.number != number]
+        built.alone = [
+            one
+            for one in built.alone
+            if one.segment is not segment and (one.lone.hole or one.lone.thread.number != number)
+        ]
 
     # --- certifying --------------------------------------------------------------------
 
