@@ -81,7 +81,7 @@ async def test_a_fork_goes_on_with_patches_on_the_same_keyframe(home: Home) -> N
     assert await home.data("b", "forked") == {"x": grown(1)}
 
 
-async def test_sizes_and_presence_are_those_of_whole_values(home: Home) -> None:
+async def test_what_is_here_what_was_evicted_and_what_is_unknown(home: Home) -> None:
     await home.save("a", {"x": grown(0)})
     await home.save("b", {"x": grown(1)}, parent="a")
     await home.save("c", {"x": grown(2)}, parent="b")
@@ -89,12 +89,8 @@ async def test_sizes_and_presence_are_those_of_whole_values(home: Home) -> None:
     await home.evict()
     family = await home.family()
     known = [digest(grown(number)) for number in range(4)]
-    sizes = await home.database.query(lambda c: values.sizes(c, family, known))
-    assert sizes == {digest(grown(number)): len(grown(number)) for number in range(3)}
     present = await home.database.query(lambda c: values.present(c, family, known))
     assert present == {known[0], known[2]}
-    usable = await home.database.query(lambda c: values.usable_keyframes(c, family, known))
-    assert usable == {known[0]}
     found = await home.database.query(lambda c: values.read(c, family, known))
     assert found == {known[0]: value(grown(0)), known[1]: EVICTED, known[2]: value(grown(2))}
 

@@ -8,7 +8,7 @@ from functools import partial
 from threading import Event
 
 import pytest
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from tests.kit.drafts import TENANT, by_digest, digest, refused, write
 from tests.kit.values import Home, text
@@ -19,9 +19,8 @@ from tuskpoint_server.domain.formats.delta_base import (
     DeltaWrite,
     encode_delta_base,
 )
-from tuskpoint_server.journal.checkpoints import contents as values
 from tuskpoint_server.journal.database.overlay import Batch
-from tuskpoint_server.journal.database.schema import checkpoints, threads
+from tuskpoint_server.journal.database.schema import checkpoints, contents, threads
 from tuskpoint_server.journal.removal import marking
 from tuskpoint_server.journal.removal.marking import (
     Removed,
@@ -366,7 +365,7 @@ async def test_a_value_that_came_after_the_pass_was_opened_stays(home: Home) -> 
 
     async def put() -> None:
         await home.database.transact(
-            lambda batch: values.put(batch.connection, [[row[name] for name in values.COLUMNS]])
+            lambda batch: batch.connection.execute(insert(contents).values(row))
         )
 
     assert await during(home, *OPENED, put) == Removed()

@@ -6,7 +6,7 @@ itself. One that was evicted keeps its row without the data: it is known, and is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,12 +17,8 @@ from ...domain.digests import value_digest
 from ...domain.limits import LIMITS
 from ...domain.model import EVICTED, Value
 from ..database.schema import contents
-from ..database.statements import Insert, InsertInto, Statement
+from ..database.statements import Statement
 
-COLUMNS = tuple(column.name for column in contents.columns if column.name != "number")
-"""What a row of `put` holds, in this order."""
-
-_BACK = ("encoding", "data", "keyframe", "patches", "patch_bytes", "thread", "seq")
 _LONGEST_LIST = 512
 
 
@@ -36,25 +32,7 @@ class _Stored(NamedTuple):
 
 
 _VALUE = tuple(contents.c[name] for name in _Stored._fields)
-_STANDING = (
-    contents.c.digest,
-    contents.c.size,
-    contents.c.encoding,
-    contents.c.data.is_not(None),
-)
-
-
-def _put(insert_into: InsertInto) -> Insert:
-    statement = insert_into(contents).values({name: bindparam(name) for name in COLUMNS})
-    new = statement.excluded
-    return statement.on_conflict_do_update(
-        index_elements=["family", "digest"],
-        set_={**{name: new[name] for name in _BACK}, "segment": None},
-        where=contents.c.data.is_(None),
-    )
-
-
-_PUT = Statement(_put)
+_STANDING = (contents.c.digest, contents.c.data.is_not(None))
 
 
 @cache
@@ -84,43 +62,10 @@ def _rows(
         cursor.close()
 
 
-def put(connection: Connection, rows: Sequence[Sequence[object]]) -> None:
-    """Insert values; those that are here stay as they are, evicted ones come back.
-
-    One that comes back belongs to the change that brings it now: that change's segment
-    holds it again, whatever became of the one before.
-
-    Args:
-        connection: In a write transaction.
-        rows: In the order of `COLUMNS`.
-    """
-    if rows:
-        _PUT.run_rows(connection, COLUMNS, rows)
-
-
 def present(connection: Connection, family: int, digests: Collection[bytes]) -> set[bytes]:
     """Return the digests of values whose data is here."""
-    return {digest for digest, _, _, here in _standing(connection, family, digests) if here}
-
-
-def usable_keyframes(connection: Connection, family: int, digests: Collection[bytes]) -> set[bytes]:
-    """Return the digests of values that a patch may be based on: here, and no patch."""
-    return {
-        digest
-        for digest, _, encoding, here in _standing(connection, family, digests)
-        if here and encoding != Encoding.PATCH
-    }
-
-
-def sizes(connection: Connection, family: int, digests: Collection[bytes]) -> dict[bytes, int]:
-    """Return the sizes of values that are known, evicted or not."""
-    return {digest: size for digest, size, _, _ in _standing(connection, family, digests)}
-
-
-def _standing(
-    connection: Connection, family: int, digests: Collection[bytes]
-) -> Iterator[tuple[Any, ...]]:
-    return _rows(connection, _STANDING, family, digests)
+    rows = _rows(connection, _STANDING, family, digests)
+    return {digest for digest, is_here in rows if is_here}
 
 
 def read(connection: Connection, family: int, digests: Collection[bytes]) -> dict[bytes, Value]:
