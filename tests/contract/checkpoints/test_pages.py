@@ -1,0 +1,385 @@
+"""Listing and replaying checkpoints, listing threads, and where what is certified lies."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import insert
+
+from tests.kit.drafts import TENANT, data_of, draft, key, write, written
+from tests.kit.journal import Journal
+from tuskpoint_server.domain.model import (
+    BlobLocation,
+    CheckpointDraft,
+    CheckpointQuery,
+    Durability,
+    Entry,
+    ThreadState,
+    View,
+)
+from tuskpoint_server.domain.snapshots import THREADS
+from tuskpoint_server.journal.checkpoints import pages
+from tuskpoint_server.journal.checkpoints.pages import ListPosition, ReplayQuery
+from tuskpoint_server.journal.checkpoints.threads import MAX_HEADS, ThreadQuery
+from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.schema import holes, members
+
+Place = tuple[str, str, str]
+
+
+async def save(journal: Journal, *drafts: CheckpointDraft) -> None:
+    for one in drafts:
+        await journal.save_checkpoint(TENANT, one)
+
+
+async def listed(
+    journal: Journal,
+    query: CheckpointQuery,
+    *,
+    max_count: int = 1000,
+    max_bytes: int = 10**9,
+    view: View = View.ENTRY,
+) -> list[Place]:
+    """Return (ID, thread, namespace) of all pages."""
+    found: list[Place] = []
+    position: ListPosition | None = None
+    while True:
+        page = await journal.list_page(
+            TENANT, query, view, position, max_count=max_count, max_bytes=max_bytes
+        )
+        assert len(page.checkpoints) <= max_count
+        for checkpoint in page.checkpoints:
+            k = checkpoint.entry.key
+            found.append((k.checkpoint_id, k.thread_id, k.checkpoint_ns))
+        if page.next is None:
+            return found
+        position = page.next
+
+
+@pytest.fixture
+async def several(journal: Journal) -> Journal:
+    for thread_id, ns, checkpoint_id in itertools.product("tu", ("", "inner"), "abc"):
+        await save(
+            journal,
+            draft(
+                checkpoint_id,
+                "",
+                {"x": checkpoint_id.encode()},
+                thread_id=thread_id,
+                ns=ns,
+                metadata={"step": ord(checkpoint_id) - ord("a"), "source": ns or None},
+                label="named" if checkpoint_id == "b" else "",
+            ),
+        )
+    return journal
+
+
+ORDERED = [(c, t, n) for c, t, n in itertools.product("cba", "tu", ("", "inner"))]
+
+
+@pytest.mark.parametrize("max_count", [1, 2, 5, 12, 1000])
+async def test_pages_together_are_the_listing(several: Journal, max_count: int) -> None:
+    assert await listed(several, CheckpointQuery(), max_count=max_count) == ORDERED
+
+
+async def test_scanning_in_stretches_changes_nothing(
+    several: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "SCANNED_PER_PAGE", 2)
+    query = CheckpointQuery(filter={"step": 0})
+    first = await several.list_page(TENANT, query, View.ENTRY, None, max_count=9, max_bytes=10**9)
+    assert first.checkpoints == ()
+    assert first.next is not None
+    assert await listed(several, query) == ORDERED[8:]
+    assert await listed(several, CheckpointQuery()) == ORDERED
+
+
+@pytest.mark.parametrize(
+    ("query", "keep"),
+    [
+        (CheckpointQuery(thread_id="u"), lambda p: p[1] == "u"),
+        (CheckpointQuery(checkpoint_ns=""), lambda p: p[2] == ""),
+        (CheckpointQuery(checkpoint_ns="inner"), lambda p: p[2] == "inner"),
+        (CheckpointQuery(checkpoint_id="b"), lambda p: p[0] == "b"),
+        (CheckpointQuery(before="c"), lambda p: p[0] < "c"),
+        (CheckpointQuery(label="named"), lambda p: p[0] == "b"),
+        (CheckpointQuery(filter={"step": 1}), lambda p: p[0] == "b"),
+        (
+            CheckpointQuery(filter={"step": 1.0, "source": "inner"}),
+            lambda p: p[::2] == ("b", "inner"),
+        ),
+        (CheckpointQuery(filter={"source": None}), lambda p: p[2] == ""),
+        (CheckpointQuery(filter={"missing": None}), lambda p: False),
+        (CheckpointQuery(thread_id=""), lambda p: False),
+        (CheckpointQuery("t", "", before="c", label="named"), lambda p: p == ("b", "t", "")),
+    ],
+)
+async def test_each_question_narrows_the_listing(
+    several: Journal, query: CheckpointQuery, keep: Callable[[Place], bool]
+) -> None:
+    expected = [place for place in ORDERED if keep(place)]
+    assert await listed(several, query) == expected
+    assert await listed(several, query, max_count=1) == expected
+
+
+async def test_a_page_ends_when_its_bytes_are_spent(journal: Journal) -> None:
+    for n in range(4):
+        await save(journal, draft(str(n), "", {"x": bytes([n]) * 1000}))
+
+    async def page_sizes(max_bytes: int) -> list[int]:
+        sizes, position = [], None
+        while True:
+            page = await journal.list_page(
+                TENANT, CheckpointQuery(), View.FULL, position, max_count=9, max_bytes=max_bytes
+            )
+            sizes.append(len(page.checkpoints))
+            if page.next is None:
+                return sizes
+            position = page.next
+
+    assert await page_sizes(1) == [1, 1, 1, 1]
+    assert await page_sizes(1500) == [2, 2]
+    assert await page_sizes(10**6) == [4]
+
+
+async def test_views_of_a_listing(journal: Journal) -> None:
+    await save(journal, draft("a", "", {"x": b"1"}, writes=(write("x", b"w"),)))
+    for view in (View.FULL, View.JSON):
+        page = await journal.list_page(
+            TENANT, CheckpointQuery(), view, None, max_count=9, max_bytes=99
+        )
+        assert data_of(page.checkpoints[0]) == {"x": b"1"}
+        assert written(page.checkpoints[0]) == [("", "task", 0, "x", b"w")]
+    page = await journal.list_page(
+        TENANT, CheckpointQuery(), View.ENTRY, None, max_count=9, max_bytes=99
+    )
+    assert page.checkpoints[0].state is None
+    assert page.checkpoints[0].writes == ()
+
+
+async def test_what_the_server_keeps_for_itself_is_not_listed(several: Journal) -> None:
+    hidden = THREADS + "0"
+    await save(several, draft("d", thread_id=hidden, label="named"))
+    assert await listed(several, CheckpointQuery()) == ORDERED
+    assert len(await listed(several, CheckpointQuery(label="named"))) == 4
+    assert await listed(several, CheckpointQuery(thread_id=hidden)) == [("d", hidden, "")]
+    threads = await several.list_threads(TENANT, ThreadQuery(), "", 9)
+    assert [thread.thread_id for thread in threads] == ["t", "u"]
+
+
+async def test_nothing_of_another_tenant_is_listed(several: Journal) -> None:
+    await several.save_checkpoint("another", draft("d", label="named"))
+    assert await listed(several, CheckpointQuery()) == ORDERED
+    for query in (
+        CheckpointQuery(),
+        CheckpointQuery(thread_id="t"),
+        CheckpointQuery(label="named"),
+    ):
+        page = await several.list_page(
+            "another", query, View.FULL, None, max_count=9, max_bytes=10**9
+        )
+        assert [one.entry.key for one in page.checkpoints] == [key("d")]
+
+
+# --- replay --------------------------------------------------------------------------------
+
+
+async def replayed(
+    journal: Journal, query: ReplayQuery, *, max_count: int = 1000, max_bytes: int = 10**9
+) -> list[tuple[str, str, bytes]]:
+    """Return (ID, namespace, data) of all pages."""
+    found: list[tuple[str, str, bytes]] = []
+    position: ListPosition | None = None
+    while True:
+        page = await journal.replay_page(
+            TENANT, query, View.FULL, position, max_count=max_count, max_bytes=max_bytes
+        )
+        found += (
+            (one.entry.key.checkpoint_id, one.entry.key.checkpoint_ns, data_of(one)["x"])
+            for one in page.checkpoints
+        )
+        if page.next is None:
+            return found
+        position = page.next
+
+
+@pytest.mark.parametrize("max_count", [1, 2, 1000])
+@pytest.mark.parametrize("max_bytes", [1, 10**9])
+async def test_a_replay_goes_from_the_least_id_to_the_greatest(
+    several: Journal, max_count: int, max_bytes: int
+) -> None:
+    whole = [(c, ns, c.encode()) for c, ns in itertools.product("abc", ("", "inner"))]
+    for query, expected in (
+        (ReplayQuery("t"), whole),
+        (ReplayQuery("t", ""), whole[::2]),
+        (ReplayQuery("t", "inner"), whole[1::2]),
+        (ReplayQuery("t", first="b"), whole[2:]),
+        (ReplayQuery("t", last="b"), whole[:4]),
+        (ReplayQuery("t", None, "aa", "bb"), whole[2:4]),
+        (ReplayQuery("never was"), []),
+    ):
+        found = await replayed(several, query, max_count=max_count, max_bytes=max_bytes)
+        assert found == expected
+
+
+# --- threads -------------------------------------------------------------------------------
+
+
+async def test_threads_are_listed_by_id_in_pages(journal: Journal) -> None:
+    for n, name in enumerate("dbca"):
+        await save(
+            journal,
+            draft(
+                "1",
+                thread_id=name,
+                agent_id="even" if n % 2 == 0 else "odd",
+                label="named" if name in "ab" else "",
+                writes=(write("__error__", b"x", idx=-1),) if name == "c" else (),
+            ),
+        )
+
+    async def names(query: ThreadQuery, after: str = "", limit: int = 9) -> str:
+        found = await journal.list_threads(TENANT, query, after, limit)
+        return "".join(thread.thread_id for thread in found)
+
+    assert await names(ThreadQuery()) == "abcd"
+    assert await names(ThreadQuery(), limit=2) == "ab"
+    assert await names(ThreadQuery(), after="b") == "cd"
+    assert await names(ThreadQuery(agent_id="even")) == "cd"
+    assert await names(ThreadQuery(label="named")) == "ab"
+    assert await names(ThreadQuery(state=ThreadState.FAILED)) == "c"
+    assert await names(ThreadQuery(state=ThreadState.IDLE, agent_id="odd", label="named")) == "ab"
+    assert await journal.list_threads("another tenant", ThreadQuery(), "", 9) == []
+
+
+async def test_a_thread_names_its_heads_up_to_a_bound(journal: Journal) -> None:
+    namespaces = [f"n{number:04}" for number in range(MAX_HEADS + 1)]
+    await asyncio.gather(*(journal.save_checkpoint(TENANT, draft("a", ns=ns)) for ns in namespaces))
+    detail = await journal.thread(TENANT, "t")
+    assert detail is not None
+    assert detail.heads == dict.fromkeys(namespaces[:MAX_HEADS], "a")
+    assert detail.checkpoint_count == MAX_HEADS + 1
+
+
+# --- what is certified ---------------------------------------------------------------------
+
+
+async def certify(journal: Journal, name: str, first: int, last: int) -> BlobLocation:
+    """Record a segment that holds a range of the log of thread `t`; return where it lies."""
+    location = BlobLocation(name.encode().ljust(32, b"\0"), 7, "blob", name)
+
+    def record(batch: Batch) -> None:
+        log = batch.find(TENANT, "t")
+        assert log is not None
+        log.row.certified_seq = last
+        batch.store(log)
+        batch.connection.execute(
+            insert(members).values(
+                tenant=TENANT,
+                sha256=location.sha256,
+                kind="segment",
+                size=location.size,
+                blob_id=location.blob_id,
+                identifier=location.identifier,
+                thread=log.row.number,
+                incarnation=1,
+                first_seq=first,
+                last_seq=last,
+            )
+        )
+
+    await journal.database.transact(record)
+    return location
+
+
+async def entries(journal: Journal) -> dict[str, Entry]:
+    """Return the entries of the root namespace, which are the same however they are read."""
+    page = await journal.list_page(
+        TENANT, CheckpointQuery(), View.ENTRY, None, max_count=99, max_bytes=10**9
+    )
+    full = await journal.list_page(
+        TENANT, CheckpointQuery(), View.FULL, None, max_count=99, max_bytes=10**9
+    )
+    found = [one.entry for one in page.checkpoints]
+    assert [one.entry for one in full.checkpoints] == found
+    for entry in found:
+        for view in (View.ENTRY, View.FULL):
+            loaded = await journal.load(TENANT, entry.key, view)
+            assert loaded is not None
+            assert loaded.entry == entry
+    return {entry.key.checkpoint_id: entry for entry in found}
+
+
+async def standing(journal: Journal) -> dict[str, tuple[bool, tuple[BlobLocation, ...]]]:
+    """Return whether each checkpoint is certified, and where it lies."""
+    return {
+        name: (entry.durability is Durability.CERTIFIED, entry.envelopes)
+        for name, entry in (await entries(journal)).items()
+    }
+
+
+async def test_certified_checkpoints_say_where_they_lie(journal: Journal) -> None:
+    await save(journal, draft("a"), draft("b", "a"), draft("c", "b"), draft("d", "c"))
+    assert await standing(journal) == dict.fromkeys("abcd", (False, ()))
+    one = await certify(journal, "one", 1, 2)
+    two = await certify(journal, "two", 3, 3)
+    await journal.save_writes(TENANT, key("a"), [write("x", b"late")])
+    assert await standing(journal) == {
+        "a": (False, (one,)),
+        "b": (True, (one,)),
+        "c": (True, (two,)),
+        "d": (False, ()),
+    }
+    detail = await journal.thread(TENANT, "t")
+    assert detail is not None
+    assert (detail.checkpoint_count, detail.uncertified_count) == (4, 2)
+    three = await certify(journal, "three", 4, 5)
+    assert await standing(journal) == {
+        "a": (True, (one, three)),
+        "b": (True, (one,)),
+        "c": (True, (two,)),
+        "d": (True, (three,)),
+    }
+    detail = await journal.thread(TENANT, "t")
+    assert detail is not None
+    assert detail.uncertified_count == 0
+    await save(journal, draft("b", "a", {"x": b"anew"}))
+    assert (await standing(journal))["b"] == (False, ())
+
+
+async def test_a_hole_is_not_certified(journal: Journal) -> None:
+    await save(journal, draft("a"), draft("b", "a"))
+    one = await certify(journal, "one", 1, 2)
+
+    def reject(batch: Batch) -> None:
+        log = batch.find(TENANT, "t")
+        assert log is not None
+        batch.connection.execute(
+            insert(holes).values(
+                tenant=TENANT,
+                thread=log.row.number,
+                checkpoint_ns="",
+                checkpoint_id="a",
+                seq=1,
+                segment=None,
+                reason="BLOB_REJECTED",
+                size=1,
+                recorded=False,
+                created_us=0,
+                retry_us=0,
+            )
+        )
+
+    await journal.database.transact(reject)
+    assert await standing(journal) == {"a": (False, ()), "b": (True, (one,))}
+
+
+async def test_the_journal_says_how_large_it_is(journal: Journal) -> None:
+    before = await journal.database.size_bytes()
+    await save(journal, draft("a", "", {"x": random.Random(0).randbytes(1_000_000)}))
+    assert await journal.database.size_bytes() >= before + 1_000_000
+    assert await journal.database.used_bytes() >= 1_000_000
