@@ -33,7 +33,7 @@ class Verdict:
             or the one that is damaged. `None` if nothing of it is stored.
         actual_sha256: Hash of the bytes that were found there; empty if none were, or
             if they were not looked at.
-        detail: Why it failed, for people; else empty.
+        detail: Why it failed, or why it is not stored, for people; else empty.
     """
 
     key: CheckpointKey
@@ -103,5 +103,52 @@ def content_digests(state: State, metadata: bytes, writes: Iterable[WriteFacts])
     return ContentDigests(
         state=hashlib.sha256(encode_state(state.frame, state.channels)).digest(),
         metadata=hashlib.sha256(metadata).digest(),
+        writes=hashlib.sha256("\n".join(sorted(names)).encode()).digest(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RowDigests:
+    """What a row and its pending writes hold, by SHA-256: small, whatever their size."""
+
+    state: bytes
+    metadata: bytes
+    delta_base: bytes
+    writes: bytes
+
+    def difference(self, other: RowDigests) -> str:
+        """Name what differs, for people; empty if nothing does."""
+        different = [
+            name
+            for name, mine, theirs in (
+                ("state", self.state, other.state),
+                ("metadata", self.metadata, other.metadata),
+                ("delta base", self.delta_base, other.delta_base),
+                ("pending writes", self.writes, other.writes),
+            )
+            if mine != theirs
+        ]
+        return " and ".join(different)
+
+
+def row_digests(
+    state: bytes, metadata: bytes, delta_base: bytes, writes: Iterable[WriteFacts]
+) -> RowDigests:
+    """Return the digests of what a checkpoint's row and its pending writes hold.
+
+    Args:
+        state: The state as it is stored.
+        metadata: The metadata's exact bytes.
+        delta_base: As `encode_delta_base` made it; empty if there is none.
+        writes: Its pending writes, in any order.
+    """
+    names = [
+        json.dumps([task_path, task_id, idx, channel, digest.hex()])
+        for task_id, task_path, idx, channel, digest in writes
+    ]
+    return RowDigests(
+        state=hashlib.sha256(state).digest(),
+        metadata=hashlib.sha256(metadata).digest(),
+        delta_base=hashlib.sha256(delta_base).digest(),
         writes=hashlib.sha256("\n".join(sorted(names)).encode()).digest(),
     )

@@ -12,7 +12,15 @@ from ...domain.formats.delta_base import decode_delta_base
 from ...domain.formats.segment_reading import state_digests
 from ...domain.formats.segments import SegmentCheckpoint, SegmentWrite
 from ...domain.limits import LIMITS
-from ...domain.model import BlobLocation, Checkpoint, Entry, Value, Write, write_order
+from ...domain.model import (
+    BlobLocation,
+    Checkpoint,
+    CheckpointKey,
+    Entry,
+    Value,
+    Write,
+    write_order,
+)
 from ...domain.state import decode_state
 from ...domain.stored_json import malformed
 from .segments import KEPT_BYTES, Segments, Stored, checked
@@ -40,14 +48,14 @@ class CheckpointReader:
                 `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`, `BLOB_MALFORMED`.
         """
         segments = await self._of(entry)
-        row, holder = _row(segments, entry)
+        row, holder = newest_row(segments, entry.key)
         name = holder.location.blob_id
         digests = state_digests(row.state, name)
         values = await self._needed(holder, digests)
         return Checkpoint(
             entry=replace(entry, metadata=row.metadata),
             state=decode_state(row.state, values),
-            writes=_writes(segments, entry),
+            writes=newest_writes(segments, entry.key),
         )
 
     async def values(self, entry: Entry) -> dict[bytes, Value]:
@@ -59,13 +67,13 @@ class CheckpointReader:
             Refusal: As `read`.
         """
         segments = await self._of(entry)
-        row, holder = _row(segments, entry)
+        row, holder = newest_row(segments, entry.key)
         name = holder.location.blob_id
         digests = set(state_digests(row.state, name))
         for channel in decode_delta_base(row.delta_base, name):
             digests.update(channel.digests)
         values = await self._needed(holder, digests)
-        values.update((write.digest, write.value) for write in _writes(segments, entry))
+        values.update((write.digest, write.value) for write in newest_writes(segments, entry.key))
         return values
 
     async def values_at(
@@ -97,39 +105,46 @@ class CheckpointReader:
         return values
 
 
-def _row(segments: Sequence[Stored], entry: Entry) -> tuple[SegmentCheckpoint, Stored]:
-    """Return the newest row of a checkpoint, and the segment that has it."""
-    key = entry.key
+def newest_row(segments: Sequence[Stored], key: CheckpointKey) -> tuple[SegmentCheckpoint, Stored]:
+    """Return the newest row of a checkpoint, and the segment that has it.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`: none has it.
+    """
     place = (key.checkpoint_ns, key.checkpoint_id)
     rows = [
-        (_rank(stored, row.seq, entry), number, row, stored)
+        (_rank(stored, row.seq, key), number, row, stored)
         for number, stored in enumerate(segments)
         if (row := stored.checkpoints.get(place)) is not None
     ]
     if not rows:
         raise malformed(
-            entry.envelopes[0].blob_id, f"it does not hold checkpoint '{key.checkpoint_id}'"
+            segments[0].location.blob_id, f"it does not hold checkpoint '{key.checkpoint_id}'"
         )
     _, _, row, stored = max(rows, key=lambda one: (one[0], -one[1]))
     return row, stored
 
 
-def _rank(stored: Stored, seq: int, entry: Entry) -> tuple[bool, int, int]:
+def _rank(stored: Stored, seq: int, key: CheckpointKey) -> tuple[bool, int, int]:
     """Say which of two rows is newer.
 
     What the thread itself stored followed what it was copied from, whose numbers are others.
     """
     segment = stored.segment
-    return (segment.thread_id == entry.key.thread_id, segment.generation, seq)
+    return (segment.thread_id == key.thread_id, segment.generation, seq)
 
 
-def _writes(segments: Sequence[Stored], entry: Entry) -> tuple[Write, ...]:
-    """Return the pending writes of a checkpoint; of one slot the newest counts."""
-    key = (entry.key.checkpoint_ns, entry.key.checkpoint_id)
+def newest_writes(segments: Sequence[Stored], key: CheckpointKey) -> tuple[Write, ...]:
+    """Return the pending writes of a checkpoint; of one slot the newest counts.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`: one is not what its digest says.
+    """
+    place = (key.checkpoint_ns, key.checkpoint_id)
     newest: dict[tuple[str, int], tuple[tuple[bool, int, int], SegmentWrite, Stored]] = {}
     for stored in segments:
-        for write in stored.writes.get(key, ()):
-            rank = _rank(stored, write.seq, entry)
+        for write in stored.writes.get(place, ()):
+            rank = _rank(stored, write.seq, key)
             before = newest.get((write.task_id, write.idx))
             if before is None or rank > before[0]:
                 newest[write.task_id, write.idx] = (rank, write, stored)

@@ -81,10 +81,7 @@ class Segments:
                 self._kept.move_to_end(location.sha256)
                 found[location.sha256] = kept[0]
         wanted = list(lacking.values())
-        if len(wanted) == 1:
-            fetched = [await self._blobs.get(wanted[0])]
-        else:
-            fetched = await self._blobs.get_many(wanted) if wanted else []
+        fetched = await self.fetch(wanted) if wanted else []
         for location, data in zip(wanted, fetched, strict=True):
             if is_part_list(data):
                 data = await self._joined(data, location)
@@ -95,6 +92,16 @@ class Segments:
             self._keep(stored, len(data))
             found[location.sha256] = stored
         return [found[location.sha256] for location in locations]
+
+    async def fetch(self, locations: Sequence[BlobLocation]) -> Sequence[bytes]:
+        """Return the stored bytes at locations, in order.
+
+        Raises:
+            Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`.
+        """
+        if len(locations) == 1:
+            return [await self._blobs.get(locations[0])]
+        return await self._blobs.get_many(locations)
 
     async def values(self, stored: Stored, digests: Collection[bytes]) -> dict[bytes, Value]:
         """Return values that a segment holds, or names another one for, by digest.
@@ -159,7 +166,7 @@ class Segments:
 
     async def _joined(self, data: bytes, location: BlobLocation) -> bytes:
         listed = decode_parts(data, location, MAX_SEGMENT_BYTES)
-        parts = await self._blobs.get_many(listed.parts)
+        parts = await self.fetch(listed.parts)
         return await asyncio.to_thread(join, listed, parts, location.blob_id)
 
     def _keep(self, stored: Stored, size: int) -> None:

@@ -1,0 +1,400 @@
+"""Verifying a thread: a verdict on each of its checkpoints.
+
+First the newest catalog and its runs are read, and folded to the thread's manifest. Then the
+segments of every checkpoint are read, a page of checkpoints at a time, and compared with what
+the journal recorded and with the manifest.
+
+Threads change while they are verified, so nothing is called damaged on one look: a broken
+chain must still be that of the newest catalog, and a checkpoint that fails must fail again
+with what journal and manifest say then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection
+
+from ...blobs.api import BlobStore
+from ...domain.errors import Refusal
+from ...domain.formats.delta_base import decode_delta_base
+from ...domain.formats.segment_reading import state_digests
+from ...domain.formats.segments import SegmentCheckpoint
+from ...domain.limits import MIB
+from ...domain.model import BlobLocation, CheckpointKey
+from ...domain.stored_json import malformed
+from ...domain.verification import RowDigests, Verdict, VerdictKind, row_digests
+from ...journal.archiving import standing as journal
+from ...journal.archiving.standing import Incarnation, Place, RecordedCheckpoint, Standing
+from ...journal.database.database import Database
+from ..read.reader import newest_row, newest_writes
+from ..read.segments import Stored
+from .chain import Chain, contradiction, named_by, read_chain
+from .reading import Damage, Unreadable, VerifiedSegments, damage_of, is_damage
+
+PAGE_CHECKPOINTS = 256
+"""Checkpoints whose rows are read at once."""
+
+BATCH_SEGMENTS = 256
+BATCH_BYTES = 16 * MIB
+"""Bounds on what is read from the blob store at once; one checkpoint always fits."""
+
+LOOKS = 5
+"""Times that something which keeps changing is looked at, before the last look counts."""
+
+_CHECKED_VALUES = 100_000
+_THREAD_ABOVE_BYTES = 64 * 1024
+
+
+async def begin(
+    database: Database,
+    blobs: BlobStore,
+    tenant: str,
+    thread_id: str,
+    mismatch: Callable[[], None],
+) -> ThreadVerification | None:
+    """Read what the newest catalog leads to of a thread.
+
+    Args:
+        database: The journal's database.
+        blobs: The blob store itself, no cache.
+        tenant: The tenant.
+        thread_id: The thread.
+        mismatch: Called once for each member that is found to have another hash than recorded.
+
+    Returns:
+        `None` if there is no such thread.
+
+    Raises:
+        Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`.
+    """
+
+    def look(connection: Connection) -> tuple[Incarnation, list[Place], Standing] | None:
+        of = journal.incarnation_of(connection, tenant, thread_id)
+        if of is None:
+            return None
+        places = journal.places_of(connection, of.thread)
+        return of, places, journal.standing(connection, tenant, of, ())
+
+    segments = VerifiedSegments(database, tenant, blobs)
+    broken: bytes | None = None
+    while True:
+        found = await database.query(look)
+        if found is None:
+            return None
+        of, places, standing = found
+        chain = await read_chain(segments, thread_id, of, standing.catalog)
+        # Once a catalog was followed by another, nothing keeps what it names.
+        if chain.manifest is not None or chain.catalog == broken:
+            break
+        broken = chain.catalog
+        segments.forget()
+    every = sorted({*places, *chain.places(of), *standing.removed})
+    verification = ThreadVerification(
+        database, segments, tenant, thread_id, of, every, chain, mismatch
+    )
+    verification.note_mismatch(chain.mismatch)
+    return verification
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What journal and manifest say of checkpoints."""
+
+    standing: Standing
+    chain: Chain
+
+
+class ThreadVerification:
+    """Verdicts on a thread. Made by `begin`.
+
+    Attributes:
+        chain_problem: What is wrong with the way from the newest catalog to the thread's
+            manifest, for people; else empty.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        segments: VerifiedSegments,
+        tenant: str,
+        thread_id: str,
+        of: Incarnation,
+        places: Sequence[Place],
+        chain: Chain,
+        mismatch: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._segments = segments
+        self._tenant = tenant
+        self._thread_id = thread_id
+        self._of = of
+        self._places = places
+        self._chain = chain
+        self._mismatch = mismatch
+        self._mismatched: set[bytes] = set()
+        self._checked: set[tuple[bytes, bytes]] = set()
+        segments.manifest = chain.manifest
+        self.chain_problem = chain.problem
+
+    def note_mismatch(self, sha256: bytes) -> None:
+        """Count a member that has another hash than this one, once; empty: none."""
+        if sha256 and sha256 not in self._mismatched:
+            self._mismatched.add(sha256)
+            self._mismatch()
+
+    async def verdicts(self) -> AsyncGenerator[Verdict, None]:
+        """Yield a verdict on each checkpoint, by namespace and ID.
+
+        Those are the checkpoints that journal and manifest knew when the verification
+        began, with those whose removal the runs still have.
+
+        Raises:
+            Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`: no verdict can be had now.
+        """
+        for start in range(0, len(self._places), PAGE_CHECKPOINTS):
+            page = self._places[start : start + PAGE_CHECKPOINTS]
+            look = _Look(await self._standing(page), self._chain)
+            for batch in _batches(page, look.standing):
+                for verdict in await self._verdicts(batch, look):
+                    yield verdict
+
+    async def _standing(self, places: Sequence[Place]) -> Standing:
+        return await self._database.query(
+            lambda connection: journal.standing(connection, self._tenant, self._of, places)
+        )
+
+    async def _verdicts(self, batch: Sequence[Place], look: _Look) -> Iterable[Verdict]:
+        """Return the verdicts on a batch, in order.
+
+        What fails is judged again by what journal and manifest say then, until the journal
+        says what it said before.
+        """
+        verdicts = await self._judge_all(batch, look)
+        doubtful = [one for one in batch if verdicts[one].kind is VerdictKind.FAIL]
+        for _ in range(LOOKS):
+            if not doubtful:
+                break
+            before, look = look, await self._look_again(doubtful)
+            verdicts |= await self._judge_all(doubtful, look)
+            doubtful = [
+                one
+                for one in doubtful
+                if verdicts[one].kind is VerdictKind.FAIL
+                and _facts(look.standing, one) != _facts(before.standing, one)
+            ]
+        for verdict in verdicts.values():
+            if verdict.location and verdict.actual_sha256 not in (b"", verdict.location.sha256):
+                self.note_mismatch(verdict.location.sha256)
+        return verdicts.values()
+
+    async def _look_again(self, places: Sequence[Place]) -> _Look:
+        """Read what the journal says, and the manifest of the same moment."""
+        broken: bytes | None = None
+        while True:
+            self._segments.forget()
+            standing = await self._standing(places)
+            newest = standing.catalog.location.sha256 if standing.catalog else b""
+            if newest == self._chain.catalog and self._chain.catalog != broken:
+                return _Look(standing, self._chain)
+            chain = await read_chain(self._segments, self._thread_id, self._of, standing.catalog)
+            if chain.manifest is None and broken != chain.catalog:
+                broken = chain.catalog
+                continue
+            if standing.ended and chain.manifest is None:
+                return _Look(standing, self._chain)
+            self._chain = chain
+            self._segments.manifest = chain.manifest
+            self.note_mismatch(chain.mismatch)
+            self.chain_problem = self.chain_problem or chain.problem
+            return _Look(standing, chain)
+
+    async def _judge_all(self, batch: Sequence[Place], look: _Look) -> dict[Place, Verdict]:
+        verdicts: dict[Place, Verdict] = {}
+        await self._segments.load(self._locations(batch, look))
+        for group, holders in self._groups(batch, look):
+            await self._segments.load_named(holders)
+            for place in group:
+                verdicts[place] = await self._judge(place, look)
+                await asyncio.sleep(0)  # a batch must not hold up every other call
+        return verdicts
+
+    def _groups(
+        self, batch: Sequence[Place], look: _Look
+    ) -> Iterator[tuple[list[Place], list[Stored]]]:
+        """Cut a batch where the segments that its own ones name become too many."""
+        group: list[Place] = []
+        holders: dict[bytes, Stored] = {}
+        named: dict[bytes, int] = {}
+        for place in batch:
+            own = filter(None, map(self._segments.kept, self._locations([place], look)))
+            more = {one.location.sha256: one for one in own}
+            others = {
+                member.location.sha256: member.location.size
+                for one in more.values()
+                for member in one.segment.members
+            }
+            if group and sum((named | others).values()) > BATCH_BYTES:
+                yield group, list(holders.values())
+                group, holders, named = [], {}, {}
+            group.append(place)
+            holders |= more
+            named |= others
+        yield group, list(holders.values())
+
+    def _locations(self, places: Sequence[Place], look: _Look) -> list[BlobLocation]:
+        """Return the segments of checkpoints, each once."""
+        found: dict[bytes, BlobLocation] = {}
+        for place in places:
+            recorded = look.standing.checkpoints.get(place)
+            if recorded is not None and not recorded.hole:
+                told = self._told(place, recorded, look.chain)
+                found.update((one.sha256, one) for one in (*recorded.places, *told))
+        return list(found.values())
+
+    def _told(self, place: Place, recorded: RecordedCheckpoint, chain: Chain) -> list[BlobLocation]:
+        """Return the segments that the manifest names for a checkpoint, where they are others."""
+        entry, manifest = chain.entry(self._of, place), chain.manifest
+        if entry is None or manifest is None or not recorded.is_certified:
+            return []
+        if entry.record.seq != recorded.seq:
+            return []
+        told = list(filter(None, map(manifest.location, named_by(entry))))
+        same = {one.sha256 for one in told} == {one.sha256 for one in recorded.places}
+        return [] if same else told
+
+    async def _judge(self, place: Place, look: _Look) -> Verdict:
+        key = CheckpointKey(self._thread_id, *place)
+        standing, manifest = look.standing, look.chain.manifest
+        recorded = standing.checkpoints.get(place)
+        entry = look.chain.entry(self._of, place)
+        if recorded is None:
+            if entry is None or standing.ended or place in standing.removed or manifest is None:
+                return Verdict(key, VerdictKind.RETRACTED)
+            told = manifest.location(entry.record.segment)
+            return Verdict(key, VerdictKind.FAIL, told, detail=_UNKNOWN)
+        first = recorded.places[0] if recorded.places else None
+        if recorded.hole:
+            kind = VerdictKind.FAIL if recorded.lost else VerdictKind.UNVERIFIED
+            return Verdict(key, kind, first, detail=recorded.hole)
+        if recorded.seq > recorded.certified_seq:
+            return Verdict(key, VerdictKind.UNVERIFIED)
+        if first is None:
+            return Verdict(key, VerdictKind.FAIL, detail=_NOWHERE)
+        damage = await self._damage(key, recorded, self._told(place, recorded, look.chain))
+        if damage is not None:
+            return _damaged(key, damage, standing, recorded)
+        problem = "" if manifest is None else contradiction(recorded, entry, manifest)
+        kind = VerdictKind.PASS if recorded.is_certified else VerdictKind.UNVERIFIED
+        if problem:
+            kind = VerdictKind.FAIL
+        return Verdict(key, kind, first, first.sha256, problem)
+
+    async def _damage(
+        self, key: CheckpointKey, recorded: RecordedCheckpoint, told: Sequence[BlobLocation]
+    ) -> Damage | None:
+        """Say what is wrong with what is stored of a checkpoint.
+
+        Args:
+            key: The checkpoint.
+            recorded: What the journal says of it.
+            told: The segments that the manifest names, where they are others.
+        """
+        for places in filter(None, (recorded.places, told)):
+            try:
+                stored = await self._segments.read(places)
+                row, holder = newest_row(stored, key)
+                found = await _digests(stored, row, key)
+                if not recorded.is_certified:  # its writes go on beside what is stored
+                    found = replace(found, writes=recorded.content.writes)
+                if different := found.difference(recorded.content):
+                    detail = f"the {different} in its segment and in the journal differ"
+                    return Damage(places[0], places[0].sha256, detail)
+                await self._check_values(row, holder)
+            except Unreadable as error:
+                return damage_of(error.location, error.refusal)
+            except Refusal as refusal:
+                if not is_damage(refusal):
+                    raise
+                return damage_of(places[0], refusal)
+        return None
+
+    async def _check_values(self, row: SegmentCheckpoint, holder: Stored) -> None:
+        """Check that the values of a checkpoint are stored, and are what their digests say.
+
+        Raises:
+            Refusal: `BLOB_MALFORMED`.
+            Unreadable: A segment that holds some of them cannot be read.
+        """
+        name, segment = holder.location.blob_id, holder.location.sha256
+        digests = set(state_digests(row.state, name))
+        for channel in decode_delta_base(row.delta_base, name):
+            digests.update(channel.digests)
+        unchecked = {one for one in digests if (segment, one) not in self._checked}
+        values = await self._segments.values(holder, unchecked)
+        for digest in unchecked:
+            if digest not in values:
+                raise malformed(name, f"neither it nor what it names holds value {digest.hex()}")
+        if len(self._checked) > _CHECKED_VALUES:
+            self._checked.clear()
+        self._checked.update((segment, one) for one in unchecked)
+
+
+_UNKNOWN = "the manifest names it and the journal does not know it"
+_NOWHERE = "it is certified and no segment of it is recorded"
+
+
+def _facts(standing: Standing, place: Place) -> RecordedCheckpoint | None:
+    """Return what a failure rests on; a watermark that moves on changes nothing of it."""
+    recorded = standing.checkpoints.get(place)
+    return None if recorded is None else replace(recorded, certified_seq=0)
+
+
+def _damaged(
+    key: CheckpointKey, damage: Damage, standing: Standing, recorded: RecordedCheckpoint
+) -> Verdict:
+    """Return the verdict on a checkpoint that cannot be read; a known hole is no news."""
+    reason = standing.lost.get(damage.location.sha256) if damage.location else None
+    if reason is not None and not recorded.lost:
+        return Verdict(key, VerdictKind.UNVERIFIED, damage.location, detail=reason)
+    return Verdict(key, VerdictKind.FAIL, damage.location, damage.actual_sha256, damage.detail)
+
+
+async def _digests(
+    segments: Sequence[Stored], row: SegmentCheckpoint, key: CheckpointKey
+) -> RowDigests:
+    """Return the digests of what segments hold of a checkpoint; its writes are unpacked.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    place = (key.checkpoint_ns, key.checkpoint_id)
+    size = sum(write.size for one in segments for write in one.writes.get(place, ()))
+    if size > _THREAD_ABOVE_BYTES:
+        writes = await asyncio.to_thread(newest_writes, segments, key)
+    else:
+        writes = newest_writes(segments, key)
+    facts = [(one.task_id, one.task_path, one.idx, one.channel, one.digest) for one in writes]
+    return row_digests(row.state, row.metadata, row.delta_base, facts)
+
+
+def _batches(page: Sequence[Place], standing: Standing) -> Iterator[list[Place]]:
+    """Cut a page into batches whose segments are read at once."""
+    batch: list[Place] = []
+    sizes: dict[bytes, int] = {}
+    for place in page:
+        recorded = standing.checkpoints.get(place)
+        more = {
+            one.sha256: BATCH_BYTES if one.sha256 in standing.in_parts else one.size
+            for one in (recorded.places if recorded is not None else ())
+        }
+        both = sizes | more
+        if batch and (len(both) > BATCH_SEGMENTS or sum(both.values()) > BATCH_BYTES):
+            yield batch
+            batch, both = [], more
+        batch.append(place)
+        sizes = both
+    if batch:
+        yield batch

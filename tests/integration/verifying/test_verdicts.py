@@ -1,0 +1,458 @@
+"""What a verification says: of what is intact, of what waits, and of every damage."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.kit.archives import House, house
+from tests.kit.drafts import TENANT, channel, draft, key, refused, write
+from tests.kit.member_file import MemberFile, blob_path
+from tests.kit.verdicts import FAIL, PASS, RETRACTED, UNVERIFIED, intact, verify
+from tuskpoint_server.archive.verify import begin
+from tuskpoint_server.blobs.directory.store import DirectoryStore
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.formats.catalogs import decode_catalog
+from tuskpoint_server.domain.model import BlobLocation, PruneStrategy, Reference, View
+from tuskpoint_server.journal.archiving import holes
+from tuskpoint_server.journal.archiving.evict import evict_family
+from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.removal.removal import Removal
+
+FEW = 10
+
+
+def name(number: int) -> str:
+    return f"{number:04d}"
+
+
+NAMES = [name(number) for number in range(FEW)]
+
+
+async def grow(home: House, count: int, start: int = 0, thread_id: str = "t") -> None:
+    """Append checkpoints with values of their own, an inherited one and a write."""
+    for number in range(start, start + count):
+        large = channel("large", random.Random(1).randbytes(5000))
+        channels = (
+            channel("step", b"%d" % number, number),
+            channel("large", Reference.INHERIT) if number else large,
+        )
+        await home.journal.save_checkpoint(
+            TENANT,
+            draft(
+                name(number),
+                name(number - 1) if number else "",
+                channels,
+                thread_id=thread_id,
+                metadata={"step": number},
+                writes=(write("w", b"of %d" % number),),
+            ),
+        )
+
+
+async def late_writes(home: House, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        await home.journal.save_writes(TENANT, key(name(number)), [write("late", b"x", task="u")])
+
+
+async def certified(home: House) -> None:
+    """Certify each checkpoint with a flush of its own, and late writes with another."""
+    for number in range(FEW):
+        await grow(home, 1, number)
+        await home.flush()
+    await late_writes(home, range(FEW))
+    await home.flush()
+
+
+async def segments_of(home: House, checkpoint_id: str) -> tuple[BlobLocation, ...]:
+    found = await home.journal.load(TENANT, key(checkpoint_id), View.ENTRY)
+    assert found is not None
+    return found.entry.envelopes
+
+
+async def tamper(home: House, statement: str, *values: object) -> None:
+    """Change a row behind the server's back."""
+
+    def change(connection: object) -> None:
+        cursor = connection.connection.cursor().execute(statement, values)  # type: ignore[attr-defined]
+        assert cursor.rowcount == 1
+
+    await home.journal.database.transact(lambda batch: change(batch.connection))
+
+
+# --- what is as it should be ---------------------------------------------------------------
+
+
+async def test_an_intact_thread_passes(home: House) -> None:
+    await certified(home)
+    found = await verify(home)
+    assert (found.chain_problem, found.mismatches) == ("", 0)
+    assert found.kinds == dict.fromkeys(NAMES, PASS)
+    for verdict in found.verdicts:
+        assert verdict.location is not None
+        assert verdict.actual_sha256 == verdict.location.sha256 != b""
+        assert verdict.detail == ""
+    assert found.of(name(3)).location == (await segments_of(home, name(3)))[0]
+
+
+async def test_what_is_not_certified_is_not_verified(home: House) -> None:
+    await grow(home, 2)
+    found = await verify(home)
+    assert found.kinds == {name(0): UNVERIFIED, name(1): UNVERIFIED}
+    assert found.verdicts[0].location is None
+    await home.flush()
+    await late_writes(home, [0])
+    assert await intact(home) == {name(0): UNVERIFIED, name(1): PASS}
+
+
+async def test_order_is_by_namespace_and_id(home: House) -> None:
+    places = [("", "2"), ("inner", "1"), ("", "4"), ("a", "3")]
+    for ns, checkpoint_id in places:
+        await home.journal.save_checkpoint(TENANT, draft(checkpoint_id, "", {"x": b"1"}, ns=ns))
+    await home.flush()
+    found = await verify(home)
+    assert [(one.key.checkpoint_ns, one.key.checkpoint_id) for one in found.verdicts] == sorted(
+        places
+    )
+    assert found.counts == {PASS: 4}
+
+
+async def test_what_was_removed_is_retracted_before_and_after_the_runs_say_so(home: House) -> None:
+    await certified(home)
+    await Removal(home.journal.database).prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    expected = {**dict.fromkeys(NAMES, RETRACTED), NAMES[-1]: PASS}
+    assert await intact(home) == expected
+    await home.flush()
+    assert await intact(home) == expected
+    await grow(home, 1)
+    assert (await intact(home))[name(0)] is UNVERIFIED
+    await home.flush()
+    assert (await intact(home))[name(0)] is PASS
+
+
+async def test_a_thread_that_is_not_there(home: House) -> None:
+    async def begun() -> object:
+        return await begin(home.journal.database, home.store, TENANT, "t", lambda: None)
+
+    assert await begun() is None
+    await grow(home, 2)
+    await home.flush()
+    await Removal(home.journal.database).delete_thread(TENANT, "t")
+    assert await begun() is None
+    await grow(home, 1)
+    assert await intact(home) == {name(0): UNVERIFIED}
+    await home.flush()
+    assert await intact(home) == {name(0): PASS}
+
+
+async def test_copies_are_verified_by_the_segments_of_their_origin(
+    home: House, blobs: Path
+) -> None:
+    await certified(home)
+    lineage = Lineage(home.journal.database)
+    await lineage.copy_thread(TENANT, "t", "copy", "")
+    await lineage.fork(TENANT, key(name(3)), "fork", "")
+    rolled_back = await lineage.rollback(TENANT, key(name(3)), "", None)
+    await home.flush()
+    assert await intact(home, "copy") == dict.fromkeys(NAMES, PASS)
+    assert await intact(home, "fork") == {name(3): PASS}
+    assert len(await intact(home)) == FEW + 1, rolled_back
+    assert set((await intact(home)).values()) == {PASS}
+    [own, *_] = await segments_of(home, name(3))
+    await Removal(home.journal.database).delete_thread(TENANT, "t")
+    await home.flush()
+    assert await intact(home, "copy") == dict.fromkeys(NAMES, PASS)
+    MemberFile.at(blobs, own).flip()
+    assert (await verify(home, "copy")).counts == {FAIL: 1, PASS: FEW - 1}
+    assert (await verify(home, "fork")).kinds == {name(3): FAIL}
+
+
+async def test_evicted_values_are_verified_too(home: House, blobs: Path) -> None:
+    await certified(home)
+    await home.ask("SELECT 1")
+    [[family]] = await home.ask("SELECT family FROM threads")
+    now_us = home.clock.now_us + 1
+    removal = Removal(home.journal.database)
+    await evict_family(home.journal.database, removal.passes, int(str(family)), now_us, 1 << 40)
+    [[evicted]] = await home.ask("SELECT count(*) FROM contents WHERE data IS NULL")
+    assert int(str(evicted)) > 0
+    assert await intact(home) == dict.fromkeys(NAMES, PASS)
+    [segment, *_] = await segments_of(home, name(7))
+    MemberFile.at(blobs, segment).flip()
+    assert (await verify(home)).of(name(7)).kind is FAIL
+
+
+# --- damaged segments ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordinal", [0, 1])
+@pytest.mark.parametrize("damage", ["changed", "cut", "replaced"])
+async def test_a_damaged_segment_fails_what_it_holds(
+    home: House, blobs: Path, damage: str, ordinal: int
+) -> None:
+    await certified(home)
+    location = (await segments_of(home, name(7)))[ordinal]
+    other = (await segments_of(home, name(8)))[0]
+    stored = MemberFile.at(blobs, location)
+    whole = stored.read_bytes()
+    bad = {
+        "changed": whole[:-1] + bytes([whole[-1] ^ 1]),
+        "cut": whole[:-1],
+        "replaced": MemberFile.at(blobs, other).read_bytes(),
+    }[damage]
+    stored.write_bytes(bad)
+    found = await verify(home)
+    hit = [name(7)] if ordinal == 0 else NAMES  # all late writes lie in one segment
+    assert found.kinds == {one: FAIL if one in hit else PASS for one in NAMES}
+    assert (found.chain_problem, found.mismatches) == ("", 1)
+    verdict = found.of(name(7))
+    assert verdict.location == location
+    actual = hashlib.sha256(bad)
+    assert verdict.actual_sha256 == actual.digest()
+    assert actual.hexdigest() in verdict.detail
+    assert location.sha256.hex() in verdict.detail
+    stored.write_bytes(whole)
+    assert await intact(home) == dict.fromkeys(NAMES, PASS)
+
+
+async def test_a_damaged_segment_fails_whatever_names_it(home: House, blobs: Path) -> None:
+    """All checkpoints inherit a value that only the first one's segment holds."""
+    await certified(home)
+    first = (await segments_of(home, name(0)))[0]
+    MemberFile.at(blobs, first).flip()
+    found = await verify(home)
+    assert found.kinds == dict.fromkeys(NAMES, FAIL)
+    assert {verdict.location for verdict in found.verdicts} == {first}
+    assert found.mismatches == 1
+
+
+async def test_a_lost_file_fails_whatever_lay_in_it(home: House, blobs: Path) -> None:
+    await certified(home)
+    [location, *_] = await segments_of(home, name(7))
+    file = blob_path(blobs, location.blob_id)
+    whole = file.read_bytes()
+    file.unlink()
+    found = await verify(home)
+    assert found.of(name(7)).kind is FAIL
+    assert found.of(name(7)).actual_sha256 == b""
+    assert location.blob_id in found.of(name(7)).detail
+    assert [one for one in NAMES if found.kinds[one] is FAIL] == [name(7)]
+    file.write_bytes(whole)
+    assert await intact(home) == dict.fromkeys(NAMES, PASS)
+
+
+async def test_a_damaged_segment_fails_though_a_later_change_waits(
+    home: House, blobs: Path
+) -> None:
+    await grow(home, 1)
+    await home.flush()
+    await late_writes(home, [0])
+    [location] = await segments_of(home, name(0))
+    MemberFile.at(blobs, location).flip()
+    assert (await verify(home)).kinds == {name(0): FAIL}
+
+
+async def test_a_store_that_cannot_be_read_gives_no_verdict(home: House, blobs: Path) -> None:
+    await certified(home)
+    [location, *_] = await segments_of(home, name(7))
+    path = blob_path(blobs, location.blob_id)
+    path.unlink()
+    path.mkdir()  # reading it is an error that says nothing of what was stored
+    await refused(verify(home), Reason.BLOB_UNAVAILABLE)
+
+
+# --- holes ---------------------------------------------------------------------------------
+
+
+async def test_a_known_hole_is_not_verified_and_says_why(home: House, blobs: Path) -> None:
+    await certified(home)
+    [location, *_] = await segments_of(home, name(7))
+    blob_path(blobs, location.blob_id).unlink()
+    [[thread]] = await home.ask("SELECT number FROM threads")
+    await home.journal.database.transact(
+        lambda batch: holes.record_lost(
+            batch.connection, TENANT, int(str(thread)), location.sha256, "the blob lapsed", 1
+        )
+    )
+    found = await verify(home)
+    assert found.kinds == {one: UNVERIFIED if one == name(7) else PASS for one in NAMES}
+    assert found.of(name(7)).detail == "the blob lapsed"
+
+
+async def test_a_hole_that_takes_the_only_copy_fails(home: House, blobs: Path) -> None:
+    await certified(home)
+    [[thread, family]] = await home.ask("SELECT number, family FROM threads")
+    removal = Removal(home.journal.database)
+    now_us = home.clock.now_us + 1
+    await evict_family(home.journal.database, removal.passes, int(str(family)), now_us, 1 << 40)
+    [location, *_] = await segments_of(home, name(7))
+    blob_path(blobs, location.blob_id).unlink()
+    await home.journal.database.transact(
+        lambda batch: holes.record_lost(
+            batch.connection, TENANT, int(str(thread)), location.sha256, "the blob lapsed", 1
+        )
+    )
+    found = await verify(home)
+    assert found.of(name(7)).kind is FAIL
+    assert found.of(name(7)).detail == "the blob lapsed"
+
+
+# --- the way from the catalog --------------------------------------------------------------
+
+
+async def catalog_and_runs(home: House) -> tuple[BlobLocation, list[BlobLocation]]:
+    known = await home.archive.catalog(TENANT)
+    assert known is not None
+    stored = decode_catalog(await home.store.get(known.location), known.location.blob_id)
+    return known.location, [ref.location for ref in stored.runs.oldest_first()]
+
+
+DAMAGES: dict[str, Callable[[MemberFile, Sequence[MemberFile]], None]] = {
+    "a changed catalog": lambda catalog, runs: catalog.flip(),
+    "a catalog cut off": lambda catalog, runs: catalog.write_bytes(catalog.read_bytes()[:-1]),
+    "a changed run": lambda catalog, runs: runs[1].flip(),
+    "a changed first run": lambda catalog, runs: runs[0].flip(0),
+    "a run that is another": lambda catalog, runs: runs[1].write_bytes(runs[0].read_bytes()),
+    "a catalog that is a run": lambda catalog, runs: catalog.write_bytes(runs[0].read_bytes()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_way_to_the_manifest_is_told(home: House, blobs: Path, damage: str) -> None:
+    for number in range(3):
+        await grow(home, 1, number)
+        await home.flush()
+    catalog, runs = await catalog_and_runs(home)
+    assert len(runs) == 3
+    stored = MemberFile.at(blobs, catalog)
+    files = [MemberFile.at(blobs, run) for run in runs]
+    before = {file: file.read_bytes() for file in (stored, *files)}
+    DAMAGES[damage](stored, files)
+    [damaged] = [file for file, whole in before.items() if file.read_bytes() != whole]
+    found = await verify(home)
+    assert damaged.blob_id in found.chain_problem
+    assert hashlib.sha256(damaged.read_bytes()).hexdigest() in found.chain_problem
+    assert found.counts == {PASS: 3}, "the segments are those that were recorded"
+    assert found.mismatches == 1
+
+
+async def test_a_lost_run_is_told(home: House, blobs: Path) -> None:
+    await grow(home, 1)
+    await home.flush()
+    _, [first] = await catalog_and_runs(home)
+    await grow(home, 1, 1)
+    await home.flush()
+    blob_path(blobs, first.blob_id).unlink()
+    found = await verify(home)
+    assert first.blob_id in found.chain_problem
+    assert found.kinds == {name(0): FAIL, name(1): FAIL}, "its segments lay there too"
+    assert found.mismatches == 0
+
+
+# --- a journal that says otherwise ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("statement", "values", "detail"),
+    [
+        ("UPDATE checkpoints SET metadata = ? WHERE checkpoint_id = ?", [b"{}"], "the metadata in"),
+        ("UPDATE checkpoints SET state = ? WHERE checkpoint_id = ?", [b""], "the state in"),
+        ("UPDATE checkpoints SET label = ? WHERE checkpoint_id = ?", ["x"], "differ in label"),
+        ("UPDATE checkpoints SET parent_id = ? WHERE checkpoint_id = ?", ["x"], "in parent_id"),
+        ("UPDATE checkpoints SET forked_from = ? WHERE checkpoint_id = ?", ["x"], "in lineage"),
+        ("DELETE FROM writes WHERE task_id = ? AND checkpoint_id = ?", ["u"], "pending writes in"),
+        ("UPDATE checkpoints SET seq = ? WHERE checkpoint_id = ?", [1], "has change 4 of it and"),
+    ],
+)
+async def test_a_journal_that_says_otherwise(
+    home: House, statement: str, values: list[object], detail: str
+) -> None:
+    await grow(home, FEW)
+    await late_writes(home, range(FEW))
+    await home.flush()
+    await tamper(home, statement, *values, name(3))
+    found = await verify(home)
+    assert found.kinds == {one: FAIL if one == name(3) else PASS for one in NAMES}
+    assert detail in found.of(name(3)).detail
+    assert found.chain_problem == ""
+
+
+async def test_an_entry_that_the_journal_does_not_know(home: House) -> None:
+    await certified(home)
+    [location, *_] = await segments_of(home, name(3))
+    await tamper(home, "DELETE FROM checkpoints WHERE checkpoint_id = ?", name(3))
+    verdict = (await verify(home)).of(name(3))
+    assert (verdict.kind, verdict.location) == (FAIL, location)
+    assert "the journal does not know it" in verdict.detail
+
+
+async def test_a_certified_checkpoint_that_is_missing_from_the_manifest(home: House) -> None:
+    await grow(home, 1)
+    await home.flush()
+    await grow(home, 1, 1)
+    await tamper(home, "UPDATE threads SET certified_seq = seq")
+    await tamper(home, "UPDATE members SET last_seq = 99 WHERE last_seq IS NOT NULL")
+    found = await verify(home)
+    assert found.kinds == {name(0): PASS, name(1): FAIL}
+
+
+async def test_a_segment_that_the_journal_mixes_up(home: House) -> None:
+    await certified(home)
+    first, second = (await segments_of(home, name(3)))[0], (await segments_of(home, name(4)))[0]
+    await tamper(
+        home, "UPDATE members SET first_seq = -1, last_seq = -1 WHERE sha256 = ?", second.sha256
+    )
+    await tamper(
+        home,
+        "UPDATE members SET last_seq = last_seq + 1 WHERE sha256 = ?",
+        first.sha256,
+    )
+    found = await verify(home)
+    assert found.kinds == {one: FAIL if one == name(4) else PASS for one in NAMES}
+
+
+# --- what it takes -------------------------------------------------------------------------
+
+
+class CountingStore(DirectoryStore):
+    """A directory that counts reads."""
+
+    reads = 0
+
+    async def get(self, location: BlobLocation, **options: object) -> bytes:
+        self.reads += 1
+        return await super().get(location, **options)  # type: ignore[arg-type]
+
+    async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
+        self.reads += 1
+        return await super().get_many(locations)
+
+
+async def test_a_long_thread_is_verified_with_few_reads(tmp_path: Path, blobs: Path) -> None:
+    store = CountingStore(blobs)
+    async with house(tmp_path, store) as home:
+        await grow(home, 2000)
+        await home.flush()
+        store.reads = 0
+        found = await verify(home)
+        assert found.counts == {PASS: 2000}
+        assert store.reads <= 8, "catalog, run, segments"
+    await store.close()
+
+
+async def test_a_thread_of_many_flushes_is_read_in_batches(tmp_path: Path, blobs: Path) -> None:
+    store = CountingStore(blobs)
+    async with house(tmp_path, store) as home:
+        for number in range(100):
+            await grow(home, 1, number)
+            await home.flush()
+        _, runs = await catalog_and_runs(home)
+        store.reads = 0
+        found = await verify(home)
+        assert found.counts == {PASS: 100}
+        assert store.reads <= len(runs) + 4, "the segments of a page take one read"
+    await store.close()
