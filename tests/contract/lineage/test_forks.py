@@ -22,7 +22,7 @@ from tests.contract.lineage.kit import (
     sha,
     under,
 )
-from tests.kit.drafts import TENANT, channel, data_of, draft, key, refused, write
+from tests.kit.drafts import TENANT, channel, data_of, digest, draft, key, refused, write
 from tests.kit.journal import Clock
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.evicted import lacks_values
@@ -568,14 +568,14 @@ async def test_a_copy_that_has_to_be_stored_asks_for_what_was_evicted(
     gone = await evict(journal, segment, b"seed 01", b"w02", b"03", b"v03")
     with pytest.raises(ValuesEvicted) as caught:
         await lineage.fork(TENANT, key("03"), "fork", "r")
-    lacking = {one.key.checkpoint_id for one in caught.value.entries}
-    assert lacking == {"01", "02", "03"}
-    assert all(one.envelopes for one in caught.value.entries)
+    assert caught.value.digests == gone.keys()
+    assert [one.sha256 for one in caught.value.places] == [segment]
     assert await journal.thread(TENANT, "fork") is None
-    some = {digest: one for digest, one in gone.items() if one.data != b"w02"}
+    some = {name: one for name, one in gone.items() if one.data != b"w02"}
     with pytest.raises(ValuesEvicted) as caught:
         await lineage.fork(TENANT, key("03"), "fork", "r", some)
-    assert {one.key.checkpoint_id for one in caught.value.entries} == {"02"}
+    assert caught.value.digests == {digest(b"w02")}
+    assert [one.sha256 for one in caught.value.places] == [segment]
     await lineage.fork(TENANT, key("03"), "fork", "r", gone)
     assert data_of(await journal.load(TENANT, key("03", "fork"), View.FULL)) == {"x": b"03"}
     assert [one.value.data for one in (await seen(journal, "fork"))["", "03"].writes] == [

@@ -18,7 +18,7 @@ from tests.contract.lineage.kit import (
     seen,
     under,
 )
-from tests.kit.drafts import TENANT, channel, data_of, draft, key, refused, write
+from tests.kit.drafts import TENANT, channel, data_of, digest, draft, key, refused, write
 from tests.kit.journal import Clock
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint_server.domain.errors import Reason
@@ -451,17 +451,18 @@ async def test_evicted_values_are_asked_for(journal: LineageJournal, lineage: Li
     await chain(journal, ["03"], ns="keeper", metadata=under("01"))
     await chain(journal, ["04"], parent_id="03", ns="keeper", metadata=under("02"))
     await chain(journal, ["05"], parent_id="02")
-    gone = await evict(journal, await certify(journal), b"01", b"02", b"03", b"w02")
+    segment = await certify(journal)
+    gone = await evict(journal, segment, b"01", b"02", b"03", b"w02")
     before = await seen(journal)
     with pytest.raises(ValuesEvicted) as caught:
         await lineage.rollback(TENANT, key("02"), "r", "05", NOTHING)
-    assert [one.key for one in caught.value.entries] == [key("02"), key("03", "t", "keeper")]
-    assert all(one.envelopes for one in caught.value.entries)
+    assert caught.value.digests == {digest(b"02"), digest(b"03")}
+    assert [one.sha256 for one in caught.value.places] == [segment]
     assert await seen(journal) == before
-    some = {digest: value for digest, value in gone.items() if value.data == b"02"}
+    some = {name: value for name, value in gone.items() if value.data == b"02"}
     with pytest.raises(ValuesEvicted) as caught:
         await lineage.rollback(TENANT, key("02"), "r", "05", some)
-    assert [one.key for one in caught.value.entries] == [key("03", "t", "keeper")]
+    assert caught.value.digests == {digest(b"03")}
     saved = await lineage.rollback(TENANT, key("02"), "r", "05", gone)
     assert (await load(journal)).entry.key == saved.key
     assert data_of(await load(journal)) == {"x": b"02"}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, select
 
-from ...domain.model import Entry, Lineage
+from ...domain.model import BlobLocation, Lineage
 from ..archiving import uses
 from ..checkpoints import contents
 from ..checkpoints.references import referred
@@ -22,7 +22,7 @@ from ..database.statements import in_lists
 from ..database.thread_rows import ThreadRow
 from . import sources
 from .delta_bases import NO_BASE, delta_base
-from .evicted import Supplied, ValuesEvicted, holders
+from .evicted import Supplied, ValuesEvicted, places_of
 from .insert import (
     NO_LINEAGE,
     NewCheckpoint,
@@ -41,13 +41,15 @@ class Copies:
     Attributes:
         origin: The thread that they are in.
         checkpoints: The copies, with the lineage and the times of their origins.
-        lacking: Checkpoints whose segments hold values that are neither here nor supplied;
-            nothing can be inserted unless it is empty.
+        missing: Digests of values that are neither here nor supplied; nothing can be
+            inserted unless it is empty.
+        places: The segments that hold these.
     """
 
     origin: ThreadRow
     checkpoints: list[NewCheckpoint] = field(default_factory=list)
-    lacking: list[Entry] = field(default_factory=list)
+    missing: set[bytes] = field(default_factory=set)
+    places: list[BlobLocation] = field(default_factory=list)
 
 
 def prepare(
@@ -89,9 +91,12 @@ def refuse_lacking(some: Iterable[Copies]) -> None:
     Raises:
         ValuesEvicted: Values are neither here nor supplied.
     """
-    lacking = {entry.key: entry for copies in some for entry in copies.lacking}
+    lacking = [copies for copies in some if copies.missing]
     if lacking:
-        raise ValuesEvicted(list(lacking.values()))
+        raise ValuesEvicted(
+            frozenset[bytes]().union(*(copies.missing for copies in lacking)),
+            (place for copies in lacking for place in copies.places),
+        )
 
 
 def insert_fork(batch: Batch, log: Log, copies: Copies, origins: Mapping[Place, str]) -> None:
@@ -195,7 +200,7 @@ def _copy(
     of_writes: Mapping[bytes, StoredValue],
     supplied: Supplied,
 ) -> NewCheckpoint:
-    """Return a copy, and add to `copies.lacking` if values of it are not to be had."""
+    """Return a copy, and add to `copies.missing` if values of it are not to be had."""
     source = plan.source
     written = [write for _, write in source.written]
     values: list[StoredValue] = []
@@ -211,7 +216,8 @@ def _copy(
         written = [_whole(write, supplied) for write in written]
         missing.update(write.digest for write in written if write.data is None)
         if missing:
-            copies.lacking += holders(connection, copies.origin, source, plan.base, missing)
+            copies.missing |= missing
+            copies.places += places_of(connection, copies.origin, source, plan.written, missing)
     return NewCheckpoint(
         place=source.place,
         parent_id=source.parent_id,

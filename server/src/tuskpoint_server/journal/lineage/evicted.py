@@ -1,17 +1,15 @@
-"""What a call does that needs evicted values: it names who holds them, and is made again."""
+"""What a call does that needs evicted values: it says where they are, and is made again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
-from ...domain.formats.delta_base import decode_delta_base
-from ...domain.model import CheckpointKey, Entry, Value, View
-from ..checkpoints.delta_history import delta_history, follow
-from ..checkpoints.load import load
-from ..checkpoints.references import referred
+from ...domain.model import BlobLocation, Value
+from ..archiving import located
+from ..database.schema import checkpoints, writes
+from ..database.statements import in_lists
 from ..database.thread_rows import ThreadRow
 from .sources import Source
 
@@ -23,45 +21,50 @@ class ValuesEvicted(Exception):
     """Values that are needed were evicted; nothing is stored.
 
     Attributes:
-        entries: Checkpoints whose segments hold them.
+        digests: The values.
+        places: The segments that hold them.
     """
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        self.entries = tuple(entries)
-        super().__init__(f"values of {len(self.entries)} checkpoints were evicted")
+    def __init__(self, digests: Collection[bytes], places: Iterable[BlobLocation]) -> None:
+        self.digests = frozenset(digests)
+        self.places = tuple(dict.fromkeys(places))
+        super().__init__(f"{len(self.digests)} values were evicted")
 
 
-def holders(
+def places_of(
     connection: Connection,
     thread: ThreadRow,
     source: Source,
-    base: bytes | None,
-    missing: set[bytes],
-) -> list[Entry]:
-    """Return the checkpoints whose segments hold evicted values that one needs.
+    written: Mapping[bytes, int],
+    missing: Collection[bytes],
+) -> list[BlobLocation]:
+    """Return the segments that hold evicted values that a checkpoint needs.
 
     Args:
         connection: In a transaction.
         thread: The thread of the checkpoint.
         source: The checkpoint.
-        base: What its delta channels are rebuilt from.
+        written: Digest to number of a row of `writes` of an ancestor that has the value.
         missing: Digests of values that are neither here nor supplied.
     """
-    key = CheckpointKey(thread.thread_id, *source.place)
-    own = referred(source.state, None)
-    own.update(write.digest for _, write in source.written)
-    found: list[Entry] = []
-    if own & missing:
-        loaded = load(connection, thread.tenant, key, View.FULL)
-        if loaded is not None:
-            places = dict.fromkeys((*loaded.entry.envelopes, *loaded.sources))
-            found.append(replace(loaded.entry, envelopes=tuple(places)))
-    if missing - own and base is not None:
-        names = [channel.name for channel in decode_delta_base(base, key.checkpoint_id)]
-        paths = follow(connection, thread.number, source.place, names).values()
-        named = {path.seed_of for path in paths if path.seed and path.seed.digest in missing}
-        for path in paths:
-            named.update(one.holder for one in path.newest_first if one.write.digest in missing)
-        for history in delta_history(connection, thread.tenant, key, names):
-            found += [one for one in history.sources if one.key.checkpoint_id in named]
-    return found
+    places = located.of_values(connection, thread.tenant, thread.family, sorted(missing))
+    found: dict[bytes | None, list[int]] = {}
+    own = [seq for seq, write in source.written if write.digest in missing]
+    if own:
+        found[source.held] = own
+    for some in in_lists(number for digest, number in written.items() if digest in missing):
+        rows = connection.execute(
+            select(checkpoints.c.held, writes.c.seq)
+            .join(
+                checkpoints,
+                (checkpoints.c.thread == writes.c.thread)
+                & (checkpoints.c.checkpoint_ns == writes.c.checkpoint_ns)
+                & (checkpoints.c.checkpoint_id == writes.c.checkpoint_id),
+            )
+            .where(writes.c.number.in_(some), writes.c.data.is_(None))
+        )
+        for held, seq in rows:
+            found.setdefault(held, []).append(seq)
+    for held, seqs in found.items():
+        places += located.of_writes(connection, thread.tenant, thread.number, held, seqs)
+    return places

@@ -19,7 +19,7 @@ from ..database.overlay import Batch, Log, Place
 from ..database.thread_rows import ThreadRow
 from . import closures, sources
 from .delta_bases import NO_NAMES
-from .evicted import Supplied, ValuesEvicted, holders
+from .evicted import Supplied, ValuesEvicted, places_of
 from .insert import NewCheckpoint, StoredValue, insert_checkpoint, stored_value
 from .sources import Source
 
@@ -241,11 +241,11 @@ def _values(
     missing = lacking - found.keys()
     if missing:
         raise ValuesEvicted(
-            [
-                entry
+            missing,
+            (
+                place
                 for one in earlier
-                if needed[one.place] & missing
-                for entry in holders(connection, at, one, one.delta_base, missing)
-            ]
+                for place in places_of(connection, at, one, {}, needed[one.place] & missing)
+            ),
         )
     return found
