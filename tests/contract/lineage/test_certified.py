@@ -1,0 +1,291 @@
+"""What is made of certified and evicted checkpoints, flushed and read back from the store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from tests.contract.lineage.kit import chain, history, row_of, save, seen, under
+from tests.kit.archives import House, check_certified, house
+from tests.kit.drafts import TENANT, data_of, draft, key, write
+from tests.kit.stores import MemoryStore
+from tuskpoint.v1 import checkpoint_pb2
+from tuskpoint_server.domain.evicted import lacks_values
+from tuskpoint_server.domain.formats.bundles import decode_bundle, encode_bundle
+from tuskpoint_server.domain.model import (
+    BlobLocation,
+    CheckpointKey,
+    PruneStrategy,
+    StoredBlob,
+    Value,
+    View,
+)
+from tuskpoint_server.journal.archiving.evict import evict_family
+from tuskpoint_server.journal.lineage import (
+    Handoffs,
+    Lineage,
+    SnapshotDraft,
+    Snapshots,
+    Supplied,
+    ValuesEvicted,
+)
+from tuskpoint_server.journal.removal.removal import Removal
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+async def home(tmp_path: Path, store: MemoryStore) -> AsyncIterator[House]:
+    async with house(tmp_path, store) as opened:
+        yield opened
+
+
+@pytest.fixture
+def lineage(home: House) -> Lineage:
+    return Lineage(home.journal.database)
+
+
+@pytest.fixture
+def removal(home: House) -> Removal:
+    return Removal(home.journal.database)
+
+
+async def evict(home: House, removal: Removal, thread_id: str = "t") -> None:
+    """Certify everything and give up whatever the family of a thread can spare."""
+    await home.flush()
+    family = (await row_of(home.journal, thread_id)).family
+    home.clock.advance(1)
+    gone = await evict_family(
+        home.journal.database, removal.passes, family, home.clock.now_us, 10**9
+    )
+    assert gone.values + gone.writes > 0
+
+
+async def completed(home: House, call: Callable[[Supplied], Awaitable[T]]) -> tuple[T, int]:
+    """Make a call as the service does; return its outcome, and how many values it asked for."""
+    supplied: dict[bytes, Value] = {}
+    while True:
+        try:
+            return await call(supplied), len(supplied)
+        except ValuesEvicted as lack:
+            more = await home.archive.read_values(TENANT, lack.places, lack.digests)
+            if more.keys() != lack.digests:
+                pytest.fail("not all of the values are where they are said to be")
+            supplied |= more
+
+
+async def here(home: House, key: CheckpointKey) -> bool:
+    loaded = await home.journal.load(TENANT, key, View.FULL)
+    assert loaded is not None
+    return not lacks_values(loaded)
+
+
+async def test_copies_of_what_is_certified_are_certified_without_storing_it_again(
+    home: House, store: MemoryStore, lineage: Lineage
+) -> None:
+    await save(
+        home.journal,
+        draft("01", "", {"x": b"1"}, writes=(write("x", b"w"),)),
+        draft("02", "01", {"x": b"2"}, label="l", summary="It went on."),
+        draft("03", ns="keeper", channels={"k": b"3"}, metadata=under("01")),
+    )
+    await home.flush()
+    stored = len(store.members("segment"))
+    await lineage.fork(TENANT, key("02"), "fork", "")
+    await lineage.copy_thread(TENANT, "t", "copy", "")
+    snapshots = Snapshots(home.journal.database)
+    made = await snapshots.create_snapshot(TENANT, SnapshotDraft(("t",)), "")
+    await snapshots.restore_snapshot(TENANT, made.snapshot_id, rollback=False, request_id="")
+    await home.flush()
+    assert len(store.members("segment")) == stored + 1, "only the snapshot's description"
+    # t: 3, its fork: 2, its copy: 3, the snapshot: 1 and 2, what was restored: 2.
+    assert await check_certified(home) == 13
+
+
+async def test_forks_of_delta_channels_are_stored_with_what_they_are_rebuilt_from(
+    home: House, lineage: Lineage, removal: Removal
+) -> None:
+    await chain(home.journal, ["01", "02", "03", "04"], seeds=["01"])
+    await evict(home, removal)
+    before = await completed_history(home, key("03"))
+    _, asked = await completed(
+        home, lambda supplied: lineage.fork(TENANT, key("03"), "fork", "", supplied)
+    )
+    assert asked > 0
+    assert await here(home, key("03", "fork"))
+    assert await history(home.journal, key("03", "fork")) == before
+    await home.flush()
+    assert await check_certified(home) == 5
+    # Once it is certified it is held like anything else, with its base.
+    await save(home.journal, draft("05", "03", {"x": b"5"}, thread_id="fork", delta=("log",)))
+    await evict(home, removal, "fork")
+    await lineage.fork(TENANT, key("03", "fork"), "again", "")
+    assert await completed_history(home, key("03", "again")) == before
+    await home.flush()
+    await check_certified(home)
+
+
+async def completed_history(home: House, key: CheckpointKey) -> object:
+    """Return what rebuilds the delta channel of a checkpoint, read where it was evicted."""
+    (found,) = await home.journal.delta_history(TENANT, key, ["log"])
+    places = [place for entry in found.sources for place in entry.envelopes]
+    wanted = {one.digest for one in found.writes}
+    assert found.seed is not None
+    assert found.seed.digest is not None
+    wanted.add(found.seed.digest)
+    values = await home.archive.read_values(TENANT, places, wanted) if places else {}
+    if not places:
+        assert found.seed.value is not None
+        values = {found.seed.digest: found.seed.value}
+        values |= {one.digest: one.value for one in found.writes}
+    return (
+        values[found.seed.digest].data,
+        tuple((one.task_id, values[one.digest].data) for one in found.writes),
+    )
+
+
+async def test_a_held_fork_of_what_was_evicted_reads_from_its_origins_segments(
+    home: House, store: MemoryStore, lineage: Lineage, removal: Removal
+) -> None:
+    await save(
+        home.journal,
+        draft("01", "", {"x": b"old"}, writes=(write("x", b"w"),)),
+        draft("02", "01", {"x": b"new"}),
+    )
+    await evict(home, removal)
+    stored = len(store.members("segment"))
+    _, asked = await completed(
+        home, lambda supplied: lineage.fork(TENANT, key("01"), "fork", "", supplied)
+    )
+    assert asked == 0
+    fork = await home.journal.load(TENANT, key("01", "fork"), View.FULL)
+    assert fork is not None
+    assert lacks_values(fork)
+    original = await home.from_blobs(key("01"))
+    assert original.state is not None
+    wanted = {one.digest for one in original.state.channels if one.digest} | {
+        one.digest for one in original.writes
+    }
+    found = await home.archive.read_values(TENANT, fork.sources, wanted)
+    assert {one.data for one in found.values()} == {b"old", b"w"}
+    await home.flush()
+    assert len(store.members("segment")) == stored
+    assert data_of(await home.from_blobs(key("01", "fork"))) == {"x": b"old"}
+    assert [one.value.data for one in (await home.from_blobs(key("01", "fork"))).writes] == [b"w"]
+
+
+async def test_a_rollback_to_what_was_evicted_is_whole_and_certified(
+    home: House, lineage: Lineage, removal: Removal
+) -> None:
+    await chain(home.journal, ["01", "02", "03"], seeds=["01"])
+    await chain(home.journal, ["04"], ns="keeper", seeds=["04"], metadata=under("01"))
+    await chain(home.journal, ["05"], parent_id="04", ns="keeper", metadata=under("02"))
+    await evict(home, removal)
+    saved, asked = await completed(
+        home, lambda supplied: lineage.rollback(TENANT, key("02"), "", None, supplied)
+    )
+    assert asked == 3  # "x" of both, and the seed of the subgraph
+    assert await here(home, saved.key)
+    await home.flush()
+    assert data_of(await home.from_blobs(saved.key)) == {"x": b"02"}
+    assert await completed_history(home, saved.key) == (b"seed 01", (("task of log", b"w01"),))
+    assert await here(home, key("", "t", "keeper"))
+
+
+async def test_what_a_removed_ancestor_held_comes_from_where_it_was_certified(
+    home: House, lineage: Lineage, removal: Removal
+) -> None:
+    await chain(home.journal, ["01", "02", "03"], seeds=["01"])
+    await evict(home, removal)
+    await removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    await home.flush()
+    await chain(home.journal, ["04"], parent_id="03")
+    await evict(home, removal)
+    _, asked = await completed(
+        home, lambda supplied: lineage.fork(TENANT, key("04"), "fork", "", supplied)
+    )
+    assert asked > 0
+    log = tuple(("task of log", one) for one in (b"w01", b"w02", b"w03"))
+    assert await history(home.journal, key("04", "fork")) == (b"seed 01", log)
+    await home.flush()
+    await check_certified(home)
+
+
+async def test_a_snapshot_is_taken_and_given_back_over_evicted_values(
+    home: House, lineage: Lineage, removal: Removal
+) -> None:
+    await chain(home.journal, ["01", "02"], seeds=["01"])
+    await chain(home.journal, ["03"], ns="keeper", metadata=under("01"))
+    await chain(home.journal, ["04"], parent_id="03", ns="keeper", metadata=under("02"))
+    expected = await seen(home.journal)
+    await evict(home, removal)
+    snapshots = Snapshots(home.journal.database)
+    made, asked = await completed(
+        home,
+        lambda supplied: snapshots.create_snapshot(TENANT, SnapshotDraft(("t",)), "", supplied),
+    )
+    assert asked > 0
+    await removal.delete_thread(TENANT, "t")
+    await home.flush()
+    [restored], _ = await completed(
+        home,
+        lambda supplied: snapshots.restore_snapshot(
+            TENANT, made.snapshot_id, rollback=False, request_id="", supplied=supplied
+        ),
+    )
+    await home.flush()
+    thread_id = restored.key.thread_id
+    for checkpoint_id, ns in (("02", ""), ("03", "keeper"), ("04", "keeper")):
+        found = await home.from_blobs(key(checkpoint_id, thread_id, ns))
+        assert found.state == expected[ns, checkpoint_id].state
+        assert found.writes == expected[ns, checkpoint_id].writes
+
+
+async def test_a_bundle_of_a_closure_becomes_the_same_thread(home: House, lineage: Lineage) -> None:
+    frame = checkpoint_pb2.CheckpointState(schema_version=4, delta_channels=["log"])
+    await chain(home.journal, ["01", "02"], seeds=["01"])
+    await save(
+        home.journal,
+        draft(
+            "03",
+            "02",
+            {"x": b"3"},
+            frame=frame.SerializeToString(),
+            delta=("log",),
+            label="l",
+            writes=(write("__interrupt__", b"?", idx=-3),),
+        ),
+        draft("04", ns="node:b", metadata=under("03")),
+    )
+    closure = await lineage.closure(TENANT, key("03"))
+    assert closure is not None
+    came = decode_bundle(encode_bundle(closure), "blob")
+    await lineage.adopt(TENANT, came, "ab" * 32, "mine", "", "")
+    source, adopted = await seen(home.journal), await seen(home.journal, "mine")
+    assert adopted == {place: source[place] for place in (("", "03"), ("node:b", "04"))}
+    assert await history(home.journal, key("03", "mine")) == await history(home.journal, key("03"))
+    await home.flush()
+    assert await check_certified(home) == 6
+
+
+async def test_a_hand_off_is_in_the_manifest_of_its_thread(home: House) -> None:
+    await save(home.journal, draft("01"))
+    await home.flush()
+    bundle = BlobLocation(b"b" * 32, 7, "blob", "patch")
+    handoffs = Handoffs(home.journal.database, lambda blob: None)
+    await handoffs.keep_handoff(
+        TENANT, key("01"), bundle, [], [StoredBlob("blob")], "", b"", b"answer", content_seq=1
+    )
+    await home.flush()
+    [pin] = (await home.manifest()).pins
+    assert pin.segment == bundle.sha256
+    assert await home.watermark() == (2, 2)
+    assert await handoffs.unchanged(TENANT, key("01")) == bundle
