@@ -26,6 +26,7 @@ from ...domain.state import encode_channel
 from ...domain.thread_state import INTERRUPT, RESUME
 from ..database.overlay import Batch, Known, KnownChannel, KnownWrite, Log, Place
 from ..search import vectors
+from . import contents
 from .admission import begins_next, refuse_stale_write
 from .drafts import ChannelChange, CheckpointChange, WriteChange, WritesChange
 from .rows import checkpoint_row, content_row, write_row
@@ -246,10 +247,12 @@ def _resolve(
         Refusal: `VALUES_MISSING`, `VERSION_TYPE_CHANGED`.
     """
     inherited = parent.channels if parent is not None else {}
-    # The values of heads are never evicted; those of an older parent may be.
-    parent_is_head = draft.parent_id == batch.greatest(log, place[0])
+    # The values of a head that was saved are here; one that is a copy, or became the head
+    # because later ones were removed, may name evicted ones, like any older parent.
+    parent_is_head = place[0] in log.whole and draft.parent_id == batch.greatest(log, place[0])
+    here = None if parent_is_head or begins else _here(batch, log, sent, inherited)
     channels: dict[str, KnownChannel] = {}
-    contents: list[ChannelChange] = []
+    new: list[ChannelChange] = []
     missing: list[str] = []
     for one in sent:
         old = inherited.get(one.name)
@@ -258,35 +261,54 @@ def _resolve(
         if one.content is not None:
             channels[one.name] = KnownChannel(one.version, one.digest, one.size, one.encoded)
             if not (parent_is_head and old is not None and old.digest == one.digest):
-                contents.append(one)
+                new.append(one)
             continue
-        found = _referred(batch, None if begins else log, one, old, checked=parent_is_head)
+        found = _referred(batch, None if begins else log, one, old, here)
         if found is None:
             missing.append(one.name)
         else:
             channels[one.name] = found
     if missing:
         raise values_missing(missing)
-    return channels, contents
+    return channels, new
+
+
+def _here(
+    batch: Batch,
+    log: Log,
+    sent: Sequence[ChannelChange],
+    inherited: dict[str, KnownChannel],
+) -> set[bytes]:
+    """Return the digests of inherited values whose data is here."""
+    named = {
+        old.digest
+        for one in sent
+        if one.reference is Reference.INHERIT
+        and (old := inherited.get(one.name)) is not None
+        and old.digest is not None
+    }
+    pending = {digest for digest in named if batch.brings(log, digest)}
+    return pending | contents.present(batch.connection, log.row.family, named - pending)
 
 
 def _referred(
-    batch: Batch, log: Log | None, one: ChannelChange, old: KnownChannel | None, *, checked: bool
+    batch: Batch,
+    log: Log | None,
+    one: ChannelChange,
+    old: KnownChannel | None,
+    here: set[bytes] | None,
 ) -> KnownChannel | None:
     """Return a channel that came without its value; `None` if its value is not here.
 
-    `log`: whose family has the value; `None`: the save begins a family. `checked`: the
-    parent's values are known to be here.
+    `log`: whose family has the value; `None`: the save begins a family. `here`: values of the
+    parent that are here; `None`: all of them.
     """
     if one.reference is Reference.EMPTY:
         return KnownChannel(one.version, None, 0, one.encoded)
     if one.reference is Reference.INHERIT:
-        if old is None or old.version != one.version:
+        if old is None or old.version != one.version or log is None:
             return None
-        if old.digest is None or checked:
-            return old
-        present = batch.present(log, old.digest) if log is not None else None
-        return old if present is not None and present[1] else None
+        return old if here is None or old.digest is None or old.digest in here else None
     digest = one.digest or b""
     if log is None or log.new:
         return None
@@ -455,6 +477,8 @@ def _store(
             rebuilt_from = decode_delta_base(base, place[1])
             batch.note_digests(log, (one for channel in rebuilt_from for one in channel.digests))
     batch.put_checkpoint(log, place, checkpoint_row(log, place, known, delta_base=base))
+    if place[1] == batch.greatest(log, place[0]):
+        log.whole.add(place[0])
     return known
 
 

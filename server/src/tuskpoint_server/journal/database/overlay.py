@@ -96,7 +96,7 @@ class Known:
 class Log:
     """A thread as the writer knows it."""
 
-    __slots__ = ("early", "fresh", "greatest", "keyframes", "known", "new", "row", "size")
+    __slots__ = ("early", "fresh", "greatest", "keyframes", "known", "new", "row", "size", "whole")
 
     def __init__(self, row: ThreadRow, *, new: bool, early: bool) -> None:
         self.row = row
@@ -105,6 +105,7 @@ class Log:
         self.fresh = new
         self.keyframes: set[bytes] = set()
         self.greatest: dict[str, str] = {}
+        self.whole: set[str] = set()
         self.known: OrderedDict[Place, Known] = OrderedDict()
         self.size = _LOG_BYTES
 
@@ -122,6 +123,7 @@ class Log:
         """Read checkpoints again when they are asked for."""
         self.known.clear()
         self.greatest.clear()
+        self.whole.clear()
         self.fresh = False
         self.size = _LOG_BYTES
 
@@ -470,6 +472,10 @@ class Batch:
         row = _SIBLING_BASE.run(self.connection, **of).fetchone()
         return bytes(row[0]) if row is not None else None
 
+    def brings(self, log: Log, digest: bytes) -> bool:
+        """Tell whether the batch has yet to write a value of the thread's family."""
+        return (log.row.family, digest) in self._rows.contents
+
     def present(self, log: Log, digest: bytes) -> tuple[int, bool] | None:
         """Return the size of a value of the thread's family and whether its data is here."""
         row = self._rows.contents.get((log.row.family, digest))
@@ -508,8 +514,9 @@ class Batch:
     def put_checkpoint(self, log: Log, place: Place, row: tuple[object, ...]) -> None:
         """Insert or replace a checkpoint; `row` is in the order of `CHECKPOINT_COLUMNS`."""
         self._rows.checkpoints[(log.row.number, *place)] = row
-        if place[1] > self.greatest(log, place[0]):
+        if place[1] >= self.greatest(log, place[0]):
             log.greatest[place[0]] = place[1]
+            log.whole.discard(place[0])  # a copy may name values that were evicted
 
     def put_content(self, family: int, digest: bytes, row: tuple[object, ...]) -> None:
         """Insert a value, or bring an evicted one back; `row` as in `CONTENT_COLUMNS`."""
