@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from opentelemetry.metrics import MeterProvider
 
 from tests.kit.drafts import TENANT
 from tests.kit.journal import Clock, Journal, opened
@@ -72,21 +75,39 @@ class House:
 
 @asynccontextmanager
 async def house(
-    directory: Path, store: BlobStore, clock: Clock | None = None, *, apart: bool = False
+    directory: Path,
+    store: BlobStore,
+    clock: Clock | None = None,
+    *,
+    meters: MeterProvider | None = None,
+    **changed: Any,
 ) -> AsyncIterator[House]:
-    """Open a journal and its archive in a directory, as a start of the server does."""
+    """Open a journal and its archive in a directory, as a start of the server does.
+
+    Args:
+        directory: The directory.
+        store: The blob store.
+        clock: The time.
+        meters: Where to measure.
+        **changed: Settings of the archive other than those of tests.
+    """
     time = clock or Clock()
-    settings = ArchiveSettings(
-        pointer=directory / "catalog",
-        flush_interval_s=3600.0,
-        first_retry_s=0.001,
-        longest_retry_s=0.01,
-        stop_grace_s=1.0,
-        apart=apart,
-    )
+    chosen: dict[str, Any] = {
+        "flush_interval_s": 3600.0,
+        "first_retry_s": 0.001,
+        "longest_retry_s": 0.01,
+        "stop_grace_s": 1.0,
+        **changed,
+    }
+    settings = ArchiveSettings(pointer=directory / "catalog", **chosen)
     async with opened(directory, time) as journal:
         archive = Archive(
-            journal.database, store, directory / "spool", settings=settings, clock_us=time
+            journal.database,
+            store,
+            directory / "spool",
+            settings=settings,
+            clock_us=time,
+            meters=meters,
         )
         await archive.start()
         try:

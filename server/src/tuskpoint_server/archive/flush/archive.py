@@ -28,6 +28,7 @@ from .flusher import (
     hole_of,
     not_stored,
 )
+from .handoffs import HandoffStore
 from .one_flush import Flush
 from .packs import PackRunner
 from .pointer import Pointer
@@ -97,6 +98,10 @@ class Archive:
         clock_us: Microseconds since the epoch.
         meters: Where to measure; OpenTelemetry's global provider if none is given.
         expiry: Says how long a stored blob lasts; `None`: for ever.
+
+    Attributes:
+        handoffs: Stores and fetches bundles of hand-offs.
+        expiry: Says how long a stored blob lasts.
     """
 
     def __init__(
@@ -117,7 +122,9 @@ class Archive:
         self._settings = settings
         self._clock_us = clock_us
         self._pointer = Pointer(settings.pointer)
+        self.expiry = expiry
         self._runner = PackRunner(database, self._origin, self._spool, expiry)
+        self.handoffs = HandoffStore(self._origin)
         self._reader = CheckpointReader(blobs)
         self._origin_reader = CheckpointReader(self._origin, 0)
         self._instruments = Instruments(self._backlogs, meters)
@@ -212,6 +219,7 @@ class Archive:
             if hole is not None:
                 raise not_stored(hole.reason)
             return known.location
+        self._refuse_when_stopped()
         return await self._flusher(tenant).certified(key, wanted)
 
     async def certify_all(self, tenant: str) -> FlushOutcome:
@@ -221,6 +229,7 @@ class Archive:
             Refusal: The blob store's, if a flush fails; it will be tried again.
                 `CERTIFICATION_FAILED` if something of it cannot be stored.
         """
+        self._refuse_when_stopped()
         return await self._flusher(tenant).flush_all()
 
     # --- reading ----------------------------------------------------------------------
@@ -301,6 +310,11 @@ class Archive:
         return await self._database.query(read)
 
     # --- inside -----------------------------------------------------------------------
+
+    def _refuse_when_stopped(self) -> None:
+        """Refuse a wait that nothing would end."""
+        if not self._started:
+            raise Refusal(Reason.DRAINING)
 
     def _count(self, refusal: Refusal) -> None:
         if refusal.reason is Reason.BLOB_HASH_MISMATCH:

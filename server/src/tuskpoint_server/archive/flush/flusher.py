@@ -199,6 +199,7 @@ class TenantFlusher:
                 holes.unstored(connection, self.tenant),
             )
         )
+        self._refuse_when_stopping()
         marks = {**{hole.thread: hole.seq for hole in unstored}, **waiting}
         waiter = _AllWaiter(self._loop.create_future(), dict(marks), marks)
         self._alls[waiter] = None

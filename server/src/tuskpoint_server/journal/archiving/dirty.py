@@ -184,7 +184,7 @@ class DirtyRange:
         data: Stored bytes of these; of evicted ones there are none.
         named: By digest the segment that holds a value.
         sources: Segments that hold evicted values which none of these holds.
-        holders: Segments that hold copies, and what these need, by hash.
+        holders: Segments that hold copies, what these need, and parts of all, by hash.
         bundles: What was handed off, and its parts, by hash.
     """
 
@@ -521,6 +521,11 @@ def _find_copies(dirty: DirtyRange, holders: Holders) -> None:
             needed = holders.by_hash(sha256)
             if needed is not None:
                 dirty.holders.setdefault(sha256, needed)
+    for holder in [*dirty.holders.values(), *dirty.named.values()]:
+        for sha256 in holder.parts:
+            part = holders.by_hash(sha256)
+            if part is not None:
+                dirty.holders.setdefault(sha256, part)
 
 
 def _find_bundles(dirty: DirtyRange, holders: Holders) -> None:
