@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from ...domain.errors import Reason, Refusal
 from ...domain.formats.catalogs import Catalog, decode_catalog
 from ...domain.formats.folding import Manifest, ManifestEntry, fold
-from ...domain.formats.merging import read_thread
 from ...domain.model import BlobLocation
 from ...journal.archiving.standing import Incarnation, Place, RecordedCheckpoint
 from ...journal.archiving.status import KnownCatalog
+from ..read.manifest import records_of
 from .reading import Unreadable, VerifiedSegments, is_damage
 
 
@@ -65,15 +65,12 @@ async def read_chain(
         return Chain(b"", fold(thread_id, ()))
     sha256 = known.location.sha256
 
-    async def fetch(location: BlobLocation) -> bytes:
-        [data] = await segments.fetch([location])
-        return data
-
     try:
-        stored = decode_catalog(await fetch(known.location), known.location.blob_id)
+        [data] = await segments.fetch([known.location])
+        stored = decode_catalog(data, known.location.blob_id)
         if _leading(stored) != _leading(known.catalog):
             return Chain(sha256, None, "the stored catalog and the one in the journal differ")
-        records = await read_thread(stored.runs, thread_id, fetch)
+        records = await records_of(stored.runs, thread_id, segments.fetch)
     except Unreadable as error:
         is_mismatch = error.refusal.reason is Reason.BLOB_HASH_MISMATCH
         mismatch = error.location.sha256 if is_mismatch else b""

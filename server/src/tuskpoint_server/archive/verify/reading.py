@@ -13,7 +13,7 @@ from ...domain.formats.folding import Manifest
 from ...domain.formats.members import settled
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation
-from ...journal.archiving.standing import members_at
+from ...journal.archiving import located
 from ...journal.database.database import Database
 from ..read.segments import Segments, Stored
 
@@ -187,7 +187,9 @@ class VerifiedSegments(Segments):
     async def _placed(self, hints: Sequence[BlobLocation]) -> list[BlobLocation]:
         """Return where bytes lie by what was recorded last, else by the hint."""
         known = await self._database.query(
-            lambda connection: members_at(connection, self._tenant, {hint.sha256 for hint in hints})
+            lambda connection: located.by_hash(
+                connection, self._tenant, {hint.sha256 for hint in hints}
+            )
         )
         return [known.get(hint.sha256) or self._elsewhere(hint) for hint in hints]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select
@@ -73,7 +73,7 @@ def of_rows(
             wanted.setdefault(row[1], []).extend(later)
     segments = _segments(connection, wanted)
     hashes = {sha256 for held in helds for sha256 in held.segments}
-    elsewhere = _by_hash(connection, tenant, hashes) if hashes else {}
+    elsewhere = by_hash(connection, tenant, hashes) if hashes else {}
     unstored = _unstored(connection, {row[1] for row in rows})
     found: list[list[BlobLocation]] = []
     for row, some, held in zip(rows, numbers, helds, strict=True):
@@ -105,7 +105,7 @@ def of_values(
             contents.c.segment.is_not(None),
         )
         hashes.update(connection.execute(statement).scalars())
-    return list(_by_hash(connection, tenant, hashes).values())
+    return list(by_hash(connection, tenant, hashes).values())
 
 
 def of_writes(
@@ -125,7 +125,7 @@ def of_writes(
     segments = _segments(connection, {thread: later} if later else {})
     places = _with_numbers(segments.get(thread, ()), later)
     if len(later) < len(seqs):
-        places += _by_hash(connection, tenant, set(at_first.segments)).values()
+        places += by_hash(connection, tenant, set(at_first.segments)).values()
     return places
 
 
@@ -163,7 +163,10 @@ def _segments(
     return found
 
 
-def _by_hash(connection: Connection, tenant: str, hashes: set[bytes]) -> dict[bytes, BlobLocation]:
+def by_hash(
+    connection: Connection, tenant: str, hashes: Collection[bytes]
+) -> dict[bytes, BlobLocation]:
+    """Return where stored bytes lie, by hash; those that are not recorded are left out."""
     found: dict[bytes, BlobLocation] = {}
     for some in in_lists(sorted(hashes)):
         statement = select(

@@ -208,20 +208,6 @@ def _in_parts(connection: Connection, tenant: str, segments: Iterable[bytes]) ->
     return found
 
 
-def members_at(
-    connection: Connection, tenant: str, hashes: Iterable[bytes]
-) -> dict[bytes, BlobLocation]:
-    """Return where stored bytes lie, by hash; those that are not recorded are left out."""
-    found: dict[bytes, BlobLocation] = {}
-    for some in in_lists(hashes):
-        statement = select(
-            members.c.sha256, members.c.size, members.c.blob_id, members.c.identifier
-        ).where(members.c.tenant == tenant, members.c.sha256.in_(some))
-        for row in connection.execute(statement):
-            found[row[0]] = BlobLocation(*row)
-    return found
-
-
 @dataclass(slots=True)
 class _Read:
     """A row, reduced to what is compared: states and metadata of many take much memory."""

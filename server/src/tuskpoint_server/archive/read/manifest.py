@@ -1,0 +1,147 @@
+"""From the newest catalog to the manifest of one thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from ...blobs.api import BlobStore
+from ...domain.errors import Reason, Refusal
+from ...domain.formats.folding import Key, Manifest, ManifestEntry, fold
+from ...domain.formats.manifests import encode_manifest
+from ...domain.formats.members import Kind
+from ...domain.formats.merging import LiveRuns, read_thread
+from ...domain.formats.records import MemberRecord, Record
+from ...domain.model import BlobLocation
+from ...journal.archiving import blobs as blob_rows
+from ...journal.archiving import located, status
+from ...journal.archiving.blobs import Expiry
+from ...journal.database.database import Database
+from ..apart import ApartStore
+
+FetchMany = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[bytes]]]
+"""Returns the bytes at locations, in order, hash checked."""
+
+_RUNS_AT_ONCE = 8
+_GONE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
+
+
+async def manifest(
+    database: Database, blobs: BlobStore, tenant: str, thread_id: str
+) -> Manifest | None:
+    """Fold what the newest certified catalog leads to of a thread.
+
+    Args:
+        database: Says which catalog is the newest.
+        blobs: Where its runs are read.
+        tenant: The tenant.
+        thread_id: The thread, whether it lives or was deleted.
+
+    Returns:
+        `None` if nothing is stored of it.
+
+    Raises:
+        Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`,
+            `BLOB_MALFORMED`, `JOURNAL_UNAVAILABLE`.
+    """
+
+    async def fetch(locations: Sequence[BlobLocation]) -> list[bytes]:
+        hashes = {one.sha256 for one in locations}
+        known = await database.query(lambda connection: located.by_hash(connection, tenant, hashes))
+        return await blobs.get_many([known.get(one.sha256, one) for one in locations])
+
+    failed: bytes | None = None
+    while True:
+        newest = await database.query(lambda connection: status.catalog(connection, tenant))
+        if newest is None:
+            return None
+        try:
+            records = await records_of(newest.catalog.runs, thread_id, fetch)
+        except Refusal as refusal:
+            # Once another catalog was certified, nothing keeps the runs that it dropped.
+            if refusal.reason not in _GONE or newest.location.sha256 == failed:
+                raise
+            failed = newest.location.sha256
+            continue
+        return await asyncio.to_thread(fold, thread_id, records) if records else None
+
+
+async def records_of(runs: LiveRuns, thread_id: str, fetch: FetchMany) -> list[Record]:
+    """Return all records of a thread, those of older runs first; runs are fetched together.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`, and what `fetch` raises.
+    """
+    wanted = [
+        ref.location for ref in runs.oldest_first() if ref.first[0] <= thread_id <= ref.last[0]
+    ]
+    order = {location.sha256: number for number, location in enumerate(wanted)}
+    fetched: dict[bytes, bytes] = {}
+
+    async def fetch_one(location: BlobLocation) -> bytes:
+        if location.sha256 not in order:  # named by a branch
+            [data] = await fetch([location])
+            return data
+        if location.sha256 not in fetched:
+            number = order[location.sha256]
+            some = wanted[number : number + _RUNS_AT_ONCE]
+            fetched.clear()
+            fetched.update(zip([one.sha256 for one in some], await fetch(some), strict=True))
+        return fetched[location.sha256]
+
+    return await read_thread(runs, thread_id, fetch_one)
+
+
+def page_of(
+    found: Manifest, after: Key | None, size: int
+) -> tuple[list[tuple[Key, ManifestEntry]], bool]:
+    """Return a page of the stored checkpoints, by namespace and ID, and whether more follow.
+
+    Args:
+        found: The manifest.
+        after: Namespace and ID of the last one before it, or `None`.
+        size: How many.
+    """
+    keys = sorted(key for key in found.entries if after is None or key > after)
+    return [(key, found.entries[key]) for key in keys[:size]], len(keys) > size
+
+
+async def store_manifest(
+    database: Database, blobs: BlobStore, tenant: str, found: Manifest, expiry: Expiry
+) -> BlobLocation:
+    """Store a manifest as a blob of its own, which recovery takes in the place of a catalog.
+
+    It lasts as long as the store keeps blobs; nothing renews it.
+
+    Args:
+        database: Says where the segments lie that it names.
+        blobs: The blob store itself, no cache.
+        tenant: The tenant.
+        found: The manifest.
+        expiry: Says how long a stored blob lasts.
+
+    Returns:
+        Where it lies, or the list of its parts.
+
+    Raises:
+        Refusal: `BLOB_UNAVAILABLE`, `BLOB_REJECTED`, `JOURNAL_UNAVAILABLE`.
+    """
+    places = await database.query(
+        lambda connection: located.by_hash(connection, tenant, found.members.keys())
+    )
+    records = tuple(
+        replace(one, location=places.get(one.location.sha256, one.location))
+        if isinstance(one, MemberRecord)
+        else one
+        for one in found.records
+    )
+    data = await asyncio.to_thread(encode_manifest, replace(found, records=records), tenant)
+    stored = await ApartStore(blobs).store(data, Kind.MANIFEST)
+    if stored.blobs:
+        await database.transact(
+            lambda batch: blob_rows.record(
+                batch.connection, tenant, stored.blobs, batch.now_us, expiry
+            )
+        )
+    return stored.location

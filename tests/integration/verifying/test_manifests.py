@@ -1,0 +1,164 @@
+"""The manifest of one thread: folded from the runs, and stored as a blob of its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.kit.archives import House, check_certified, house, shown
+from tests.kit.drafts import TENANT, draft, key, refused, write
+from tests.kit.stores import MemoryStore
+from tuskpoint_server.archive.read.manifest import manifest, page_of, store_manifest
+from tuskpoint_server.archive.read.reader import CheckpointReader
+from tuskpoint_server.blobs.api import BlobStore, StoreLimits
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.formats import parts
+from tuskpoint_server.domain.formats.folding import Manifest
+from tuskpoint_server.domain.formats.manifests import decode_manifest
+from tuskpoint_server.domain.model import BlobLocation, View
+from tuskpoint_server.journal.removal.removal import Removal
+
+
+async def grow(home: House, count: int, thread_id: str = "t", start: int = 0) -> None:
+    """Append checkpoints, each with a flush of its own."""
+    for number in range(start, start + count):
+        name, before = f"{number:04d}", f"{number - 1:04d}" if number else ""
+        await home.journal.save_checkpoint(
+            TENANT,
+            draft(name, before, {"x": b"%d" % number * 200}, thread_id=thread_id, label="l" + name),
+        )
+        await home.journal.save_writes(TENANT, key(name, thread_id), [write("c", b"late")])
+        await home.flush()
+
+
+async def folded(home: House, thread_id: str = "t") -> Manifest | None:
+    return await manifest(home.journal.database, home.store, TENANT, thread_id)
+
+
+async def stored(home: House, found: Manifest) -> BlobLocation:
+    return await store_manifest(home.journal.database, home.store, TENANT, found, lambda blob: None)
+
+
+async def read_back(store: BlobStore, location: BlobLocation) -> Manifest:
+    """Return the manifest at a location; its ID and hash are all that is known."""
+    data = await store.get(BlobLocation(location.sha256, 0, location.blob_id, location.identifier))
+    if json.loads(data)["kind"] == "parts":
+        listed = parts.decode_parts(data, location, 1 << 30)
+        data = parts.join(listed, await store.get_many(listed.parts), location.blob_id)
+    return decode_manifest(data, location.blob_id)
+
+
+async def test_nothing_is_known_of_what_is_not_stored(home: House) -> None:
+    assert await folded(home) is None
+    await grow(home, 1)
+    assert await folded(home, "other") is None
+
+
+async def test_the_manifest_of_a_thread_is_what_its_runs_say(home: House) -> None:
+    for number in range(20):
+        await grow(home, 1, "t", number)
+        await grow(home, 1, "u", number)
+    found = await folded(home)
+    assert found == await home.manifest()
+    assert found is not None
+    assert [name for _, name in found.entries] == [f"{number:04d}" for number in range(20)]
+    assert await check_certified(home) == 40
+
+
+async def test_an_ended_thread_has_a_manifest_without_entries(home: House) -> None:
+    await grow(home, 2)
+    await Removal(home.journal.database).delete_thread(TENANT, "t")
+    await home.flush()
+    found = await folded(home)
+    assert found is not None
+    assert found.ended
+    assert page_of(found, None, 10) == ([], False)
+
+
+async def test_pages_hold_every_entry_once(home: House) -> None:
+    await grow(home, 7)
+    found = await folded(home)
+    assert found is not None
+    seen, after, more = [], None, True
+    while more:
+        page, more = page_of(found, after, 3)
+        seen += page
+        after = page[-1][0]
+    assert seen == sorted(found.entries.items())
+    assert len(seen) == 7
+
+
+async def test_a_stored_manifest_leads_to_every_checkpoint(home: House) -> None:
+    await grow(home, 5)
+    found = await folded(home)
+    assert found is not None
+    again = await read_back(home.store, await stored(home, found))
+    assert again == found
+    for number in range(5):
+        name = f"{number:04d}"
+        loaded = await home.journal.load(TENANT, key(name), View.FULL)
+        assert loaded is not None
+        entry = again.entries["", name]
+        hashes = [entry.record.segment, *(one.segment for one in entry.writes)]
+        places = tuple(filter(None, map(again.location, dict.fromkeys(hashes))))
+        told = replace(loaded.entry, envelopes=places)
+        assert shown(await CheckpointReader(home.store, 0).read(told)) == shown(loaded)
+
+
+@pytest.fixture
+def small() -> MemoryStore:
+    return MemoryStore(StoreLimits(max_member_bytes=5000))
+
+
+async def test_a_large_manifest_is_stored_in_parts(tmp_path: Path, small: MemoryStore) -> None:
+    async with house(tmp_path, small) as home:
+        await grow(home, 12)
+        found = await folded(home)
+        assert found is not None
+        location = await stored(home, found)
+        assert small.packs[location.blob_id][location.sha256].kind == "parts"
+        assert await read_back(small, location) == found
+
+
+async def test_what_is_stored_and_cannot_be_read_back_is_told(
+    tmp_path: Path, small: MemoryStore
+) -> None:
+    async with house(tmp_path, small) as home:
+        await grow(home, 1)
+        found = await folded(home)
+        assert found is not None
+
+        def lose(members: object) -> None:
+            small.lost = {one.sha256 for one in members}  # type: ignore[attr-defined]
+
+        small.after_put = lose
+        await refused(stored(home, found), Reason.BLOB_UNAVAILABLE)
+
+
+async def test_runs_that_a_later_catalog_dropped_are_not_asked_for(
+    tmp_path: Path, small: MemoryStore
+) -> None:
+    """The catalog is read, then the runs: a flush may come between."""
+    async with house(tmp_path, small) as home:
+        await grow(home, 9)
+        read_many = small.get_many
+        calls = []
+
+        async def get_many(locations: list[BlobLocation]) -> list[bytes]:
+            calls.append(len(locations))
+            if len(calls) == 1:
+                await grow(home, 1, start=9)
+                small.lost = {locations[0].sha256}
+                try:
+                    return await read_many(locations)
+                finally:
+                    small.lost = set()
+            return await read_many(locations)
+
+        small.get_many = get_many  # type: ignore[method-assign, assignment]
+        found = await folded(home)
+        assert found is not None
+        assert len(found.entries) == 10
