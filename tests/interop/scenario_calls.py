@@ -240,7 +240,7 @@ class Player:
     def _do_connect(self, client: Client, target: str, ca: bool = True) -> Json:
         ca_file = self.world.ca_file if ca else None
         token = self.world.tokens[_WRITER]
-        with Client(target, token=token, ca_file=ca_file, tls=True, timeout_s=5) as other:
+        with Client(target, token=token, ca_file=ca_file, tls=True, timeout_s=2) as other:
             return {"version": other.info().version}
 
 

@@ -251,8 +251,8 @@ async def test_saving_an_id_again_replaces_it_and_keeps_its_writes(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_values_of_70_mib(face: Face, thread_id: str) -> None:
-    large = bytes(range(256)) * (70 * 4096)
+async def test_values_of_20_mib(face: Face, thread_id: str) -> None:
+    large = bytes(range(256)) * (20 * 4096)
     config = await face.put(at(thread_id), made({"x": large, "y": 1}), metadata(), {"x": 1, "y": 1})
     await face.put_writes(config, [("y", 2), ("x", large[:-1])], "task")
     [listed] = await face.list(at(thread_id))

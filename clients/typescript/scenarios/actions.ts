@@ -7,7 +7,7 @@ import type { World } from "./calls.js";
 type Given = Readonly<Record<string, Json>>;
 type Action = (client: Client, given: Given, world: World) => Promise<Json>;
 
-const CONNECT_MS = 5_000;
+const CONNECT_MS = 2_000;
 
 /** Name to what it does. */
 export const ACTIONS: Readonly<Record<string, Action>> = {

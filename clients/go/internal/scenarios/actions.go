@@ -13,7 +13,7 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-const connectTime = 5 * time.Second
+const connectTime = 2 * time.Second
 
 // fields are those of an object in a result.
 type fields = map[string]any
