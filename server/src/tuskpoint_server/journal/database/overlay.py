@@ -487,13 +487,12 @@ class Batch:
     def is_keyframe(self, log: Log, digest: bytes) -> bool:
         """Tell whether a value of the thread's family is here, with its data, and no patch."""
         if digest not in log.keyframes:
+            found: Sequence[object] | None = _KEYFRAME.run(
+                self.connection, of_family=log.row.family, of_digest=digest
+            ).fetchone()
             row = self._rows.contents.get((log.row.family, digest))
-            if row is not None:
-                found: Sequence[object] | None = (row[4], True)
-            else:
-                found = _KEYFRAME.run(
-                    self.connection, of_family=log.row.family, of_digest=digest
-                ).fetchone()
+            if row is not None and (found is None or not found[1]):
+                found = (row[4], True)  # it is inserted only where no data is stored yet
             if found is None or not found[1] or found[0] == Encoding.PATCH:
                 return False
             log.keyframes.add(digest)

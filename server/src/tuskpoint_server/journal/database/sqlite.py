@@ -77,6 +77,17 @@ def in_transaction(connection: Connection) -> bool:
     return isinstance(driver, sqlite3.Connection) and driver.in_transaction
 
 
+def roll_back(connection: Connection) -> None:
+    """Undo the open transaction, if there is one, and release its lock.
+
+    Raises:
+        sqlite3.Error: The database cannot do it.
+    """
+    driver = connection.connection.driver_connection
+    if isinstance(driver, sqlite3.Connection):
+        driver.rollback()
+
+
 def size_bytes(connection: Connection, path: Path) -> int:
     """Return the bytes of the database and of its log."""
     pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()

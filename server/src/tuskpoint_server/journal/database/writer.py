@@ -11,6 +11,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -318,6 +319,10 @@ class Writer:
         self._numbers = None
         self._logs.clear()
         if connection is not None:
+            # A connection that is closed while an error's frames hold one of its cursors lives
+            # on, and so would the lock of its transaction.
+            with suppress(Exception):
+                sqlite.roll_back(connection)
             connection.invalidate()
             connection.close()
 
