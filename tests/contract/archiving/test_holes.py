@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from tests.kit.archives import House, check_certified
+from tests.kit.archives import House, check_certified, house
 from tests.kit.drafts import TENANT, data_of, draft, key, refused, write, written
 from tests.kit.stores import MemoryStore
 from tuskpoint_server.archive.flush import building
@@ -244,3 +245,21 @@ async def test_a_hole_below_the_watermark_is_not_called_certified(
     assert found is not None
     assert found.entry.durability is Durability.JOURNALED
     await refused(home.from_blobs(key("bad")), Reason.NOT_CERTIFIED)
+
+
+async def test_a_rejected_blob_of_one_checkpoint_is_a_hole(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    async with house(tmp_path, store, apart=True) as home:
+        rejecting(store, "bad")
+        for name in ("one", "bad", "two"):
+            await save(home, name)
+        await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+        assert await home.watermark() == (3, 3)
+        assert await check_certified(home, gaps=True) == 2
+        await home.journal.save_writes(TENANT, key("bad"), [write("c", b"w")])
+        await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+        assert await home.ask("SELECT seq FROM holes") == [(4,)]
+        rejecting(store)
+        await home.flush()
+        assert await check_certified(home) == 3

@@ -49,7 +49,7 @@ class ArchiveStatus:
         last_error_us: Its time.
         last_flush_us: Time of the last certification.
         catalog: The newest catalog.
-        catalog_number: Its number in its generation.
+        catalog_seq: Its number in its generation.
         spool_bytes: Bytes packed and not yet certified.
         cache_bytes: Bytes in the local cache.
         certified_checkpoints: Checkpoints whose last change is certified.
@@ -68,7 +68,7 @@ class ArchiveStatus:
     last_error_us: int | None
     last_flush_us: int | None
     catalog: BlobLocation | None
-    catalog_number: int
+    catalog_seq: int
     spool_bytes: int
     cache_bytes: int
     certified_checkpoints: int
@@ -292,7 +292,7 @@ class Archive:
                 last_error_us=trouble.at_us if trouble else None,
                 last_flush_us=known.certified_us if known else None,
                 catalog=known.location if known else None,
-                catalog_number=known.catalog.number if known else 0,
+                catalog_seq=known.catalog.number if known else 0,
                 spool_bytes=spool_bytes,
                 cache_bytes=cache_bytes,
                 certified_checkpoints=counts.certified,

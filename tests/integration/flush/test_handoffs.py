@@ -1,0 +1,60 @@
+"""Bundles of hand-offs: stored and read back, and found again by the records of a thread."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.kit.archives import check_certified, house
+from tests.kit.drafts import TENANT, draft, key, refused, write
+from tests.kit.stores import MemoryStore
+from tuskpoint_server.blobs.api import StoreLimits
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.journal.lineage import Handoffs, Lineage
+
+SMALL = StoreLimits(max_member_bytes=4_000)
+
+
+@pytest.mark.parametrize("limits", [None, SMALL], ids=["whole", "in parts"])
+async def test_a_bundle_that_was_handed_off_is_pinned(
+    tmp_path: Path, limits: StoreLimits | None
+) -> None:
+    store = MemoryStore(limits)
+    async with house(tmp_path, store) as home:
+        data = random.Random(1).randbytes(20_000)
+        await home.journal.save_checkpoint(
+            TENANT, draft("a", "", {"x": data}, writes=(write("c", b"w"),))
+        )
+        await home.flush()
+        closure = await Lineage(home.journal.database).closure(TENANT, key("a"))
+        assert closure is not None
+        bundle = await home.archive.handoffs.store(closure)
+        assert bool(bundle.parts) == (limits is not None)
+        fetched = await home.archive.handoffs.fetch(bundle.location, lambda count: None)
+        opened = await home.archive.handoffs.open(fetched, bundle.location.blob_id)
+        assert opened.key == closure.key
+        rows = Handoffs(home.journal.database, home.archive.expiry)
+        await rows.keep_handoff(
+            TENANT, key("a"), bundle.location, bundle.parts, bundle.blobs, "", b"", b"answer",
+            content_seq=1,
+        )  # fmt: skip
+        await home.flush()
+        manifest = await home.manifest()
+        [pin] = manifest.pins
+        assert pin.segment == bundle.location.sha256
+        assert manifest.location(pin.segment) == bundle.location
+        needed = manifest.needed()
+        assert {part.sha256 for part in bundle.parts} <= needed <= manifest.members.keys()
+        assert await check_certified(home) == 1
+
+
+async def test_a_bundle_that_cannot_be_read_back_is_not_handed_off(tmp_path: Path) -> None:
+    store = MemoryStore()
+    async with house(tmp_path, store) as home:
+        await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
+        closure = await Lineage(home.journal.database).closure(TENANT, key("a"))
+        assert closure is not None
+        store.after_put = lambda members: store.lost.update(one.sha256 for one in members)  # type: ignore[func-returns-value]
+        await refused(home.archive.handoffs.store(closure), Reason.BLOB_UNAVAILABLE)
