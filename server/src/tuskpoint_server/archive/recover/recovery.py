@@ -1,0 +1,325 @@
+"""Recovering a tenant: threads in groups, segments where they lie together, rows in batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from ...blobs.api import BlobStore
+from ...domain.errors import Refusal
+from ...domain.formats.catalogs import Catalog
+from ...domain.formats.folding import Key, Manifest, fold
+from ...domain.formats.members import Kind
+from ...domain.formats.merging import read_threads
+from ...domain.limits import MIB
+from ...domain.model import BlobLocation, Value
+from ...domain.snapshots import MEMBER_THREADS, is_reserved
+from ...domain.stored_json import malformed
+from ...journal.archiving import status
+from ...journal.database.database import Database
+from ...journal.database.overlay import Batch
+from ...journal.recovery import inserting
+from ...journal.recovery.inserting import RecoveredMember
+from ..read.segments import Segments, Stored
+from .reading import Taken, ThreadReading
+from .sources import DAMAGE, Source, readable, run_members
+
+_GROUP_THREADS = 512
+_GROUP_RECORDS = 20_000
+_BATCH_BYTES = 8 * MIB
+_BATCH_SEGMENTS = 256
+_BATCHES_AT_ONCE = 4
+_INSERT_BYTES = 16 * MIB
+_THREAD_BYTES = 1000
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What a recovery has brought back so far.
+
+    Attributes:
+        threads: Live threads.
+        snapshots: Snapshots.
+        ended: Deleted threads that stay deleted.
+        checkpoints: Checkpoints, those of snapshots too.
+        size_bytes: Bytes of their values, each once for a thread, and writes.
+        left_out: What is damaged and was left out, a sentence each.
+    """
+
+    threads: int = 0
+    snapshots: int = 0
+    ended: int = 0
+    checkpoints: int = 0
+    size_bytes: int = 0
+    left_out: list[str] = field(default_factory=list)
+
+
+class _Wanted(NamedTuple):
+    """A segment that a thread needs."""
+
+    reading: ThreadReading
+    sha256: bytes
+    location: BlobLocation
+
+
+class Recovery:
+    """Recovers one tenant.
+
+    Args:
+        tenant: The tenant.
+        database: An empty journal of the generation that the source names.
+        blobs: Where everything is read.
+        skip_damaged: Leave out what is damaged and go on.
+        on_progress: Called after every step.
+    """
+
+    def __init__(
+        self,
+        tenant: str,
+        database: Database,
+        blobs: BlobStore,
+        *,
+        skip_damaged: bool = False,
+        on_progress: Callable[[Recovered], None] = lambda recovered: None,
+    ) -> None:
+        self._tenant = tenant
+        self._database = database
+        self._blobs = blobs
+        self._segments = Segments(blobs)
+        self._now_us = database.now_us()
+        self._skip_damaged = skip_damaged
+        self._on_progress = on_progress
+        self._done = Recovered()
+        self._works: list[Callable[[Batch], None]] = []
+        self._works_bytes = 0
+
+    async def recover(self, source: Source) -> Recovered:
+        """Recover all threads that a catalog leads to, or the one of a manifest.
+
+        The next flush after a catalog follows that catalog. After a manifest it records the
+        thread in a catalog of its own.
+
+        Args:
+            source: What `read_catalog` or `read_manifest` returned.
+
+        Raises:
+            Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED` (unless what is
+                damaged can be left out), `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`. The
+                journal is then of no use.
+        """
+        if self._database.generation < source.generation:
+            raise ValueError(f"the journal has to be of generation {source.generation}")
+        backend = self._blobs.backend
+        await self._database.transact(lambda batch: status.claim_home(batch.connection, backend))
+        if source.catalog is not None:
+            await self._from_catalog(source.catalog, source.location)
+        elif source.manifest is not None:
+            manifest = source.manifest
+            await self._recover([self._reading(manifest, manifest.seq, anew=True)])
+        return self._done
+
+    async def _from_catalog(self, catalog: Catalog, location: BlobLocation) -> None:
+        if self._skip_damaged:
+            catalog = await readable(self._blobs, catalog, self._leave_out)
+        places = await run_members(self._blobs, catalog.runs)
+        members = [RecoveredMember(place, Kind.RUN) for place in places]
+        members.append(RecoveredMember(location, Kind.CATALOG))
+
+        def add(batch: Batch) -> None:
+            inserting.add_catalog(batch.connection, self._tenant, catalog, location, self._now_us)
+            inserting.add_members(batch.connection, self._tenant, members)
+
+        await self._database.transact(add)
+        group: list[ThreadReading] = []
+        size = 0
+        async for thread_id, records in read_threads(catalog.runs, self._blobs.get):
+            manifest = fold(thread_id, records)
+            if not manifest.records:
+                continue  # all that was stored of it is gone, and was not deleted with it
+            seq = max(record.seq for record in records)
+            group.append(self._reading(manifest, seq, anew=False))
+            size += len(records)
+            if len(group) >= _GROUP_THREADS or size >= _GROUP_RECORDS:
+                await self._recover(group)
+                group, size = [], 0
+        await self._recover(group)
+
+    def _reading(self, manifest: Manifest, seq: int, *, anew: bool) -> ThreadReading:
+        return ThreadReading(manifest, seq, self._now_us, anew=anew)
+
+    # --- groups of threads ---------------------------------------------------------------
+
+    async def _recover(self, group: Sequence[ThreadReading]) -> None:
+        for reading in group:
+            self._add(partial(self._begin, reading=reading), _THREAD_BYTES)
+        batches = list(self._batches(group))
+        for start in range(0, len(batches), _BATCHES_AT_ONCE):
+            for found in await _all(map(self._read, batches[start : start + _BATCHES_AT_ONCE])):
+                for wanted, stored in found:
+                    self._take(wanted, stored)
+            await self._commit(_INSERT_BYTES)
+        for reading in group:
+            await self._end(reading)
+            await self._commit(_INSERT_BYTES)
+        await self._commit()
+
+    def _batches(self, group: Iterable[ThreadReading]) -> Iterator[list[_Wanted]]:
+        """Cut the segments that threads need into batches, those of a blob together."""
+        every: list[_Wanted] = []
+        for reading in group:
+            for sha256, location in reading.segments.items():
+                if location is not None:
+                    every.append(_Wanted(reading, sha256, location))
+                else:
+                    self._lose(reading, sha256, malformed("", f"nothing names {sha256.hex()}"))
+        every.sort(key=lambda wanted: (wanted.location.blob_id, wanted.sha256))
+        batch: list[_Wanted] = []
+        size = 0
+        for wanted in every:
+            size += wanted.location.size
+            if batch and (size > _BATCH_BYTES or len(batch) >= _BATCH_SEGMENTS):
+                yield batch
+                batch, size = [], wanted.location.size
+            batch.append(wanted)
+        if batch:
+            yield batch
+
+    async def _read(self, batch: Sequence[_Wanted]) -> list[tuple[_Wanted, Stored]]:
+        try:
+            found = await self._segments.read([wanted.location for wanted in batch])
+            return list(zip(batch, found, strict=True))
+        except Refusal as refusal:
+            if refusal.reason not in DAMAGE:
+                raise
+        each: list[tuple[_Wanted, Stored]] = []
+        for wanted in batch:
+            try:
+                [stored] = await self._segments.read([wanted.location])
+            except Refusal as refusal:
+                self._lose(wanted.reading, wanted.sha256, refusal)
+            else:
+                each.append((wanted, stored))
+        return each
+
+    def _take(self, wanted: _Wanted, stored: Stored) -> None:
+        reading = wanted.reading
+        try:
+            taken = reading.take(wanted.sha256, stored)
+        except Refusal as refusal:
+            self._lose(reading, wanted.sha256, refusal)
+            return
+        self._add(partial(self._insert, reading=reading, taken=taken), taken.size_bytes)
+
+    async def _end(self, reading: ThreadReading) -> None:
+        """Complete a thread, all of whose segments were read."""
+        for place, digest in reading.incomplete():
+            self._lose_place(
+                reading, place, malformed("", f"no segment holds value {digest.hex()}")
+            )
+        values: dict[bytes, Value] = {}
+        for place, where in reading.head_values().items():
+            try:
+                for location, digests in where.items():
+                    wanted = [digest for digest in digests if digest not in values]
+                    values.update(await self._segments.values_at([location], wanted))
+            except Refusal as refusal:
+                self._lose_place(reading, place, refusal)
+        end = reading.end(values)
+        members = reading.bundles()
+
+        def finish(batch: Batch) -> None:
+            inserting.add_members(batch.connection, self._tenant, members)
+            inserting.end_thread(batch, self._tenant, reading.thread_id, end)
+
+        size = sum(len(one.data or b"") + 200 for one in end.values)
+        self._add(finish, size + _THREAD_BYTES)
+        self._count(reading, end.count, end.added_bytes)
+
+    # --- damage --------------------------------------------------------------------------
+
+    def _leave_out(self, what: str, refusal: Refusal) -> None:
+        """Note what is left out.
+
+        Raises:
+            Refusal: The one given, if it is not to be left out.
+        """
+        if not self._skip_damaged or refusal.reason not in DAMAGE:
+            raise refusal
+        self._done.left_out.append(f"{what}: {refusal}")
+
+    def _lose(self, reading: ThreadReading, sha256: bytes, refusal: Refusal) -> None:
+        """Leave out a segment; one that the records call lost never ends the recovery."""
+        if refusal.reason not in DAMAGE:
+            raise refusal
+        if sha256 not in reading.known_lost and not self._skip_damaged:
+            raise refusal
+        for what in reading.lose(sha256, str(refusal)):
+            self._done.left_out.append(f"{what}: {refusal}")
+
+    def _lose_place(self, reading: ThreadReading, place: Key, refusal: Refusal) -> None:
+        if not reading.lost_segments:
+            self._leave_out(f"checkpoint '{place[1]}' of thread '{reading.thread_id}'", refusal)
+        else:
+            self._done.left_out.append(
+                f"checkpoint '{place[1]}' of thread '{reading.thread_id}': {refusal}"
+            )
+        reading.lost[place] = None
+
+    # --- inserting -----------------------------------------------------------------------
+
+    def _begin(self, batch: Batch, reading: ThreadReading) -> None:
+        inserting.begin_thread(batch, self._tenant, reading.thread)
+
+    def _insert(self, batch: Batch, reading: ThreadReading, taken: Taken) -> None:
+        inserting.add_checkpoints(
+            batch,
+            self._tenant,
+            reading.thread_id,
+            taken.checkpoints,
+            taken.writes,
+            taken.members,
+        )
+
+    def _add(self, work: Callable[[Batch], None], size: int) -> None:
+        self._works.append(work)
+        self._works_bytes += size
+
+    async def _commit(self, beyond: int = 0) -> None:
+        """Insert what has come together, if it is more than so many bytes."""
+        if not self._works or self._works_bytes < beyond:
+            return
+        works, self._works, self._works_bytes = self._works, [], 0
+
+        def insert(batch: Batch) -> None:
+            for work in works:
+                work(batch)
+
+        await self._database.transact(insert)
+        self._on_progress(self._done)
+
+    def _count(self, reading: ThreadReading, checkpoints: int, size_bytes: int) -> None:
+        done, name = self._done, reading.thread_id
+        done.checkpoints += checkpoints
+        done.size_bytes += size_bytes
+        if is_reserved(name):
+            done.snapshots += not reading.thread.deleted and not name.startswith(MEMBER_THREADS)
+        elif reading.thread.deleted:
+            done.ended += 1
+        else:
+            done.threads += 1
+
+
+async def _all(
+    readings: Iterable[Coroutine[Any, Any, list[tuple[_Wanted, Stored]]]],
+) -> list[list[tuple[_Wanted, Stored]]]:
+    """Run some coroutines at once; if one fails, the others are cancelled."""
+    tasks = [asyncio.ensure_future(one) for one in readings]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

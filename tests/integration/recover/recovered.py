@@ -1,0 +1,111 @@
+"""Recovering a journal from the newest catalog of another, and comparing the two."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.kit.archives import House, house, keys_of, shown
+from tests.kit.drafts import TENANT
+from tests.kit.journal import Clock
+from tuskpoint_server.archive.recover.recovery import Recovered, Recovery
+from tuskpoint_server.archive.recover.sources import Source, read_catalog
+from tuskpoint_server.blobs.api import BlobStore
+from tuskpoint_server.domain.model import EVICTED, View
+from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.recovery import publishing
+
+THREADS = (
+    "SELECT thread_id, incarnation, deleted, deleted_through, checkpoint_count,"
+    " CASE WHEN deleted THEN '' ELSE agent_id END, CASE WHEN deleted THEN 0 ELSE state END,"
+    " CASE WHEN deleted THEN '' ELSE head_id END,"
+    " CASE WHEN deleted THEN 0 ELSE retention_s END,"
+    " CASE WHEN deleted THEN 0 ELSE unsearchable END FROM threads ORDER BY thread_id"
+)
+CHECKPOINTS = (
+    "SELECT t.thread_id, c.checkpoint_ns, c.checkpoint_id, c.seq, c.parent_id, c.state,"
+    " c.metadata, c.run_id, c.root_id, c.delta_channels, c.delta_base, c.label, c.summary,"
+    " c.forked_from, c.rolled_back_from, c.adopted_from, c.created_us"
+    " FROM checkpoints AS c JOIN threads AS t ON t.number = c.thread ORDER BY 1, 2, 3"
+)
+WRITES = (
+    "SELECT t.thread_id, w.checkpoint_ns, w.checkpoint_id, w.task_id, w.idx, w.task_path,"
+    " w.channel, w.type, w.digest, w.size, w.seq"
+    " FROM writes AS w JOIN threads AS t ON t.number = w.thread"
+    " WHERE w.early_us IS NULL ORDER BY 1, 2, 3, 4, 5"
+)
+
+
+async def newest(home: House) -> Source:
+    """Return the newest certified catalog of a journal, as the blobs hold it."""
+    known = await home.archive.catalog(TENANT)
+    assert known is not None
+    return await read_catalog(home.store, known.location)
+
+
+async def recover(
+    directory: Path, store: BlobStore, source: Source, clock: Clock, *, skip_damaged: bool = False
+) -> Recovered:
+    """Fill the journal of a directory as the command does."""
+    directory.mkdir(exist_ok=True)  # noqa: ASYNC240 - a test's
+    path = directory / "journal.db"
+    database = await Database.open(
+        publishing.beside(path), generation=source.generation, clock_us=clock
+    )
+    try:
+        recovery = Recovery(TENANT, database, store, skip_damaged=skip_damaged)
+        recovered = await recovery.recover(source)
+    finally:
+        await database.close()
+    publishing.publish(path)
+    return recovered
+
+
+@asynccontextmanager
+async def recovered_house(
+    directory: Path, home: House, *, skip_damaged: bool = False
+) -> AsyncIterator[House]:
+    """Recover from the newest catalog of a journal, and go on with what was recovered."""
+    await recover(directory, home.store, await newest(home), home.clock, skip_damaged=skip_damaged)
+    async with house(directory, home.store, home.clock) as opened:
+        yield opened
+
+
+async def compare(before: House, after: House) -> int:
+    """Check that a recovered journal says and holds what the first one had certified.
+
+    Everything of the first one has to be certified. Returns the number of checkpoints.
+    """
+    threads = await before.ask(THREADS)
+    there = await after.ask(THREADS)
+    # Of a thread that is empty, and was never deleted, nothing needs to be stored.
+    assert [one for one in threads if one in there or one[2] or one[4]] == there
+    rows = await before.ask(CHECKPOINTS)
+    assert await after.ask(CHECKPOINTS) == rows
+    assert await after.ask(WRITES) == await before.ask(WRITES)
+    assert await after.ask("SELECT * FROM writes WHERE early_us IS NOT NULL") == []
+    assert (await after.waiting()).threads == 0
+    for [thread_id] in await after.ask("SELECT thread_id FROM threads"):
+        latest: dict[str, str] = {}
+        for key in await keys_of(after, str(thread_id)):
+            latest[key.checkpoint_ns] = max(key.checkpoint_id, latest.get(key.checkpoint_ns, ""))
+        for key in await keys_of(after, str(thread_id)):
+            found = await after.journal.load(TENANT, key, View.FULL)
+            known = await before.journal.load(TENANT, key, View.FULL)
+            assert found is not None
+            assert known is not None
+            assert shown(found) == shown(known)
+            stored = await after.from_blobs(key)
+            assert shown(stored) == shown(known)
+            assert found.entry.certified_revision == found.entry.revision
+            assert stored.state is not None
+            assert found.state is not None
+            evicted = [one for one in found.state.channels if one.value is EVICTED]
+            wanted = {one.digest for one in evicted if one.digest is not None}
+            if latest[key.checkpoint_ns] == key.checkpoint_id:
+                assert not wanted
+                assert all(one.value is not EVICTED for one in found.writes)
+            values = await after.archive.read_values(TENANT, found.sources, wanted)
+            assert values.keys() == wanted
+    return len(rows)
