@@ -300,13 +300,15 @@ class ThreadReading:
         self, record: WritesRecord, stored: Stored, taken: Taken, *, own: bool
     ) -> None:
         place = _place(record)
+        # What was recorded anew in a later generation, or copied, has the record's number.
+        as_numbered = own and stored.segment.generation == record.generation
         for write in stored.writes.get(_held_place(record), ()):
             rank = (own, stored.segment.generation, write.seq)
             slot = (place, write.task_id, write.idx)
             if slot in self._ranks and self._ranks[slot] >= rank:
                 continue
             self._ranks[slot] = rank
-            seq = write.seq if own else record.seq
+            seq = write.seq if as_numbered else record.seq
             if self._anew:
                 seq = self._seqs[place]
             self._size += len(write.data)
