@@ -1,0 +1,234 @@
+"""Bundles of hand-offs in a blob store: put, read back, fetched by hash, refused if changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.kit.archives import House, house
+from tests.kit.drafts import TENANT, draft, key, refused, write
+from tests.kit.member_file import MemberFile
+from tests.kit.stores import MemoryStore
+from tuskpoint_server.archive.apart import StoredApart
+from tuskpoint_server.archive.flush.handoffs import HandoffStore
+from tuskpoint_server.blobs.api import Member, StoreLimits
+from tuskpoint_server.domain.closures import Closure
+from tuskpoint_server.domain.digests import blob_digest
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.formats.bundles import encode_bundle
+from tuskpoint_server.domain.formats.parts import encode_parts
+from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.journal.lineage import Handoffs, Lineage
+from tuskpoint_server.journal.removal.removal import Removal
+
+LARGE = random.Random(5).randbytes(30_000)
+
+
+async def save(home: House, name: str, parent: str = "", data: bytes = b"state") -> None:
+    await home.journal.save_checkpoint(
+        TENANT,
+        draft(name, parent, {"x": data}, writes=(write("w", b"pending"),), metadata={"n": name}),
+    )
+
+
+async def closure_of(home: House, name: str = "") -> Closure:
+    found = await Lineage(home.journal.database).closure(TENANT, key(name))
+    assert found is not None
+    return found
+
+
+async def keep(home: House, closure: Closure, bundle: StoredApart) -> None:
+    await handoffs(home).keep_handoff(
+        TENANT,
+        closure.key,
+        bundle.location,
+        bundle.parts,
+        bundle.blobs,
+        "",
+        b"",
+        b"answer",
+        content_seq=closure.seq,
+    )
+
+
+def handoffs(home: House) -> Handoffs:
+    return Handoffs(home.journal.database, lambda blob: None)
+
+
+def known(location: BlobLocation) -> BlobLocation:
+    """Return what a descriptor says of a bundle: its blob and its hash."""
+    return BlobLocation(location.sha256, 0, location.blob_id, location.identifier)
+
+
+@pytest.fixture
+def small() -> MemoryStore:
+    return MemoryStore(StoreLimits(max_member_bytes=5000, puts_at_once=4))
+
+
+@pytest.fixture
+async def parted(tmp_path: Path, small: MemoryStore) -> AsyncIterator[House]:
+    """A house whose store takes only small members."""
+    async with house(tmp_path, small) as opened:
+        yield opened
+
+
+async def test_a_bundle_is_a_blob_of_its_own_that_holds_the_closure(home: House) -> None:
+    await save(home, "1")
+    await save(home, "2", "1")
+    closure, store = await closure_of(home), HandoffStore(home.store)
+    bundle = await store.store(closure)
+    assert (bundle.parts, bundle.location.identifier) == ((), "")
+    counts: list[int] = []
+    data = await store.fetch(known(bundle.location), counts.append)
+    assert hashlib.sha256(data).digest() == bundle.location.sha256
+    assert counts[-1] == len(data) == bundle.location.size
+    opened = await store.open(data, bundle.location.blob_id)
+    assert opened.key == closure.key == key("2")
+    assert encode_bundle(opened) == data
+    assert [one.checkpoint.state for one in opened.members] == [
+        one.checkpoint.state for one in closure.members
+    ]
+
+
+async def test_the_same_content_gives_the_same_blob(home: House) -> None:
+    await save(home, "1")
+    store = HandoffStore(home.store)
+    first = await store.store(await closure_of(home))
+    await home.flush()
+    assert await store.store(await closure_of(home)) == first
+    await home.journal.save_writes(TENANT, key("1"), [write("late", b"x", task="u")])
+    assert (await store.store(await closure_of(home))).location.sha256 != first.location.sha256
+
+
+@pytest.mark.parametrize("position", [0, 40, -1])
+async def test_a_bundle_that_was_changed_by_one_bit_is_refused_with_both_hashes(
+    home: House, blobs: Path, position: int
+) -> None:
+    await save(home, "1")
+    store = HandoffStore(home.store)
+    bundle = await store.store(await closure_of(home))
+    file = MemberFile.at(blobs, bundle.location)
+    file.flip(position)
+    refusal = await refused(
+        store.fetch(known(bundle.location), lambda count: None), Reason.BLOB_HASH_MISMATCH
+    )
+    assert refusal.metadata["expected"] == bundle.location.sha256.hex()
+    assert refusal.metadata["actual"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    file.unlink()
+    await refused(store.fetch(known(bundle.location), lambda count: None), Reason.BLOB_NOT_FOUND)
+
+
+async def test_a_large_bundle_is_stored_in_parts_and_joined(
+    parted: House, small: MemoryStore
+) -> None:
+    await save(parted, "1", data=LARGE)
+    closure, store = await closure_of(parted), HandoffStore(small)
+    bundle = await store.store(closure)
+    assert len(bundle.parts) >= 6
+    assert len(bundle.blobs) == len(bundle.parts) + 1
+    data = await store.fetch(known(bundle.location), lambda count: None)
+    assert data == encode_bundle(closure)
+    part = bundle.parts[2]
+    pack = small.packs[part.blob_id]
+    whole = pack[part.sha256].data
+    bad = bytes([whole[0] ^ 1]) + whole[1:]
+    pack[part.sha256] = replace(pack[part.sha256], data=bad)
+    refusal = await refused(
+        store.fetch(known(bundle.location), lambda count: None), Reason.BLOB_HASH_MISMATCH
+    )
+    assert refusal.metadata["expected"] == part.sha256.hex()
+    assert refusal.metadata["actual"] == blob_digest(bad).hex()
+    small.lost = {part.sha256}
+    await refused(store.fetch(known(bundle.location), lambda count: None), Reason.BLOB_NOT_FOUND)
+
+
+async def test_a_list_of_parts_that_lies_is_refused(small: MemoryStore) -> None:
+    store = HandoffStore(small)
+    data = b"0123456789"
+    receipt = await small.put([Member(blob_digest(data), data)], apart=True)
+    [part] = receipt.locations
+    lies = {
+        "another size": ([replace(part, size=9)], Reason.BLOB_MALFORMED),
+        "an empty part": ([part, replace(part, size=0)], Reason.BLOB_MALFORMED),
+        "a part that is no part of it": ([part, part], Reason.BLOB_HASH_MISMATCH),
+    }
+    for lie, (listed, reason) in lies.items():
+        content = json.loads(encode_parts(data, listed))
+        content["size_bytes"] = sum(one.size for one in listed)
+        stored = json.dumps(content).encode()
+        receipt = await small.put([Member(blob_digest(stored), stored)], apart=True)
+        refusal = await refused(store.fetch(receipt.locations[0], lambda count: None), reason)
+        assert refusal.metadata["blob_id"] == receipt.locations[0].blob_id, lie
+
+
+@pytest.mark.parametrize("data", [b"", b"anything", b"{}", bytes(100)])
+async def test_bytes_that_are_no_bundle_are_refused(small: MemoryStore, data: bytes) -> None:
+    await refused(HandoffStore(small).open(data, "blob"), Reason.BLOB_MALFORMED)
+
+
+async def test_a_segment_that_hands_nothing_off_is_no_bundle(
+    parted: House, small: MemoryStore
+) -> None:
+    await save(parted, "1")
+    await parted.flush()
+    [segment] = small.members("segment")
+    await refused(HandoffStore(small).open(segment.data, "blob"), Reason.BLOB_MALFORMED)
+
+
+async def test_what_cannot_be_read_back_was_not_handed_off(
+    parted: House, small: MemoryStore
+) -> None:
+    await save(parted, "1")
+    store = HandoffStore(small)
+
+    def lose(members: object) -> None:
+        small.lost = {one.sha256 for one in members}  # type: ignore[attr-defined]
+
+    small.after_put = lose
+    refusal = await refused(store.store(await closure_of(parted)), Reason.BLOB_UNAVAILABLE)
+    assert "cannot be read back" in refusal.message
+    small.after_put, small.lost = (lambda members: None), set()
+    assert (await store.store(await closure_of(parted))).location.size > 0
+
+
+async def test_handing_off_again_costs_nothing_until_the_thread_changes(
+    parted: House, small: MemoryStore
+) -> None:
+    await save(parted, "1")
+    store, kept = HandoffStore(small), handoffs(parted)
+    assert await kept.unchanged(TENANT, key("1")) is None
+    closure = await closure_of(parted)
+    bundle = await store.store(closure)
+    await keep(parted, closure, bundle)
+    packs = set(small.packs)
+    assert await kept.unchanged(TENANT, key("1")) == bundle.location
+    await parted.flush()
+    assert await kept.unchanged(TENANT, key("1")) == bundle.location
+    assert {one.segment for one in (await parted.manifest()).pins} == {bundle.location.sha256}
+    assert bundle.location.sha256 in (await parted.manifest()).members
+    assert packs < set(small.packs), "the flush stored the pin"
+    await parted.journal.save_writes(TENANT, key("1"), [write("late", b"x", task="u")])
+    assert await kept.unchanged(TENANT, key("1")) is None
+    closure = await closure_of(parted)
+    second = await store.store(closure)
+    await keep(parted, closure, second)
+    assert await kept.unchanged(TENANT, key("1")) == second.location != bundle.location
+    await Removal(parted.journal.database).delete_thread(TENANT, "t")
+    assert await kept.unchanged(TENANT, key("1")) is None
+
+
+async def test_what_changed_while_a_bundle_was_stored_is_not_handed_off_unseen(
+    parted: House, small: MemoryStore
+) -> None:
+    await save(parted, "1")
+    closure = await closure_of(parted)
+    bundle = await HandoffStore(small).store(closure)
+    await parted.journal.save_writes(TENANT, key("1"), [write("late", b"x", task="u")])
+    await keep(parted, closure, bundle)
+    assert await handoffs(parted).unchanged(TENANT, key("1")) is None
