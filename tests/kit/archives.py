@@ -50,7 +50,7 @@ class House:
         assert stored == known.catalog
         return fold(thread_id, await read_thread(stored.runs, thread_id, self.store.get))
 
-    async def ask(self, statement: str, *values: object) -> list[tuple[object, ...]]:
+    async def ask(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Return the rows of a query in SQL."""
         return await self.journal.database.query(
             lambda connection: [
@@ -64,7 +64,7 @@ class House:
         [[seq, certified_seq]] = await self.ask(
             "SELECT seq, certified_seq FROM threads WHERE thread_id = ?", thread_id
         )
-        return seq, certified_seq  # type: ignore[return-value]
+        return seq, certified_seq
 
     async def waiting(self) -> status.Backlog:
         """Return what waits, as the journal counts it."""
@@ -189,8 +189,8 @@ async def check_certified(house: House, *, gaps: bool = False) -> int:
             segments = [entry.record.segment, *(one.segment for one in entry.writes)]
             locations = [manifest.location(sha256) for sha256 in dict.fromkeys(segments)]
             assert None not in locations, f"nobody says where {key} lies"
-            told = replace(found.entry, envelopes=tuple(filter(None, locations)))
-            assert shown(await CheckpointReader(house.store, 0).read(told)) == shown(found)
+            recorded = replace(found.entry, envelopes=tuple(filter(None, locations)))
+            assert shown(await CheckpointReader(house.store, 0).read(recorded)) == shown(found)
             assert entry.record.label == found.entry.label
             assert manifest.needed() <= manifest.members.keys()
             count += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -266,10 +267,15 @@ async def test_what_changes_while_a_put_runs_waits_for_the_next_flush(
     assert await check_certified(home) >= 2
 
 
+def judged(reason: Reason | None, members: Sequence[Member]) -> Reason | None:
+    """Judge every put alike."""
+    return reason
+
+
 async def test_a_flush_that_fails_leaves_no_gap(home: House, store: MemoryStore) -> None:
     for number in range(6):
-        down = number % 2 == 0
-        store.verdict = lambda members, down=down: Reason.BLOB_UNAVAILABLE if down else None
+        down = Reason.BLOB_UNAVAILABLE if number % 2 == 0 else None
+        store.verdict = partial(judged, down)
         await grow(home, 1, start=number)
         if down:
             await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
@@ -460,7 +466,7 @@ async def test_a_setting_is_stored_with_its_change(home: House) -> None:
 
 
 async def test_the_catalog_names_its_predecessor_by_hash(home: House, store: MemoryStore) -> None:
-    hashes = []
+    hashes: list[bytes] = []
     for number in range(20):
         await grow(home, 1, start=number)
         await home.flush()
@@ -470,9 +476,11 @@ async def test_the_catalog_names_its_predecessor_by_hash(home: House, store: Mem
         previous = known.catalog.previous
         assert (previous.sha256 if previous else None) == (hashes[-1] if hashes else None)
         hashes.append(known.location.sha256)
+    known = await home.archive.catalog(TENANT)
+    assert known is not None
     assert len(known.catalog.runs.levels) > 1, "runs were merged"
     assert len((await home.manifest()).entries) == 20
-    kinds = dict(await home.ask("SELECT kind, count(*) FROM members GROUP BY 1"))
+    kinds = dict[str, int](await home.ask("SELECT kind, count(*) FROM members GROUP BY 1"))
     assert kinds["catalog"] == 1, "what nothing needs any more is not kept"
     assert kinds["segment"] == 20
     assert kinds["run"] < 20

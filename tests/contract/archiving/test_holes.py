@@ -1,4 +1,4 @@
-"""What cannot be stored is a hole: told, tried again, and in nobody's way."""
+"""What cannot be stored is a hole: shown, tried again, and in nobody's way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.members import Kind
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
-from tuskpoint_server.domain.formats.segments import Segment
+from tuskpoint_server.domain.formats.segments import Segment, encode_segment
 from tuskpoint_server.domain.model import Durability, View
 
 
@@ -45,12 +45,11 @@ async def save(home: House, name: str, thread_id: str = "t", data: bytes = b"1")
 def unbuildable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Names of checkpoints of which no segment can be made."""
     names: set[str] = set()
-    encode = building.encode_segment
 
     def fails(segment: Segment) -> bytes:
         if any(row.checkpoint_id in names for row in segment.checkpoints):
             raise ValueError("a defect")
-        return encode(segment)
+        return encode_segment(segment)
 
     monkeypatch.setattr(building, "encode_segment", fails)
     return names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -167,9 +168,7 @@ async def test_evicted_values_are_read_from_the_segments_that_hold_them(tmp_path
             assert found.state is not None
             digests = [c.digest for c in found.state.channels if c.value is EVICTED and c.digest]
             places = await home.journal.database.query(
-                lambda connection, digests=digests: located.of_values(
-                    connection, TENANT, int(str(family)), digests
-                )
+                partial(located.of_values, tenant=TENANT, family=int(str(family)), digests=digests)
             )
             values = await home.archive.read_values(TENANT, places, digests)
             assert values.keys() == set(digests)
@@ -219,7 +218,7 @@ async def test_flushes_and_failures_are_measured(tmp_path: Path) -> None:
         assert points["tuskpoint.archive.backlog.size"] == [({"tenant": TENANT}, 0)]
 
 
-async def test_a_pointer_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+async def test_a_pointer_that_cannot_be_written_is_an_error_of_the_status(tmp_path: Path) -> None:
     async with house(tmp_path, MemoryStore()) as home:
         (tmp_path / "catalog").mkdir()
         await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))

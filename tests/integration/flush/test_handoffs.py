@@ -56,5 +56,5 @@ async def test_a_bundle_that_cannot_be_read_back_is_not_handed_off(tmp_path: Pat
         await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
         closure = await Lineage(home.journal.database).closure(TENANT, key("a"))
         assert closure is not None
-        store.after_put = lambda members: store.lost.update(one.sha256 for one in members)  # type: ignore[func-returns-value]
+        store.after_put = lambda members: store.lost.update(one.sha256 for one in members)
         await refused(home.archive.handoffs.store(closure), Reason.BLOB_UNAVAILABLE)

@@ -188,7 +188,7 @@ class Archive:
             flusher.backlog.admit()
 
     def warning(self, tenant: str) -> bool:
-        """Tell whether so much waits that callers should know."""
+        """Return whether so much waits that callers should know."""
         flusher = self._flushers.get(tenant)
         return flusher is not None and flusher.backlog.warning()
 

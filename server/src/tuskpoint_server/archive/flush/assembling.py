@@ -18,7 +18,7 @@ from ...domain.model import BlobLocation
 from ...journal.archiving.plan import Plan, PlannedMember
 from ...journal.archiving.status import KnownCatalog
 from .building import Built, BuiltSegment
-from .recording import Told, record
+from .recording import Recorded, record
 
 _T = TypeVar("_T")
 
@@ -44,14 +44,14 @@ class Assembled:
         leaves: Those of them that may be stored before the others.
         plan: What certification records.
         catalog: Bytes of the catalog.
-        told: What is recorded of the flush.
+        recorded: What is recorded of the flush.
     """
 
     members: tuple[Member, ...]
     leaves: tuple[Member, ...]
     plan: Plan
     catalog: bytes
-    told: Told
+    recorded: Recorded
 
 
 async def assemble(
@@ -78,7 +78,7 @@ async def assemble(
         predict: Where members of the final put will lie.
         fetch: Returns members of earlier puts.
     """
-    return await _aside(
+    return await _in_threads(
         lambda ask: _assemble(built, known, used, filled, origin, begun_us, located, predict, ask),
         fetch,
     )
@@ -114,12 +114,12 @@ async def _assemble(
 
     for segment in built.segments:
         _add_segment(segment, add)
-    told = record(built, used, origin.generation, locate)
-    told.filled.extend(filled)
+    recorded = record(built, used, origin.generation, locate)
+    recorded.filled.extend(filled)
     follows = known is not None and known.catalog.generation == origin.generation
     number = 1 + known.catalog.number if known is not None and follows else 1
     put = Put(origin.generation, number, store_run)
-    new = store_records(told.records, put)
+    new = store_records(recorded.records, put)
     live = known.catalog.runs if known is not None else NO_RUNS
     advanced = await advance(live, new, fetch, put)
     catalog = Catalog(
@@ -143,20 +143,20 @@ async def _assemble(
         number=number,
         catalog=place.sha256,
         previous=known.location.sha256 if known is not None else b"",
-        threads=tuple(told.threads),
+        threads=tuple(recorded.threads),
         members=(
-            *told.members,
+            *recorded.members,
             *runs.values(),
             PlannedMember(place, Kind.CATALOG.value),
         ),
-        named=tuple(sorted(told.named)),
-        uses=tuple(told.uses),
-        holds=tuple(told.holds),
-        holes=tuple(told.holes),
-        filled=tuple(told.filled),
+        named=tuple(sorted(recorded.named)),
+        uses=tuple(recorded.uses),
+        holds=tuple(recorded.holds),
+        holes=tuple(recorded.holes),
+        filled=tuple(recorded.filled),
         dropped=tuple(dropped),
     )
-    return Assembled(tuple(members.values()), leaves, plan, stored, told)
+    return Assembled(tuple(members.values()), leaves, plan, stored, recorded)
 
 
 def _add_segment(segment: BuiltSegment, add: Callable[..., BlobLocation]) -> None:
@@ -181,7 +181,7 @@ class _Ask:
         return (yield self)
 
 
-async def _aside(work: Callable[[Fetch], Coroutine[Any, bytes, _T]], fetch: Fetch) -> _T:
+async def _in_threads(work: Callable[[Fetch], Coroutine[Any, bytes, _T]], fetch: Fetch) -> _T:
     """Run a coroutine in worker threads, and what it fetches in the event loop."""
 
     async def ask(location: BlobLocation) -> bytes:

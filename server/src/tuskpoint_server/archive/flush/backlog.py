@@ -79,5 +79,5 @@ class Backlog:
             )
 
     def warning(self) -> bool:
-        """Tell whether the soft limit is passed."""
+        """Return whether the soft limit is passed."""
         return self._size > self._settings.soft_limit_bytes

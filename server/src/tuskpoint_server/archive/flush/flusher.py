@@ -394,4 +394,4 @@ def _text(error: Exception) -> str:
         return error.message
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
-    return "a defect of the server; its log tells more"
+    return "a defect of the server; its log says more"

@@ -32,7 +32,7 @@ from .building import Built, BuiltSegment, build
 from .packs import Pack, PackRunner
 from .pointer import Pointer
 from .puts import fits, grouped, part_bytes, pieces
-from .recording import Told, record
+from .recording import Recorded, record
 from .settings import ArchiveSettings
 from .telemetry import Instruments, tracer
 
@@ -155,11 +155,11 @@ class Flush:
             self._current = await self._begin()
         current = self._current
         if not current.built.segments:
-            told = await asyncio.to_thread(
+            recorded = await asyncio.to_thread(
                 record, current.built, current.collected.used, 0, self._blobs.predict
             )
-            if not told.records:
-                flushed = await self._move(told, current.collected)
+            if not recorded.records:
+                flushed = await self._move(recorded, current.collected)
                 self._end(current)
                 return self._settled(flushed)
         with tracer.start_as_current_span("archive.pack", attributes=self._about(current.built)):
@@ -244,13 +244,13 @@ class Flush:
                 _log.error("evicted values cannot be read: %s", refusal.message)
         return found
 
-    async def _move(self, told: Told, collected: Collected) -> Flushed:
+    async def _move(self, recorded: Recorded, collected: Collected) -> Flushed:
         """Move watermarks over ranges with nothing to store, and note what failed again."""
-        if told.threads or told.postponed or collected.filled:
+        if recorded.threads or recorded.postponed or collected.filled:
             await self._database.transact(
-                lambda batch: _record_moves(batch, self._tenant, told, collected.filled)
+                lambda batch: _record_moves(batch, self._tenant, recorded, collected.filled)
             )
-        size_bytes = sum(thread.size_bytes for thread in told.threads)
+        size_bytes = sum(thread.size_bytes for thread in recorded.threads)
         return Flushed(size_bytes=size_bytes, complete=collected.complete)
 
     # --- storing -----------------------------------------------------------------------
@@ -268,15 +268,15 @@ class Flush:
             await self._store_segments(current)
             self._split = False
             assembled = await self._assemble(current)
-            if not assembled.told.records:
+            if not assembled.recorded.records:
                 return None
             if not fits(assembled.members, self._limits):
                 await self._store_all(current, assembled.leaves)
                 assembled = await self._assemble(current)
-        if assembled.told.postponed:
+        if assembled.recorded.postponed:
             await self._database.transact(
                 lambda batch: holes.postpone(
-                    batch.connection, assembled.told.postponed, batch.now_us
+                    batch.connection, assembled.recorded.postponed, batch.now_us
                 )
             )
         for member in assembled.leaves:
@@ -374,7 +374,7 @@ class Flush:
             self._rejected[number, segment.places[0].place] = reason
         else:
             self._fewer[number] = len(segment.places) // 2
-        # What stands in a range, or has to be told of it, holds the thread's watermark up.
+        # What stands in a range, or has to be recorded with it, holds the thread's watermark up.
         built, current.left_out = current.built, True
         built.ranges = [one for one in built.ranges if one[0].thread.number != number]
         built.alone = [
@@ -409,7 +409,7 @@ class Flush:
             return Flushed()
         for thread in pack.plan.threads:
             self._fewer.pop(thread.number, None)
-        # Whoever has lost everything else finds the way back with this line.
+        # This line leads back if everything else is lost.
         _log.info(
             "tenant %s: %d checkpoints certified, catalog %s",
             self._tenant,
@@ -457,9 +457,9 @@ class Flush:
         return {"tuskpoint.tenant": self._tenant, "tuskpoint.checkpoints": count}
 
 
-def _record_moves(batch: Batch, tenant: str, told: Told, filled: Sequence[int]) -> None:
-    certify.move(batch, tenant, told.threads)
-    holes.postpone(batch.connection, told.postponed, batch.now_us)
+def _record_moves(batch: Batch, tenant: str, recorded: Recorded, filled: Sequence[int]) -> None:
+    certify.move(batch, tenant, recorded.threads)
+    holes.postpone(batch.connection, recorded.postponed, batch.now_us)
     holes.forget(batch.connection, filled)
 
 

@@ -202,7 +202,7 @@ class PackRunner:
         return locations[pack.plan.catalog]
 
     async def _has_others(self, pack: Pack) -> bool:
-        """Tell whether what an earlier run stored before a pack can still be read.
+        """Return whether what an earlier run stored before a pack can still be read.
 
         Raises:
             Refusal: `BLOB_UNAVAILABLE`.

@@ -1,4 +1,4 @@
-"""Files that name the newest catalog of each tenant: all that recovery has to be told."""
+"""Files that name the newest catalog of each tenant: all that recovery has to be recorded."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def part_bytes(limits: StoreLimits) -> int:
 
 
 def fits(members: Iterable[Member], limits: StoreLimits) -> bool:
-    """Tell whether one put can hold all of these members."""
+    """Return whether one put can hold all of these members."""
     return limits.hold([len(member.data) for member in members])
 
 

@@ -40,7 +40,7 @@ Locate = Callable[[bytes, int], BlobLocation]
 
 
 @dataclass(slots=True)
-class Told:
+class Recorded:
     """Records of a flush, and what goes into its plan."""
 
     records: list[Record] = field(default_factory=list)
@@ -59,7 +59,7 @@ def record(
     used: Collection[tuple[bytes, int]],
     generation: int,
     locate: Locate,
-) -> Told:
+) -> Recorded:
     """Return the records of a flush and what goes into its plan.
 
     Args:
@@ -75,21 +75,21 @@ def record(
         recorder.alone(one)
     for bad in built.failed:
         recorder.failed(bad)
-    return recorder.told
+    return recorder.recorded
 
 
 class _Recorder:
     def __init__(
         self, used: Collection[tuple[bytes, int]], generation: int, locate: Locate
     ) -> None:
-        self.told = Told()
+        self.recorded = Recorded()
         self._used = used
         self._generation = generation
         self._locate = locate
 
     def range(self, dirty: DirtyRange, segment: BuiltSegment | None) -> None:
         """Record a range of a thread."""
-        thread, records = dirty.thread, self.told.records
+        thread, records = dirty.thread, self.recorded.records
         for gone in dirty.removed:
             where = (thread.thread_id, gone.incarnation, self._generation, gone.seq)
             if gone.checkpoint_id:
@@ -115,7 +115,7 @@ class _Recorder:
                 self._needed(dirty, named[sha256], dirty.through)
         self._copies(dirty, stored)
         self._bundles(dirty)
-        self.told.threads.append(
+        self.recorded.threads.append(
             PlannedThread(
                 thread.number,
                 thread.thread_id,
@@ -137,25 +137,25 @@ class _Recorder:
         if dirty.writes:
             self._writes(thread, dirty, segment.sha256)
         self._segment(thread, segment, last_seq)
-        self.told.holds.append(
+        self.recorded.holds.append(
             PlannedHold(
                 thread.number, *dirty.place, encode_held(last_seq, (segment.sha256, *lone.kept))
             )
         )
         if lone.hole:
-            self.told.filled.append(lone.hole)
+            self.recorded.filled.append(lone.hole)
             seq = max(last_seq, lone.hole_seq)
-            self.told.records.append(GapRecord(*self._at(thread, seq), "", *dirty.place))
+            self.recorded.records.append(GapRecord(*self._at(thread, seq), "", *dirty.place))
 
     def failed(self, bad: Failed) -> None:
         """Record a checkpoint that is not stored."""
         thread, dirty = bad.thread, bad.dirty
         if bad.hole and dirty.last_seq <= bad.hole_seq:
-            self.told.postponed.append((bad.hole, dirty.problem))
+            self.recorded.postponed.append((bad.hole, dirty.problem))
             return
         where = self._at(thread, dirty.last_seq)
-        self.told.records.append(GapRecord(*where, dirty.problem, *dirty.place))
-        self.told.holes.append(
+        self.recorded.records.append(GapRecord(*where, dirty.problem, *dirty.place))
+        self.recorded.holes.append(
             PlannedHole(thread.number, *dirty.place, dirty.last_seq, dirty.problem, dirty.size)
         )
 
@@ -173,7 +173,7 @@ class _Recorder:
             where = self._at(thread, one.held.seq)
             for sha256 in one.elsewhere:
                 held_ns = _held_ns(thread, one, dirty.holders[sha256])
-                self.told.records.append(WritesRecord(*where, *one.place, sha256, held_ns))
+                self.recorded.records.append(WritesRecord(*where, *one.place, sha256, held_ns))
         if one.writes and segment is not None:
             self._writes(thread, one, segment.sha256)
 
@@ -184,7 +184,7 @@ class _Recorder:
         segment: bytes,
         held_ns: str | None = None,
     ) -> None:
-        self.told.records.append(
+        self.recorded.records.append(
             CheckpointRecord(
                 thread.thread_id,
                 thread.incarnation,
@@ -205,7 +205,7 @@ class _Recorder:
 
     def _writes(self, thread: DirtyThread, one: DirtyPlace, segment: bytes) -> None:
         seq = max(write.seq for write in one.writes)
-        self.told.records.append(WritesRecord(*self._at(thread, seq), *one.place, segment))
+        self.recorded.records.append(WritesRecord(*self._at(thread, seq), *one.place, segment))
 
     def _segment(self, thread: DirtyThread, segment: BuiltSegment, seq: int) -> None:
         """Record a segment that is stored with this flush, and its parts."""
@@ -213,7 +213,7 @@ class _Recorder:
         parts = [self._locate(hashlib.sha256(part).digest(), len(part)) for part in segment.parts]
         hashes = [part.sha256 for part in parts]
         kind = Kind.PARTS if parts else Kind.SEGMENT
-        self.told.members.append(
+        self.recorded.members.append(
             PlannedMember(
                 location,
                 kind.value,
@@ -227,9 +227,9 @@ class _Recorder:
                 segment.patched,
             )
         )
-        self.told.uses.append(PlannedUse(segment.sha256, thread.number))
+        self.recorded.uses.append(PlannedUse(segment.sha256, thread.number))
         where = self._at(thread, seq)
-        self.told.records.append(
+        self.recorded.records.append(
             MemberRecord(
                 *where,
                 location,
@@ -240,8 +240,8 @@ class _Recorder:
             )
         )
         for part in parts:
-            self.told.members.append(PlannedMember(part, Kind.PART.value))
-            self.told.records.append(MemberRecord(*where, part, Kind.PART))
+            self.recorded.members.append(PlannedMember(part, Kind.PART.value))
+            self.recorded.records.append(MemberRecord(*where, part, Kind.PART))
 
     def _needed(
         self, dirty: DirtyRange, holder: Holder, seq: int, needs: tuple[bytes, ...] = ()
@@ -252,19 +252,19 @@ class _Recorder:
         something lies without overriding what is said of it.
         """
         thread, sha256 = dirty.thread, holder.location.sha256
-        self.told.named.add(sha256)
-        self.told.uses.append(PlannedUse(sha256, thread.number))
+        self.recorded.named.add(sha256)
+        self.recorded.uses.append(PlannedUse(sha256, thread.number))
         if holder.thread == thread.number and holder.incarnation == thread.incarnation:
             return
         parts = [dirty.holders[part] for part in holder.parts if part in dirty.holders]
         where = self._at(thread, seq)
         if not needs and (sha256, thread.number) in self._used:
             where = (thread.thread_id, thread.incarnation, 0, 0)
-        self.told.records.append(
+        self.recorded.records.append(
             MemberRecord(*where, holder.location, Kind(holder.kind), (*needs, *holder.parts))
         )
         for part in parts:
-            self.told.records.append(MemberRecord(*where, part.location, Kind.PART))
+            self.recorded.records.append(MemberRecord(*where, part.location, Kind.PART))
 
     def _copies(self, dirty: DirtyRange, stored: Iterable[DirtyPlace]) -> None:
         holding: dict[bytes, None] = {}
@@ -286,13 +286,13 @@ class _Recorder:
                 continue
             where = self._at(dirty.thread, pin.seq)
             place = (pin.checkpoint_ns, pin.checkpoint_id)
-            self.told.records.append(PinRecord(*where, pin.sha256, *place))
+            self.recorded.records.append(PinRecord(*where, pin.sha256, *place))
             kind = Kind.PARTS if holder.parts else Kind.SEGMENT
-            self.told.records.append(MemberRecord(*where, holder.location, kind, holder.parts))
+            self.recorded.records.append(MemberRecord(*where, holder.location, kind, holder.parts))
             for sha256 in holder.parts:
                 part = dirty.bundles.get(sha256)
                 if part is not None:
-                    self.told.records.append(MemberRecord(*where, part.location, Kind.PART))
+                    self.recorded.records.append(MemberRecord(*where, part.location, Kind.PART))
 
 
 def _held_ns(thread: DirtyThread, one: DirtyPlace, holder: Holder) -> str | None:

@@ -76,7 +76,7 @@ class Holder:
     patched: frozenset[bytes] = frozenset()
 
     def holds(self, value: NeededValue) -> bool:
-        """Tell whether it holds a value in a form that can be read.
+        """Return whether it holds a value in a form that can be read.
 
         A value that the journal has whole again, or not any more, may be a patch here; that
         takes a keyframe which the journal does not name.
@@ -87,7 +87,7 @@ class Holder:
         return value.keyframe is not None or prefix not in self.patched
 
     def has(self, seq: int) -> bool:
-        """Tell whether its range has a change."""
+        """Return whether its range has a change."""
         return (self.first_seq or 0) <= seq <= (self.last_seq or 0)
 
 
@@ -152,7 +152,7 @@ def lost(connection: Connection, tenant: str) -> frozenset[bytes]:
 
 
 def is_used(connection: Connection, tenant: str, sha256: bytes, thread: int) -> bool:
-    """Tell whether it is recorded that a thread needs a segment."""
+    """Return whether it is recorded that a thread needs a segment."""
     of = {"of_tenant": tenant, "of_sha256": sha256, "of_thread": thread}
     return _USED.run(connection, **of).fetchone() is not None
 

@@ -61,5 +61,5 @@ def record_spooled(
 
 
 def drop(connection: Connection, number: int) -> bool:
-    """Forget a pack; tell whether it was known."""
+    """Forget a pack; return whether it was known."""
     return connection.execute(delete(packs).where(packs.c.number == number)).rowcount > 0
