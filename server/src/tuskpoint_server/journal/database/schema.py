@@ -428,7 +428,7 @@ _partial(
 event.listen(
     documents,
     "after_create",
-    DDL(
+    DDL(  # type: ignore[no-untyped-call]
         "CREATE VIRTUAL TABLE search_text USING fts5("
         "scope, summary, body, content='search_documents', content_rowid='number', "
         "tokenize='porter unicode61 remove_diacritics 2')"
