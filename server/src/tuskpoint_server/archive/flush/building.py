@@ -24,7 +24,7 @@ from ...domain.formats.segments import (
 )
 from ...domain.model import Lineage, Value
 from ...journal.archiving.alone import LoneCheckpoint
-from ...journal.archiving.dirty import (
+from ...journal.archiving.dirty_rows import (
     CheckpointRow,
     DirtyPlace,
     DirtyRange,

@@ -23,7 +23,7 @@ from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
 from ...journal.archiving import certify, holes
 from ...journal.archiving.collect import Collected, collect
-from ...journal.archiving.dirty import Bounds, Place
+from ...journal.archiving.dirty_rows import Bounds, Place
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ..read.segments import Segments

@@ -22,7 +22,7 @@ from ...domain.formats.records import (
     WritesRecord,
 )
 from ...domain.model import BlobLocation, Lineage
-from ...journal.archiving.dirty import CheckpointRow, DirtyPlace, DirtyRange, DirtyThread
+from ...journal.archiving.dirty_rows import CheckpointRow, DirtyPlace, DirtyRange, DirtyThread
 from ...journal.archiving.held import encode_held
 from ...journal.archiving.holding import Holder
 from ...journal.archiving.plan import (

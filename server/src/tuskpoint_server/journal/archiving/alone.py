@@ -19,7 +19,7 @@ from ..checkpoints.references import referred
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import Statement, of_checkpoint, parameters_of
 from . import located
-from .dirty import CheckpointRow, DirtyPlace, DirtyThread, Place, WriteRow
+from .dirty_rows import CheckpointRow, DirtyPlace, DirtyThread, Place, WriteRow
 from .held import Held, decode_held
 
 _ROW = Statement(

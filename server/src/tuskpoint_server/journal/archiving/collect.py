@@ -9,7 +9,8 @@ from sqlalchemy import Connection
 
 from . import holes, status
 from .alone import LoneCheckpoint, read_alone, thread_of
-from .dirty import Bounds, DirtyPlace, DirtyRange, DirtyThread, Place, dirty_threads, read_range
+from .dirty import dirty_threads, read_range
+from .dirty_rows import Bounds, DirtyPlace, DirtyRange, DirtyThread, Place
 from .holding import is_used, lost
 from .holes import Hole
 from .status import KnownCatalog

@@ -8,19 +8,27 @@ now, and in the next range again. The number of statements depends on the number
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from sqlalchemy import Connection, and_, bindparam, case, func, literal_column, select
 
 from ...domain.limits import MIB
-from ...domain.model import BlobLocation
 from ..checkpoints.references import referred
 from ..database.schema import changes, checkpoints, contents, handoffs, removed, threads, writes
 from ..database.statements import Statement
 from . import values_of
-from .held import Held, decode_held
+from .dirty_rows import (
+    Bounds,
+    CheckpointRow,
+    DirtyPlace,
+    DirtyRange,
+    DirtyThread,
+    Pin,
+    Place,
+    Removal,
+    WriteRow,
+)
+from .held import decode_held
 from .holding import Holder, Holders, NeededValue, choose, keyframes_of
 
 RANGE_BYTES = 8 * MIB
@@ -28,180 +36,6 @@ RANGE_BYTES = 8 * MIB
 
 _CHANGES_PER_CHECKPOINT = 4
 _READ_AT_ONCE = 32
-
-Place = tuple[str, str]
-"""Namespace and checkpoint ID, inside a thread."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much one flush takes.
-
-    Attributes:
-        threads: Threads.
-        checkpoints: Checkpoints, over all threads; of a thread that is reached at least one.
-        size_bytes: Content, over all threads.
-    """
-
-    threads: int
-    checkpoints: int
-    size_bytes: int
-
-
-class DirtyThread(NamedTuple):
-    """A thread with changes above its watermark; fields as the columns."""
-
-    number: int
-    thread_id: str
-    family: int
-    incarnation: int
-    seq: int
-    certified_seq: int
-    dirty_since_us: int
-    dirty_bytes: int
-    settings_seq: int
-    deleted: bool
-    deleted_through: str
-    agent_id: str
-    retention_s: int
-    unsearchable: bool
-
-
-class CheckpointRow(NamedTuple):
-    """A checkpoint's row; fields as the columns."""
-
-    checkpoint_ns: str
-    checkpoint_id: str
-    seq: int
-    parent_id: str
-    state: bytes
-    metadata: bytes
-    delta_base: bytes | None
-    label: str
-    summary: str
-    forked_from: str
-    rolled_back_from: str
-    adopted_from: str
-    created_us: int
-    held: bytes | None
-
-
-class WriteRow(NamedTuple):
-    """A pending write's row; fields as the columns."""
-
-    checkpoint_ns: str
-    checkpoint_id: str
-    seq: int
-    task_id: str
-    idx: int
-    task_path: str
-    channel: str
-    type: str
-    digest: bytes
-    size: int
-    encoding: int
-    data: bytes | None
-
-
-class Removal(NamedTuple):
-    """A checkpoint that was removed; an empty ID: the whole incarnation."""
-
-    seq: int
-    incarnation: int
-    checkpoint_ns: str
-    checkpoint_id: str
-
-
-class Pin(NamedTuple):
-    """A bundle that was handed off."""
-
-    sha256: bytes
-    checkpoint_ns: str
-    checkpoint_id: str
-    seq: int
-
-
-@dataclass(slots=True)
-class DirtyPlace:
-    """What changed of a checkpoint in a range.
-
-    Attributes:
-        place: Namespace and ID.
-        row: Its row, if that changed.
-        writes: Its pending writes that changed.
-        held: What holds it already, if it is a copy, or was stored beside its range.
-        held_writes: Some of its writes lie there too.
-        needs: Digests of the values that its row needs.
-        problem: Why it cannot be stored as it stands; empty: nothing is known of.
-    """
-
-    place: Place
-    row: CheckpointRow | None = None
-    writes: list[WriteRow] = field(default_factory=list)
-    held: Held | None = None
-    held_writes: bool = False
-    needs: set[bytes] = field(default_factory=set)
-    problem: str = ""
-
-    @property
-    def held_row(self) -> bool:
-        """Whether the row is stored already, elsewhere."""
-        return self.row is not None and self.held is not None and self.row.seq <= self.held.seq
-
-    @property
-    def elsewhere(self) -> tuple[bytes, ...]:
-        """Segments, not of the range, that hold something of it."""
-        if self.held is None or not (self.held_row or self.held_writes):
-            return ()
-        return self.held.segments
-
-    @property
-    def last_seq(self) -> int:
-        """The greatest number of its rows."""
-        own = [self.row.seq] if self.row is not None else []
-        return max([*own, *(write.seq for write in self.writes)], default=0)
-
-    @property
-    def size(self) -> int:
-        """Bytes of its rows, without the values."""
-        size = sum(len(write.data or b"") for write in self.writes)
-        return size if self.row is None else size + len(self.row.state) + len(self.row.metadata)
-
-
-@dataclass(slots=True)
-class DirtyRange:
-    """A range of a thread's log with the rows that it changed.
-
-    Attributes:
-        thread: The thread.
-        through: The last change of the range; the first follows the thread's watermark.
-        size_bytes: What of the thread's dirty bytes is in it.
-        whole: It goes to the thread's last change.
-        places: The checkpoints that changed, in the order of their first change.
-        removed: What was removed.
-        pins: Bundles that were handed off.
-        values: The values that its rows need and that are in no named segment, by digest.
-        data: Stored bytes of these; of evicted ones there are none.
-        named: By digest the segment that holds a value.
-        sources: Segments that hold evicted values which none of these holds.
-        holders: Segments that hold copies, what these need, and parts of all, by hash.
-        bundles: What was handed off, and its parts, by hash.
-    """
-
-    thread: DirtyThread
-    through: int
-    size_bytes: int
-    whole: bool
-    places: list[DirtyPlace] = field(default_factory=list)
-    removed: list[Removal] = field(default_factory=list)
-    pins: list[Pin] = field(default_factory=list)
-    values: dict[bytes, NeededValue] = field(default_factory=dict)
-    data: dict[bytes, bytes] = field(default_factory=dict)
-    named: dict[bytes, Holder] = field(default_factory=dict)
-    sources: list[BlobLocation] = field(default_factory=list)
-    holders: dict[bytes, Holder] = field(default_factory=dict)
-    bundles: dict[bytes, Holder] = field(default_factory=dict)
-
 
 # --- statements --------------------------------------------------------------------------
 
