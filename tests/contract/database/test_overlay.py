@@ -1,0 +1,285 @@
+"""The overlay decides as the database would: how changes fall into batches decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Connection
+
+from tests.kit.drafts import by_digest, channel, draft, key, write
+from tests.kit.journal import Clock, Journal
+from tuskpoint_server.domain.errors import Refusal
+from tuskpoint_server.domain.model import PruneStrategy, Reference
+from tuskpoint_server.domain.vectors import pack
+from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.removal.removal import Removal
+
+Step = tuple[str, dict[str, Any]]
+BASE = bytes(range(256)) * 20
+"""A value that is stored as a keyframe, so that what resembles it becomes a patch."""
+
+threads = st.sampled_from(("t", "u"))
+namespaces = st.sampled_from(("", "", "inner"))
+ids = st.sampled_from("abcd")
+contents = st.sampled_from(
+    (b"1", b"2", BASE, BASE + b"1", BASE + b"2", Reference.INHERIT, Reference.INHERIT,
+     Reference.EMPTY, None)
+)  # fmt: skip
+written = st.lists(
+    st.tuples(
+        st.sampled_from(("x", "__interrupt__", "__resume__", "__error__")),
+        st.sampled_from((b"1", b"2")),
+        st.sampled_from(("m", "n")),
+        st.sampled_from((-3, -1, 0, 1)),
+    ),
+    max_size=3,
+)
+
+
+def steps() -> st.SearchStrategy[Step]:
+    def step(name: str, /, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Step]:
+        return st.tuples(st.just(name), st.fixed_dictionaries(arguments))
+
+    save = step(
+        "save",
+        thread=threads,
+        ns=namespaces,
+        name=st.one_of(ids, ids, st.just("")),
+        parent=st.one_of(ids, st.just("")),
+        x=contents,
+        y=contents,
+        version=st.sampled_from((1, 1, 1, 2, "1")),
+        writes=written,
+        label=st.sampled_from(("", "l")),
+        agent=st.sampled_from(("", "one")),
+        head=st.one_of(st.none(), st.none(), ids, st.just("")),
+        vector=st.sampled_from((b"", b"", pack((1.0, 0.0)))),
+        searchable=st.sampled_from((None, None, True, False)),
+    )
+    writes = step("writes", thread=threads, ns=namespaces, name=ids, writes=written)
+    return st.one_of(
+        save,
+        save,
+        save,
+        writes,
+        writes,
+        step("label", thread=threads, ns=namespaces, name=st.one_of(ids, st.just("")),
+             label=st.sampled_from(("", "m"))),
+        step("retain", thread=threads),
+        step("delete", thread=threads),
+        step("prune", thread=threads),
+        step("fork", thread=threads, name=ids, target=threads),
+        step("copy", thread=threads, target=threads),
+        step("rollback", thread=threads, name=ids),
+    )  # fmt: skip
+
+
+class Side:
+    """A journal in which the steps are done in one way."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._entropy = itertools.count()
+
+    async def open(self) -> None:
+        self.database = await Database.open(
+            self._directory / "journal.db", clock_us=Clock(), entropy=self._entropy.__next__
+        )
+        self.journal = Journal(self.database)
+        self.removal = Removal(self.database)
+        self.lineage = Lineage(self.database)
+
+    def call(self, tenant: str, step: Step) -> Coroutine[Any, Any, Any]:
+        name, given = step
+        if name == "save":
+            return self.journal.save_checkpoint(tenant, draft_of(given))
+        if name == "writes":
+            of = key(given["name"], given["thread"], given["ns"])
+            return self.journal.save_writes(tenant, of, writes_of(given))
+        if name == "label":
+            of = key(given["name"], given["thread"], given["ns"])
+            return self.journal.set_label(tenant, of, given["label"])
+        thread = given["thread"]
+        calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+            "retain": lambda: self.removal.set_retention(tenant, thread, 60),
+            "delete": lambda: self.removal.delete_thread(tenant, thread),
+            "prune": lambda: self.removal.prune_thread(tenant, thread, PruneStrategy.KEEP_LATEST),
+            "fork": lambda: self.lineage.fork(
+                tenant, key(given["name"], thread), given["target"], ""
+            ),
+            "copy": lambda: self.lineage.copy_thread(tenant, thread, given["target"], ""),
+            "rollback": lambda: self.lineage.rollback(tenant, key(given["name"], thread), "", None),
+        }
+        return calls[name]()
+
+    async def one_by_one(self, tenant: str, some: Sequence[Step], *, forget: bool) -> list[Any]:
+        """Give each change a batch of its own."""
+        outcomes: list[Any] = []
+        for step in some:
+            if forget:
+                await self.database.transact(Batch.forget_all)
+            outcomes += await asyncio.gather(self.call(tenant, step), return_exceptions=True)
+        return list(map(plain, outcomes))
+
+    async def at_once(self, tenant: str, some: Sequence[Step]) -> list[Any]:
+        """Give all changes one batch."""
+        loop, entered, released = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+        def hold(_batch: Batch) -> None:
+            loop.call_soon_threadsafe(entered.set)
+            assert released.wait(30)
+
+        held = self.database.change(hold)
+        await entered.wait()
+        tasks = [asyncio.ensure_future(self.call(tenant, step)) for step in some]
+        await asyncio.sleep(0)
+        released.set()
+        await held
+        return list(map(plain, await asyncio.gather(*tasks, return_exceptions=True)))
+
+
+def draft_of(given: dict[str, Any]) -> Any:
+    channels = []
+    for name in ("x", "y"):
+        content = given[name]
+        if content is None:
+            channels.append(by_digest(name, b"1", given["version"]))
+        else:
+            channels.append(channel(name, content, given["version"]))
+    saved = draft(
+        given["name"],
+        given["parent"],
+        tuple(channels),
+        thread_id=given["thread"],
+        ns=given["ns"],
+        label=given["label"],
+        agent_id=given["agent"],
+        expected_head=given["head"],
+        writes=writes_of(given),
+    )
+    return replace(saved, vector=given["vector"], searchable=given["searchable"])
+
+
+def writes_of(given: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(write(name, data, task=task, idx=idx) for name, data, task, idx in given["writes"])
+
+
+def plain(outcome: Any) -> Any:
+    """Return an outcome in a form that can be compared; a defect is raised."""
+    if isinstance(outcome, Refusal):
+        return outcome.reason, outcome.metadata
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
+
+
+TABLES = {
+    "threads": "number = ?",
+    "changes": "thread = ?",
+    "removed": "thread = ?",
+    "checkpoints": "thread = ?",
+    "writes": "thread = ?",
+    "search_vectors": "thread = ?",
+    "contents": "family IN (SELECT family FROM threads WHERE number = ?)",
+}
+
+
+def rows_of(tenant: str) -> Callable[[Connection], dict[str, list[dict[str, Any]]]]:
+    """Return what reads all rows of a tenant; numbers of threads and families begin at 0."""
+
+    def read(connection: Connection) -> dict[str, list[dict[str, Any]]]:
+        cursor = connection.connection.cursor()
+        numbers = [
+            row[0]
+            for row in cursor.execute(
+                "SELECT number FROM threads WHERE tenant = ? ORDER BY thread_id", (tenant,)
+            ).fetchall()
+        ]
+        families: dict[int, int] = {}
+        found: dict[str, list[dict[str, Any]]] = {}
+        for table, condition in TABLES.items():
+            rows = []
+            for number in numbers:
+                cursor.execute(f"SELECT * FROM {table} WHERE {condition}", (number,))
+                names = [column[0] for column in cursor.description]
+                for values in cursor.fetchall():
+                    row = dict(zip(names, values, strict=True))
+                    if table != "threads":
+                        row.pop("number", None)
+                        row["thread"] = numbers.index(row["thread"])
+                    else:
+                        row["number"] = numbers.index(row["number"])
+                    if "family" in row:
+                        row["family"] = families.setdefault(row["family"], len(families))
+                    row.pop("tenant", None)
+                    rows.append(row)
+            found[table] = sorted(rows, key=repr)
+        return found
+
+    return read
+
+
+class World:
+    """Three journals in which the same happens, with their event loop."""
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory()
+        self.runner = asyncio.Runner()
+        self.sides = []
+        for name in ("forgetful", "apart", "together"):
+            directory = Path(self._directory.name) / name
+            directory.mkdir()
+            self.sides.append(Side(directory))
+            self.runner.run(self.sides[-1].open())
+        self._examples = 0
+
+    def next_tenant(self) -> str:
+        self._examples += 1
+        return f"tenant {self._examples}"
+
+    def close(self) -> None:
+        for side in self.sides:
+            self.runner.run(side.database.close())
+        self.runner.close()
+        self._directory.cleanup()
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    opened = World()
+    yield opened
+    opened.close()
+
+
+async def compare(world: World, some: Sequence[Step]) -> None:
+    tenant = world.next_tenant()
+    forgetful, apart, together = world.sides
+    outcomes = [
+        await forgetful.one_by_one(tenant, some, forget=True),
+        await apart.one_by_one(tenant, some, forget=False),
+        await together.at_once(tenant, some),
+    ]
+    assert outcomes[1] == outcomes[0]
+    assert outcomes[2] == outcomes[0]
+    tables = [await side.database.query(rows_of(tenant)) for side in world.sides]
+    for name in TABLES:
+        assert tables[1][name] == tables[0][name], name
+        assert tables[2][name] == tables[0][name], name
+
+
+@settings(max_examples=150, deadline=None)
+@given(some=st.lists(steps(), min_size=1, max_size=14))
+def test_it_decides_nothing_how_changes_fall_into_batches(world: World, some: list[Step]) -> None:
+    world.runner.run(compare(world, some))
