@@ -273,3 +273,16 @@ async def test_a_hand_off_is_remembered(home: House, store: MemoryStore, tmp_pat
         assert await second.ask(asked) == [(blob_digest(data), "0001")] == await home.ask(asked)
         [[kind]] = await second.ask("SELECT kind FROM members WHERE sha256 = ?", blob_digest(data))
         assert kind == "segment"
+
+
+async def test_a_journal_is_published_alone_and_never_over_another(
+    home: House, store: MemoryStore, tmp_path: Path
+) -> None:
+    await grow(home, 1)
+    await recover(tmp_path / "second", store, await newest(home), home.clock)
+    path = tmp_path / "second" / "journal.db"
+    assert publishing.remains(path) == [path]
+    assert publishing.remains(publishing.beside(path)) == []
+    with pytest.raises(FileExistsError):
+        await recover(tmp_path / "second", store, await newest(home), home.clock)
+    assert publishing.remains(path) == [path]
