@@ -11,7 +11,7 @@ import pytest
 from tests.kit.archives import House, check_certified, house, shown
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.stores import MemoryStore
-from tuskpoint_server.archive.read.manifest import manifest, page_of, store_manifest
+from tuskpoint_server.archive.read.manifest import page_of
 from tuskpoint_server.archive.read.reader import CheckpointReader
 from tuskpoint_server.blobs.api import BlobStore, StoreLimits
 from tuskpoint_server.domain.errors import Reason
@@ -35,11 +35,11 @@ async def grow(home: House, count: int, thread_id: str = "t", start: int = 0) ->
 
 
 async def folded(home: House, thread_id: str = "t") -> Manifest | None:
-    return await manifest(home.journal.database, home.store, TENANT, thread_id)
+    return await home.archive.manifest(TENANT, thread_id)
 
 
 async def stored(home: House, found: Manifest) -> BlobLocation:
-    return await store_manifest(home.journal.database, home.store, TENANT, found, lambda blob: None)
+    return await home.archive.store_manifest(TENANT, found)
 
 
 async def read_back(store: BlobStore, location: BlobLocation) -> Manifest:

@@ -13,7 +13,6 @@ from tests.kit.archives import House, house
 from tests.kit.drafts import TENANT, channel, draft, key, refused, write
 from tests.kit.member_file import MemberFile, blob_path
 from tests.kit.verdicts import FAIL, PASS, RETRACTED, UNVERIFIED, intact, verify
-from tuskpoint_server.archive.verify import begin
 from tuskpoint_server.blobs.directory.store import DirectoryStore
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.catalogs import decode_catalog
@@ -136,7 +135,7 @@ async def test_what_was_removed_is_retracted_before_and_after_the_runs_say_so(ho
 
 async def test_a_thread_that_is_not_there(home: House) -> None:
     async def begun() -> object:
-        return await begin(home.journal.database, home.store, TENANT, "t", lambda: None)
+        return await home.archive.verification(TENANT, "t")
 
     assert await begun() is None
     await grow(home, 2)

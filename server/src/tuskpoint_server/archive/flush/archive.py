@@ -13,13 +13,16 @@ from sqlalchemy import Connection
 from ...blobs.api import BlobStore
 from ...blobs.cache import CachedStore, origin
 from ...domain.errors import Reason, Refusal
+from ...domain.formats.folding import Manifest
 from ...domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
 from ...journal.archiving import blobs as blob_rows
 from ...journal.archiving import holes, packs, status
 from ...journal.archiving.blobs import Expiry
 from ...journal.archiving.status import KnownCatalog
 from ...journal.database.database import Database
+from ..read.manifest import manifest, store_manifest
 from ..read.reader import CheckpointReader
+from ..verify import ThreadVerification, begin
 from .flusher import (
     FlushOutcome,
     TenantFlusher,
@@ -271,6 +274,34 @@ class Archive:
         except Refusal as refusal:
             self._count(refusal)
             raise
+
+    async def verification(self, tenant: str, thread_id: str) -> ThreadVerification | None:
+        """Begin to compare what is stored of a thread with what was recorded.
+
+        Returns:
+            `None` if there is no such thread.
+
+        Raises:
+            Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`.
+        """
+        mismatch = self._instruments.mismatch
+        return await begin(self._database, self._origin, tenant, thread_id, mismatch)
+
+    async def manifest(self, tenant: str, thread_id: str) -> Manifest | None:
+        """Return the manifest of a thread by the newest catalog; `None`: nothing is stored.
+
+        Raises:
+            Refusal: As `read`.
+        """
+        return await manifest(self._database, self._blobs, tenant, thread_id)
+
+    async def store_manifest(self, tenant: str, found: Manifest) -> BlobLocation:
+        """Store a manifest as a blob of its own; see `archive.read.manifest.store_manifest`.
+
+        Raises:
+            Refusal: `BLOB_UNAVAILABLE`, `BLOB_REJECTED`, `JOURNAL_UNAVAILABLE`.
+        """
+        return await store_manifest(self._database, self._origin, tenant, found, self.expiry)
 
     async def catalog(self, tenant: str) -> KnownCatalog | None:
         """Return the newest certified catalog; `None` before the first flush."""

@@ -197,7 +197,7 @@ class ThreadVerification:
             self._segments.forget()
             standing = await self._standing(places)
             newest = standing.catalog.location.sha256 if standing.catalog else b""
-            if newest == self._chain.catalog and self._chain.catalog != broken:
+            if newest == self._chain.catalog:
                 return _Look(standing, self._chain)
             chain = await read_chain(self._segments, self._thread_id, self._of, standing.catalog)
             if chain.manifest is None and broken != chain.catalog:
