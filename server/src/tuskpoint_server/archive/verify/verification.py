@@ -15,8 +15,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection
-
 from ...blobs.api import BlobStore
 from ...domain.errors import Refusal
 from ...domain.formats.delta_base import decode_delta_base
@@ -70,18 +68,12 @@ async def begin(
     Raises:
         Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`.
     """
-
-    def look(connection: Connection) -> tuple[Incarnation, list[Place], Standing] | None:
-        of = journal.incarnation_of(connection, tenant, thread_id)
-        if of is None:
-            return None
-        places = journal.places_of(connection, of.thread)
-        return of, places, journal.standing(connection, tenant, of, ())
-
     segments = VerifiedSegments(database, tenant, blobs)
     broken: bytes | None = None
     while True:
-        found = await database.query(look)
+        found = await database.query(
+            lambda connection: journal.of_thread_now(connection, tenant, thread_id)
+        )
         if found is None:
             return None
         of, places, standing = found

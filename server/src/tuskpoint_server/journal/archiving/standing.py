@@ -161,15 +161,20 @@ _LOST = Statement(
 )
 
 
-def incarnation_of(connection: Connection, tenant: str, thread_id: str) -> Incarnation | None:
-    """Return the incarnation of a thread that lives; `None` if there is none."""
+def of_thread_now(
+    connection: Connection, tenant: str, thread_id: str
+) -> tuple[Incarnation, list[Place], Standing] | None:
+    """Return the incarnation of a thread that lives, its checkpoints, and the newest catalog.
+
+    Returns:
+        The checkpoints by namespace and ID; `None` if there is no such thread.
+    """
     row = _INCARNATION.run(connection, of_tenant=tenant, of_thread_id=thread_id).fetchone()
-    return None if row is None else Incarnation(*row)
-
-
-def places_of(connection: Connection, thread: int) -> list[Place]:
-    """Return the checkpoints of a thread, by namespace and ID."""
-    return [(row[0], row[1]) for row in _PLACES.run(connection, of_thread=thread).fetchall()]
+    if row is None:
+        return None
+    of = Incarnation(*row)
+    places = [(one[0], one[1]) for one in _PLACES.run(connection, of_thread=of.thread).fetchall()]
+    return of, places, standing(connection, tenant, of, ())
 
 
 def standing(
