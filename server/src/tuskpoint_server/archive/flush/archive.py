@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opentelemetry.metrics import MeterProvider
-from sqlalchemy import Connection
 
 from ...blobs.api import BlobStore
 from ...blobs.cache import CachedStore, origin
@@ -19,7 +18,7 @@ from ...journal.archiving import blobs as blob_rows
 from ...journal.archiving import holes, packs, status
 from ...journal.archiving.blobs import Expiry
 from ...journal.archiving.status import KnownCatalog
-from ...journal.database.database import Database
+from ...journal.database.database import Connection, Database
 from ..read.manifest import manifest, store_manifest
 from ..read.reader import CheckpointReader
 from ..verify import ThreadVerification, begin

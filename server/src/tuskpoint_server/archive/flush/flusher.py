@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Connection
-
 from ...domain.errors import Reason, Refusal
 from ...domain.model import BlobLocation, CheckpointKey
 from ...journal.archiving import holes, status
 from ...journal.archiving.holes import Hole
 from ...journal.archiving.status import Wanted
-from ...journal.database.database import Database
+from ...journal.database.database import Connection, Database
 from .backlog import Backlog
 from .one_flush import Flush, Flushed
 from .settings import ArchiveSettings

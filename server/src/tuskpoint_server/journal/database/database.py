@@ -21,6 +21,8 @@ from .schema import journal_info, metadata
 from .statements import Statement
 from .writer import Writer, raise_unavailable, unavailable
 
+__all__ = ["LAYOUT", "READER_THREADS", "Connection", "Database"]
+
 T = TypeVar("T")
 
 READER_THREADS = 4
@@ -181,15 +183,14 @@ def _prepare(engine: Engine, generation: int) -> dict[str, str]:
     """Make the tables if there are none; return what the journal says of itself."""
     with engine.connect() as connection, connection.begin():
         sqlite.check_durability(connection)
-    with sqlite.connect_writer(engine) as connection:
-        with connection.begin():
-            tables = inspect(connection).get_table_names()
-            if not tables:
-                _make(connection, generation)
-            else:
-                _check(connection, set(tables))
-            rows = connection.execute(select(journal_info.c.name, journal_info.c.value))
-            return dict(tuple(row) for row in rows)
+    with sqlite.connect_writer(engine) as connection, connection.begin():
+        tables = inspect(connection).get_table_names()
+        if not tables:
+            _make(connection, generation)
+        else:
+            _check(connection, set(tables))
+        rows = connection.execute(select(journal_info.c.name, journal_info.c.value))
+        return dict(tuple(row) for row in rows)
 
 
 def _make(connection: Connection, generation: int) -> None:
