@@ -17,8 +17,10 @@ from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.records import MemberRecord
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
-from tuskpoint_server.domain.model import Durability, Reference, View
-from tuskpoint_server.journal.archiving import dirty
+from tuskpoint_server.domain.model import Durability, PruneStrategy, Reference, View
+from tuskpoint_server.journal.archiving import certify, dirty
+from tuskpoint_server.journal.archiving.certify import Void
+from tuskpoint_server.journal.archiving.plan import PlannedThread
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
@@ -122,6 +124,21 @@ async def test_a_patch_names_the_segment_of_its_keyframe(home: House, store: Mem
     assert sizes[1] < sizes[0] / 10
     assert sizes[2] < sizes[0] / 10
     assert data_of(await home.from_blobs(key("2")))["x"] == text
+
+
+async def test_a_keyframe_that_no_checkpoint_names_any_more_is_held_with_its_patch(
+    home: House, store: MemoryStore
+) -> None:
+    text = LARGE + b"more" * 100
+    await home.journal.save_checkpoint(TENANT, draft("0", "", (channel("x", LARGE, 1),)))
+    await home.journal.save_checkpoint(TENANT, draft("1", "0", (channel("x", text, 2),)))
+    removal = Removal(home.journal.database)
+    await removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    await home.flush()
+    [segment] = (decode_segment(one.data, "") for one in store.members("segment"))
+    assert [row.checkpoint_id for row in segment.checkpoints] == ["1"]
+    assert {value.size for value in segment.values} == {len(LARGE), len(text)}
+    assert data_of(await home.from_blobs(key("1")))["x"] == text
 
 
 async def test_at_most_four_segments_are_named_and_the_rest_is_held(
@@ -377,6 +394,15 @@ async def test_a_pack_is_void_once_another_catalog_was_certified(
     assert known.catalog.previous is not None
     assert known.catalog.previous.sha256 == other
     assert await check_certified(home) == 2
+
+
+async def test_a_watermark_moves_only_from_where_the_flush_found_it(home: House) -> None:
+    await grow(home, 3)
+    await home.flush()
+    stale = PlannedThread(1, "t", 0, 3, 0, ended=False, checkpoints=3)
+    with pytest.raises(Void):
+        await home.journal.database.transact(lambda batch: certify.move(batch, TENANT, [stale]))
+    assert await home.watermark() == (3, 3)
 
 
 async def test_flushes_of_a_store_with_small_puts(tmp_path: Path) -> None:
