@@ -32,8 +32,9 @@ from google.protobuf.descriptor import ServiceDescriptor
 from . import access_setup, flags, logs, otel, search_setup
 from . import config as configuration
 from .access_setup import Access
-from .archive.flush.archive import Archive, StoreChangedError
-from .archive.flush.settings import ArchiveSettings
+from .archive.archive import Archive, StoreChangedError
+from .archive.eviction import EvictionSettings, Evictor
+from .archive.settings import ArchiveSettings
 from .blobs.api import BlobStore
 from .blobs.cache import CachedStore
 from .blobs.directory import DirectoryStore, UnknownLayoutError
@@ -51,14 +52,12 @@ from .exits import (
     EXIT_JOURNAL,
     StartError,
 )
-from .journal.archiving.evictor import EvictionSettings, Evictor
-from .journal.changes.read import Events
-from .journal.checkpoints.store import Checkpoints as CheckpointRows
-from .journal.database.database import Database
-from .journal.lineage.handoffs import Handoffs as HandoffRows
-from .journal.lineage.lineage import Lineage
-from .journal.lineage.snapshot_store import Snapshots as SnapshotRows
-from .journal.removal.removal import Removal, Swept
+from .journal.api import Swept
+from .journal.event_log import EventLog
+from .journal.handoffs import Handoffs as HandoffRows
+from .journal.journal import SqlJournal
+from .journal.lineage_calls import Lineage
+from .journal.snapshots import Snapshots as SnapshotRows
 from .recall.embedders.api import EmbedderError
 from .recall.recall import Recall
 from .reloading import UnusableFileError
@@ -160,21 +159,17 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         stack.push_async_callback(blobs.close)
         archive = await _start_archive(config, journal, blobs)
         stack.push_async_callback(archive.stop)
-        removal = Removal(journal)
-        evictor = _start_evictor(config, journal, removal)
+        evictor = _start_evictor(config, journal)
         stack.push_async_callback(evictor.stop)
         commits = Commits()
         stack.push_async_callback(commits.drain)
-        rows = CheckpointRows(journal)
-        lineage = Lineage(journal)
-        tokens = PageTokens(journal.journal_id)
-        threads = Threads(rows, removal, lineage, archive, commits, tokens)
+        threads = Threads(journal, archive, commits)
         recall = await _start_recall(config, journal)
         if recall is not None:
             stack.push_async_callback(recall.stop)
-        sweeper = asyncio.create_task(_sweep(removal, threads, recall))
+        sweeper = asyncio.create_task(_sweep(journal, threads, recall))
         stack.push_async_callback(_cancel, sweeper)
-        rooms = _rooms(journal, rows, lineage, archive, commits, threads, recall, blobs)
+        rooms = _rooms(journal, archive, commits, threads, recall, blobs)
         server = _listen(config, rpc.services(rooms), access)
         stack.push_async_callback(server.drain, 0)
         following = asyncio.create_task(access.follow())
@@ -184,16 +179,15 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
 
 
 def _rooms(
-    journal: Database,
-    rows: CheckpointRows,
-    lineage: Lineage,
+    journal: SqlJournal,
     archive: Archive,
     commits: Commits,
     threads: Threads,
     recall: Recall | None,
     blobs: BlobStore,
 ) -> rpc.Rooms:
-    checkpoints = Checkpoints(rows, archive, commits)
+    checkpoints = Checkpoints(journal, archive, commits)
+    lineage = Lineage(journal)
     kept = HandoffRows(journal, archive.expiry)
     return rpc.Rooms(
         checkpoints=checkpoints,
@@ -203,8 +197,8 @@ def _rooms(
         snapshots=Snapshots(
             SnapshotRows(journal), archive, commits, PageTokens(journal.journal_id)
         ),
-        handoffs=Handoffs(rows, lineage, kept, archive.handoffs, archive, commits),
-        history=History(rows, Events(journal), archive, clock_us=journal.now_us),
+        handoffs=Handoffs(journal, lineage, kept, archive.handoffs, archive, commits),
+        history=History(journal, EventLog(journal), archive, clock_us=journal.now_us),
         search=Search(recall),
         admin=Admin(
             journal,
@@ -271,10 +265,10 @@ def _lock(config: Config) -> DataDirLock:
         raise _unusable("data directory", config.data_dir, error) from None
 
 
-async def _open_journal(config: Config) -> Database:
+async def _open_journal(config: Config) -> SqlJournal:
     path = config.data_dir / "journal.db"
     try:
-        return await Database.open(path)
+        return await SqlJournal.open(path)
     except Exception as error:
         cause = error if isinstance(error, RuntimeError) else error.__cause__ or error
         reason = str(cause).partition("\n")[0]
@@ -316,7 +310,8 @@ def _walrus(config: Config) -> BlobStore:
             WalrusSettings(
                 aggregators=config.walrus_aggregator_url,
                 publishers=config.walrus_publisher_url,
-                        epoch_s=config.walrus_epoch_seconds,
+                epochs=config.walrus_epochs,
+                epoch_s=config.walrus_epoch_seconds,
                 send_object_to=config.walrus_send_object_to,
                 jwt_secret=_jwt_secret(config.walrus_jwt_secret_file),
                 jwt_algorithm=config.walrus_jwt_algorithm,
@@ -346,7 +341,7 @@ def _jwt_secret(file: Path | None) -> bytes:
     return secret_bytes(text)
 
 
-async def _start_archive(config: Config, journal: Database, blobs: BlobStore) -> Archive:
+async def _start_archive(config: Config, journal: SqlJournal, blobs: BlobStore) -> Archive:
     path = config.data_dir / "spool"
     settings = ArchiveSettings(
         pointer=config.pointer,
@@ -355,6 +350,8 @@ async def _start_archive(config: Config, journal: Database, blobs: BlobStore) ->
         hard_limit_bytes=config.backlog_hard_limit,
         apart=config.packing == "blob",
         epochs=config.walrus_epochs,
+        renew_interval_s=config.walrus_renew_interval,
+        renew_margin_epochs=config.walrus_renew_margin,
     )
     try:
         config.pointer.parent.mkdir(parents=True, exist_ok=True)
@@ -378,18 +375,18 @@ async def _start_archive(config: Config, journal: Database, blobs: BlobStore) ->
     return archive
 
 
-def _start_evictor(config: Config, journal: Database, removal: Removal) -> Evictor:
+def _start_evictor(config: Config, journal: SqlJournal) -> Evictor:
     settings = EvictionSettings(
         journal_bytes=config.journal_bytes,
         interval_s=config.eviction_interval,
         grace_s=config.eviction_grace,
     )
-    evictor = Evictor(journal, removal.passes, settings)
+    evictor = Evictor(journal, settings, clock_us=lambda: time.time_ns() // 1000)
     evictor.start()
     return evictor
 
 
-async def _start_recall(config: Config, journal: Database) -> Recall | None:
+async def _start_recall(config: Config, journal: SqlJournal) -> Recall | None:
     try:
         recall = search_setup.open_recall(config, journal)
     except EmbedderError as error:
@@ -406,11 +403,13 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def _sweep(removal: Removal, threads: Threads, recall: Recall | None) -> None:
+async def _sweep(journal: SqlJournal, threads: Threads, recall: Recall | None) -> None:
     """Remove from time to time what is past its retention, and what nothing needs any more."""
 
     def sweep() -> Awaitable[Swept]:
-        return removal.sweep(early_write_ttl_s=LIMITS.early_write_ttl_s)
+        return journal.sweep(
+            content_grace_s=CONTENT_GRACE_SECONDS, early_write_ttl_s=LIMITS.early_write_ttl_s
+        )
 
     async with asyncio.TaskGroup() as sweeping:
         past = threads.delete_past_retention

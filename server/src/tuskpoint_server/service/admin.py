@@ -6,11 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..archive.flush.archive import Archive, ArchiveStatus
-from ..archive.flush.flusher import FlushOutcome
+from ..archive.archive import ArchiveStatus
+from ..archive.flusher import FlushOutcome
 from ..domain.search import SearchMode
-from ..journal.database.database import Database
-from ..recall.recall import Recall, RecallStanding
+from ..journal.api import Journal
+from ..recall.recall import RecallStanding
+from .archiving import Archive
+from .recalling import Recall
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Admin:
 
     def __init__(
         self,
-        journal: Database,
+        journal: Journal,
         archive: Archive,
         recall: Recall | None,
         *,

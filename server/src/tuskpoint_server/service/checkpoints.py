@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal, checkpoint_not_found
 from ..domain.limits import MIB
 from ..domain.model import (
@@ -21,9 +20,9 @@ from ..domain.model import (
     View,
     Write,
 )
-from ..journal.checkpoints.pages import ListPosition
-from ..journal.checkpoints.store import Checkpoints as Journal
+from ..journal.api import Journal, ListPosition, WritesEvicted
 from . import rebuilding
+from .archiving import Archive
 from .commits import Commits
 from .completing import Completer
 
@@ -72,7 +71,8 @@ class Checkpoints:
         Drafts are journaled in the order of the calls, whether or not the caller waits.
 
         Raises:
-            Refusal: `BACKLOG_FULL`, and those of `Journal.save_checkpoint`.
+            Refusal: `BACKLOG_FULL`, and those of `Journal.save_checkpoint`; of
+                `Archive.read` if it replaces a checkpoint whose writes were evicted.
         """
         self._archive.admit(tenant)
         saved = await self._commits.run(self._save(tenant, draft))
@@ -109,19 +109,25 @@ class Checkpoints:
         """Wait until a journaled change has the durability asked for.
 
         Raises:
-            Refusal: `CHECKPOINT_MISSING`, `DRAINING`; the reason why it cannot be stored, if
-                it cannot. The change stays journaled.
+            Refusal: `CHECKPOINT_MISSING`, `DRAINING`; what `Archive.certify_all` raises, if
+                only facts of the thread changed. The change stays journaled.
         """
         if wanted <= outcome.durability:
             return outcome
         saved = outcome.saved
         if not saved.revision:
             raise _checkpoint_missing(saved.key)
-        catalog = await self._archive.certify(tenant, saved.key, saved.seq)
+        if saved.untold:
+            await self._archive.certify_all(tenant)
+        catalog = await self._archive.certify(tenant, saved.key, saved.revision)
         return replace(outcome, durability=Durability.CERTIFIED, catalog_blob_id=catalog.blob_id)
 
     async def _save(self, tenant: str, draft: CheckpointDraft) -> Saved:
-        saved = await self._journal.save_checkpoint(tenant, draft)
+        try:
+            saved = await self._journal.save_checkpoint(tenant, draft)
+        except WritesEvicted as lack:
+            stored = await self._archive.read(tenant, lack.entry, bypass_cache=False)
+            saved = await self._journal.save_checkpoint(tenant, draft, stored.writes)
         self._archive.changed(tenant, saved.stored_bytes)
         return saved
 
