@@ -203,7 +203,13 @@ def plain(outcome: Any) -> Any:
         return outcome.reason, outcome.metadata
     if isinstance(outcome, BaseException):
         raise outcome
+    if isinstance(outcome, Saved):
+        return replace(outcome, stored_bytes=int(outcome.stored_bytes > 0))
     return outcome
+
+
+COUNTED = ("dirty_bytes", "added_bytes", "removed_bytes")
+"""Of a value that comes again, whether it is new is known only where its parent is remembered."""
 
 
 TABLES = {
@@ -244,7 +250,8 @@ def rows_of(tenant: str) -> Callable[[Connection], dict[str, list[dict[str, Any]
                         row["number"] = numbers.index(row["number"])
                     if "family" in row:
                         row["family"] = families.setdefault(row["family"], len(families))
-                    row.pop("tenant", None)
+                    for left_out in ("tenant", *COUNTED):
+                        row.pop(left_out, None)
                     rows.append(row)
             found[table] = sorted(rows, key=repr)
         return found
