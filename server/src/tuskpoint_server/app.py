@@ -32,9 +32,8 @@ from google.protobuf.descriptor import ServiceDescriptor
 from . import access_setup, flags, logs, otel, search_setup
 from . import config as configuration
 from .access_setup import Access
-from .archive.archive import Archive, StoreChangedError
-from .archive.eviction import EvictionSettings, Evictor
-from .archive.settings import ArchiveSettings
+from .archive.flush.archive import Archive, StoreChangedError
+from .archive.flush.settings import ArchiveSettings
 from .blobs.api import BlobStore
 from .blobs.cache import CachedStore
 from .blobs.directory import DirectoryStore, UnknownLayoutError
@@ -52,12 +51,14 @@ from .exits import (
     EXIT_JOURNAL,
     StartError,
 )
-from .journal.api import Swept
-from .journal.event_log import EventLog
-from .journal.handoffs import Handoffs as HandoffRows
-from .journal.journal import SqlJournal
-from .journal.lineage_calls import Lineage
-from .journal.snapshots import Snapshots as SnapshotRows
+from .journal.archiving.evictor import EvictionSettings, Evictor
+from .journal.changes.read import Events
+from .journal.checkpoints.store import Checkpoints as CheckpointRows
+from .journal.database.database import Database
+from .journal.lineage.handoffs import Handoffs as HandoffRows
+from .journal.lineage.lineage import Lineage
+from .journal.lineage.snapshot_store import Snapshots as SnapshotRows
+from .journal.removal.removal import Removal, Swept
 from .recall.embedders.api import EmbedderError
 from .recall.recall import Recall
 from .reloading import UnusableFileError
@@ -159,17 +160,21 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         stack.push_async_callback(blobs.close)
         archive = await _start_archive(config, journal, blobs)
         stack.push_async_callback(archive.stop)
-        evictor = _start_evictor(config, journal)
+        removal = Removal(journal)
+        evictor = _start_evictor(config, journal, removal)
         stack.push_async_callback(evictor.stop)
         commits = Commits()
         stack.push_async_callback(commits.drain)
-        threads = Threads(journal, archive, commits)
+        rows = CheckpointRows(journal)
+        lineage = Lineage(journal)
+        tokens = PageTokens(journal.journal_id)
+        threads = Threads(rows, removal, lineage, archive, commits, tokens)
         recall = await _start_recall(config, journal)
         if recall is not None:
             stack.push_async_callback(recall.stop)
-        sweeper = asyncio.create_task(_sweep(journal, threads, recall))
+        sweeper = asyncio.create_task(_sweep(removal, threads, recall))
         stack.push_async_callback(_cancel, sweeper)
-        rooms = _rooms(journal, archive, commits, threads, recall, blobs)
+        rooms = _rooms(journal, rows, lineage, archive, commits, threads, recall, blobs)
         server = _listen(config, rpc.services(rooms), access)
         stack.push_async_callback(server.drain, 0)
         following = asyncio.create_task(access.follow())
@@ -179,15 +184,16 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
 
 
 def _rooms(
-    journal: SqlJournal,
+    journal: Database,
+    rows: CheckpointRows,
+    lineage: Lineage,
     archive: Archive,
     commits: Commits,
     threads: Threads,
     recall: Recall | None,
     blobs: BlobStore,
 ) -> rpc.Rooms:
-    checkpoints = Checkpoints(journal, archive, commits)
-    lineage = Lineage(journal)
+    checkpoints = Checkpoints(rows, archive, commits)
     kept = HandoffRows(journal, archive.expiry)
     return rpc.Rooms(
         checkpoints=checkpoints,
@@ -197,8 +203,8 @@ def _rooms(
         snapshots=Snapshots(
             SnapshotRows(journal), archive, commits, PageTokens(journal.journal_id)
         ),
-        handoffs=Handoffs(journal, lineage, kept, archive.handoffs, archive, commits),
-        history=History(journal, EventLog(journal), archive, clock_us=journal.now_us),
+        handoffs=Handoffs(rows, lineage, kept, archive.handoffs, archive, commits),
+        history=History(rows, Events(journal), archive, clock_us=journal.now_us),
         search=Search(recall),
         admin=Admin(
             journal,
@@ -265,10 +271,10 @@ def _lock(config: Config) -> DataDirLock:
         raise _unusable("data directory", config.data_dir, error) from None
 
 
-async def _open_journal(config: Config) -> SqlJournal:
+async def _open_journal(config: Config) -> Database:
     path = config.data_dir / "journal.db"
     try:
-        return await SqlJournal.open(path)
+        return await Database.open(path)
     except Exception as error:
         cause = error if isinstance(error, RuntimeError) else error.__cause__ or error
         reason = str(cause).partition("\n")[0]
@@ -310,8 +316,7 @@ def _walrus(config: Config) -> BlobStore:
             WalrusSettings(
                 aggregators=config.walrus_aggregator_url,
                 publishers=config.walrus_publisher_url,
-                epochs=config.walrus_epochs,
-                epoch_s=config.walrus_epoch_seconds,
+                        epoch_s=config.walrus_epoch_seconds,
                 send_object_to=config.walrus_send_object_to,
                 jwt_secret=_jwt_secret(config.walrus_jwt_secret_file),
                 jwt_algorithm=config.walrus_jwt_algorithm,
@@ -341,7 +346,7 @@ def _jwt_secret(file: Path | None) -> bytes:
     return secret_bytes(text)
 
 
-async def _start_archive(config: Config, journal: SqlJournal, blobs: BlobStore) -> Archive:
+async def _start_archive(config: Config, journal: Database, blobs: BlobStore) -> Archive:
     path = config.data_dir / "spool"
     settings = ArchiveSettings(
         pointer=config.pointer,
@@ -350,8 +355,6 @@ async def _start_archive(config: Config, journal: SqlJournal, blobs: BlobStore) 
         hard_limit_bytes=config.backlog_hard_limit,
         apart=config.packing == "blob",
         epochs=config.walrus_epochs,
-        renew_interval_s=config.walrus_renew_interval,
-        renew_margin_epochs=config.walrus_renew_margin,
     )
     try:
         config.pointer.parent.mkdir(parents=True, exist_ok=True)
@@ -375,18 +378,18 @@ async def _start_archive(config: Config, journal: SqlJournal, blobs: BlobStore) 
     return archive
 
 
-def _start_evictor(config: Config, journal: SqlJournal) -> Evictor:
+def _start_evictor(config: Config, journal: Database, removal: Removal) -> Evictor:
     settings = EvictionSettings(
         journal_bytes=config.journal_bytes,
         interval_s=config.eviction_interval,
         grace_s=config.eviction_grace,
     )
-    evictor = Evictor(journal, settings, clock_us=lambda: time.time_ns() // 1000)
+    evictor = Evictor(journal, removal.passes, settings)
     evictor.start()
     return evictor
 
 
-async def _start_recall(config: Config, journal: SqlJournal) -> Recall | None:
+async def _start_recall(config: Config, journal: Database) -> Recall | None:
     try:
         recall = search_setup.open_recall(config, journal)
     except EmbedderError as error:
@@ -403,13 +406,11 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def _sweep(journal: SqlJournal, threads: Threads, recall: Recall | None) -> None:
+async def _sweep(removal: Removal, threads: Threads, recall: Recall | None) -> None:
     """Remove from time to time what is past its retention, and what nothing needs any more."""
 
     def sweep() -> Awaitable[Swept]:
-        return journal.sweep(
-            content_grace_s=CONTENT_GRACE_SECONDS, early_write_ttl_s=LIMITS.early_write_ttl_s
-        )
+        return removal.sweep(early_write_ttl_s=LIMITS.early_write_ttl_s)
 
     async with asyncio.TaskGroup() as sweeping:
         past = threads.delete_past_retention

@@ -10,8 +10,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from .config import Config
-from .journal.journal import SqlJournal
-from .journal.search_calls import SearchRows
+from .journal.database.database import Database
+from .journal.search.calls import SearchRows
 from .recall.embedders.api import Embedder
 from .recall.recall import Recall
 from .recall.settings import IndexSettings, MemWalSettings
@@ -25,7 +25,7 @@ SPARE_POINTS_PER_MINUTE, SPARE_POINTS_PER_HOUR = 5, 50
 _log = logging.getLogger(__name__)
 
 
-def open_recall(config: Config, journal: SqlJournal) -> Recall | None:
+def open_recall(config: Config, journal: Database) -> Recall | None:
     """Return search over a journal, not yet started; `None` if it is switched off.
 
     Raises:
@@ -65,7 +65,7 @@ def _embedder(config: Config) -> Embedder | None:
     return None
 
 
-def _memwal(config: Config, rows: SearchRows, journal: SqlJournal) -> MemWal | None:
+def _memwal(config: Config, rows: SearchRows, journal: Database) -> MemWal | None:
     key, account = config.memwal_private_key.get_secret_value(), config.memwal_account_id
     if not key and not account:
         return None

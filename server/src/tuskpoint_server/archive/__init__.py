@@ -1,16 +1,9 @@
-"""From the journal to the blob store: the way of a checkpoint to certainty.
+"""Between journal and blob store: making things certain, and reading them back.
 
-Builds envelopes from what the journal holds, appends to manifests, writes the
-catalog, packs all of it, spools the exact bytes, stores them, reads them back and
-compares, and only then tells the journal that they are certified. Also reads
-checkpoints back from their envelopes.
+It reads what the journal holds, makes segments, runs and catalogs of it, stores them,
+reads them back and only then lets the journal call something certified. It knows
+how a checkpoint is read from stored bytes again.
 
-It must never: delay or fail a save, certify what was not read back, rebuild bytes
-that were hashed once, know of wire messages or gRPC, or decide what a call means.
+It must never: delay a save (saves end in the journal), certify what was not read
+back, trust bytes without their hash, or make stored bytes twice.
 """
-
-from .archive import Archive, ArchiveStatus
-from .flusher import FlushOutcome
-from .settings import ArchiveSettings
-
-__all__ = ["Archive", "ArchiveSettings", "ArchiveStatus", "FlushOutcome"]

@@ -20,6 +20,13 @@ def lacks_values(checkpoint: Checkpoint) -> bool:
     )
 
 
+def evicted_digests(checkpoint: Checkpoint) -> list[bytes]:
+    """Return the digests of the values that were evicted of a checkpoint and its writes."""
+    channels = checkpoint.state.channels if checkpoint.state is not None else ()
+    found = [one.digest for one in channels if one.value is EVICTED and one.digest is not None]
+    return found + [write.digest for write in checkpoint.writes if write.value is EVICTED]
+
+
 def values_of(checkpoint: Checkpoint) -> dict[bytes, Value]:
     """Return the values of a checkpoint and of its writes, by digest."""
     found = {write.digest: write.value for write in checkpoint.writes}

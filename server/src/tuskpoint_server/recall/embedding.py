@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..domain.errors import Reason, Refusal
+from ..journal.search.index import IndexRows
 from ..journal.search.records import Unembedded
-from ..journal.search_api import Embeddable
 from .embedders.api import Embedder, EmbedderError
 from .pacing import Aside, Backoff, Pause, pause, text_of
 from .settings import IndexSettings
@@ -44,7 +44,7 @@ class Embedding:
 
     def __init__(
         self,
-        rows: Embeddable,
+        rows: IndexRows,
         embedder: Embedder,
         settings: IndexSettings,
         *,

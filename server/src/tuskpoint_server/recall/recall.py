@@ -6,18 +6,16 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..domain.errors import Refusal
 from ..domain.search import Found, Metric, SearchMode, SearchScope
 from ..domain.search_words import Words
 from ..journal.search.calls import SearchRows
 from ..journal.search.records import IndexStanding, MemoriesStanding
-from ..journal.search_api import Finding, Indexing, Memories
 from .embedders.api import Embedder, EmbedderError
 from .embedding import Embedding
 from .index_task import IndexTask
-from .indexer import Indexer
 from .memwal.api import MAX_RECALLED
 from .settings import IndexSettings
 from .telemetry import Instruments
@@ -69,22 +67,6 @@ class RecallStanding:
     memwal: MemWalStanding | None
 
 
-class Rows(Protocol):
-    """The rows of a journal that search works on."""
-
-    @property
-    def indexing(self) -> Indexing:
-        """The index being written."""
-
-    @property
-    def finding(self) -> Finding:
-        """The index being read."""
-
-    @property
-    def memories(self) -> Memories:
-        """What MemWal is to be told."""
-
-
 class Recall:
     """Keeps the index and MemWal up to date, and finds checkpoints.
 
@@ -99,7 +81,7 @@ class Recall:
 
     def __init__(
         self,
-        rows: Rows | SearchRows,
+        rows: SearchRows,
         listen: Callable[[], AbstractContextManager[Any]],
         settings: IndexSettings,
         *,
@@ -119,27 +101,15 @@ class Recall:
             if embedder is not None
             else None
         )
-        self._indexer: Indexer | IndexTask
-        if isinstance(rows, SearchRows):
-            self._indexer = IndexTask(
-                rows.indexing,
-                listen,
-                settings,
-                remember=memwal is not None,
-                stored=self._stored,
-                clock_us=clock_us,
-                instruments=self._instruments,
-            )
-        else:
-            self._indexer = Indexer(
-                rows.indexing,
-                listen,
-                settings,
-                remember=memwal is not None,
-                stored=self._stored,
-                clock_us=clock_us,
-                instruments=self._instruments,
-            )
+        self._indexer = IndexTask(
+            rows.indexing,
+            listen,
+            settings,
+            remember=memwal is not None,
+            stored=self._stored,
+            clock_us=clock_us,
+            instruments=self._instruments,
+        )
         self._vectors = VectorIndex(rows.finding, settings.cache_bytes)
 
     async def start(self) -> None:

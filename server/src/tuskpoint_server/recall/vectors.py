@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..domain.search import Found, Metric, SearchScope
 from ..domain.vectors import COMPONENT_BYTES
+from ..journal.search.finding import FindRows
 from ..journal.search.records import VectorRow
-from ..journal.search_api import Finding
 
 if TYPE_CHECKING:  # numpy is imported at the first search by vectors, in a thread
     from .scoring import Block, Query, Ranking, Scored
@@ -92,7 +92,7 @@ class VectorIndex:
         cache_bytes: Most bytes of vectors held in memory, of all tenants together.
     """
 
-    def __init__(self, rows: Finding, cache_bytes: int) -> None:
+    def __init__(self, rows: FindRows, cache_bytes: int) -> None:
         self._rows = rows
         self._cache_bytes = cache_bytes
         self._held: OrderedDict[_Place, _Held] = OrderedDict()

@@ -55,7 +55,7 @@ class AdminServicer:
             backlog_checkpoints=status.backlog_checkpoints,
             backlog_bytes=status.backlog_bytes,
             last_error=status.last_error,
-            catalog_seq=status.catalog_seq,
+            catalog_seq=status.catalog_number,
             journal_bytes=standing.journal_bytes if told_all else 0,
             spool_bytes=status.spool_bytes if told_all else 0,
             cache_bytes=status.cache_bytes if told_all else 0,
@@ -64,7 +64,6 @@ class AdminServicer:
             stored_blobs=status.stored_blobs,
             billed_bytes=status.billed_bytes,
             cost=status.cost,
-            failing_renewals=status.failing_renewals,
         )
         for field, microseconds in (
             ("oldest_uncertified_time", status.oldest_uncertified_us),

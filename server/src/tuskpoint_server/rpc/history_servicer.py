@@ -9,7 +9,7 @@ from tuskpoint.v1 import history_service_pb2 as pb
 
 from ..domain.lineage import EventKind
 from ..domain.model import View
-from ..journal.api import ReplayQuery
+from ..journal.checkpoints.pages import ReplayQuery
 from ..service.history import Delivery, History
 from . import convert, history_validation, views
 from .answers import checkpoint_header
@@ -93,5 +93,4 @@ class HistoryServicer:
                 message.checkpoint.CopyFrom(checkpoint_header(shown, cutter))
             else:
                 message.checkpoint.ref.CopyFrom(convert.ref(event.key))
-            message.checkpoint.revision = event.revision
         return message

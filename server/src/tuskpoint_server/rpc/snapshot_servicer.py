@@ -6,7 +6,7 @@ from tuskpoint.v1 import snapshot_service_pb2 as pb
 
 from ..domain.lineage import Snapshot
 from ..domain.metadata import parse_object
-from ..journal.lineage_api import SnapshotDraft, SnapshotQuery
+from ..journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 from ..service.snapshots import Snapshots
 from . import convert
 from . import snapshot_validation as validation

@@ -10,7 +10,7 @@ from tuskpoint.v1 import thread_service_pb2 as pb
 
 from ..domain.errors import Reason, Refusal
 from ..domain.model import PruneStrategy, ThreadState
-from ..journal.api import ThreadQuery
+from ..journal.checkpoints.threads import ThreadQuery
 from ..service.diffing import Diffing
 from ..service.lineage import Lineages
 from ..service.threads import ManifestPage, Threads

@@ -6,13 +6,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..archive.archive import ArchiveStatus
-from ..archive.flusher import FlushOutcome
+from ..archive.flush.archive import Archive, ArchiveStatus
+from ..archive.flush.flusher import FlushOutcome
 from ..domain.search import SearchMode
-from ..journal.api import Journal
-from ..recall.recall import RecallStanding
-from .archiving import Archive
-from .recalling import Recall
+from ..journal.database.database import Database
+from ..recall.recall import Recall, RecallStanding
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class Admin:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: Database,
         archive: Archive,
         recall: Recall | None,
         *,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..archive.archive import ArchiveStatus
-from ..archive.flusher import FlushOutcome
+from ..archive.flush.archive import ArchiveStatus
+from ..archive.flush.flusher import FlushOutcome
 from ..archive.verifying import ThreadVerification
 from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry
 from ..journal.archive_status import CertifiedHead

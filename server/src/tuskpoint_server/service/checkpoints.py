@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal, checkpoint_not_found
 from ..domain.limits import MIB
 from ..domain.model import (
@@ -20,9 +21,9 @@ from ..domain.model import (
     View,
     Write,
 )
-from ..journal.api import Journal, ListPosition, WritesEvicted
+from ..journal.checkpoints.pages import ListPosition
+from ..journal.checkpoints.store import Checkpoints as Journal
 from . import rebuilding
-from .archiving import Archive
 from .commits import Commits
 from .completing import Completer
 
@@ -71,8 +72,7 @@ class Checkpoints:
         Drafts are journaled in the order of the calls, whether or not the caller waits.
 
         Raises:
-            Refusal: `BACKLOG_FULL`, and those of `Journal.save_checkpoint`; of
-                `Archive.read` if it replaces a checkpoint whose writes were evicted.
+            Refusal: `BACKLOG_FULL`, and those of `Journal.save_checkpoint`.
         """
         self._archive.admit(tenant)
         saved = await self._commits.run(self._save(tenant, draft))
@@ -109,25 +109,19 @@ class Checkpoints:
         """Wait until a journaled change has the durability asked for.
 
         Raises:
-            Refusal: `CHECKPOINT_MISSING`, `DRAINING`; what `Archive.certify_all` raises, if
-                only facts of the thread changed. The change stays journaled.
+            Refusal: `CHECKPOINT_MISSING`, `DRAINING`; the reason why it cannot be stored, if
+                it cannot. The change stays journaled.
         """
         if wanted <= outcome.durability:
             return outcome
         saved = outcome.saved
         if not saved.revision:
             raise _checkpoint_missing(saved.key)
-        if saved.untold:
-            await self._archive.certify_all(tenant)
-        catalog = await self._archive.certify(tenant, saved.key, saved.revision)
+        catalog = await self._archive.certify(tenant, saved.key, saved.seq)
         return replace(outcome, durability=Durability.CERTIFIED, catalog_blob_id=catalog.blob_id)
 
     async def _save(self, tenant: str, draft: CheckpointDraft) -> Saved:
-        try:
-            saved = await self._journal.save_checkpoint(tenant, draft)
-        except WritesEvicted as lack:
-            stored = await self._archive.read(tenant, lack.entry, bypass_cache=False)
-            saved = await self._journal.save_checkpoint(tenant, draft, stored.writes)
+        saved = await self._journal.save_checkpoint(tenant, draft)
         self._archive.changed(tenant, saved.stored_bytes)
         return saved
 

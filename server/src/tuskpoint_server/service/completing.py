@@ -1,18 +1,19 @@
-"""Putting back what the journal gave up: evicted values come from the stored envelopes."""
+"""Putting back what the journal evicted: values come from the segments that hold them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
 
+from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal
-from ..domain.evicted import lacks_values, supplied, supplied_history, values_of
+from ..domain.evicted import evicted_digests, lacks_values, supplied, supplied_history
 from ..domain.limits import MIB
 from ..domain.model import (
+    BlobLocation,
     Checkpoint,
     DeltaHistory,
     Durability,
@@ -21,7 +22,7 @@ from ..domain.model import (
     Value,
     View,
 )
-from .archiving import Archive
+from ..journal.lineage import ValuesEvicted
 
 READS_AT_ONCE = 8
 """Checkpoints that are read from the blob store beside one another."""
@@ -40,21 +41,17 @@ class Completer:
         """Return a checkpoint with all its values.
 
         Raises:
-            Refusal: What `Archive.read` raises; `BLOB_MALFORMED` if its envelopes lack a
+            Refusal: What `Archive.read_values` raises; `BLOB_MALFORMED` if its segments lack a
                 value.
         """
         if not lacks_values(loaded):
             return loaded
-        entry = loaded.entry
-        values = await self._values(tenant, entry)
+        values = await self._archive.read_values(tenant, loaded.sources, evicted_digests(loaded))
         try:
             whole = supplied(loaded, values)
         except LookupError as error:
-            raise _malformed(entry, error) from None
-        if entry.certified_revision:
-            return whole
-        # The envelopes are those of the checkpoint that it was copied from.
-        return replace(whole, entry=replace(entry, envelopes=()))
+            raise _malformed(loaded.sources, error) from None
+        return replace(whole, sources=())
 
     async def checkpoints(
         self, tenant: str, loaded: Sequence[Checkpoint]
@@ -132,71 +129,50 @@ class Completer:
         Raises:
             Refusal: As for `checkpoint`.
         """
-        sources = {entry.key: entry for history in histories for entry in history.sources}
-        if not sources:
+        entries = {entry.key: entry for history in histories for entry in history.sources}
+        if not entries:
             return tuple(histories)
-        wanted = {
-            *(write.digest for history in histories for write in history.writes),
-            *(history.seed.digest for history in histories if history.seed is not None),
-        }
-        gate = asyncio.Semaphore(READS_AT_ONCE)
-        values: dict[bytes, Value] = {}
-
-        async def fetch(entry: Entry) -> None:
-            async with gate:
-                found = await self._values(tenant, entry)
-            values.update((digest, value) for digest, value in found.items() if digest in wanted)
-
-        await _all(fetch(entry) for entry in sources.values())
+        sources = places_of(entries.values())
+        evicted = [write.digest for one in histories for write in one.writes]
+        evicted += [one.seed.digest for one in histories if one.seed and one.seed.digest]
+        values = await self._archive.read_values(tenant, sources, evicted)
         try:
             return tuple(supplied_history(history, values) for history in histories)
         except LookupError as error:
-            raise _malformed(next(iter(sources.values())), error) from None
+            raise _malformed(sources, error) from None
 
     async def values(
-        self, tenant: str, entries: Iterable[Entry], known: Collection[bytes]
+        self, tenant: str, lack: ValuesEvicted, known: Collection[bytes]
     ) -> dict[bytes, Value]:
-        """Return the values of checkpoints, by digest, from their envelopes.
+        """Return the evicted values that a call needs, by digest.
 
         Args:
             tenant: The tenant.
-            entries: The checkpoints.
+            lack: What the call raised.
             known: Digests that were returned before.
 
         Raises:
-            Refusal: What `Archive.read` raises; `BLOB_MALFORMED` if there is nothing but
-                what is known: whoever asks again would ask for ever.
+            Refusal: What `Archive.read_values` raises; `BLOB_MALFORMED` if there is nothing
+                but what is known: a caller that asks again would ask for ever.
         """
-        found: dict[bytes, Value] = {}
-        for entry in entries:
-            more = await self._values(tenant, entry)
-            if not more.keys() - known:
-                raise _malformed(entry, LookupError("the envelopes lack values of the checkpoint"))
-            found |= more
+        found = await self._archive.read_values(tenant, lack.places, lack.digests)
+        if not found.keys() - known:
+            raise _malformed(lack.places, LookupError("the segments lack values of the checkpoint"))
         return found
 
-    async def _values(self, tenant: str, entry: Entry) -> dict[bytes, Value]:
-        return values_of(await self._archive.read(tenant, entry, bypass_cache=False))
+
+def places_of(entries: Iterable[Entry]) -> tuple[BlobLocation, ...]:
+    """Return the segments of checkpoints, each once."""
+    return tuple(dict.fromkeys(place for entry in entries for place in entry.envelopes))
 
 
 def _weight(loaded: Checkpoint) -> int:
     """Return about how many bytes the completed checkpoint takes, at least."""
     channels = loaded.state.channels if loaded.state is not None else ()
-    stored = sum(location.size for location in loaded.entry.envelopes)
+    stored = sum(location.size for location in loaded.sources)
     return max(stored, sum(channel.size for channel in channels))
 
 
-async def _all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Wait for all calls; the first that fails ends the others."""
-    tasks = [asyncio.create_task(call) for call in calls]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _malformed(entry: Entry, error: LookupError) -> Refusal:
-    blob_id = entry.envelopes[0].blob_id if entry.envelopes else ""
+def _malformed(sources: Sequence[BlobLocation], error: LookupError) -> Refusal:
+    blob_id = sources[0].blob_id if sources else ""
     return Refusal(Reason.BLOB_MALFORMED, blob_id=blob_id, problem=str(error))

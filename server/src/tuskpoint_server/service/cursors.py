@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ..domain.errors import invalid_field
 
-_LAYOUT = struct.Struct(">B16sQQ16s")
-_FORMAT = 1
+_LAYOUT = struct.Struct(">B16sQQQ16s")
+_FORMAT = 2
 _CHECKED = _LAYOUT.size - 16
 
 
@@ -21,10 +21,12 @@ class Position:
     Attributes:
         incarnation: Incarnation of the thread then.
         seq: Position in its sequence.
+        certified_seq: The watermark that was delivered last.
     """
 
     incarnation: int
     seq: int
+    certified_seq: int
 
 
 class Cursors:
@@ -39,7 +41,8 @@ class Cursors:
 
     def seal(self, tenant: str, thread_id: str, at: Position) -> bytes:
         """Return the cursor of a position."""
-        unchecked = _LAYOUT.pack(_FORMAT, self._journal, at.incarnation, at.seq, b"")[:_CHECKED]
+        position = (at.incarnation, at.seq, at.certified_seq)
+        unchecked = _LAYOUT.pack(_FORMAT, self._journal, *position, b"")[:_CHECKED]
         return unchecked + _checksum(tenant, thread_id, unchecked)
 
     def open(self, tenant: str, thread_id: str, cursor: bytes) -> Position | None:
@@ -55,8 +58,8 @@ class Cursors:
             or not hmac.compare_digest(checksum, _checksum(tenant, thread_id, unchecked))
         ):
             raise invalid_field("cursor", "must be the cursor of an event of this thread")
-        _, journal, incarnation, seq, _ = _LAYOUT.unpack(cursor)
-        return Position(incarnation, seq) if journal == self._journal else None
+        _, journal, *position, _ = _LAYOUT.unpack(cursor)
+        return Position(*position) if journal == self._journal else None
 
 
 def _checksum(tenant: str, thread_id: str, unchecked: bytes) -> bytes:

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Protocol
 
-from ..archive.handoffs import StoredBundle
-from ..domain.bundle import check_size
+from ..archive.flush.archive import Archive
+from ..archive.flush.handoffs import HandoffStore
+from ..domain.closures import Closure
 from ..domain.descriptor import (
     Descriptor,
     decode_descriptor,
@@ -20,13 +20,12 @@ from ..domain.descriptor import (
 )
 from ..domain.errors import Reason, Refusal, Status, checkpoint_not_found
 from ..domain.limits import MIB
-from ..domain.lineage import Closure
 from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Durability, Saved, View
-from ..journal.answers import fingerprint_of
-from ..journal.api import Journal
-from ..journal.handoffs import METHOD
-from ..journal.lineage_api import HandoffJournal, LineageJournal
-from .archiving import Archive
+from ..journal.checkpoints.store import Checkpoints as Journal
+from ..journal.lineage.answers import fingerprint_of
+from ..journal.lineage.handoffs import METHOD
+from ..journal.lineage.handoffs import Handoffs as HandoffJournal
+from ..journal.lineage.lineage import Lineage as LineageJournal
 from .commits import Commits
 from .completing import Completer
 
@@ -35,36 +34,6 @@ Progress = Callable[[int], None]
 
 TOLD_EVERY_BYTES = MIB
 """Bytes that arrive between two frames that tell of them."""
-
-
-class HandoffStore(Protocol):
-    """Bundles in the blob store, as the service sees them."""
-
-    @property
-    def backend(self) -> str:
-        """Kind of the blob store."""
-
-    async def store(self, closure: Closure) -> StoredBundle:
-        """Store a closure and read it back.
-
-        Raises:
-            Refusal: `LIMIT_EXCEEDED`, `BLOB_UNAVAILABLE`, `BLOB_REJECTED`.
-        """
-
-    async def fetch(self, location: BlobLocation, progress: Progress) -> bytes:
-        """Return a bundle's bytes from the store itself, every hash checked.
-
-        Raises:
-            Refusal: `BLOB_NOT_FOUND`, `BLOB_HASH_MISMATCH`, `BLOB_MALFORMED`,
-                `BLOB_UNAVAILABLE`.
-        """
-
-    async def open(self, data: bytes, blob_id: str) -> Closure:
-        """Return the closure in a bundle's bytes.
-
-        Raises:
-            Refusal: `BLOB_MALFORMED`.
-        """
 
 
 class Stage(IntEnum):
@@ -143,21 +112,26 @@ class Handoffs:
         closure = await self._lineage.closure(tenant, key)
         if closure is None:
             raise _checkpoint_not_found(key)
-        check_size(closure)
-        bundle = await self._store.store(await self._completed(tenant, closure))
-        descriptor = _descriptor(closure, bundle.location, to_agent)
+        location = await self._handoffs.unchanged(tenant, closure.key)
+        bundle = None
+        if location is None:
+            bundle = await self._store.store(await self._completed(tenant, closure))
+            location = bundle.location
+        descriptor = _descriptor(closure, location, to_agent)
         kept = await self._commits.run(
             self._handoffs.keep_handoff(
                 tenant,
                 closure.key,
-                bundle.location,
-                bundle.parts,
-                bundle.blobs,
+                location,
+                bundle.parts if bundle is not None else (),
+                bundle.blobs if bundle is not None else (),
                 request_id,
                 fingerprint,
                 encode_descriptor(descriptor),
+                content_seq=closure.seq,
             )
         )
+        self._archive.changed(tenant, 0)
         return decode_descriptor(kept)
 
     async def _completed(self, tenant: str, closure: Closure) -> Closure:
@@ -165,11 +139,15 @@ class Handoffs:
         loaded = [member.checkpoint for member in closure.members]
         async with aclosing(self._completer.checkpoints(tenant, loaded)) as completed:
             whole = [checkpoint async for checkpoint in completed]
-        members = tuple(
-            replace(member, checkpoint=checkpoint)
+        members = [
+            replace(
+                member,
+                checkpoint=checkpoint,
+                histories=await self._completer.histories(tenant, member.histories),
+            )
             for member, checkpoint in zip(closure.members, whole, strict=True)
-        )
-        return replace(closure, members=members)
+        ]
+        return replace(closure, members=tuple(members))
 
     # --- adopting ----------------------------------------------------------------------
 
@@ -246,8 +224,8 @@ class Handoffs:
 
     async def _certify(self, tenant: str, saved: Saved, *, alone: bool) -> None:
         """Wait until all that was adopted is certified. `alone`: that is one checkpoint."""
-        await self._archive.certify(tenant, saved.key, saved.revision)
-        if not alone:  # of the hidden ones nobody can ask by name
+        await self._archive.certify(tenant, saved.key, saved.seq)
+        if not alone:
             await self._archive.certify_all(tenant)
 
     async def _outcome(

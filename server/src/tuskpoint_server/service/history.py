@@ -6,15 +6,16 @@ import asyncio
 import base64
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal, invalid_field
 from ..domain.lineage import Event, EventKind
 from ..domain.model import Checkpoint, CheckpointKey, DeltaHistory, Source, View
-from ..journal.api import Journal, ListPosition, ReplayQuery
-from ..journal.lineage_api import EventJournal, EventsCompacted, Extent
+from ..journal.changes.read import Events, EventsCompacted, Extent, News
+from ..journal.checkpoints.pages import ListPosition, ReplayQuery
+from ..journal.checkpoints.store import Checkpoints
 from . import rebuilding
-from .archiving import Archive
 from .checkpoints import PAGE_BYTES, PAGE_COUNT
 from .completing import Completer
 from .cursors import Cursors, Position
@@ -44,8 +45,8 @@ class History:
 
     def __init__(
         self,
-        journal: Journal,
-        log: EventJournal,
+        journal: Checkpoints,
+        log: Events,
         archive: Archive,
         *,
         clock_us: Callable[[], int],
@@ -115,16 +116,21 @@ class History:
             at = await self._begin(tenant, thread_id, cursor)
             silence = _Silence(progress_s)
             while True:
-                found = await self._after(tenant, thread_id, at)
-                for event in found:
-                    at = Position(event.incarnation, event.seq)
+                news = await self._after(tenant, thread_id, at)
+                for event in news.events:
+                    at = replace(at, incarnation=event.incarnation, seq=event.seq)
                     if event.kind in wanted:
-                        yield await self._delivery(tenant, event, view)
+                        yield await self._delivery(tenant, event, at, view)
+                        silence.broken()
+                if at.certified_seq < news.certified_seq <= at.seq:
+                    at = replace(at, certified_seq=news.certified_seq)
+                    if EventKind.CERTIFIED in wanted:
+                        yield self._unnumbered(tenant, thread_id, EventKind.CERTIFIED, at)
                         silence.broken()
                 if silence.left_s <= 0:
-                    yield self._progress(tenant, thread_id, at)
+                    yield self._unnumbered(tenant, thread_id, EventKind.PROGRESS, at)
                     silence.broken()
-                if not found:
+                if not news.events:
                     await waiter.wait(silence.left_s)
 
     async def histories(self, tenant: str, loaded: Checkpoint) -> tuple[DeltaHistory, ...]:
@@ -142,22 +148,23 @@ class History:
         if extent is None or (extent.deleted and not cursor):
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
         if not cursor:
-            position = Position(extent.incarnation, extent.begun_seq)
+            position = Position(extent.incarnation, extent.begun_seq, extent.begun_seq)
         if position is None or position.seq < extent.compacted_seq:
             raise self._compacted(tenant, thread_id, extent)
         if position.seq > extent.seq:
             raise invalid_field("cursor", "is ahead of the thread")
         return position
 
-    async def _after(self, tenant: str, thread_id: str, at: Position) -> list[Event]:
+    async def _after(self, tenant: str, thread_id: str, at: Position) -> News:
         try:
-            return await self._log.events(tenant, thread_id, at.seq, EVENTS_AT_ONCE)
+            return await self._log.after(tenant, thread_id, at.seq, EVENTS_AT_ONCE)
         except EventsCompacted as gone:
             raise self._compacted(tenant, thread_id, gone.extent) from None
 
-    async def _delivery(self, tenant: str, event: Event, view: View) -> Delivery:
+    async def _delivery(
+        self, tenant: str, event: Event, at: Position, view: View
+    ) -> Delivery:
         shown = view if event.kind is EventKind.CHECKPOINT_SAVED else View.ENTRY
-        at = Position(event.incarnation, event.seq)
         return Delivery(
             event,
             self._cursors.seal(tenant, event.key.thread_id, at),
@@ -171,13 +178,15 @@ class History:
             return None
         return await self._completer.checkpoint(tenant, loaded)
 
-    def _progress(self, tenant: str, thread_id: str, at: Position) -> Delivery:
+    def _unnumbered(self, tenant: str, thread_id: str, kind: EventKind, at: Position) -> Delivery:
+        """Return an event that takes no number: `PROGRESS`, or `CERTIFIED` with the watermark."""
+        seq = at.certified_seq if kind is EventKind.CERTIFIED else at.seq
         nothing = CheckpointKey(thread_id, "", "")
-        event = Event(EventKind.PROGRESS, at.seq, at.incarnation, nothing, 0, 0, self._clock_us())
+        event = Event(kind, seq, at.incarnation, nothing, 0, 0, self._clock_us())
         return Delivery(event, self._cursors.seal(tenant, thread_id, at))
 
     def _compacted(self, tenant: str, thread_id: str, extent: Extent) -> Refusal:
-        oldest = Position(extent.incarnation, extent.compacted_seq)
+        oldest = Position(extent.incarnation, extent.compacted_seq, extent.compacted_seq)
         cursor = self._cursors.seal(tenant, thread_id, oldest)
         return Refusal(
             Reason.CURSOR_COMPACTED,

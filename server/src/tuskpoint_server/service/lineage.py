@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
 from ..domain.lineage import LineageTree
 from ..domain.model import CheckpointKey, Durability, Saved, Value
-from ..journal.lineage_api import LineageJournal, ValuesEvicted
-from .archiving import Archive
+from ..journal.lineage.evicted import ValuesEvicted
+from ..journal.lineage.lineage import Lineage
 from .commits import Commits
 from .completing import Completer
 
@@ -32,7 +33,7 @@ class Made:
 class Lineages:
     """Forks, rollbacks and lineage of all tenants."""
 
-    def __init__(self, journal: LineageJournal, archive: Archive, commits: Commits) -> None:
+    def __init__(self, journal: Lineage, archive: Archive, commits: Commits) -> None:
         self._journal = journal
         self._archive = archive
         self._commits = commits
@@ -86,9 +87,15 @@ class Lineages:
         return tree
 
     async def _fork(self, tenant: str, key: CheckpointKey, target: str, request_id: str) -> Saved:
-        saved = await self._journal.fork(tenant, key, target, request_id)
-        self._archive.changed(tenant, saved.stored_bytes)
-        return saved
+        supplied: dict[bytes, Value] = {}
+        while True:
+            try:
+                saved = await self._journal.fork(tenant, key, target, request_id, supplied)
+            except ValuesEvicted as lack:
+                supplied |= await self._completer.values(tenant, lack, supplied)
+                continue
+            self._archive.changed(tenant, saved.stored_bytes)
+            return saved
 
     async def _rollback(
         self, tenant: str, key: CheckpointKey, request_id: str, expected_head: str | None
@@ -100,14 +107,12 @@ class Lineages:
                     tenant, key, request_id, expected_head, supplied
                 )
             except ValuesEvicted as lack:
-                supplied |= await self._completer.values(tenant, lack.entries, supplied)
+                supplied |= await self._completer.values(tenant, lack, supplied)
                 continue
             self._archive.changed(tenant, saved.stored_bytes)
             return saved
 
     async def _reach(self, tenant: str, saved: Saved, wanted: Durability) -> Durability:
         if wanted is Durability.CERTIFIED:
-            await self._archive.certify(tenant, saved.key, saved.revision)
-            if not saved.alone:  # of the hidden ones nobody can ask by name
-                await self._archive.certify_all(tenant)
+            await self._archive.certify(tenant, saved.key, saved.seq)
         return wanted

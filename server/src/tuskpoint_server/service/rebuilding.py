@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ..domain.model import Checkpoint, DeltaHistory
 from ..domain.state import delta_channels
-from ..journal.api import Journal
+from ..journal.checkpoints.store import Checkpoints
 from .completing import Completer
 
 
 async def histories(
-    journal: Journal, completer: Completer, tenant: str, loaded: Checkpoint
+    journal: Checkpoints, completer: Completer, tenant: str, loaded: Checkpoint
 ) -> tuple[DeltaHistory, ...]:
     """Return what rebuilds each delta channel that a checkpoint does not store itself.
 

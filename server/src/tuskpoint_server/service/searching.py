@@ -11,7 +11,7 @@ from ..domain.search_words import Words, analyse
 from ..domain.vectors import dimension
 from ..recall.embedders.api import EmbedderError
 from ..recall.memwal.api import RelayerError, Trouble
-from .recalling import Recall
+from ..recall.recall import Recall
 
 BM25 = "bm25"
 _METRICS = {Metric.COSINE: "cosine", Metric.L2: "l2"}

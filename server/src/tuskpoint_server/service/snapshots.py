@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
 from ..domain.lineage import Snapshot
 from ..domain.model import CheckpointKey, Durability, Saved, Value
-from ..journal.lineage_api import SnapshotDraft, SnapshotJournal, SnapshotQuery, ValuesEvicted
-from .archiving import Archive
+from ..journal.lineage.evicted import ValuesEvicted
+from ..journal.lineage.snapshot_store import Snapshots as SnapshotRows
+from ..journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 from .commits import Commits
 from .completing import Completer
 from .page_tokens import PageTokens
@@ -28,7 +30,7 @@ class Snapshots:
     """Snapshots of all tenants."""
 
     def __init__(
-        self, journal: SnapshotJournal, archive: Archive, commits: Commits, tokens: PageTokens
+        self, journal: SnapshotRows, archive: Archive, commits: Commits, tokens: PageTokens
     ) -> None:
         self._journal = journal
         self._archive = archive
@@ -141,7 +143,7 @@ class Snapshots:
                     supplied=supplied,
                 )
             except ValuesEvicted as lack:
-                supplied |= await self._completer.values(tenant, lack.entries, supplied)
+                supplied |= await self._completer.values(tenant, lack, supplied)
                 continue
             self._archive.changed(tenant, sum(saved.stored_bytes for saved in restored))
             return restored

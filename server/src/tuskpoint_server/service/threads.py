@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
+from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
-from ..domain.model import Durability, Entry, PruneStrategy, Removed, Thread, ThreadDetail
+from ..domain.model import Durability, Entry, PruneStrategy, Removed, Thread, ThreadDetail, Value
 from ..domain.verification import Verdict, VerificationTotal
-from ..journal.api import Journal, ThreadQuery
-from ..journal.archive_status import CertifiedHead
-from .archiving import Archive
+from ..journal.checkpoints.store import Checkpoints
+from ..journal.checkpoints.threads import ThreadQuery
+from ..journal.lineage.evicted import ValuesEvicted
+from ..journal.lineage.lineage import Lineage
+from ..journal.removal.removal import Removal
 from .commits import Commits
+from .completing import Completer
 from .page_tokens import PageTokens
 from .verifying import verify_thread
 
@@ -41,11 +45,22 @@ class ManifestPage:
 class Threads:
     """Threads of all tenants."""
 
-    def __init__(self, journal: Journal, archive: Archive, commits: Commits) -> None:
-        self._journal = journal
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        removal: Removal,
+        lineage: Lineage,
+        archive: Archive,
+        commits: Commits,
+        tokens: PageTokens,
+    ) -> None:
+        self._journal = checkpoints
+        self._removal = removal
+        self._lineage = lineage
         self._archive = archive
         self._commits = commits
-        self._tokens = PageTokens(journal.journal_id)
+        self._tokens = tokens
+        self._completer = Completer(archive)
 
     async def get(self, tenant: str, thread_id: str) -> ThreadDetail:
         """Describe a thread.
@@ -156,7 +171,7 @@ class Threads:
             Refusal: `JOURNAL_UNAVAILABLE`; the rest is left for the next call.
         """
         count = 0
-        while found := await self._journal.past_retention(_SWEPT_AT_ONCE):
+        while found := await self._removal.past_retention(_SWEPT_AT_ONCE):
             deleted = 0
             for tenant, thread_id in found:
                 deleted += await self._commits.run(self._delete_if_past(tenant, thread_id))
@@ -210,37 +225,45 @@ class Threads:
         return removed
 
     async def _delete(self, tenant: str, thread_id: str) -> Removed:
-        removed = await self._journal.delete_thread(tenant, thread_id)
+        removed = await self._removal.delete_thread(tenant, thread_id)
         self._archive.changed(tenant, 0)
         return removed
 
     async def _set_retention(self, tenant: str, thread_id: str, retention_s: int) -> None:
-        await self._journal.set_retention(tenant, thread_id, retention_s)
+        await self._removal.set_retention(tenant, thread_id, retention_s)
         self._archive.changed(tenant, 0)
 
     async def _set_searchable(self, tenant: str, thread_id: str, searchable: bool) -> None:
-        await self._journal.set_searchable(tenant, thread_id, searchable)
+        await self._removal.set_searchable(tenant, thread_id, searchable)
         self._archive.changed(tenant, 0)
 
     async def _delete_if_past(self, tenant: str, thread_id: str) -> bool:
-        removed = await self._journal.delete_if_past(tenant, thread_id)
+        removed = await self._removal.delete_if_past(tenant, thread_id)
         if removed is None:
             return False
         self._archive.changed(tenant, 0)
         return True
 
     async def _copy(self, tenant: str, source: str, target: str, request_id: str) -> int:
-        copied = await self._journal.copy_thread(tenant, source, target, request_id)
-        self._archive.changed(tenant, 0)
-        return copied
+        supplied: dict[bytes, Value] = {}
+        while True:
+            try:
+                copied = await self._lineage.copy_thread(
+                    tenant, source, target, request_id, supplied
+                )
+            except ValuesEvicted as lack:
+                supplied |= await self._completer.values(tenant, lack, supplied)
+                continue
+            self._archive.changed(tenant, 0)
+            return copied
 
     async def _prune(self, tenant: str, thread_id: str, strategy: PruneStrategy) -> Removed:
-        removed = await self._journal.prune_thread(tenant, thread_id, strategy)
+        removed = await self._removal.prune_thread(tenant, thread_id, strategy)
         self._archive.changed(tenant, 0)
         return removed
 
     async def _delete_runs(self, tenant: str, run_ids: Sequence[str]) -> Removed:
-        removed = await self._journal.delete_runs(tenant, run_ids)
+        removed = await self._removal.delete_runs(tenant, run_ids)
         self._archive.changed(tenant, 0)
         return removed
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal
 from ..domain.verification import Verdict, VerdictKind, VerificationTotal
-from .archiving import Archive
 
 
 async def verify_thread(

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from ...domain.errors import Refusal
 from ...domain.memories import Memory, MemoryState
-from ...journal.search_api import Memories
+from ...journal.search.memories import MemoryRows as Memories
 from ..settings import MemWalSettings
 from .api import (
     COST_ASK,

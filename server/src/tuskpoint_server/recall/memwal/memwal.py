@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from ...domain.errors import Refusal
 from ...domain.tenants import DEFAULT_TENANT
+from ...journal.search.memories import MemoryRows as Memories
 from ...journal.search.records import MemoryTally
-from ...journal.search_api import Memories
 from ..settings import MemWalSettings
 from .api import Relayer, RelayerError, Trouble
 from .budget import Budget
