@@ -1,1 +1,0 @@
-"""One file per step; a published step is never changed."""
