@@ -62,8 +62,8 @@ type ServerLimits struct {
 	EventTtl *durationpb.Duration `protobuf:"bytes,16,opt,name=event_ttl,json=eventTtl,proto3" json:"event_ttl,omitempty"`
 	// Largest blob of a hand-off, unpacked.
 	MaxBundleBytes uint64 `protobuf:"varint,17,opt,name=max_bundle_bytes,json=maxBundleBytes,proto3" json:"max_bundle_bytes,omitempty"`
-	// Longest searchable text of a checkpoint; of what is longer the latest part
-	// is indexed.
+	// Longest searchable text of a checkpoint; of longer text the latest part is
+	// indexed.
 	MaxSearchTextBytes uint64 `protobuf:"varint,18,opt,name=max_search_text_bytes,json=maxSearchTextBytes,proto3" json:"max_search_text_bytes,omitempty"`
 	// Longest text to search with.
 	MaxQueryBytes uint32 `protobuf:"varint,19,opt,name=max_query_bytes,json=maxQueryBytes,proto3" json:"max_query_bytes,omitempty"`
@@ -307,8 +307,8 @@ type GetServerInfoResponse struct {
 	JournalId string `protobuf:"bytes,6,opt,name=journal_id,json=journalId,proto3" json:"journal_id,omitempty"`
 	// Time at which the server started.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
-	// Modes that text can be searched in; empty if the server does not index. A
-	// vector is searched for by vectors, whatever they are.
+	// Modes in which text can be searched; empty if the server does not index. A
+	// search with a vector needs none of them.
 	SearchModes []SearchMode `protobuf:"varint,8,rep,packed,name=search_modes,json=searchModes,proto3,enum=tuskpoint.v1.SearchMode" json:"search_modes,omitempty"`
 	// Name of the embedder that makes vectors of text; empty: there is none.
 	Embedder      string `protobuf:"bytes,9,opt,name=embedder,proto3" json:"embedder,omitempty"`
@@ -449,7 +449,7 @@ func (*GetArchiveStatusRequest) Descriptor() ([]byte, []int) {
 // Response of `GetArchiveStatus`.
 type GetArchiveStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of checkpoints whose current revision is not certified.
+	// Number of checkpoints whose last change is not certified.
 	BacklogCheckpoints uint64 `protobuf:"varint,1,opt,name=backlog_checkpoints,json=backlogCheckpoints,proto3" json:"backlog_checkpoints,omitempty"`
 	// Bytes of values and writes that wait for certification.
 	BacklogBytes uint64 `protobuf:"varint,2,opt,name=backlog_bytes,json=backlogBytes,proto3" json:"backlog_bytes,omitempty"`
@@ -469,7 +469,7 @@ type GetArchiveStatusResponse struct {
 	// Bytes that the journal's database takes, for all tenants. 0 without scope
 	// `admin`.
 	JournalBytes uint64 `protobuf:"varint,9,opt,name=journal_bytes,json=journalBytes,proto3" json:"journal_bytes,omitempty"`
-	// Bytes in the spool, of all tenants: packed and not yet certified. 0 without
+	// Bytes in the spool, of all tenants: built and not yet certified. 0 without
 	// scope `admin`.
 	SpoolBytes uint64 `protobuf:"varint,10,opt,name=spool_bytes,json=spoolBytes,proto3" json:"spool_bytes,omitempty"`
 	// Bytes in the local cache, of all tenants. 0 without scope `admin`.
@@ -482,7 +482,7 @@ type GetArchiveStatusResponse struct {
 	// Bytes of values and writes that are in the blob store only.
 	EvictedBytes uint64 `protobuf:"varint,14,opt,name=evicted_bytes,json=evictedBytes,proto3" json:"evicted_bytes,omitempty"`
 	// Number of blobs that the tenant stored and that have not expired, as far
-	// as the server knows. 0 if the blob store does not tell.
+	// as the server knows. 0 if the blob store does not say.
 	StoredBlobs uint64 `protobuf:"varint,15,opt,name=stored_blobs,json=storedBlobs,proto3" json:"stored_blobs,omitempty"`
 	// Bytes that the blob store billed for those blobs, over all puts.
 	BilledBytes uint64 `protobuf:"varint,16,opt,name=billed_bytes,json=billedBytes,proto3" json:"billed_bytes,omitempty"`
@@ -493,7 +493,10 @@ type GetArchiveStatusResponse struct {
 	// `earliest_expire_time`.
 	FailingRenewals uint32 `protobuf:"varint,18,opt,name=failing_renewals,json=failingRenewals,proto3" json:"failing_renewals,omitempty"`
 	// How the search index stands. Absent if the server does not index.
-	Search        *SearchStatus `protobuf:"bytes,19,opt,name=search,proto3" json:"search,omitempty"`
+	Search *SearchStatus `protobuf:"bytes,19,opt,name=search,proto3" json:"search,omitempty"`
+	// Number of holes: checkpoints that cannot be stored as they are, and stored
+	// segments that were lost. Each is tried again; nothing else waits for it.
+	Holes         uint64 `protobuf:"varint,20,opt,name=holes,proto3" json:"holes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -661,6 +664,13 @@ func (x *GetArchiveStatusResponse) GetSearch() *SearchStatus {
 	return nil
 }
 
+func (x *GetArchiveStatusResponse) GetHoles() uint64 {
+	if x != nil {
+		return x.Holes
+	}
+	return 0
+}
+
 // How the search index of a tenant stands.
 type SearchStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -676,8 +686,8 @@ type SearchStatus struct {
 	LastError string `protobuf:"bytes,5,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// MemWal's side. Absent if the server has none.
 	Memwal *MemWalStatus `protobuf:"bytes,6,opt,name=memwal,proto3" json:"memwal,omitempty"`
-	// Of the indexed checkpoints those whose state holds more text than is
-	// indexed: of long values the latest part is.
+	// Indexed checkpoints whose state holds more text than is indexed; of long
+	// values the latest part is.
 	TruncatedCheckpoints uint64 `protobuf:"varint,7,opt,name=truncated_checkpoints,json=truncatedCheckpoints,proto3" json:"truncated_checkpoints,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
@@ -1006,7 +1016,7 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"start_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x12;\n" +
 	"\fsearch_modes\x18\b \x03(\x0e2\x18.tuskpoint.v1.SearchModeR\vsearchModes\x12\x1a\n" +
 	"\bembedder\x18\t \x01(\tR\bembedder\"\x19\n" +
-	"\x17GetArchiveStatusRequest\"\x8a\a\n" +
+	"\x17GetArchiveStatusRequest\"\xa0\a\n" +
 	"\x18GetArchiveStatusResponse\x12/\n" +
 	"\x13backlog_checkpoints\x18\x01 \x01(\x04R\x12backlogCheckpoints\x12#\n" +
 	"\rbacklog_bytes\x18\x02 \x01(\x04R\fbacklogBytes\x12R\n" +
@@ -1031,7 +1041,8 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\fbilled_bytes\x18\x10 \x01(\x04R\vbilledBytes\x12\x12\n" +
 	"\x04cost\x18\x11 \x01(\x04R\x04cost\x12)\n" +
 	"\x10failing_renewals\x18\x12 \x01(\rR\x0ffailingRenewals\x122\n" +
-	"\x06search\x18\x13 \x01(\v2\x1a.tuskpoint.v1.SearchStatusR\x06search\"\xe6\x02\n" +
+	"\x06search\x18\x13 \x01(\v2\x1a.tuskpoint.v1.SearchStatusR\x06search\x12\x14\n" +
+	"\x05holes\x18\x14 \x01(\x04R\x05holes\"\xe6\x02\n" +
 	"\fSearchStatus\x123\n" +
 	"\x15unindexed_checkpoints\x18\x01 \x01(\x04R\x14unindexedCheckpoints\x12N\n" +
 	"\x15oldest_unindexed_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x13oldestUnindexedTime\x12/\n" +

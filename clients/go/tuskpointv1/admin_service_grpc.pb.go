@@ -33,8 +33,8 @@ const (
 type AdminServiceClient interface {
 	// Returns version, limits, capabilities and backends.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
-	// Returns the state of the archive for the caller's tenant. What all tenants
-	// take together is told only to callers with scope `admin`; others get 0.
+	// Returns the state of the archive for the caller's tenant. Only callers with
+	// scope `admin` see what all tenants take together; others get 0.
 	GetArchiveStatus(ctx context.Context, in *GetArchiveStatusRequest, opts ...grpc.CallOption) (*GetArchiveStatusResponse, error)
 	// Certifies everything journaled before the call, and returns then.
 	//
@@ -91,8 +91,8 @@ func (c *adminServiceClient) Flush(ctx context.Context, in *FlushRequest, opts .
 type AdminServiceServer interface {
 	// Returns version, limits, capabilities and backends.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
-	// Returns the state of the archive for the caller's tenant. What all tenants
-	// take together is told only to callers with scope `admin`; others get 0.
+	// Returns the state of the archive for the caller's tenant. Only callers with
+	// scope `admin` see what all tenants take together; others get 0.
 	GetArchiveStatus(context.Context, *GetArchiveStatusRequest) (*GetArchiveStatusResponse, error)
 	// Certifies everything journaled before the call, and returns then.
 	//

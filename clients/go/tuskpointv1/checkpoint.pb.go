@@ -31,8 +31,8 @@ const (
 	Durability_DURABILITY_UNSPECIFIED Durability = 0
 	// In the service's own database and fsynced.
 	Durability_DURABILITY_JOURNALED Durability = 1
-	// Also on the blob store, read back and compared, together with the manifest
-	// and catalog that lead to it.
+	// Also on the blob store, read back and compared, together with the catalog
+	// that leads to it.
 	Durability_DURABILITY_CERTIFIED Durability = 2
 )
 
@@ -183,8 +183,7 @@ const (
 	// The journal first, then the local cache, then the blob store.
 	Source_SOURCE_ANY Source = 1
 	// The blob store itself; local copies are not consulted. A checkpoint whose
-	// current revision is not certified is `FAILED_PRECONDITION` /
-	// `NOT_CERTIFIED`.
+	// last change is not certified is `FAILED_PRECONDITION` / `NOT_CERTIFIED`.
 	Source_SOURCE_BLOB Source = 2
 )
 
@@ -345,7 +344,7 @@ func (x *VersionsSeen) GetChannels() map[string]*Version {
 	return nil
 }
 
-// A list of channel names that can be told from no list at all.
+// A list of channel names; an empty list differs from an absent one.
 type ChannelNames struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The names.
@@ -409,7 +408,7 @@ type CheckpointState struct {
 	// not say.
 	UpdatedChannels *ChannelNames `protobuf:"bytes,5,opt,name=updated_channels,json=updatedChannels,proto3" json:"updated_channels,omitempty"`
 	// Channels that are rebuilt by replaying writes onto an earlier value (delta
-	// channels). Pruning keeps the hidden ancestors that rebuilding needs.
+	// channels). Pruning keeps the values and writes that rebuilding needs.
 	DeltaChannels []string `protobuf:"bytes,6,rep,name=delta_channels,json=deltaChannels,proto3" json:"delta_channels,omitempty"`
 	// What the framework's layout has beyond these fields, by name; stored and
 	// returned unchanged. At most 64 entries, names of 1 to 512 bytes. They count
@@ -500,9 +499,9 @@ func (x *CheckpointState) GetExtras() map[string]*Value {
 
 // Where stored bytes lie, and the hash that they are trusted by.
 //
-// An envelope that is larger than one member of the blob store may be is stored
-// in parts: its location is that of a JSON list of them, which begins with "{"
-// where an envelope begins with the bytes of gzip.
+// A segment that is larger than one member of the blob store may be is stored in
+// parts: its location is that of a JSON list of them, which begins with "{"; a
+// segment does not.
 type BlobLocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// ID of the blob that holds the bytes; on Walrus, of the quilt if
@@ -656,7 +655,6 @@ type Checkpoint struct {
 	// reads `source`, `step`, `parents`, `run_id` and whatever a filter names.
 	MetadataJson []byte `protobuf:"bytes,4,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
 	// A name for the checkpoint, at most 256 bytes of UTF-8, without NUL.
-	// Changing it raises `revision`.
 	Label string `protobuf:"bytes,5,opt,name=label,proto3" json:"label,omitempty"`
 	// One sentence that says what happened, at most 1,024 bytes of UTF-8,
 	// without NUL.
@@ -665,18 +663,16 @@ type Checkpoint struct {
 	Lineage *Lineage `protobuf:"bytes,7,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// Output only. Pending writes, in order. Absent in `VIEW_ENTRY`.
 	Writes []*PendingWrite `protobuf:"bytes,8,rep,name=writes,proto3" json:"writes,omitempty"`
-	// Output only. Number of changes to this checkpoint: its save is 1; late
-	// writes, a save of the same ID, a label or a summary each add 1.
-	Revision uint64 `protobuf:"varint,9,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Output only. Durability of the current revision.
+	// Output only. Position in the thread's sequence of the last change to this
+	// checkpoint: its save, a save of the same ID, late writes, a label.
+	Seq uint64 `protobuf:"varint,9,opt,name=seq,proto3" json:"seq,omitempty"`
+	// Output only. Durability of that change.
 	Durability Durability `protobuf:"varint,10,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
-	// Output only. Where the envelope lies, once a revision is certified.
+	// Output only. Where the segment lies that holds its state; absent until it is
+	// stored.
 	Location *BlobLocation `protobuf:"bytes,11,opt,name=location,proto3" json:"location,omitempty"`
 	// Output only. Time at which the server first saved it.
-	CreateTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// Output only. Position in the thread's sequence of the last change to this
-	// checkpoint.
-	Seq           uint64 `protobuf:"varint,13,opt,name=seq,proto3" json:"seq,omitempty"`
+	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -767,9 +763,9 @@ func (x *Checkpoint) GetWrites() []*PendingWrite {
 	return nil
 }
 
-func (x *Checkpoint) GetRevision() uint64 {
+func (x *Checkpoint) GetSeq() uint64 {
 	if x != nil {
-		return x.Revision
+		return x.Seq
 	}
 	return 0
 }
@@ -793,13 +789,6 @@ func (x *Checkpoint) GetCreateTime() *timestamppb.Timestamp {
 		return x.CreateTime
 	}
 	return nil
-}
-
-func (x *Checkpoint) GetSeq() uint64 {
-	if x != nil {
-		return x.Seq
-	}
-	return 0
 }
 
 var File_tuskpoint_v1_checkpoint_proto protoreflect.FileDescriptor
@@ -844,7 +833,7 @@ const file_tuskpoint_v1_checkpoint_proto_rawDesc = "" +
 	"\vforked_from\x18\x01 \x01(\tR\n" +
 	"forkedFrom\x12(\n" +
 	"\x10rolled_back_from\x18\x02 \x01(\tR\x0erolledBackFrom\x12!\n" +
-	"\fadopted_from\x18\x03 \x01(\tR\vadoptedFrom\"\xb9\x04\n" +
+	"\fadopted_from\x18\x03 \x01(\tR\vadoptedFrom\"\x9d\x04\n" +
 	"\n" +
 	"Checkpoint\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x120\n" +
@@ -854,16 +843,15 @@ const file_tuskpoint_v1_checkpoint_proto_rawDesc = "" +
 	"\x05label\x18\x05 \x01(\tR\x05label\x12\x18\n" +
 	"\asummary\x18\x06 \x01(\tR\asummary\x12/\n" +
 	"\alineage\x18\a \x01(\v2\x15.tuskpoint.v1.LineageR\alineage\x122\n" +
-	"\x06writes\x18\b \x03(\v2\x1a.tuskpoint.v1.PendingWriteR\x06writes\x12\x1a\n" +
-	"\brevision\x18\t \x01(\x04R\brevision\x128\n" +
+	"\x06writes\x18\b \x03(\v2\x1a.tuskpoint.v1.PendingWriteR\x06writes\x12\x10\n" +
+	"\x03seq\x18\t \x01(\x04R\x03seq\x128\n" +
 	"\n" +
 	"durability\x18\n" +
 	" \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
 	"durability\x126\n" +
 	"\blocation\x18\v \x01(\v2\x1a.tuskpoint.v1.BlobLocationR\blocation\x12;\n" +
 	"\vcreate_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"createTime\x12\x10\n" +
-	"\x03seq\x18\r \x01(\x04R\x03seq*\\\n" +
+	"createTime*\\\n" +
 	"\n" +
 	"Durability\x12\x1a\n" +
 	"\x16DURABILITY_UNSPECIFIED\x10\x00\x12\x18\n" +

@@ -43,7 +43,7 @@ type SaveCheckpointRequest struct {
 	// vectors of a tenant have one dimension: that of the server's embedder, else
 	// of the first vector that it was sent. Empty: the one sent before stays, or
 	// the embedder makes one. It is part of the index, not of the checkpoint: it
-	// raises no revision and is in no blob.
+	// takes no `seq` and is in no blob.
 	Vector []float32 `protobuf:"fixed32,6,rep,packed,name=vector,proto3" json:"vector,omitempty"`
 	// If present: whether search finds the checkpoints of this thread, as
 	// `SetSearchable` sets it, from this save on.
@@ -136,18 +136,18 @@ type SaveCheckpointResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identity of the saved checkpoint, with the minted ID if the server made it.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// Durability reached by `revision`; at least what was asked.
+	// Durability reached by the change; at least what was asked.
 	Durability Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
-	// Revision that this save made or found.
-	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Position of the change in the thread's sequence.
-	Seq uint64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	// Position of the change in the thread's sequence. If the save changed
+	// nothing: that of the last change of what was sent, the checkpoint and its
+	// writes.
+	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Incarnation of the thread.
-	Incarnation uint64 `protobuf:"varint,5,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Incarnation uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Set when certified: blob ID of a catalog that leads to the checkpoint.
-	CatalogBlobId string `protobuf:"bytes,6,opt,name=catalog_blob_id,json=catalogBlobId,proto3" json:"catalog_blob_id,omitempty"`
+	CatalogBlobId string `protobuf:"bytes,5,opt,name=catalog_blob_id,json=catalogBlobId,proto3" json:"catalog_blob_id,omitempty"`
 	// Conditions that the caller should know of though the save succeeded.
-	Warnings      []*Warning `protobuf:"bytes,7,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings      []*Warning `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -194,13 +194,6 @@ func (x *SaveCheckpointResponse) GetDurability() Durability {
 		return x.Durability
 	}
 	return Durability_DURABILITY_UNSPECIFIED
-}
-
-func (x *SaveCheckpointResponse) GetRevision() uint64 {
-	if x != nil {
-		return x.Revision
-	}
-	return 0
 }
 
 func (x *SaveCheckpointResponse) GetSeq() uint64 {
@@ -529,11 +522,12 @@ type SaveWritesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Durability reached.
 	Durability Durability `protobuf:"varint,1,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
-	// Revision of the checkpoint that holds the writes; 0 if the checkpoint does
-	// not exist yet.
-	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Position of the change in the thread's sequence.
-	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	// Position of the change in the thread's sequence. If all writes were stored
+	// already: that of the last change of them and their checkpoint.
+	Seq uint64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The checkpoint does not exist yet. Its save will give the writes another
+	// `seq`.
+	Early bool `protobuf:"varint,3,opt,name=early,proto3" json:"early,omitempty"`
 	// Set when certified: blob ID of a catalog that leads to the writes.
 	CatalogBlobId string `protobuf:"bytes,4,opt,name=catalog_blob_id,json=catalogBlobId,proto3" json:"catalog_blob_id,omitempty"`
 	// Conditions that the caller should know of though the save succeeded.
@@ -579,18 +573,18 @@ func (x *SaveWritesResponse) GetDurability() Durability {
 	return Durability_DURABILITY_UNSPECIFIED
 }
 
-func (x *SaveWritesResponse) GetRevision() uint64 {
-	if x != nil {
-		return x.Revision
-	}
-	return 0
-}
-
 func (x *SaveWritesResponse) GetSeq() uint64 {
 	if x != nil {
 		return x.Seq
 	}
 	return 0
+}
+
+func (x *SaveWritesResponse) GetEarly() bool {
+	if x != nil {
+		return x.Early
+	}
+	return false
 }
 
 func (x *SaveWritesResponse) GetCatalogBlobId() string {
@@ -1354,8 +1348,9 @@ type SetLabelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identity of the labelled checkpoint.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// Revision with this label.
-	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Position of the change in the thread's sequence; that of the checkpoint's
+	// last change if it had this label.
+	Seq uint64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Durability reached.
 	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1399,9 +1394,9 @@ func (x *SetLabelResponse) GetRef() *CheckpointRef {
 	return nil
 }
 
-func (x *SetLabelResponse) GetRevision() uint64 {
+func (x *SetLabelResponse) GetSeq() uint64 {
 	if x != nil {
-		return x.Revision
+		return x.Seq
 	}
 	return 0
 }
@@ -1433,17 +1428,16 @@ const file_tuskpoint_v1_checkpoint_service_proto_rawDesc = "" +
 	"searchable\x18\a \x01(\bH\x01R\n" +
 	"searchable\x88\x01\x01B\x10\n" +
 	"\x0e_expected_headB\r\n" +
-	"\v_searchable\"\xac\x02\n" +
+	"\v_searchable\"\x90\x02\n" +
 	"\x16SaveCheckpointResponse\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x128\n" +
 	"\n" +
 	"durability\x18\x02 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x10\n" +
-	"\x03seq\x18\x04 \x01(\x04R\x03seq\x12 \n" +
-	"\vincarnation\x18\x05 \x01(\x04R\vincarnation\x12&\n" +
-	"\x0fcatalog_blob_id\x18\x06 \x01(\tR\rcatalogBlobId\x121\n" +
-	"\bwarnings\x18\a \x03(\v2\x15.tuskpoint.v1.WarningR\bwarnings\"\xee\x01\n" +
+	"durability\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12 \n" +
+	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\x12&\n" +
+	"\x0fcatalog_blob_id\x18\x05 \x01(\tR\rcatalogBlobId\x121\n" +
+	"\bwarnings\x18\x06 \x03(\v2\x15.tuskpoint.v1.WarningR\bwarnings\"\xee\x01\n" +
 	"\x16SaveCheckpointsRequest\x12\x17\n" +
 	"\asave_id\x18\x01 \x01(\x04R\x06saveId\x12E\n" +
 	"\n" +
@@ -1465,13 +1459,13 @@ const file_tuskpoint_v1_checkpoint_service_proto_rawDesc = "" +
 	"\x06writes\x18\x02 \x03(\v2\x1a.tuskpoint.v1.PendingWriteR\x06writes\x128\n" +
 	"\n" +
 	"durability\x18\x03 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability\"\xd7\x01\n" +
+	"durability\"\xd1\x01\n" +
 	"\x12SaveWritesResponse\x128\n" +
 	"\n" +
 	"durability\x18\x01 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x10\n" +
-	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12&\n" +
+	"durability\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x14\n" +
+	"\x05early\x18\x03 \x01(\bR\x05early\x12&\n" +
 	"\x0fcatalog_blob_id\x18\x04 \x01(\tR\rcatalogBlobId\x121\n" +
 	"\bwarnings\x18\x05 \x03(\v2\x15.tuskpoint.v1.WarningR\bwarnings\"\x9b\x01\n" +
 	"\x14GetCheckpointRequest\x12-\n" +
@@ -1529,10 +1523,10 @@ const file_tuskpoint_v1_checkpoint_service_proto_rawDesc = "" +
 	"\x05label\x18\x02 \x01(\tR\x05label\x128\n" +
 	"\n" +
 	"durability\x18\x03 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability\"\x97\x01\n" +
+	"durability\"\x8d\x01\n" +
 	"\x10SetLabelResponse\x12-\n" +
-	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\x128\n" +
+	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x128\n" +
 	"\n" +
 	"durability\x18\x03 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
 	"durability2\xed\x05\n" +

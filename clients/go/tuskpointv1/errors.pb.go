@@ -92,9 +92,9 @@ const (
 	// `FAILED_PRECONDITION`. Example: {"reason": "CHECKPOINT_TOO_LARGE",
 	// "metadata": {"size_bytes": "9437184", "maximum": "4194304"}}
 	ErrorReason_ERROR_REASON_CHECKPOINT_TOO_LARGE ErrorReason = 15
-	// The current revision is not certified. `FAILED_PRECONDITION`. Example:
-	// {"reason": "NOT_CERTIFIED", "metadata": {"checkpoint_id": "1f0...",
-	// "revision": "2", "certified_revision": "1"}}
+	// The checkpoint's last change is not certified. `FAILED_PRECONDITION`.
+	// Example: {"reason": "NOT_CERTIFIED", "metadata": {"checkpoint_id":
+	// "1f0...", "seq": "2"}}
 	ErrorReason_ERROR_REASON_NOT_CERTIFIED ErrorReason = 16
 	// Stored bytes do not have the recorded hash. `DATA_LOSS`; nothing was
 	// written. Example: {"reason": "BLOB_HASH_MISMATCH", "metadata": {"blob_id":
@@ -148,7 +148,7 @@ const (
 	ErrorReason_ERROR_REASON_CREDENTIAL_INVALID ErrorReason = 29
 	// The credential does not allow the call. `PERMISSION_DENIED`. Nothing was
 	// looked up: the answer is the same whether what the request names exists
-	// or not. Of several scopes that are missing, one is told. Example:
+	// or not. Of several missing scopes the first is named. Example:
 	// {"reason": "SCOPE_MISSING", "metadata": {"scope": "write", "method":
 	// "/tuskpoint.v1.CheckpointService/SaveCheckpoint"}}
 	ErrorReason_ERROR_REASON_SCOPE_MISSING ErrorReason = 30
@@ -159,15 +159,16 @@ const (
 	// `DEADLINE_EXCEEDED`. What was journaled stays. Example: {"reason":
 	// "DEADLINE_EXCEEDED", "metadata": {}}
 	ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED ErrorReason = 32
-	// A checkpoint was set aside, because it cannot be packed or the blob store
-	// rejects it; the server's log tells why. `UNAVAILABLE`, with `RetryInfo`; the change is journaled, and the
-	// rest of the archive goes on. Not sent while the blob store is down: a call
-	// that asks for `CERTIFIED` waits until its deadline then. Example: {"reason":
-	// "CERTIFICATION_FAILED", "metadata": {"problem": "..."}}
+	// The change cannot be stored: it cannot be packed, or the blob store rejects
+	// it; `problem` says why. `UNAVAILABLE`, with `RetryInfo`; the change is
+	// journaled and will be tried again, and nothing else waits for it. Not sent
+	// while the blob store is down: a call that asks for `CERTIFIED` waits until
+	// its deadline then. Example: {"reason": "CERTIFICATION_FAILED", "metadata":
+	// {"problem": "..."}}
 	ErrorReason_ERROR_REASON_CERTIFICATION_FAILED ErrorReason = 33
 	// The blob store refuses to store this as it is, and would again: too large
 	// for its limits, or blocked there. `FAILED_PRECONDITION`; what was journaled
-	// stays, and is packed anew. Example: {"reason": "BLOB_REJECTED",
+	// stays, and is stored in another form. Example: {"reason": "BLOB_REJECTED",
 	// "metadata": {"backend": "walrus", "problem": "..."}}
 	ErrorReason_ERROR_REASON_BLOB_REJECTED ErrorReason = 34
 	// A hand-off's descriptor names another checkpoint than its blob holds.
@@ -175,10 +176,9 @@ const (
 	// "DESCRIPTOR_MISMATCH", "metadata": {"field": "checkpoint_id", "claimed":
 	// "1f0a...", "found": "1f0b..."}}
 	ErrorReason_ERROR_REASON_DESCRIPTOR_MISMATCH ErrorReason = 35
-	// The server does not index checkpoints, or lacks what the mode of search that
-	// was asked for needs, such as a key that MemWal accepts:
-	// `FAILED_PRECONDITION`. Or that mode does not answer now: `UNAVAILABLE`, with
-	// `RetryInfo`.
+	// The server does not index checkpoints, or lacks what the requested mode of
+	// search needs, such as a key that MemWal accepts: `FAILED_PRECONDITION`. Or
+	// that mode does not answer now: `UNAVAILABLE`, with `RetryInfo`.
 	// Example: {"reason": "SEARCH_UNAVAILABLE", "metadata": {"problem": "this
 	// server does not index checkpoints: it runs with --no-search"}}
 	ErrorReason_ERROR_REASON_SEARCH_UNAVAILABLE ErrorReason = 36

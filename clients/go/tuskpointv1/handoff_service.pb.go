@@ -377,8 +377,8 @@ type Adoption struct {
 	NewThreadId string `protobuf:"bytes,2,opt,name=new_thread_id,json=newThreadId,proto3" json:"new_thread_id,omitempty"`
 	// Its first checkpoint.
 	CheckpointId string `protobuf:"bytes,3,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
-	// Blob that holds the adopted checkpoint's own envelope; empty as long as it
-	// is not certified.
+	// Blob that holds the adopted checkpoint in the new thread; empty as long as
+	// it is not certified.
 	BlobId string `protobuf:"bytes,4,opt,name=blob_id,json=blobId,proto3" json:"blob_id,omitempty"`
 	// True: the hash was checked. There is no adoption without it.
 	Verified      bool `protobuf:"varint,5,opt,name=verified,proto3" json:"verified,omitempty"`

@@ -32,7 +32,8 @@ const (
 // `write` to adopt.
 type HandoffServiceClient interface {
 	// Stores everything needed to go on from a checkpoint as one blob of its own
-	// (`HandoffBundle`), reads it back, and returns its descriptor.
+	// (a segment with `ThreadSegment.handoff`), reads it back, and returns its
+	// descriptor.
 	//
 	// The same checkpoint, unchanged, gives the same blob. The blob is renewed as
 	// long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
@@ -101,7 +102,8 @@ type HandoffService_AdoptHandoffClient = grpc.ServerStreamingClient[AdoptHandoff
 // `write` to adopt.
 type HandoffServiceServer interface {
 	// Stores everything needed to go on from a checkpoint as one blob of its own
-	// (`HandoffBundle`), reads it back, and returns its descriptor.
+	// (a segment with `ThreadSegment.handoff`), reads it back, and returns its
+	// descriptor.
 	//
 	// The same checkpoint, unchanged, gives the same blob. The blob is renewed as
 	// long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;

@@ -39,29 +39,37 @@ const (
 	EventKind_EVENT_KIND_CHECKPOINTS_DELETED EventKind = 4
 	// The thread was deleted; the last event of an incarnation.
 	EventKind_EVENT_KIND_THREAD_DELETED EventKind = 5
-	// A revision was certified.
-	EventKind_EVENT_KIND_CERTIFIED EventKind = 6
-	// Nothing happened: everything up to the cursor was delivered.
-	EventKind_EVENT_KIND_PROGRESS EventKind = 7
 	// The thread's retention was set.
-	EventKind_EVENT_KIND_RETENTION_SET EventKind = 8
+	EventKind_EVENT_KIND_RETENTION_SET EventKind = 6
 	// The thread was made searchable, or not searchable any more.
-	EventKind_EVENT_KIND_SEARCHABLE_SET EventKind = 9
+	EventKind_EVENT_KIND_SEARCHABLE_SET EventKind = 7
+	// A checkpoint was handed off.
+	EventKind_EVENT_KIND_HANDED_OFF EventKind = 8
+	// The thread was recovered from the blob store.
+	EventKind_EVENT_KIND_RECOVERED EventKind = 9
+	// Everything up to `seq` is certified. Takes no number of the sequence; the
+	// cursor keeps what was said.
+	EventKind_EVENT_KIND_CERTIFIED EventKind = 10
+	// Nothing happened: everything up to the cursor was delivered. Takes no number
+	// of the sequence.
+	EventKind_EVENT_KIND_PROGRESS EventKind = 11
 )
 
 // Enum value maps for EventKind.
 var (
 	EventKind_name = map[int32]string{
-		0: "EVENT_KIND_UNSPECIFIED",
-		1: "EVENT_KIND_CHECKPOINT_SAVED",
-		2: "EVENT_KIND_WRITES_SAVED",
-		3: "EVENT_KIND_LABEL_SET",
-		4: "EVENT_KIND_CHECKPOINTS_DELETED",
-		5: "EVENT_KIND_THREAD_DELETED",
-		6: "EVENT_KIND_CERTIFIED",
-		7: "EVENT_KIND_PROGRESS",
-		8: "EVENT_KIND_RETENTION_SET",
-		9: "EVENT_KIND_SEARCHABLE_SET",
+		0:  "EVENT_KIND_UNSPECIFIED",
+		1:  "EVENT_KIND_CHECKPOINT_SAVED",
+		2:  "EVENT_KIND_WRITES_SAVED",
+		3:  "EVENT_KIND_LABEL_SET",
+		4:  "EVENT_KIND_CHECKPOINTS_DELETED",
+		5:  "EVENT_KIND_THREAD_DELETED",
+		6:  "EVENT_KIND_RETENTION_SET",
+		7:  "EVENT_KIND_SEARCHABLE_SET",
+		8:  "EVENT_KIND_HANDED_OFF",
+		9:  "EVENT_KIND_RECOVERED",
+		10: "EVENT_KIND_CERTIFIED",
+		11: "EVENT_KIND_PROGRESS",
 	}
 	EventKind_value = map[string]int32{
 		"EVENT_KIND_UNSPECIFIED":         0,
@@ -70,10 +78,12 @@ var (
 		"EVENT_KIND_LABEL_SET":           3,
 		"EVENT_KIND_CHECKPOINTS_DELETED": 4,
 		"EVENT_KIND_THREAD_DELETED":      5,
-		"EVENT_KIND_CERTIFIED":           6,
-		"EVENT_KIND_PROGRESS":            7,
-		"EVENT_KIND_RETENTION_SET":       8,
-		"EVENT_KIND_SEARCHABLE_SET":      9,
+		"EVENT_KIND_RETENTION_SET":       6,
+		"EVENT_KIND_SEARCHABLE_SET":      7,
+		"EVENT_KIND_HANDED_OFF":          8,
+		"EVENT_KIND_RECOVERED":           9,
+		"EVENT_KIND_CERTIFIED":           10,
+		"EVENT_KIND_PROGRESS":            11,
 	}
 )
 
@@ -460,18 +470,21 @@ type ThreadEvent struct {
 	Kind EventKind `protobuf:"varint,1,opt,name=kind,proto3,enum=tuskpoint.v1.EventKind" json:"kind,omitempty"`
 	// Position to resume after. Opaque.
 	Cursor []byte `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// Position in the thread's sequence.
+	// Position in the thread's sequence. With `EVENT_KIND_CERTIFIED`: the last
+	// change that is certified. With `EVENT_KIND_PROGRESS`: the last that was
+	// delivered.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Incarnation of the thread.
 	Incarnation uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// The checkpoint concerned, if one is: its `ref` and, as it stands at the
-	// time of delivery, what the view asks for. `revision` is that of the event;
-	// a checkpoint that is gone by then has only these two.
+	// time of delivery, what the view asks for. A checkpoint that is gone by then
+	// has only its `ref`.
 	Checkpoint *Checkpoint `protobuf:"bytes,5,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// With `EVENT_KIND_CHECKPOINTS_DELETED` and `EVENT_KIND_THREAD_DELETED`: how
 	// many checkpoints were deleted.
 	DeletedCheckpoints uint64 `protobuf:"varint,6,opt,name=deleted_checkpoints,json=deletedCheckpoints,proto3" json:"deleted_checkpoints,omitempty"`
-	// Time of the change. With `EVENT_KIND_PROGRESS`: of the event.
+	// Time of the change. With `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS`:
+	// of the event.
 	Time          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=time,proto3" json:"time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -594,18 +607,21 @@ const file_tuskpoint_v1_history_service_proto_rawDesc = "" +
 	"checkpoint\x18\x05 \x01(\v2\x18.tuskpoint.v1.CheckpointR\n" +
 	"checkpoint\x12/\n" +
 	"\x13deleted_checkpoints\x18\x06 \x01(\x04R\x12deletedCheckpoints\x12.\n" +
-	"\x04time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04time*\xb2\x02\n" +
+	"\x04time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04time*\xe7\x02\n" +
 	"\tEventKind\x12\x1a\n" +
 	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bEVENT_KIND_CHECKPOINT_SAVED\x10\x01\x12\x1b\n" +
 	"\x17EVENT_KIND_WRITES_SAVED\x10\x02\x12\x18\n" +
 	"\x14EVENT_KIND_LABEL_SET\x10\x03\x12\"\n" +
 	"\x1eEVENT_KIND_CHECKPOINTS_DELETED\x10\x04\x12\x1d\n" +
-	"\x19EVENT_KIND_THREAD_DELETED\x10\x05\x12\x18\n" +
-	"\x14EVENT_KIND_CERTIFIED\x10\x06\x12\x17\n" +
-	"\x13EVENT_KIND_PROGRESS\x10\a\x12\x1c\n" +
-	"\x18EVENT_KIND_RETENTION_SET\x10\b\x12\x1d\n" +
-	"\x19EVENT_KIND_SEARCHABLE_SET\x10\t2\xbf\x01\n" +
+	"\x19EVENT_KIND_THREAD_DELETED\x10\x05\x12\x1c\n" +
+	"\x18EVENT_KIND_RETENTION_SET\x10\x06\x12\x1d\n" +
+	"\x19EVENT_KIND_SEARCHABLE_SET\x10\a\x12\x19\n" +
+	"\x15EVENT_KIND_HANDED_OFF\x10\b\x12\x18\n" +
+	"\x14EVENT_KIND_RECOVERED\x10\t\x12\x18\n" +
+	"\x14EVENT_KIND_CERTIFIED\x10\n" +
+	"\x12\x17\n" +
+	"\x13EVENT_KIND_PROGRESS\x10\v2\xbf\x01\n" +
 	"\x0eHistoryService\x12W\n" +
 	"\fReplayThread\x12!.tuskpoint.v1.ReplayThreadRequest\x1a\".tuskpoint.v1.ReplayThreadResponse0\x01\x12T\n" +
 	"\vWatchThread\x12 .tuskpoint.v1.WatchThreadRequest\x1a!.tuskpoint.v1.WatchThreadResponse0\x01B\xac\x01\n" +

@@ -22,8 +22,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// One checkpoint as the manifest of its thread knows it: the fold of all
-// manifest records about it.
+// One checkpoint as the manifest of its thread knows it: the fold of all stored
+// records about it.
 type ManifestEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The namespace.
@@ -32,20 +32,23 @@ type ManifestEntry struct {
 	CheckpointId string `protobuf:"bytes,2,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
 	// Its parent; empty at the root.
 	ParentCheckpointId string `protobuf:"bytes,3,opt,name=parent_checkpoint_id,json=parentCheckpointId,proto3" json:"parent_checkpoint_id,omitempty"`
-	// The certified revision.
-	Revision uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The full envelope.
-	Envelope *BlobLocation `protobuf:"bytes,5,opt,name=envelope,proto3" json:"envelope,omitempty"`
-	// Addenda to it (late writes), oldest first.
-	Addenda []*BlobLocation `protobuf:"bytes,6,rep,name=addenda,proto3" json:"addenda,omitempty"`
+	// The change that is stored, the last of the checkpoint and its writes.
+	Seq uint64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The segment that holds the checkpoint.
+	Segment *BlobLocation `protobuf:"bytes,5,opt,name=segment,proto3" json:"segment,omitempty"`
+	// SHA-256 (32 bytes) over the exact stored bytes of its state, by which the
+	// segment's `SegmentCheckpoint.state` is checked.
+	StateSha256 []byte `protobuf:"bytes,6,opt,name=state_sha256,json=stateSha256,proto3" json:"state_sha256,omitempty"`
+	// The segments that hold its pending writes, in the order of the log.
+	Writes []*BlobLocation `protobuf:"bytes,7,rep,name=writes,proto3" json:"writes,omitempty"`
 	// One sentence that says what happened.
-	Summary string `protobuf:"bytes,7,opt,name=summary,proto3" json:"summary,omitempty"`
+	Summary string `protobuf:"bytes,8,opt,name=summary,proto3" json:"summary,omitempty"`
 	// The label, if it has one.
-	Label string `protobuf:"bytes,8,opt,name=label,proto3" json:"label,omitempty"`
+	Label string `protobuf:"bytes,9,opt,name=label,proto3" json:"label,omitempty"`
 	// Lineage beyond the parent.
-	Lineage *Lineage `protobuf:"bytes,9,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	Lineage *Lineage `protobuf:"bytes,10,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// Time at which the checkpoint was first saved.
-	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -101,23 +104,30 @@ func (x *ManifestEntry) GetParentCheckpointId() string {
 	return ""
 }
 
-func (x *ManifestEntry) GetRevision() uint64 {
+func (x *ManifestEntry) GetSeq() uint64 {
 	if x != nil {
-		return x.Revision
+		return x.Seq
 	}
 	return 0
 }
 
-func (x *ManifestEntry) GetEnvelope() *BlobLocation {
+func (x *ManifestEntry) GetSegment() *BlobLocation {
 	if x != nil {
-		return x.Envelope
+		return x.Segment
 	}
 	return nil
 }
 
-func (x *ManifestEntry) GetAddenda() []*BlobLocation {
+func (x *ManifestEntry) GetStateSha256() []byte {
 	if x != nil {
-		return x.Addenda
+		return x.StateSha256
+	}
+	return nil
+}
+
+func (x *ManifestEntry) GetWrites() []*BlobLocation {
+	if x != nil {
+		return x.Writes
 	}
 	return nil
 }
@@ -150,105 +160,25 @@ func (x *ManifestEntry) GetCreateTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// The latest segment of a thread's manifest. With it the whole chain of
-// segments can be checked: each names the SHA-256 of its predecessor.
-type ManifestHead struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where the segment lies, and its hash.
-	Location *BlobLocation `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"`
-	// Number of the segment, from 0.
-	Segment uint64 `protobuf:"varint,2,opt,name=segment,proto3" json:"segment,omitempty"`
-	// Generation of the chain; compaction and recovery start a new one.
-	Generation uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
-	// Number of records in the chain.
-	Records       uint64 `protobuf:"varint,4,opt,name=records,proto3" json:"records,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ManifestHead) Reset() {
-	*x = ManifestHead{}
-	mi := &file_tuskpoint_v1_manifest_proto_msgTypes[1]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ManifestHead) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ManifestHead) ProtoMessage() {}
-
-func (x *ManifestHead) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_manifest_proto_msgTypes[1]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ManifestHead.ProtoReflect.Descriptor instead.
-func (*ManifestHead) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_manifest_proto_rawDescGZIP(), []int{1}
-}
-
-func (x *ManifestHead) GetLocation() *BlobLocation {
-	if x != nil {
-		return x.Location
-	}
-	return nil
-}
-
-func (x *ManifestHead) GetSegment() uint64 {
-	if x != nil {
-		return x.Segment
-	}
-	return 0
-}
-
-func (x *ManifestHead) GetGeneration() uint64 {
-	if x != nil {
-		return x.Generation
-	}
-	return 0
-}
-
-func (x *ManifestHead) GetRecords() uint64 {
-	if x != nil {
-		return x.Records
-	}
-	return 0
-}
-
 var File_tuskpoint_v1_manifest_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_manifest_proto_rawDesc = "" +
 	"\n" +
-	"\x1btuskpoint/v1/manifest.proto\x12\ftuskpoint.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\"\xb3\x03\n" +
+	"\x1btuskpoint/v1/manifest.proto\x12\ftuskpoint.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\"\xc8\x03\n" +
 	"\rManifestEntry\x12#\n" +
 	"\rcheckpoint_ns\x18\x01 \x01(\tR\fcheckpointNs\x12#\n" +
 	"\rcheckpoint_id\x18\x02 \x01(\tR\fcheckpointId\x120\n" +
-	"\x14parent_checkpoint_id\x18\x03 \x01(\tR\x12parentCheckpointId\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x04R\brevision\x126\n" +
-	"\benvelope\x18\x05 \x01(\v2\x1a.tuskpoint.v1.BlobLocationR\benvelope\x124\n" +
-	"\aaddenda\x18\x06 \x03(\v2\x1a.tuskpoint.v1.BlobLocationR\aaddenda\x12\x18\n" +
-	"\asummary\x18\a \x01(\tR\asummary\x12\x14\n" +
-	"\x05label\x18\b \x01(\tR\x05label\x12/\n" +
-	"\alineage\x18\t \x01(\v2\x15.tuskpoint.v1.LineageR\alineage\x12;\n" +
-	"\vcreate_time\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"createTime\"\x9a\x01\n" +
-	"\fManifestHead\x126\n" +
-	"\blocation\x18\x01 \x01(\v2\x1a.tuskpoint.v1.BlobLocationR\blocation\x12\x18\n" +
-	"\asegment\x18\x02 \x01(\x04R\asegment\x12\x1e\n" +
-	"\n" +
-	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\x12\x18\n" +
-	"\arecords\x18\x04 \x01(\x04R\arecordsB\xa6\x01\n" +
+	"\x14parent_checkpoint_id\x18\x03 \x01(\tR\x12parentCheckpointId\x12\x10\n" +
+	"\x03seq\x18\x04 \x01(\x04R\x03seq\x124\n" +
+	"\asegment\x18\x05 \x01(\v2\x1a.tuskpoint.v1.BlobLocationR\asegment\x12!\n" +
+	"\fstate_sha256\x18\x06 \x01(\fR\vstateSha256\x122\n" +
+	"\x06writes\x18\a \x03(\v2\x1a.tuskpoint.v1.BlobLocationR\x06writes\x12\x18\n" +
+	"\asummary\x18\b \x01(\tR\asummary\x12\x14\n" +
+	"\x05label\x18\t \x01(\tR\x05label\x12/\n" +
+	"\alineage\x18\n" +
+	" \x01(\v2\x15.tuskpoint.v1.LineageR\alineage\x12;\n" +
+	"\vcreate_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTimeB\xa6\x01\n" +
 	"\x10com.tuskpoint.v1B\rManifestProtoP\x01Z2tuskpoint.dev/go/tuskpoint/tuskpointv1;tuskpointv1\xa2\x02\x03TXX\xaa\x02\fTuskpoint.V1\xca\x02\fTuskpoint\\V1\xe2\x02\x18Tuskpoint\\V1\\GPBMetadata\xea\x02\rTuskpoint::V1b\x06proto3"
 
 var (
@@ -263,25 +193,23 @@ func file_tuskpoint_v1_manifest_proto_rawDescGZIP() []byte {
 	return file_tuskpoint_v1_manifest_proto_rawDescData
 }
 
-var file_tuskpoint_v1_manifest_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_tuskpoint_v1_manifest_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
 var file_tuskpoint_v1_manifest_proto_goTypes = []any{
 	(*ManifestEntry)(nil),         // 0: tuskpoint.v1.ManifestEntry
-	(*ManifestHead)(nil),          // 1: tuskpoint.v1.ManifestHead
-	(*BlobLocation)(nil),          // 2: tuskpoint.v1.BlobLocation
-	(*Lineage)(nil),               // 3: tuskpoint.v1.Lineage
-	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
+	(*BlobLocation)(nil),          // 1: tuskpoint.v1.BlobLocation
+	(*Lineage)(nil),               // 2: tuskpoint.v1.Lineage
+	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
 }
 var file_tuskpoint_v1_manifest_proto_depIdxs = []int32{
-	2, // 0: tuskpoint.v1.ManifestEntry.envelope:type_name -> tuskpoint.v1.BlobLocation
-	2, // 1: tuskpoint.v1.ManifestEntry.addenda:type_name -> tuskpoint.v1.BlobLocation
-	3, // 2: tuskpoint.v1.ManifestEntry.lineage:type_name -> tuskpoint.v1.Lineage
-	4, // 3: tuskpoint.v1.ManifestEntry.create_time:type_name -> google.protobuf.Timestamp
-	2, // 4: tuskpoint.v1.ManifestHead.location:type_name -> tuskpoint.v1.BlobLocation
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	1, // 0: tuskpoint.v1.ManifestEntry.segment:type_name -> tuskpoint.v1.BlobLocation
+	1, // 1: tuskpoint.v1.ManifestEntry.writes:type_name -> tuskpoint.v1.BlobLocation
+	2, // 2: tuskpoint.v1.ManifestEntry.lineage:type_name -> tuskpoint.v1.Lineage
+	3, // 3: tuskpoint.v1.ManifestEntry.create_time:type_name -> google.protobuf.Timestamp
+	4, // [4:4] is the sub-list for method output_type
+	4, // [4:4] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_tuskpoint_v1_manifest_proto_init() }
@@ -296,7 +224,7 @@ func file_tuskpoint_v1_manifest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tuskpoint_v1_manifest_proto_rawDesc), len(file_tuskpoint_v1_manifest_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   1,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

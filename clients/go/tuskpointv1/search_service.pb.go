@@ -201,10 +201,10 @@ type SearchCheckpointsRequest struct {
 	// How to search. Unspecified: the best that the server has for the query. A
 	// vector is searched for by vectors. Phrases in quotes and identifiers such
 	// as "PAY-1234" are searched for by words first. If no checkpoint has them,
-	// and for other text, MemWal is asked, though not for what is in quotes;
-	// where it does not answer, or recalls nothing that may be found, the
-	// server's own index is searched: by the embedder's vectors, if there is an
-	// embedder that answers, else by words.
+	// and for other text, MemWal is asked, but never for a phrase in quotes. If it
+	// does not answer, or recalls nothing that may be found, the server's own
+	// index is searched: by the embedder's vectors, if there is an embedder that
+	// answers, else by words.
 	Mode SearchMode `protobuf:"varint,7,opt,name=mode,proto3,enum=tuskpoint.v1.SearchMode" json:"mode,omitempty"`
 	// Metric of vectors. Unspecified: cosine. With `SEARCH_MODE_LEXICAL` and
 	// `SEARCH_MODE_MEMWAL` it has no meaning and is ignored.
@@ -315,9 +315,8 @@ type isSearchCheckpointsRequest_Query interface {
 }
 
 type SearchCheckpointsRequest_Text struct {
-	// Plain words, 1 to 4,096 bytes, not only white space. Where the search is
-	// by words, those in double quotes are a phrase that has to occur as it
-	// stands.
+	// Plain words, 1 to 4,096 bytes, not only white space. In a search by words,
+	// words in double quotes are a phrase that must occur exactly so.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"`
 }
 
@@ -337,15 +336,15 @@ type SearchResult struct {
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	// Its summary.
 	Summary string `protobuf:"bytes,2,opt,name=summary,proto3" json:"summary,omitempty"`
-	// Its searchable text. Empty if there is none but the summary, and while what
-	// the checkpoint says now is not indexed yet.
+	// Its searchable text. Empty if it has only a summary, and while its present
+	// content is not indexed yet.
 	Content string `protobuf:"bytes,3,opt,name=content,proto3" json:"content,omitempty"`
 	// Its metadata, a JSON object in UTF-8.
 	MetadataJson []byte `protobuf:"bytes,4,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
 	// Distance from the query; smaller is nearer. Comparable within one answer.
 	Distance float64 `protobuf:"fixed64,5,opt,name=distance,proto3" json:"distance,omitempty"`
-	// Whether its state holds more text than `content`, which is all of it that
-	// is indexed: of long values the latest part.
+	// Whether its state holds more text than `content`, which is all that is
+	// indexed of it: of long values the latest part.
 	Truncated     bool `protobuf:"varint,6,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -433,8 +432,8 @@ type SearchCheckpointsResponse struct {
 	// Metric of `distance`: "cosine", "l2", or, by words, "bm25": 1 / (1 +
 	// BM25), 0 to 1.
 	Metric string `protobuf:"bytes,3,opt,name=metric,proto3" json:"metric,omitempty"`
-	// Checkpoints of the tenant that the index does not know yet: journaled and
-	// not indexed, or, with `SEARCH_MODE_MEMWAL`, not recallable yet.
+	// Checkpoints of the tenant that are journaled and not indexed yet, or, with
+	// `SEARCH_MODE_MEMWAL`, not recallable yet.
 	UnindexedCheckpoints uint64 `protobuf:"varint,4,opt,name=unindexed_checkpoints,json=unindexedCheckpoints,proto3" json:"unindexed_checkpoints,omitempty"`
 	// More results may exist: MemWal returns at most 100 memories, of which
 	// those that the filters leave out count.

@@ -155,8 +155,8 @@ type Thread struct {
 	// Latest checkpoint of every namespace, by namespace. Set by `GetThread`
 	// only, at most 1,000.
 	Heads []*NamespaceHead `protobuf:"bytes,8,rep,name=heads,proto3" json:"heads,omitempty"`
-	// Number of checkpoints whose current revision is not certified. Set by
-	// `GetThread` only.
+	// Number of checkpoints whose last change is not certified. Set by `GetThread`
+	// only.
 	UncertifiedCount uint64 `protobuf:"varint,9,opt,name=uncertified_count,json=uncertifiedCount,proto3" json:"uncertified_count,omitempty"`
 	// Time of the first change of this incarnation.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`

@@ -200,7 +200,7 @@ const (
 	Verdict_VERDICT_PASS Verdict = 1
 	// They do not, or are not there.
 	Verdict_VERDICT_FAIL Verdict = 2
-	// The current revision is not certified.
+	// The last change is not certified.
 	Verdict_VERDICT_UNVERIFIED Verdict = 3
 	// The checkpoint was deleted.
 	Verdict_VERDICT_RETRACTED Verdict = 4
@@ -486,8 +486,8 @@ type DeleteThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Durability to wait for. `CERTIFIED`: the blob store's manifest and catalog
-	// know of the deletion.
+	// Durability to wait for. `CERTIFIED`: the blob store's catalog knows of the
+	// deletion.
 	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1014,10 +1014,8 @@ type PruneThreadsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of checkpoints deleted.
 	DeletedCheckpoints uint64 `protobuf:"varint,1,opt,name=deleted_checkpoints,json=deletedCheckpoints,proto3" json:"deleted_checkpoints,omitempty"`
-	// Number of checkpoints hidden because delta channels still need them.
-	HiddenCheckpoints uint64 `protobuf:"varint,2,opt,name=hidden_checkpoints,json=hiddenCheckpoints,proto3" json:"hidden_checkpoints,omitempty"`
 	// Durability reached.
-	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
+	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1055,13 +1053,6 @@ func (*PruneThreadsResponse) Descriptor() ([]byte, []int) {
 func (x *PruneThreadsResponse) GetDeletedCheckpoints() uint64 {
 	if x != nil {
 		return x.DeletedCheckpoints
-	}
-	return 0
-}
-
-func (x *PruneThreadsResponse) GetHiddenCheckpoints() uint64 {
-	if x != nil {
-		return x.HiddenCheckpoints
 	}
 	return 0
 }
@@ -1133,10 +1124,8 @@ type DeleteRunsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of checkpoints deleted.
 	DeletedCheckpoints uint64 `protobuf:"varint,1,opt,name=deleted_checkpoints,json=deletedCheckpoints,proto3" json:"deleted_checkpoints,omitempty"`
-	// Number of checkpoints hidden because delta channels still need them.
-	HiddenCheckpoints uint64 `protobuf:"varint,2,opt,name=hidden_checkpoints,json=hiddenCheckpoints,proto3" json:"hidden_checkpoints,omitempty"`
 	// Durability reached.
-	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
+	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1174,13 +1163,6 @@ func (*DeleteRunsResponse) Descriptor() ([]byte, []int) {
 func (x *DeleteRunsResponse) GetDeletedCheckpoints() uint64 {
 	if x != nil {
 		return x.DeletedCheckpoints
-	}
-	return 0
-}
-
-func (x *DeleteRunsResponse) GetHiddenCheckpoints() uint64 {
-	if x != nil {
-		return x.HiddenCheckpoints
 	}
 	return 0
 }
@@ -1987,8 +1969,8 @@ func (x *CheckpointVerdict) GetDetail() string {
 // End of a verification.
 type VerificationTotal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// True if at least one checkpoint passed and none failed, and the chain of
-	// manifest segments holds.
+	// True if at least one checkpoint passed and none failed, and the newest
+	// catalog leads to what the journal recorded.
 	Ok bool `protobuf:"varint,1,opt,name=ok,proto3" json:"ok,omitempty"`
 	// Number that passed.
 	Passed uint64 `protobuf:"varint,2,opt,name=passed,proto3" json:"passed,omitempty"`
@@ -1998,7 +1980,8 @@ type VerificationTotal struct {
 	Unverified uint64 `protobuf:"varint,4,opt,name=unverified,proto3" json:"unverified,omitempty"`
 	// Number deleted.
 	Retracted uint64 `protobuf:"varint,5,opt,name=retracted,proto3" json:"retracted,omitempty"`
-	// What is wrong with the chain of segments, for people; empty if nothing.
+	// What is wrong with the chain from the catalog to the segments, for people;
+	// empty if nothing.
 	ChainDetail   string `protobuf:"bytes,6,opt,name=chain_detail,json=chainDetail,proto3" json:"chain_detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2171,7 +2154,11 @@ type GetManifestRequest struct {
 	// As in `ListThreadsRequest`.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// As in `ListThreadsRequest`.
-	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Store the whole manifest as a blob, which `tuskpoint-server recover` and
+	// `tuskpoint audit` take in the place of a catalog. Nothing renews the blob.
+	// Only with an empty `page_token`.
+	Store         bool `protobuf:"varint,4,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2227,19 +2214,32 @@ func (x *GetManifestRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *GetManifestRequest) GetStore() bool {
+	if x != nil {
+		return x.Store
+	}
+	return false
+}
+
 // Response of `GetManifest`.
 type GetManifestResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entries, by namespace and checkpoint ID.
 	Entries []*ManifestEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// The latest stored segment; absent if nothing is certified.
-	Head *ManifestHead `protobuf:"bytes,2,opt,name=head,proto3" json:"head,omitempty"`
 	// Incarnation of the thread.
-	Incarnation uint64 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Generation of its log; recovery begins a new one.
+	Generation uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The last change that is stored.
+	Seq uint64 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The catalog that leads to all of it; absent if nothing is certified.
+	Catalog *BlobLocation `protobuf:"bytes,5,opt,name=catalog,proto3" json:"catalog,omitempty"`
+	// Time at which that catalog was certified.
+	CertifyTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=certify_time,json=certifyTime,proto3" json:"certify_time,omitempty"`
+	// Where the manifest was stored, if that was asked for.
+	Manifest *BlobLocation `protobuf:"bytes,7,opt,name=manifest,proto3" json:"manifest,omitempty"`
 	// Token of the next page; empty on the last.
-	NextPageToken string `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// Time at which the head was certified.
-	CertifyTime   *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=certify_time,json=certifyTime,proto3" json:"certify_time,omitempty"`
+	NextPageToken string `protobuf:"bytes,8,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2281,13 +2281,6 @@ func (x *GetManifestResponse) GetEntries() []*ManifestEntry {
 	return nil
 }
 
-func (x *GetManifestResponse) GetHead() *ManifestHead {
-	if x != nil {
-		return x.Head
-	}
-	return nil
-}
-
 func (x *GetManifestResponse) GetIncarnation() uint64 {
 	if x != nil {
 		return x.Incarnation
@@ -2295,11 +2288,25 @@ func (x *GetManifestResponse) GetIncarnation() uint64 {
 	return 0
 }
 
-func (x *GetManifestResponse) GetNextPageToken() string {
+func (x *GetManifestResponse) GetGeneration() uint64 {
 	if x != nil {
-		return x.NextPageToken
+		return x.Generation
 	}
-	return ""
+	return 0
+}
+
+func (x *GetManifestResponse) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *GetManifestResponse) GetCatalog() *BlobLocation {
+	if x != nil {
+		return x.Catalog
+	}
+	return nil
 }
 
 func (x *GetManifestResponse) GetCertifyTime() *timestamppb.Timestamp {
@@ -2307,6 +2314,20 @@ func (x *GetManifestResponse) GetCertifyTime() *timestamppb.Timestamp {
 		return x.CertifyTime
 	}
 	return nil
+}
+
+func (x *GetManifestResponse) GetManifest() *BlobLocation {
+	if x != nil {
+		return x.Manifest
+	}
+	return nil
+}
+
+func (x *GetManifestResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 var File_tuskpoint_v1_thread_service_proto protoreflect.FileDescriptor
@@ -2379,23 +2400,21 @@ const file_tuskpoint_v1_thread_service_proto_rawDesc = "" +
 	"\bstrategy\x18\x02 \x01(\x0e2\x1b.tuskpoint.v1.PruneStrategyR\bstrategy\x128\n" +
 	"\n" +
 	"durability\x18\x03 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability\"\xb0\x01\n" +
+	"durability\"\x81\x01\n" +
 	"\x14PruneThreadsResponse\x12/\n" +
-	"\x13deleted_checkpoints\x18\x01 \x01(\x04R\x12deletedCheckpoints\x12-\n" +
-	"\x12hidden_checkpoints\x18\x02 \x01(\x04R\x11hiddenCheckpoints\x128\n" +
+	"\x13deleted_checkpoints\x18\x01 \x01(\x04R\x12deletedCheckpoints\x128\n" +
 	"\n" +
-	"durability\x18\x03 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
+	"durability\x18\x02 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
 	"durability\"f\n" +
 	"\x11DeleteRunsRequest\x12\x17\n" +
 	"\arun_ids\x18\x01 \x03(\tR\x06runIds\x128\n" +
 	"\n" +
 	"durability\x18\x02 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability\"\xae\x01\n" +
+	"durability\"\x7f\n" +
 	"\x12DeleteRunsResponse\x12/\n" +
-	"\x13deleted_checkpoints\x18\x01 \x01(\x04R\x12deletedCheckpoints\x12-\n" +
-	"\x12hidden_checkpoints\x18\x02 \x01(\x04R\x11hiddenCheckpoints\x128\n" +
+	"\x13deleted_checkpoints\x18\x01 \x01(\x04R\x12deletedCheckpoints\x128\n" +
 	"\n" +
-	"durability\x18\x03 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
+	"durability\x18\x02 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
 	"durability\"\xbf\x01\n" +
 	"\x11ForkThreadRequest\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\"\n" +
@@ -2477,18 +2496,24 @@ const file_tuskpoint_v1_thread_service_proto_rawDesc = "" +
 	"\x14VerifyThreadResponse\x12;\n" +
 	"\averdict\x18\x01 \x01(\v2\x1f.tuskpoint.v1.CheckpointVerdictH\x00R\averdict\x127\n" +
 	"\x05total\x18\x02 \x01(\v2\x1f.tuskpoint.v1.VerificationTotalH\x00R\x05totalB\a\n" +
-	"\x05frame\"m\n" +
+	"\x05frame\"\x83\x01\n" +
 	"\x12GetManifestRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"\x85\x02\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x14\n" +
+	"\x05store\x18\x04 \x01(\bR\x05store\"\xf5\x02\n" +
 	"\x13GetManifestResponse\x125\n" +
-	"\aentries\x18\x01 \x03(\v2\x1b.tuskpoint.v1.ManifestEntryR\aentries\x12.\n" +
-	"\x04head\x18\x02 \x01(\v2\x1a.tuskpoint.v1.ManifestHeadR\x04head\x12 \n" +
-	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12&\n" +
-	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\x12=\n" +
-	"\fcertify_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\vcertifyTime*n\n" +
+	"\aentries\x18\x01 \x03(\v2\x1b.tuskpoint.v1.ManifestEntryR\aentries\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x04R\n" +
+	"generation\x12\x10\n" +
+	"\x03seq\x18\x04 \x01(\x04R\x03seq\x124\n" +
+	"\acatalog\x18\x05 \x01(\v2\x1a.tuskpoint.v1.BlobLocationR\acatalog\x12=\n" +
+	"\fcertify_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vcertifyTime\x126\n" +
+	"\bmanifest\x18\a \x01(\v2\x1a.tuskpoint.v1.BlobLocationR\bmanifest\x12&\n" +
+	"\x0fnext_page_token\x18\b \x01(\tR\rnextPageToken*n\n" +
 	"\rPruneStrategy\x12\x1e\n" +
 	"\x1aPRUNE_STRATEGY_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aPRUNE_STRATEGY_KEEP_LATEST\x10\x01\x12\x1d\n" +
@@ -2590,7 +2615,6 @@ var file_tuskpoint_v1_thread_service_proto_goTypes = []any{
 	(*timestamppb.Timestamp)(nil),   // 41: google.protobuf.Timestamp
 	(*BlobLocation)(nil),            // 42: tuskpoint.v1.BlobLocation
 	(*ManifestEntry)(nil),           // 43: tuskpoint.v1.ManifestEntry
-	(*ManifestHead)(nil),            // 44: tuskpoint.v1.ManifestHead
 }
 var file_tuskpoint_v1_thread_service_proto_depIdxs = []int32{
 	36, // 0: tuskpoint.v1.GetThreadResponse.thread:type_name -> tuskpoint.v1.Thread
@@ -2634,41 +2658,42 @@ var file_tuskpoint_v1_thread_service_proto_depIdxs = []int32{
 	31, // 38: tuskpoint.v1.VerifyThreadResponse.verdict:type_name -> tuskpoint.v1.CheckpointVerdict
 	32, // 39: tuskpoint.v1.VerifyThreadResponse.total:type_name -> tuskpoint.v1.VerificationTotal
 	43, // 40: tuskpoint.v1.GetManifestResponse.entries:type_name -> tuskpoint.v1.ManifestEntry
-	44, // 41: tuskpoint.v1.GetManifestResponse.head:type_name -> tuskpoint.v1.ManifestHead
+	42, // 41: tuskpoint.v1.GetManifestResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
 	41, // 42: tuskpoint.v1.GetManifestResponse.certify_time:type_name -> google.protobuf.Timestamp
-	4,  // 43: tuskpoint.v1.ThreadService.GetThread:input_type -> tuskpoint.v1.GetThreadRequest
-	6,  // 44: tuskpoint.v1.ThreadService.ListThreads:input_type -> tuskpoint.v1.ListThreadsRequest
-	8,  // 45: tuskpoint.v1.ThreadService.DeleteThread:input_type -> tuskpoint.v1.DeleteThreadRequest
-	10, // 46: tuskpoint.v1.ThreadService.SetRetention:input_type -> tuskpoint.v1.SetRetentionRequest
-	12, // 47: tuskpoint.v1.ThreadService.SetSearchable:input_type -> tuskpoint.v1.SetSearchableRequest
-	14, // 48: tuskpoint.v1.ThreadService.CopyThread:input_type -> tuskpoint.v1.CopyThreadRequest
-	16, // 49: tuskpoint.v1.ThreadService.PruneThreads:input_type -> tuskpoint.v1.PruneThreadsRequest
-	18, // 50: tuskpoint.v1.ThreadService.DeleteRuns:input_type -> tuskpoint.v1.DeleteRunsRequest
-	20, // 51: tuskpoint.v1.ThreadService.ForkThread:input_type -> tuskpoint.v1.ForkThreadRequest
-	22, // 52: tuskpoint.v1.ThreadService.RollbackThread:input_type -> tuskpoint.v1.RollbackThreadRequest
-	24, // 53: tuskpoint.v1.ThreadService.GetLineage:input_type -> tuskpoint.v1.GetLineageRequest
-	27, // 54: tuskpoint.v1.ThreadService.DiffCheckpoints:input_type -> tuskpoint.v1.DiffCheckpointsRequest
-	30, // 55: tuskpoint.v1.ThreadService.VerifyThread:input_type -> tuskpoint.v1.VerifyThreadRequest
-	34, // 56: tuskpoint.v1.ThreadService.GetManifest:input_type -> tuskpoint.v1.GetManifestRequest
-	5,  // 57: tuskpoint.v1.ThreadService.GetThread:output_type -> tuskpoint.v1.GetThreadResponse
-	7,  // 58: tuskpoint.v1.ThreadService.ListThreads:output_type -> tuskpoint.v1.ListThreadsResponse
-	9,  // 59: tuskpoint.v1.ThreadService.DeleteThread:output_type -> tuskpoint.v1.DeleteThreadResponse
-	11, // 60: tuskpoint.v1.ThreadService.SetRetention:output_type -> tuskpoint.v1.SetRetentionResponse
-	13, // 61: tuskpoint.v1.ThreadService.SetSearchable:output_type -> tuskpoint.v1.SetSearchableResponse
-	15, // 62: tuskpoint.v1.ThreadService.CopyThread:output_type -> tuskpoint.v1.CopyThreadResponse
-	17, // 63: tuskpoint.v1.ThreadService.PruneThreads:output_type -> tuskpoint.v1.PruneThreadsResponse
-	19, // 64: tuskpoint.v1.ThreadService.DeleteRuns:output_type -> tuskpoint.v1.DeleteRunsResponse
-	21, // 65: tuskpoint.v1.ThreadService.ForkThread:output_type -> tuskpoint.v1.ForkThreadResponse
-	23, // 66: tuskpoint.v1.ThreadService.RollbackThread:output_type -> tuskpoint.v1.RollbackThreadResponse
-	26, // 67: tuskpoint.v1.ThreadService.GetLineage:output_type -> tuskpoint.v1.GetLineageResponse
-	29, // 68: tuskpoint.v1.ThreadService.DiffCheckpoints:output_type -> tuskpoint.v1.DiffCheckpointsResponse
-	33, // 69: tuskpoint.v1.ThreadService.VerifyThread:output_type -> tuskpoint.v1.VerifyThreadResponse
-	35, // 70: tuskpoint.v1.ThreadService.GetManifest:output_type -> tuskpoint.v1.GetManifestResponse
-	57, // [57:71] is the sub-list for method output_type
-	43, // [43:57] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	42, // 43: tuskpoint.v1.GetManifestResponse.manifest:type_name -> tuskpoint.v1.BlobLocation
+	4,  // 44: tuskpoint.v1.ThreadService.GetThread:input_type -> tuskpoint.v1.GetThreadRequest
+	6,  // 45: tuskpoint.v1.ThreadService.ListThreads:input_type -> tuskpoint.v1.ListThreadsRequest
+	8,  // 46: tuskpoint.v1.ThreadService.DeleteThread:input_type -> tuskpoint.v1.DeleteThreadRequest
+	10, // 47: tuskpoint.v1.ThreadService.SetRetention:input_type -> tuskpoint.v1.SetRetentionRequest
+	12, // 48: tuskpoint.v1.ThreadService.SetSearchable:input_type -> tuskpoint.v1.SetSearchableRequest
+	14, // 49: tuskpoint.v1.ThreadService.CopyThread:input_type -> tuskpoint.v1.CopyThreadRequest
+	16, // 50: tuskpoint.v1.ThreadService.PruneThreads:input_type -> tuskpoint.v1.PruneThreadsRequest
+	18, // 51: tuskpoint.v1.ThreadService.DeleteRuns:input_type -> tuskpoint.v1.DeleteRunsRequest
+	20, // 52: tuskpoint.v1.ThreadService.ForkThread:input_type -> tuskpoint.v1.ForkThreadRequest
+	22, // 53: tuskpoint.v1.ThreadService.RollbackThread:input_type -> tuskpoint.v1.RollbackThreadRequest
+	24, // 54: tuskpoint.v1.ThreadService.GetLineage:input_type -> tuskpoint.v1.GetLineageRequest
+	27, // 55: tuskpoint.v1.ThreadService.DiffCheckpoints:input_type -> tuskpoint.v1.DiffCheckpointsRequest
+	30, // 56: tuskpoint.v1.ThreadService.VerifyThread:input_type -> tuskpoint.v1.VerifyThreadRequest
+	34, // 57: tuskpoint.v1.ThreadService.GetManifest:input_type -> tuskpoint.v1.GetManifestRequest
+	5,  // 58: tuskpoint.v1.ThreadService.GetThread:output_type -> tuskpoint.v1.GetThreadResponse
+	7,  // 59: tuskpoint.v1.ThreadService.ListThreads:output_type -> tuskpoint.v1.ListThreadsResponse
+	9,  // 60: tuskpoint.v1.ThreadService.DeleteThread:output_type -> tuskpoint.v1.DeleteThreadResponse
+	11, // 61: tuskpoint.v1.ThreadService.SetRetention:output_type -> tuskpoint.v1.SetRetentionResponse
+	13, // 62: tuskpoint.v1.ThreadService.SetSearchable:output_type -> tuskpoint.v1.SetSearchableResponse
+	15, // 63: tuskpoint.v1.ThreadService.CopyThread:output_type -> tuskpoint.v1.CopyThreadResponse
+	17, // 64: tuskpoint.v1.ThreadService.PruneThreads:output_type -> tuskpoint.v1.PruneThreadsResponse
+	19, // 65: tuskpoint.v1.ThreadService.DeleteRuns:output_type -> tuskpoint.v1.DeleteRunsResponse
+	21, // 66: tuskpoint.v1.ThreadService.ForkThread:output_type -> tuskpoint.v1.ForkThreadResponse
+	23, // 67: tuskpoint.v1.ThreadService.RollbackThread:output_type -> tuskpoint.v1.RollbackThreadResponse
+	26, // 68: tuskpoint.v1.ThreadService.GetLineage:output_type -> tuskpoint.v1.GetLineageResponse
+	29, // 69: tuskpoint.v1.ThreadService.DiffCheckpoints:output_type -> tuskpoint.v1.DiffCheckpointsResponse
+	33, // 70: tuskpoint.v1.ThreadService.VerifyThread:output_type -> tuskpoint.v1.VerifyThreadResponse
+	35, // 71: tuskpoint.v1.ThreadService.GetManifest:output_type -> tuskpoint.v1.GetManifestResponse
+	58, // [58:72] is the sub-list for method output_type
+	44, // [44:58] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_tuskpoint_v1_thread_service_proto_init() }

@@ -64,8 +64,7 @@ type ThreadServiceClient interface {
 	// it counts as a change of the thread. Errors: `NOT_FOUND` /
 	// `THREAD_NOT_FOUND`, for a deleted thread too.
 	SetRetention(ctx context.Context, in *SetRetentionRequest, opts ...grpc.CallOption) (*SetRetentionResponse, error)
-	// Sets whether search finds the checkpoints of a thread; it does unless it is
-	// told not to.
+	// Sets whether search finds the checkpoints of a thread. By default it does.
 	//
 	// A thread that is not searchable is not found from then on, nothing of it
 	// is given to an index or to MemWal, and what the server's own index holds
@@ -91,14 +90,13 @@ type ThreadServiceClient interface {
 	// `REQUEST_ID_REUSED`.
 	CopyThread(ctx context.Context, in *CopyThreadRequest, opts ...grpc.CallOption) (*CopyThreadResponse, error)
 	// Deletes old checkpoints of threads. With `KEEP_LATEST`, each namespace
-	// keeps its latest checkpoint and writes, and hidden ancestors stay as long
-	// as a delta channel is rebuilt from them; the namespace of a finished
-	// subgraph call goes with the root checkpoint that it belongs to. Threads
-	// that do not exist are passed over.
+	// keeps its latest checkpoint and writes, and what its delta channels are
+	// rebuilt from; the namespace of a finished subgraph call goes with the root
+	// checkpoint that it belongs to. Threads that do not exist are passed over.
 	PruneThreads(ctx context.Context, in *PruneThreadsRequest, opts ...grpc.CallOption) (*PruneThreadsResponse, error)
 	// Deletes the checkpoints whose metadata has one of these `run_id`s, in all
-	// threads and namespaces. Hidden ancestors of delta channels stay as long
-	// as they are needed.
+	// threads and namespaces. Checkpoints that stay keep what their delta channels
+	// are rebuilt from.
 	DeleteRuns(ctx context.Context, in *DeleteRunsRequest, opts ...grpc.CallOption) (*DeleteRunsResponse, error)
 	// Makes a new thread that begins with a checkpoint of another.
 	//
@@ -139,9 +137,12 @@ type ThreadServiceClient interface {
 	// streams a verdict on each, then a total. Errors: `NOT_FOUND` /
 	// `THREAD_NOT_FOUND`.
 	VerifyThread(ctx context.Context, in *VerifyThreadRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyThreadResponse], error)
-	// Returns the folded manifest of a thread, in pages: what is certified, by
-	// namespace and checkpoint ID. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
+	// Returns the manifest of a thread, in pages: the fold of what the newest
+	// catalog leads to, by namespace and checkpoint ID. On request it stores the
+	// manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
+	// `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	// `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
 	GetManifest(ctx context.Context, in *GetManifestRequest, opts ...grpc.CallOption) (*GetManifestResponse, error)
 }
 
@@ -331,8 +332,7 @@ type ThreadServiceServer interface {
 	// it counts as a change of the thread. Errors: `NOT_FOUND` /
 	// `THREAD_NOT_FOUND`, for a deleted thread too.
 	SetRetention(context.Context, *SetRetentionRequest) (*SetRetentionResponse, error)
-	// Sets whether search finds the checkpoints of a thread; it does unless it is
-	// told not to.
+	// Sets whether search finds the checkpoints of a thread. By default it does.
 	//
 	// A thread that is not searchable is not found from then on, nothing of it
 	// is given to an index or to MemWal, and what the server's own index holds
@@ -358,14 +358,13 @@ type ThreadServiceServer interface {
 	// `REQUEST_ID_REUSED`.
 	CopyThread(context.Context, *CopyThreadRequest) (*CopyThreadResponse, error)
 	// Deletes old checkpoints of threads. With `KEEP_LATEST`, each namespace
-	// keeps its latest checkpoint and writes, and hidden ancestors stay as long
-	// as a delta channel is rebuilt from them; the namespace of a finished
-	// subgraph call goes with the root checkpoint that it belongs to. Threads
-	// that do not exist are passed over.
+	// keeps its latest checkpoint and writes, and what its delta channels are
+	// rebuilt from; the namespace of a finished subgraph call goes with the root
+	// checkpoint that it belongs to. Threads that do not exist are passed over.
 	PruneThreads(context.Context, *PruneThreadsRequest) (*PruneThreadsResponse, error)
 	// Deletes the checkpoints whose metadata has one of these `run_id`s, in all
-	// threads and namespaces. Hidden ancestors of delta channels stay as long
-	// as they are needed.
+	// threads and namespaces. Checkpoints that stay keep what their delta channels
+	// are rebuilt from.
 	DeleteRuns(context.Context, *DeleteRunsRequest) (*DeleteRunsResponse, error)
 	// Makes a new thread that begins with a checkpoint of another.
 	//
@@ -406,9 +405,12 @@ type ThreadServiceServer interface {
 	// streams a verdict on each, then a total. Errors: `NOT_FOUND` /
 	// `THREAD_NOT_FOUND`.
 	VerifyThread(*VerifyThreadRequest, grpc.ServerStreamingServer[VerifyThreadResponse]) error
-	// Returns the folded manifest of a thread, in pages: what is certified, by
-	// namespace and checkpoint ID. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
+	// Returns the manifest of a thread, in pages: the fold of what the newest
+	// catalog leads to, by namespace and checkpoint ID. On request it stores the
+	// manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
+	// `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+	// `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
 	GetManifest(context.Context, *GetManifestRequest) (*GetManifestResponse, error)
 	mustEmbedUnimplementedThreadServiceServer()
 }

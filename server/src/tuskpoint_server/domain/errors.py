@@ -152,8 +152,8 @@ CATALOG: dict[Reason, CatalogEntry] = {
     ),
     Reason.NOT_CERTIFIED: CatalogEntry(
         Status.FAILED_PRECONDITION,
-        "revision {revision} of checkpoint '{checkpoint_id}' is not certified (certified: "
-        "{certified_revision}); flush first, or read with SOURCE_ANY",
+        "change {seq} of checkpoint '{checkpoint_id}' is not certified; flush first, or read "
+        "with SOURCE_ANY",
     ),
     Reason.BLOB_HASH_MISMATCH: CatalogEntry(
         Status.DATA_LOSS,

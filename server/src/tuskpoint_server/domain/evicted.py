@@ -1,6 +1,6 @@
-"""What the journal gave up, and how it is put back from envelopes.
+"""What the journal gave up, and how it is put back from segments.
 
-Values are matched by digest, which commits to type and data: whatever envelope one comes
+Values are matched by digest, which commits to type and data: whatever segment one comes
 from, it is the value that was saved.
 """
 
@@ -79,5 +79,5 @@ def _with_content(write: Write, values: Mapping[bytes, Value]) -> Write:
 def _found(digest: bytes, values: Mapping[bytes, Value]) -> Value:
     value = values.get(digest)
     if value is None:
-        raise LookupError(f"the envelopes lack the value with the digest {digest.hex()}")
+        raise LookupError(f"the segments lack the value with the digest {digest.hex()}")
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from .model import Checkpoint, CheckpointKey
+from .model import CheckpointKey
 
 
 class EventKind(IntEnum):
@@ -16,10 +16,12 @@ class EventKind(IntEnum):
     LABEL_SET = 3
     CHECKPOINTS_DELETED = 4
     THREAD_DELETED = 5
-    CERTIFIED = 6
-    PROGRESS = 7
-    RETENTION_SET = 8
-    SEARCHABLE_SET = 9
+    RETENTION_SET = 6
+    SEARCHABLE_SET = 7
+    HANDED_OFF = 8
+    RECOVERED = 9
+    CERTIFIED = 10
+    PROGRESS = 11
 
 
 class Descent(IntEnum):
@@ -31,32 +33,6 @@ class Descent(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ClosureMember:
-    """A checkpoint that is needed to go on from another, or that other itself.
-
-    `hidden`: only delta channels of another member are rebuilt from it, and it holds no
-    more than that takes.
-    """
-
-    checkpoint: Checkpoint
-    hidden: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Closure:
-    """Everything needed to go on from a checkpoint.
-
-    Attributes:
-        key: The checkpoint.
-        members: It, what subgraphs tied to it stand at, and what delta channels of these
-            are rebuilt from; by namespace and ID.
-    """
-
-    key: CheckpointKey
-    members: tuple[ClosureMember, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Event:
     """One change of a thread.
 
@@ -65,7 +41,6 @@ class Event:
         seq: Position in the thread's sequence.
         incarnation: Incarnation of the thread.
         key: The checkpoint concerned; its ID is empty if none is.
-        revision: The checkpoint's revision that the change made; 0 if none is concerned.
         deleted: How many checkpoints were deleted.
         created_us: Time of the change.
     """
@@ -74,7 +49,6 @@ class Event:
     seq: int
     incarnation: int
     key: CheckpointKey
-    revision: int
     deleted: int
     created_us: int
 

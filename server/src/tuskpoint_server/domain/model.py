@@ -70,7 +70,7 @@ class _Evicted(Value):
 
     def __getattribute__(self, name: str) -> object:
         if name in ("type", "data"):
-            raise LookupError("the value was evicted: it is only in its checkpoint's envelopes")
+            raise LookupError("the value was evicted: it is only in its checkpoint's segments")
         return object.__getattribute__(self, name)
 
     def __eq__(self, other: object) -> bool:
@@ -273,36 +273,27 @@ class Entry:
         key: Identity.
         parent_id: Parent, or empty.
         incarnation: Incarnation of the thread it belongs to.
-        revision: Number of changes, from 1.
-        certified_revision: Revision that is certified; 0 if none.
-        seq: Position of its last change in the thread's sequence.
+        seq: Position of its last change in the thread's sequence, those of its writes included.
+        certified: That change is certified.
         created_us: Time of its first save, microseconds since the epoch.
         metadata: The metadata's exact bytes.
         label: Name, or empty.
         summary: One sentence, or empty.
         lineage: Lineage beyond the parent.
-        envelopes: Stored envelopes, the full one first, then addenda; empty until stored.
+        segments: The segments that hold it, its state's first; empty until stored.
     """
 
     key: CheckpointKey
     parent_id: str
     incarnation: int
-    revision: int
-    certified_revision: int
     seq: int
+    certified: bool
     created_us: int
     metadata: bytes
     label: str = ""
     summary: str = ""
     lineage: Lineage = Lineage()
-    envelopes: tuple[BlobLocation, ...] = ()
-
-    @property
-    def durability(self) -> Durability:
-        """Durability of the current revision."""
-        if self.certified_revision >= self.revision:
-            return Durability.CERTIFIED
-        return Durability.JOURNALED
+    segments: tuple[BlobLocation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,30 +319,25 @@ class Saved:
 
     Attributes:
         key: Identity, with the minted ID if there was one.
-        revision: Revision of the checkpoint afterwards; 0 if it does not exist yet.
         seq: Position of the change in the thread's sequence.
         incarnation: Incarnation of the thread.
         stored_bytes: Bytes of new content; 0 if nothing changed.
-        alone: No other checkpoint was stored with it.
-        untold: The checkpoint is as it was, but its thread's agent or a setting is not; the
-            catalog has yet to be told.
+        early: The checkpoint of these writes does not exist yet; its save gives them another
+            `seq`.
     """
 
     key: CheckpointKey
-    revision: int
     seq: int
     incarnation: int
     stored_bytes: int = 0
-    alone: bool = True
-    untold: bool = False
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Outcome of a deletion: numbers of checkpoints deleted, and of those only hidden."""
+    """Outcome of a deletion: the number of checkpoints."""
 
     deleted: int = 0
-    hidden: int = 0
 
 
 class PruneStrategy(StrEnum):
@@ -425,10 +411,10 @@ class DeltaHistory:
         channel: Name of the channel.
         seed: The stored value.
         writes: The writes since, oldest first.
-        sources: Checkpoints whose envelopes hold what was evicted of them.
+        sources: Segments that hold what was evicted of them.
     """
 
     channel: str
     seed: Channel | None
     writes: tuple[Write, ...]
-    sources: tuple[Entry, ...] = ()
+    sources: tuple[BlobLocation, ...] = ()

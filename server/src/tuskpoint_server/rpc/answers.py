@@ -39,7 +39,6 @@ def save_response(outcome: SaveOutcome) -> pb.SaveCheckpointResponse:
     return pb.SaveCheckpointResponse(
         ref=convert.ref(saved.key),
         durability=convert.DURABILITIES[outcome.durability],
-        revision=saved.revision,
         seq=saved.seq,
         incarnation=saved.incarnation,
         catalog_blob_id=outcome.catalog_blob_id,
@@ -51,8 +50,8 @@ def writes_response(outcome: SaveOutcome) -> pb.SaveWritesResponse:
     """Return the answer to the save of pending writes."""
     return pb.SaveWritesResponse(
         durability=convert.DURABILITIES[outcome.durability],
-        revision=outcome.saved.revision,
         seq=outcome.saved.seq,
+        early=outcome.saved.early,
         catalog_blob_id=outcome.catalog_blob_id,
         warnings=_warnings(outcome),
     )

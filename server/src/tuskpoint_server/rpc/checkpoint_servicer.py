@@ -109,7 +109,7 @@ class CheckpointServicer:
         outcome = await self._checkpoints.reach(call.tenant, outcome, wanted)
         return pb.SetLabelResponse(
             ref=convert.ref(outcome.saved.key),
-            revision=outcome.saved.revision,
+            seq=outcome.saved.seq,
             durability=convert.DURABILITIES[outcome.durability],
         )
 

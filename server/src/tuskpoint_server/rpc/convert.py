@@ -13,7 +13,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from tuskpoint.v1 import (
     checkpoint_pb2,
     checkpoint_service_pb2,
-    manifest_pb2,
     thread_pb2,
     value_pb2,
 )
@@ -243,15 +242,14 @@ def entry(stored: Entry) -> checkpoint_pb2.Checkpoint:
         metadata_json=stored.metadata,
         label=stored.label,
         summary=stored.summary,
-        revision=stored.revision,
-        durability=DURABILITIES[stored.durability],
         seq=stored.seq,
+        durability=DURABILITIES[Durability.CERTIFIED if stored.certified else Durability.JOURNALED],
     )
     message.create_time.CopyFrom(timestamp(stored.created_us))
     if stored.lineage != Lineage():
         message.lineage.CopyFrom(lineage(stored.lineage))
-    if stored.envelopes:
-        message.location.CopyFrom(location(stored.envelopes[0]))
+    if stored.segments:
+        message.location.CopyFrom(location(stored.segments[0]))
     return message
 
 
@@ -305,25 +303,6 @@ def lineage(stored: Lineage) -> checkpoint_pb2.Lineage:
         rolled_back_from=stored.rolled_back_from,
         adopted_from=stored.adopted_from,
     )
-
-
-def manifest_entry(stored: Entry) -> manifest_pb2.ManifestEntry:
-    """Return the message for a certified checkpoint."""
-    message = manifest_pb2.ManifestEntry(
-        checkpoint_ns=stored.key.checkpoint_ns,
-        checkpoint_id=stored.key.checkpoint_id,
-        parent_checkpoint_id=stored.parent_id,
-        revision=stored.certified_revision,
-        addenda=[location(addendum) for addendum in stored.envelopes[1:]],
-        summary=stored.summary,
-        label=stored.label,
-        create_time=timestamp(stored.created_us),
-    )
-    if stored.envelopes:
-        message.envelope.CopyFrom(location(stored.envelopes[0]))
-    if stored.lineage != Lineage():
-        message.lineage.CopyFrom(lineage(stored.lineage))
-    return message
 
 
 def thread(stored: Thread) -> thread_pb2.Thread:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -16,7 +16,6 @@ from ..domain.model import (
     BlobLocation,
     Checkpoint,
     DeltaHistory,
-    Durability,
     Entry,
     Source,
     Value,
@@ -111,12 +110,9 @@ class Completer:
         Raises:
             Refusal: `NOT_CERTIFIED`; what `Archive.read` raises.
         """
-        if entry.durability is not Durability.CERTIFIED:
+        if not entry.certified:
             raise Refusal(
-                Reason.NOT_CERTIFIED,
-                checkpoint_id=entry.key.checkpoint_id,
-                revision=entry.revision,
-                certified_revision=entry.certified_revision,
+                Reason.NOT_CERTIFIED, checkpoint_id=entry.key.checkpoint_id, seq=entry.seq
             )
         stored = await self._archive.read(tenant, entry, bypass_cache=True)
         return Checkpoint(stored.entry) if view is View.ENTRY else stored
@@ -129,10 +125,9 @@ class Completer:
         Raises:
             Refusal: As for `checkpoint`.
         """
-        entries = {entry.key: entry for history in histories for entry in history.sources}
-        if not entries:
+        sources = tuple(dict.fromkeys(place for one in histories for place in one.sources))
+        if not sources:
             return tuple(histories)
-        sources = places_of(entries.values())
         evicted = [write.digest for one in histories for write in one.writes]
         evicted += [one.seed.digest for one in histories if one.seed and one.seed.digest]
         values = await self._archive.read_values(tenant, sources, evicted)
@@ -159,11 +154,6 @@ class Completer:
         if not found.keys() - known:
             raise _malformed(lack.places, LookupError("the segments lack values of the checkpoint"))
         return found
-
-
-def places_of(entries: Iterable[Entry]) -> tuple[BlobLocation, ...]:
-    """Return the segments of checkpoints, each once."""
-    return tuple(dict.fromkeys(place for entry in entries for place in entry.envelopes))
 
 
 def _weight(loaded: Checkpoint) -> int:

@@ -161,9 +161,7 @@ class History:
         except EventsCompacted as gone:
             raise self._compacted(tenant, thread_id, gone.extent) from None
 
-    async def _delivery(
-        self, tenant: str, event: Event, at: Position, view: View
-    ) -> Delivery:
+    async def _delivery(self, tenant: str, event: Event, at: Position, view: View) -> Delivery:
         shown = view if event.kind is EventKind.CHECKPOINT_SAVED else View.ENTRY
         return Delivery(
             event,
@@ -182,7 +180,7 @@ class History:
         """Return an event that takes no number: `PROGRESS`, or `CERTIFIED` with the watermark."""
         seq = at.certified_seq if kind is EventKind.CERTIFIED else at.seq
         nothing = CheckpointKey(thread_id, "", "")
-        event = Event(kind, seq, at.incarnation, nothing, 0, 0, self._clock_us())
+        event = Event(kind, seq, at.incarnation, nothing, 0, self._clock_us())
         return Delivery(event, self._cursors.seal(tenant, thread_id, at))
 
     def _compacted(self, tenant: str, thread_id: str, extent: Extent) -> Refusal:

@@ -66,8 +66,8 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetArchiveStatus(self, request, context):
-        """Returns the state of the archive for the caller's tenant. What all tenants
-        take together is told only to callers with scope `admin`; others get 0.
+        """Returns the state of the archive for the caller's tenant. Only callers with
+        scope `admin` see what all tenants take together; others get 0.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,8 +38,8 @@ class AdminServiceStub:
     GetServerInfo: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerInfoRequest, _admin_service_pb2.GetServerInfoResponse]
     """Returns version, limits, capabilities and backends."""
     GetArchiveStatus: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetArchiveStatusRequest, _admin_service_pb2.GetArchiveStatusResponse]
-    """Returns the state of the archive for the caller's tenant. What all tenants
-    take together is told only to callers with scope `admin`; others get 0.
+    """Returns the state of the archive for the caller's tenant. Only callers with
+    scope `admin` see what all tenants take together; others get 0.
     """
     Flush: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.FlushRequest, _admin_service_pb2.FlushResponse]
     """Certifies everything journaled before the call, and returns then.
@@ -59,8 +59,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     GetServerInfo: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerInfoRequest, _admin_service_pb2.GetServerInfoResponse]  # type: ignore[assignment]
     """Returns version, limits, capabilities and backends."""
     GetArchiveStatus: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetArchiveStatusRequest, _admin_service_pb2.GetArchiveStatusResponse]  # type: ignore[assignment]
-    """Returns the state of the archive for the caller's tenant. What all tenants
-    take together is told only to callers with scope `admin`; others get 0.
+    """Returns the state of the archive for the caller's tenant. Only callers with
+    scope `admin` see what all tenants take together; others get 0.
     """
     Flush: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.FlushRequest, _admin_service_pb2.FlushResponse]  # type: ignore[assignment]
     """Certifies everything journaled before the call, and returns then.
@@ -89,8 +89,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.GetArchiveStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.GetArchiveStatusResponse, _abc.Awaitable[_admin_service_pb2.GetArchiveStatusResponse]]:
-        """Returns the state of the archive for the caller's tenant. What all tenants
-        take together is told only to callers with scope `admin`; others get 0.
+        """Returns the state of the archive for the caller's tenant. Only callers with
+        scope `admin` see what all tenants take together; others get 0.
         """
 
     @_abc_1.abstractmethod

@@ -28,22 +28,20 @@ class SaveCheckpointRequest(_message.Message):
     def __init__(self, checkpoint: _Optional[_Union[_checkpoint_pb2.Checkpoint, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., expected_head: _Optional[str] = ..., agent_id: _Optional[str] = ..., vector: _Optional[_Iterable[float]] = ..., searchable: bool = ...) -> None: ...
 
 class SaveCheckpointResponse(_message.Message):
-    __slots__ = ("ref", "durability", "revision", "seq", "incarnation", "catalog_blob_id", "warnings")
+    __slots__ = ("ref", "durability", "seq", "incarnation", "catalog_blob_id", "warnings")
     REF_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
-    REVISION_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     CATALOG_BLOB_ID_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     ref: _checkpoint_pb2.CheckpointRef
     durability: _checkpoint_pb2.Durability
-    revision: int
     seq: int
     incarnation: int
     catalog_blob_id: str
     warnings: _containers.RepeatedCompositeFieldContainer[_errors_pb2.Warning]
-    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., revision: _Optional[int] = ..., seq: _Optional[int] = ..., incarnation: _Optional[int] = ..., catalog_blob_id: _Optional[str] = ..., warnings: _Optional[_Iterable[_Union[_errors_pb2.Warning, _Mapping]]] = ...) -> None: ...
+    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., seq: _Optional[int] = ..., incarnation: _Optional[int] = ..., catalog_blob_id: _Optional[str] = ..., warnings: _Optional[_Iterable[_Union[_errors_pb2.Warning, _Mapping]]] = ...) -> None: ...
 
 class SaveCheckpointsRequest(_message.Message):
     __slots__ = ("save_id", "checkpoint", "writes", "chunk")
@@ -80,18 +78,18 @@ class SaveWritesRequest(_message.Message):
     def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
 
 class SaveWritesResponse(_message.Message):
-    __slots__ = ("durability", "revision", "seq", "catalog_blob_id", "warnings")
+    __slots__ = ("durability", "seq", "early", "catalog_blob_id", "warnings")
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
-    REVISION_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
+    EARLY_FIELD_NUMBER: _ClassVar[int]
     CATALOG_BLOB_ID_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     durability: _checkpoint_pb2.Durability
-    revision: int
     seq: int
+    early: bool
     catalog_blob_id: str
     warnings: _containers.RepeatedCompositeFieldContainer[_errors_pb2.Warning]
-    def __init__(self, durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., revision: _Optional[int] = ..., seq: _Optional[int] = ..., catalog_blob_id: _Optional[str] = ..., warnings: _Optional[_Iterable[_Union[_errors_pb2.Warning, _Mapping]]] = ...) -> None: ...
+    def __init__(self, durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., seq: _Optional[int] = ..., early: bool = ..., catalog_blob_id: _Optional[str] = ..., warnings: _Optional[_Iterable[_Union[_errors_pb2.Warning, _Mapping]]] = ...) -> None: ...
 
 class GetCheckpointRequest(_message.Message):
     __slots__ = ("ref", "view", "source")
@@ -194,11 +192,11 @@ class SetLabelRequest(_message.Message):
     def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., label: _Optional[str] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
 
 class SetLabelResponse(_message.Message):
-    __slots__ = ("ref", "revision", "durability")
+    __slots__ = ("ref", "seq", "durability")
     REF_FIELD_NUMBER: _ClassVar[int]
-    REVISION_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     ref: _checkpoint_pb2.CheckpointRef
-    revision: int
+    seq: int
     durability: _checkpoint_pb2.Durability
-    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., revision: _Optional[int] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
+    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., seq: _Optional[int] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...

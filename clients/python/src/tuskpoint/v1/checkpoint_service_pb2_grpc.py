@@ -103,8 +103,8 @@ class CheckpointServiceServicer(object):
         """Saves one checkpoint whose values fit a message.
 
         An upsert on (thread, namespace, ID): saving an ID again replaces its
-        state, metadata and parent, raises `revision` and keeps pending writes. A
-        save that equals what is stored changes nothing and succeeds.
+        state, metadata and parent, takes the thread's next `seq` and keeps pending
+        writes. A save that equals what is stored changes nothing and succeeds.
 
         Errors: `FAILED_PRECONDITION` / `VALUES_MISSING` names the channels whose
         content must be sent inline; `ABORTED` / `HEAD_MOVED` if `expected_head`

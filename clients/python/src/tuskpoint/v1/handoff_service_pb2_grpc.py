@@ -57,7 +57,8 @@ class HandoffServiceServicer(object):
 
     def CreateHandoff(self, request, context):
         """Stores everything needed to go on from a checkpoint as one blob of its own
-        (`HandoffBundle`), reads it back, and returns its descriptor.
+        (a segment with `ThreadSegment.handoff`), reads it back, and returns its
+        descriptor.
 
         The same checkpoint, unchanged, gives the same blob. The blob is renewed as
         long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;

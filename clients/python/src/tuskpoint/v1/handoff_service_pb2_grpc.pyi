@@ -38,7 +38,8 @@ class HandoffServiceStub:
     def __new__(cls, channel: _aio.Channel) -> HandoffServiceAsyncStub: ...
     CreateHandoff: _grpc.UnaryUnaryMultiCallable[_handoff_service_pb2.CreateHandoffRequest, _handoff_service_pb2.CreateHandoffResponse]
     """Stores everything needed to go on from a checkpoint as one blob of its own
-    (`HandoffBundle`), reads it back, and returns its descriptor.
+    (a segment with `ThreadSegment.handoff`), reads it back, and returns its
+    descriptor.
 
     The same checkpoint, unchanged, gives the same blob. The blob is renewed as
     long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
@@ -71,7 +72,8 @@ class HandoffServiceAsyncStub(HandoffServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateHandoff: _aio.UnaryUnaryMultiCallable[_handoff_service_pb2.CreateHandoffRequest, _handoff_service_pb2.CreateHandoffResponse]  # type: ignore[assignment]
     """Stores everything needed to go on from a checkpoint as one blob of its own
-    (`HandoffBundle`), reads it back, and returns its descriptor.
+    (a segment with `ThreadSegment.handoff`), reads it back, and returns its
+    descriptor.
 
     The same checkpoint, unchanged, gives the same blob. The blob is renewed as
     long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
@@ -107,7 +109,8 @@ class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_handoff_service_pb2.CreateHandoffResponse, _abc.Awaitable[_handoff_service_pb2.CreateHandoffResponse]]:
         """Stores everything needed to go on from a checkpoint as one blob of its own
-        (`HandoffBundle`), reads it back, and returns its descriptor.
+        (a segment with `ThreadSegment.handoff`), reads it back, and returns its
+        descriptor.
 
         The same checkpoint, unchanged, gives the same blob. The blob is renewed as
         long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;

@@ -21,20 +21,24 @@ class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EVENT_KIND_LABEL_SET: _ClassVar[EventKind]
     EVENT_KIND_CHECKPOINTS_DELETED: _ClassVar[EventKind]
     EVENT_KIND_THREAD_DELETED: _ClassVar[EventKind]
-    EVENT_KIND_CERTIFIED: _ClassVar[EventKind]
-    EVENT_KIND_PROGRESS: _ClassVar[EventKind]
     EVENT_KIND_RETENTION_SET: _ClassVar[EventKind]
     EVENT_KIND_SEARCHABLE_SET: _ClassVar[EventKind]
+    EVENT_KIND_HANDED_OFF: _ClassVar[EventKind]
+    EVENT_KIND_RECOVERED: _ClassVar[EventKind]
+    EVENT_KIND_CERTIFIED: _ClassVar[EventKind]
+    EVENT_KIND_PROGRESS: _ClassVar[EventKind]
 EVENT_KIND_UNSPECIFIED: EventKind
 EVENT_KIND_CHECKPOINT_SAVED: EventKind
 EVENT_KIND_WRITES_SAVED: EventKind
 EVENT_KIND_LABEL_SET: EventKind
 EVENT_KIND_CHECKPOINTS_DELETED: EventKind
 EVENT_KIND_THREAD_DELETED: EventKind
-EVENT_KIND_CERTIFIED: EventKind
-EVENT_KIND_PROGRESS: EventKind
 EVENT_KIND_RETENTION_SET: EventKind
 EVENT_KIND_SEARCHABLE_SET: EventKind
+EVENT_KIND_HANDED_OFF: EventKind
+EVENT_KIND_RECOVERED: EventKind
+EVENT_KIND_CERTIFIED: EventKind
+EVENT_KIND_PROGRESS: EventKind
 
 class ReplayThreadRequest(_message.Message):
     __slots__ = ("thread_id", "checkpoint_ns", "from_checkpoint_id", "to_checkpoint_id", "view", "source")

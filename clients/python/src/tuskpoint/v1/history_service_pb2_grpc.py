@@ -69,9 +69,10 @@ class HistoryServiceServicer(object):
         """Streams the changes of a thread in the order of its sequence: first those
         after the cursor, then new ones as they are acknowledged.
 
-        Every number of the sequence is one event, so that without `kinds` the
-        `seq` of one event is that of the one before plus 1: no change is skipped,
-        repeated or split. A resumed watch goes on with the event after its cursor.
+        Every number of the sequence is one event: without `kinds`, the `seq` of a
+        change is that of the change before plus 1, and no change is skipped,
+        repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take no
+        number. A resumed watch goes on with the event after its cursor.
         The deletion of the thread does not end the stream: if the thread begins
         anew, its next incarnation follows. Events are kept for
         `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if there

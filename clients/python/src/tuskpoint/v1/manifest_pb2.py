@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from tuskpoint.v1 import checkpoint_pb2 as tuskpoint_dot_v1_dot_checkpoint__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btuskpoint/v1/manifest.proto\x12\x0ctuskpoint.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\"\xb3\x03\n\rManifestEntry\x12#\n\rcheckpoint_ns\x18\x01 \x01(\tR\x0c\x63heckpointNs\x12#\n\rcheckpoint_id\x18\x02 \x01(\tR\x0c\x63heckpointId\x12\x30\n\x14parent_checkpoint_id\x18\x03 \x01(\tR\x12parentCheckpointId\x12\x1a\n\x08revision\x18\x04 \x01(\x04R\x08revision\x12\x36\n\x08\x65nvelope\x18\x05 \x01(\x0b\x32\x1a.tuskpoint.v1.BlobLocationR\x08\x65nvelope\x12\x34\n\x07\x61\x64\x64\x65nda\x18\x06 \x03(\x0b\x32\x1a.tuskpoint.v1.BlobLocationR\x07\x61\x64\x64\x65nda\x12\x18\n\x07summary\x18\x07 \x01(\tR\x07summary\x12\x14\n\x05label\x18\x08 \x01(\tR\x05label\x12/\n\x07lineage\x18\t \x01(\x0b\x32\x15.tuskpoint.v1.LineageR\x07lineage\x12;\n\x0b\x63reate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\"\x9a\x01\n\x0cManifestHead\x12\x36\n\x08location\x18\x01 \x01(\x0b\x32\x1a.tuskpoint.v1.BlobLocationR\x08location\x12\x18\n\x07segment\x18\x02 \x01(\x04R\x07segment\x12\x1e\n\ngeneration\x18\x03 \x01(\x04R\ngeneration\x12\x18\n\x07records\x18\x04 \x01(\x04R\x07recordsb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btuskpoint/v1/manifest.proto\x12\x0ctuskpoint.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\"\xc8\x03\n\rManifestEntry\x12#\n\rcheckpoint_ns\x18\x01 \x01(\tR\x0c\x63heckpointNs\x12#\n\rcheckpoint_id\x18\x02 \x01(\tR\x0c\x63heckpointId\x12\x30\n\x14parent_checkpoint_id\x18\x03 \x01(\tR\x12parentCheckpointId\x12\x10\n\x03seq\x18\x04 \x01(\x04R\x03seq\x12\x34\n\x07segment\x18\x05 \x01(\x0b\x32\x1a.tuskpoint.v1.BlobLocationR\x07segment\x12!\n\x0cstate_sha256\x18\x06 \x01(\x0cR\x0bstateSha256\x12\x32\n\x06writes\x18\x07 \x03(\x0b\x32\x1a.tuskpoint.v1.BlobLocationR\x06writes\x12\x18\n\x07summary\x18\x08 \x01(\tR\x07summary\x12\x14\n\x05label\x18\t \x01(\tR\x05label\x12/\n\x07lineage\x18\n \x01(\x0b\x32\x15.tuskpoint.v1.LineageR\x07lineage\x12;\n\x0b\x63reate_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTimeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,7 +34,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tuskpoint.v1.manifest_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MANIFESTENTRY']._serialized_start=110
-  _globals['_MANIFESTENTRY']._serialized_end=545
-  _globals['_MANIFESTHEAD']._serialized_start=548
-  _globals['_MANIFESTHEAD']._serialized_end=702
+  _globals['_MANIFESTENTRY']._serialized_end=566
 # @@protoc_insertion_point(module_scope)

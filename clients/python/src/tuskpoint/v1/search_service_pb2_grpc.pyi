@@ -40,26 +40,27 @@ class SearchServiceStub:
 
     A checkpoint is found by its summary and by its searchable text: the value
     of channel `current_plan` if it has one that is not empty, else the JSON
-    view of its state, what changed last first, up to
-    `ServerLimits.max_search_text_bytes`: of what is longer the latest part,
-    which `SearchResult.truncated` says. Of a delta channel it is the stored
-    value and the latest writes since. Not found are checkpoints that are
-    deleted, and those of threads that were made not searchable; both at once,
-    whatever an index still holds.
+    view of its state, beginning with the channels that changed last, up to
+    `ServerLimits.max_search_text_bytes`. Of longer values the latest part is
+    indexed, and `SearchResult.truncated` is set. Of a delta channel the stored
+    value and the latest writes since are indexed. Deleted checkpoints, and
+    those of threads that were made not searchable, are not found from that
+    moment on, whatever an index still holds.
 
-    What was journaled before the call is waited for, though not for long:
-    `unindexed_checkpoints` tells of the rest. A checkpoint that was saved again
-    and is not indexed again yet is not found by words; by a vector that a
-    caller sent, or by MemWal, it is found with what it says now.
+    The search waits a short time for what was journaled before the call;
+    `unindexed_checkpoints` counts what is still not indexed then. A checkpoint
+    that was saved again and is not indexed again yet is not found by words; by
+    a vector that a caller sent, or by MemWal, it is found with its present
+    content.
 
     Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
     of the wrong dimension, with a component that is not finite, or of length
     0 with the cosine metric, an unknown filter operator, a limit out of range,
     a mode that does not go with the query; `INVALID_ARGUMENT` /
     `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
-    server does not index, or the mode that is asked for takes what it lacks or
-    what is denied to it; `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time
-    after which to try again, if that mode does not answer for now.
+    server does not index, or lacks what the requested mode needs;
+    `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to try
+    again, if that mode does not answer now.
     """
 
 @_typing.type_check_only
@@ -74,26 +75,27 @@ class SearchServiceAsyncStub(SearchServiceStub):
 
     A checkpoint is found by its summary and by its searchable text: the value
     of channel `current_plan` if it has one that is not empty, else the JSON
-    view of its state, what changed last first, up to
-    `ServerLimits.max_search_text_bytes`: of what is longer the latest part,
-    which `SearchResult.truncated` says. Of a delta channel it is the stored
-    value and the latest writes since. Not found are checkpoints that are
-    deleted, and those of threads that were made not searchable; both at once,
-    whatever an index still holds.
+    view of its state, beginning with the channels that changed last, up to
+    `ServerLimits.max_search_text_bytes`. Of longer values the latest part is
+    indexed, and `SearchResult.truncated` is set. Of a delta channel the stored
+    value and the latest writes since are indexed. Deleted checkpoints, and
+    those of threads that were made not searchable, are not found from that
+    moment on, whatever an index still holds.
 
-    What was journaled before the call is waited for, though not for long:
-    `unindexed_checkpoints` tells of the rest. A checkpoint that was saved again
-    and is not indexed again yet is not found by words; by a vector that a
-    caller sent, or by MemWal, it is found with what it says now.
+    The search waits a short time for what was journaled before the call;
+    `unindexed_checkpoints` counts what is still not indexed then. A checkpoint
+    that was saved again and is not indexed again yet is not found by words; by
+    a vector that a caller sent, or by MemWal, it is found with its present
+    content.
 
     Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
     of the wrong dimension, with a component that is not finite, or of length
     0 with the cosine metric, an unknown filter operator, a limit out of range,
     a mode that does not go with the query; `INVALID_ARGUMENT` /
     `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
-    server does not index, or the mode that is asked for takes what it lacks or
-    what is denied to it; `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time
-    after which to try again, if that mode does not answer for now.
+    server does not index, or lacks what the requested mode needs;
+    `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to try
+    again, if that mode does not answer now.
     """
 
 class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -111,26 +113,27 @@ class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
 
         A checkpoint is found by its summary and by its searchable text: the value
         of channel `current_plan` if it has one that is not empty, else the JSON
-        view of its state, what changed last first, up to
-        `ServerLimits.max_search_text_bytes`: of what is longer the latest part,
-        which `SearchResult.truncated` says. Of a delta channel it is the stored
-        value and the latest writes since. Not found are checkpoints that are
-        deleted, and those of threads that were made not searchable; both at once,
-        whatever an index still holds.
+        view of its state, beginning with the channels that changed last, up to
+        `ServerLimits.max_search_text_bytes`. Of longer values the latest part is
+        indexed, and `SearchResult.truncated` is set. Of a delta channel the stored
+        value and the latest writes since are indexed. Deleted checkpoints, and
+        those of threads that were made not searchable, are not found from that
+        moment on, whatever an index still holds.
 
-        What was journaled before the call is waited for, though not for long:
-        `unindexed_checkpoints` tells of the rest. A checkpoint that was saved again
-        and is not indexed again yet is not found by words; by a vector that a
-        caller sent, or by MemWal, it is found with what it says now.
+        The search waits a short time for what was journaled before the call;
+        `unindexed_checkpoints` counts what is still not indexed then. A checkpoint
+        that was saved again and is not indexed again yet is not found by words; by
+        a vector that a caller sent, or by MemWal, it is found with its present
+        content.
 
         Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
         of the wrong dimension, with a component that is not finite, or of length
         0 with the cosine metric, an unknown filter operator, a limit out of range,
         a mode that does not go with the query; `INVALID_ARGUMENT` /
         `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
-        server does not index, or the mode that is asked for takes what it lacks or
-        what is denied to it; `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time
-        after which to try again, if that mode does not answer for now.
+        server does not index, or lacks what the requested mode needs;
+        `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to try
+        again, if that mode does not answer now.
         """
 
 def add_SearchServiceServicer_to_server(servicer: SearchServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -171,14 +171,12 @@ class PruneThreadsRequest(_message.Message):
     def __init__(self, thread_ids: _Optional[_Iterable[str]] = ..., strategy: _Optional[_Union[PruneStrategy, str]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
 
 class PruneThreadsResponse(_message.Message):
-    __slots__ = ("deleted_checkpoints", "hidden_checkpoints", "durability")
+    __slots__ = ("deleted_checkpoints", "durability")
     DELETED_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
-    HIDDEN_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     deleted_checkpoints: int
-    hidden_checkpoints: int
     durability: _checkpoint_pb2.Durability
-    def __init__(self, deleted_checkpoints: _Optional[int] = ..., hidden_checkpoints: _Optional[int] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
+    def __init__(self, deleted_checkpoints: _Optional[int] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
 
 class DeleteRunsRequest(_message.Message):
     __slots__ = ("run_ids", "durability")
@@ -189,14 +187,12 @@ class DeleteRunsRequest(_message.Message):
     def __init__(self, run_ids: _Optional[_Iterable[str]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
 
 class DeleteRunsResponse(_message.Message):
-    __slots__ = ("deleted_checkpoints", "hidden_checkpoints", "durability")
+    __slots__ = ("deleted_checkpoints", "durability")
     DELETED_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
-    HIDDEN_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     deleted_checkpoints: int
-    hidden_checkpoints: int
     durability: _checkpoint_pb2.Durability
-    def __init__(self, deleted_checkpoints: _Optional[int] = ..., hidden_checkpoints: _Optional[int] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
+    def __init__(self, deleted_checkpoints: _Optional[int] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
 
 class ForkThreadRequest(_message.Message):
     __slots__ = ("ref", "new_thread_id", "request_id", "durability")
@@ -345,25 +341,33 @@ class VerifyThreadResponse(_message.Message):
     def __init__(self, verdict: _Optional[_Union[CheckpointVerdict, _Mapping]] = ..., total: _Optional[_Union[VerificationTotal, _Mapping]] = ...) -> None: ...
 
 class GetManifestRequest(_message.Message):
-    __slots__ = ("thread_id", "page_size", "page_token")
+    __slots__ = ("thread_id", "page_size", "page_token", "store")
     THREAD_ID_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
     thread_id: str
     page_size: int
     page_token: str
-    def __init__(self, thread_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    store: bool
+    def __init__(self, thread_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., store: bool = ...) -> None: ...
 
 class GetManifestResponse(_message.Message):
-    __slots__ = ("entries", "head", "incarnation", "next_page_token", "certify_time")
+    __slots__ = ("entries", "incarnation", "generation", "seq", "catalog", "certify_time", "manifest", "next_page_token")
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
-    HEAD_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    CATALOG_FIELD_NUMBER: _ClassVar[int]
     CERTIFY_TIME_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     entries: _containers.RepeatedCompositeFieldContainer[_manifest_pb2.ManifestEntry]
-    head: _manifest_pb2.ManifestHead
     incarnation: int
-    next_page_token: str
+    generation: int
+    seq: int
+    catalog: _checkpoint_pb2.BlobLocation
     certify_time: _timestamp_pb2.Timestamp
-    def __init__(self, entries: _Optional[_Iterable[_Union[_manifest_pb2.ManifestEntry, _Mapping]]] = ..., head: _Optional[_Union[_manifest_pb2.ManifestHead, _Mapping]] = ..., incarnation: _Optional[int] = ..., next_page_token: _Optional[str] = ..., certify_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    manifest: _checkpoint_pb2.BlobLocation
+    next_page_token: str
+    def __init__(self, entries: _Optional[_Iterable[_Union[_manifest_pb2.ManifestEntry, _Mapping]]] = ..., incarnation: _Optional[int] = ..., generation: _Optional[int] = ..., seq: _Optional[int] = ..., catalog: _Optional[_Union[_checkpoint_pb2.BlobLocation, _Mapping]] = ..., certify_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., manifest: _Optional[_Union[_checkpoint_pb2.BlobLocation, _Mapping]] = ..., next_page_token: _Optional[str] = ...) -> None: ...

@@ -159,8 +159,7 @@ class ThreadServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetSearchable(self, request, context):
-        """Sets whether search finds the checkpoints of a thread; it does unless it is
-        told not to.
+        """Sets whether search finds the checkpoints of a thread. By default it does.
 
         A thread that is not searchable is not found from then on, nothing of it
         is given to an index or to MemWal, and what the server's own index holds
@@ -196,10 +195,9 @@ class ThreadServiceServicer(object):
 
     def PruneThreads(self, request, context):
         """Deletes old checkpoints of threads. With `KEEP_LATEST`, each namespace
-        keeps its latest checkpoint and writes, and hidden ancestors stay as long
-        as a delta channel is rebuilt from them; the namespace of a finished
-        subgraph call goes with the root checkpoint that it belongs to. Threads
-        that do not exist are passed over.
+        keeps its latest checkpoint and writes, and what its delta channels are
+        rebuilt from; the namespace of a finished subgraph call goes with the root
+        checkpoint that it belongs to. Threads that do not exist are passed over.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,8 +205,8 @@ class ThreadServiceServicer(object):
 
     def DeleteRuns(self, request, context):
         """Deletes the checkpoints whose metadata has one of these `run_id`s, in all
-        threads and namespaces. Hidden ancestors of delta channels stay as long
-        as they are needed.
+        threads and namespaces. Checkpoints that stay keep what their delta channels
+        are rebuilt from.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -279,9 +277,12 @@ class ThreadServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetManifest(self, request, context):
-        """Returns the folded manifest of a thread, in pages: what is certified, by
-        namespace and checkpoint ID. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-        `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
+        """Returns the manifest of a thread, in pages: the fold of what the newest
+        catalog leads to, by namespace and checkpoint ID. On request it stores the
+        manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+        `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
+        `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+        `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -62,8 +62,7 @@ class ThreadServiceStub:
     `THREAD_NOT_FOUND`, for a deleted thread too.
     """
     SetSearchable: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.SetSearchableRequest, _thread_service_pb2.SetSearchableResponse]
-    """Sets whether search finds the checkpoints of a thread; it does unless it is
-    told not to.
+    """Sets whether search finds the checkpoints of a thread. By default it does.
 
     A thread that is not searchable is not found from then on, nothing of it
     is given to an index or to MemWal, and what the server's own index holds
@@ -91,15 +90,14 @@ class ThreadServiceStub:
     """
     PruneThreads: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.PruneThreadsRequest, _thread_service_pb2.PruneThreadsResponse]
     """Deletes old checkpoints of threads. With `KEEP_LATEST`, each namespace
-    keeps its latest checkpoint and writes, and hidden ancestors stay as long
-    as a delta channel is rebuilt from them; the namespace of a finished
-    subgraph call goes with the root checkpoint that it belongs to. Threads
-    that do not exist are passed over.
+    keeps its latest checkpoint and writes, and what its delta channels are
+    rebuilt from; the namespace of a finished subgraph call goes with the root
+    checkpoint that it belongs to. Threads that do not exist are passed over.
     """
     DeleteRuns: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.DeleteRunsRequest, _thread_service_pb2.DeleteRunsResponse]
     """Deletes the checkpoints whose metadata has one of these `run_id`s, in all
-    threads and namespaces. Hidden ancestors of delta channels stay as long
-    as they are needed.
+    threads and namespaces. Checkpoints that stay keep what their delta channels
+    are rebuilt from.
     """
     ForkThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.ForkThreadRequest, _thread_service_pb2.ForkThreadResponse]
     """Makes a new thread that begins with a checkpoint of another.
@@ -146,9 +144,12 @@ class ThreadServiceStub:
     `THREAD_NOT_FOUND`.
     """
     GetManifest: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.GetManifestRequest, _thread_service_pb2.GetManifestResponse]
-    """Returns the folded manifest of a thread, in pages: what is certified, by
-    namespace and checkpoint ID. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-    `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
+    """Returns the manifest of a thread, in pages: the fold of what the newest
+    catalog leads to, by namespace and checkpoint ID. On request it stores the
+    manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+    `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
+    `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+    `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
     """
 
 @_typing.type_check_only
@@ -185,8 +186,7 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     `THREAD_NOT_FOUND`, for a deleted thread too.
     """
     SetSearchable: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.SetSearchableRequest, _thread_service_pb2.SetSearchableResponse]  # type: ignore[assignment]
-    """Sets whether search finds the checkpoints of a thread; it does unless it is
-    told not to.
+    """Sets whether search finds the checkpoints of a thread. By default it does.
 
     A thread that is not searchable is not found from then on, nothing of it
     is given to an index or to MemWal, and what the server's own index holds
@@ -214,15 +214,14 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     """
     PruneThreads: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.PruneThreadsRequest, _thread_service_pb2.PruneThreadsResponse]  # type: ignore[assignment]
     """Deletes old checkpoints of threads. With `KEEP_LATEST`, each namespace
-    keeps its latest checkpoint and writes, and hidden ancestors stay as long
-    as a delta channel is rebuilt from them; the namespace of a finished
-    subgraph call goes with the root checkpoint that it belongs to. Threads
-    that do not exist are passed over.
+    keeps its latest checkpoint and writes, and what its delta channels are
+    rebuilt from; the namespace of a finished subgraph call goes with the root
+    checkpoint that it belongs to. Threads that do not exist are passed over.
     """
     DeleteRuns: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.DeleteRunsRequest, _thread_service_pb2.DeleteRunsResponse]  # type: ignore[assignment]
     """Deletes the checkpoints whose metadata has one of these `run_id`s, in all
-    threads and namespaces. Hidden ancestors of delta channels stay as long
-    as they are needed.
+    threads and namespaces. Checkpoints that stay keep what their delta channels
+    are rebuilt from.
     """
     ForkThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.ForkThreadRequest, _thread_service_pb2.ForkThreadResponse]  # type: ignore[assignment]
     """Makes a new thread that begins with a checkpoint of another.
@@ -269,9 +268,12 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     `THREAD_NOT_FOUND`.
     """
     GetManifest: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.GetManifestRequest, _thread_service_pb2.GetManifestResponse]  # type: ignore[assignment]
-    """Returns the folded manifest of a thread, in pages: what is certified, by
-    namespace and checkpoint ID. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-    `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
+    """Returns the manifest of a thread, in pages: the fold of what the newest
+    catalog leads to, by namespace and checkpoint ID. On request it stores the
+    manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+    `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
+    `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+    `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
     """
 
 class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -335,8 +337,7 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.SetSearchableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.SetSearchableResponse, _abc.Awaitable[_thread_service_pb2.SetSearchableResponse]]:
-        """Sets whether search finds the checkpoints of a thread; it does unless it is
-        told not to.
+        """Sets whether search finds the checkpoints of a thread. By default it does.
 
         A thread that is not searchable is not found from then on, nothing of it
         is given to an index or to MemWal, and what the server's own index holds
@@ -376,10 +377,9 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.PruneThreadsResponse, _abc.Awaitable[_thread_service_pb2.PruneThreadsResponse]]:
         """Deletes old checkpoints of threads. With `KEEP_LATEST`, each namespace
-        keeps its latest checkpoint and writes, and hidden ancestors stay as long
-        as a delta channel is rebuilt from them; the namespace of a finished
-        subgraph call goes with the root checkpoint that it belongs to. Threads
-        that do not exist are passed over.
+        keeps its latest checkpoint and writes, and what its delta channels are
+        rebuilt from; the namespace of a finished subgraph call goes with the root
+        checkpoint that it belongs to. Threads that do not exist are passed over.
         """
 
     @_abc_1.abstractmethod
@@ -389,8 +389,8 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.DeleteRunsResponse, _abc.Awaitable[_thread_service_pb2.DeleteRunsResponse]]:
         """Deletes the checkpoints whose metadata has one of these `run_id`s, in all
-        threads and namespaces. Hidden ancestors of delta channels stay as long
-        as they are needed.
+        threads and namespaces. Checkpoints that stay keep what their delta channels
+        are rebuilt from.
         """
 
     @_abc_1.abstractmethod
@@ -473,9 +473,12 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.GetManifestRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.GetManifestResponse, _abc.Awaitable[_thread_service_pb2.GetManifestResponse]]:
-        """Returns the folded manifest of a thread, in pages: what is certified, by
-        namespace and checkpoint ID. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-        `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
+        """Returns the manifest of a thread, in pages: the fold of what the newest
+        catalog leads to, by namespace and checkpoint ID. On request it stores the
+        manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+        `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
+        `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+        `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
         """
 
 def add_ThreadServiceServicer_to_server(servicer: ThreadServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -87,14 +87,11 @@ class CheckpointReader:
         return await self._segments.values_at(locations, digests)
 
     async def _of(self, entry: Entry) -> list[Stored]:
-        if not entry.envelopes:
+        if not entry.segments:
             raise Refusal(
-                Reason.NOT_CERTIFIED,
-                revision=entry.revision,
-                checkpoint_id=entry.key.checkpoint_id,
-                certified_revision=entry.certified_revision,
+                Reason.NOT_CERTIFIED, checkpoint_id=entry.key.checkpoint_id, seq=entry.seq
             )
-        return await self._segments.read(entry.envelopes)
+        return await self._segments.read(entry.segments)
 
     async def _needed(self, holder: Stored, digests: Collection[bytes]) -> dict[bytes, Value]:
         values = await self._segments.values(holder, digests)

@@ -149,6 +149,4 @@ def _event(
     created_us: int,
 ) -> Event:
     key = CheckpointKey(thread_id, checkpoint_ns, checkpoint_id)
-    return Event(
-        EventKind(kind), seq, incarnation, key, seq if checkpoint_id else 0, deleted, created_us
-    )
+    return Event(EventKind(kind), seq, incarnation, key, deleted, created_us)

@@ -25,10 +25,10 @@ from ...domain.formats.delta_base import (
 from ...domain.limits import LIMITS
 from ...domain.model import (
     EVICTED,
+    BlobLocation,
     Channel,
     CheckpointKey,
     DeltaHistory,
-    Entry,
     Value,
     View,
     Write,
@@ -383,20 +383,18 @@ def _sources(
     key: CheckpointKey,
     paths: Mapping[str, DeltaPath],
     values: _Values,
-) -> dict[str, Entry]:
-    """Return the checkpoints that hold evicted values, by ID, with where these lie."""
+) -> dict[str, tuple[BlobLocation, ...]]:
+    """Return where the evicted values of each checkpoint that holds some lie."""
     evicted: dict[str, set[bytes]] = {}
     for path in paths.values():
         for holder, digest in _evicted(path, values):
             evicted.setdefault(holder, set()).add(digest)
-    sources: dict[str, Entry] = {}
+    sources: dict[str, tuple[BlobLocation, ...]] = {}
     for holder, digests in evicted.items():
         found = load(connection, tenant, replace(key, checkpoint_id=holder), View.ENTRY)
         if found is not None:
-            known = found.entry.envelopes
             places = located.of_values(connection, tenant, family, sorted(digests))
-            more = tuple(place for place in places if place not in known)
-            sources[holder] = replace(found.entry, envelopes=known + more)
+            sources[holder] = (*found.entry.segments, *places)
     return sources
 
 
@@ -410,7 +408,10 @@ def _evicted(path: DeltaPath, values: _Values) -> Iterator[tuple[str, bytes]]:
 
 
 def _history(
-    name: str, path: DeltaPath, values: _Values, sources: Mapping[str, Entry]
+    name: str,
+    path: DeltaPath,
+    values: _Values,
+    sources: Mapping[str, Sequence[BlobLocation]],
 ) -> DeltaHistory:
     seed = path.seed
     holders = sorted({holder for holder, _ in _evicted(path, values)})
@@ -430,5 +431,5 @@ def _history(
             )
             for write in path.writes
         ),
-        tuple(sources[holder] for holder in holders if holder in sources),
+        tuple(dict.fromkeys(place for holder in holders for place in sources.get(holder, ()))),
     )

@@ -193,20 +193,18 @@ def entry_of(
         places: The segments that hold it, its state's first.
         holes: Not empty: something of it cannot be read from the blob store.
     """
-    certified = seq <= row[4] and bool(places) and not holes
     return Entry(
         key=CheckpointKey(row[0], row[5], row[6]),
         parent_id=row[8],
         incarnation=row[3],
-        revision=seq,
-        certified_revision=seq if certified else 0,
         seq=seq,
+        certified=seq <= row[4] and bool(places) and not holes,
         created_us=row[9],
         metadata=row[10],
         label=row[11],
         summary=row[12],
         lineage=Lineage(row[13], row[14], row[15]),
-        envelopes=tuple(places),
+        segments=tuple(places),
     )
 
 

@@ -69,7 +69,7 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
     names_agent = draft.agent_id not in ("", row.agent_id)
     if not changed and stored is not None and not names_agent:
         seq = max(stored.seq, pending.last_seq)
-        return Saved(_key(row.thread_id, place), seq, seq, row.incarnation)
+        return Saved(_key(row.thread_id, place), seq, row.incarnation)
     seq = batch.change(
         log, EventKind.CHECKPOINT_SAVED, place, size_bytes=plan.size + pending.size, indexed=True
     )
@@ -94,7 +94,7 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
         row.head_id = place[1]
         row.state = judge(pending.stored)
     key = _key(row.thread_id, place)
-    return Saved(key, seq, seq, row.incarnation, plan.size + pending.size)
+    return Saved(key, seq, row.incarnation, plan.size + pending.size)
 
 
 def _is_searchable(log: Log, draft: CheckpointDraft, *, begins: bool) -> bool:
@@ -115,18 +115,18 @@ def save_writes(batch: Batch, change: WritesChange) -> Saved:
     pending = _merged(batch, log, place, known, change.writes)
     row = log.row
     if not pending.new:
-        seq = max(known.seq, pending.last_seq) if known else row.seq
-        return Saved(key, seq if known else 0, seq, row.incarnation)
+        seq = max(known.seq if known else 0, pending.last_seq)
+        return Saved(key, seq, row.incarnation, early=known is None)
     early = known is None
     seq = batch.change(log, EventKind.WRITES_SAVED, place, size_bytes=pending.size)
     _store_writes(batch, log, place, pending, seq, early=early)
     if known is None:
         log.early = True
-        return Saved(key, 0, seq, row.incarnation, pending.size)
+        return Saved(key, seq, row.incarnation, pending.size, early=True)
     known.pending = pending.stored
     if place[0] == "" and place[1] == row.head_id:
         row.state = judge(pending.stored)
-    return Saved(key, seq, seq, row.incarnation, pending.size)
+    return Saved(key, seq, row.incarnation, pending.size)
 
 
 def set_label(batch: Batch, tenant: str, key: CheckpointKey, label: str) -> Saved:
@@ -140,11 +140,11 @@ def set_label(batch: Batch, tenant: str, key: CheckpointKey, label: str) -> Save
         raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
     named = _key(key.thread_id, place)
     if known.label == label:
-        return Saved(named, known.seq, known.seq, log.row.incarnation)
+        return Saved(named, known.seq, log.row.incarnation)
     seq = batch.change(log, EventKind.LABEL_SET, place, size_bytes=len(label), indexed=True)
     batch.set_label(log, place, label, seq)
     known.label, known.seq = label, seq
-    return Saved(named, seq, seq, log.row.incarnation, len(label))
+    return Saved(named, seq, log.row.incarnation, len(label))
 
 
 # --- deciding --------------------------------------------------------------------------

@@ -63,9 +63,8 @@ def adopt(
         insert.insert_checkpoint(batch, log, new)
     forks.end(batch, log)
     size = sum(new.new_bytes for new in checkpoints)
-    seq = log.row.seq
     key = replace(source, thread_id=target)
-    return Saved(key, seq, seq, log.row.incarnation, size, alone=len(checkpoints) == 1)
+    return Saved(key, log.row.seq, log.row.incarnation, size)
 
 
 def size_of(checkpoints: Iterable[NewCheckpoint]) -> int:

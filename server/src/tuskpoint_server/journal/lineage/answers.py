@@ -87,7 +87,6 @@ def encode_saved(saved: Saved) -> bytes:
             "checkpoint_id": saved.key.checkpoint_id,
             "seq": saved.seq,
             "incarnation": saved.incarnation,
-            "alone": saved.alone,
         }
     ).encode()
 
@@ -96,4 +95,4 @@ def decode_saved(answer: bytes) -> Saved:
     """Return what `encode_saved` wrote."""
     kept = json.loads(answer)
     key = CheckpointKey(kept["thread_id"], kept["checkpoint_ns"], kept["checkpoint_id"])
-    return Saved(key, kept["seq"], kept["seq"], kept["incarnation"], alone=kept["alone"])
+    return Saved(key, kept["seq"], kept["incarnation"])

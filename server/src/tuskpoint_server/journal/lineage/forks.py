@@ -56,8 +56,7 @@ def fork(batch: Batch, tenant: str, key: CheckpointKey, target: str, supplied: S
             vectors.copy(connection, tenant, origin.number, new.place, log.row.number, new.place)
     copied = CheckpointKey(target, *place)
     size = sum(new.new_bytes for new in copies.checkpoints)
-    seq = log.row.seq
-    return Saved(copied, seq, seq, log.row.incarnation, size, alone=len(numbers) == 1)
+    return Saved(copied, log.row.seq, log.row.incarnation, size)
 
 
 def copy_thread(batch: Batch, tenant: str, source: str, target: str, supplied: Supplied) -> int:

@@ -27,9 +27,6 @@ from .answers import Request
 
 METHOD = "CreateHandoff"
 
-_RECORDED = EventKind.PROGRESS
-"""Kind of the change that records a hand-off."""
-
 
 def _keep(insert_into: InsertInto) -> Insert:
     statement = insert_into(handoffs).values(all_columns(handoffs))
@@ -49,7 +46,7 @@ _PLACE = Statement(_place)
 _SINCE = exists().where(
     changes.c.thread == handoffs.c.thread,
     changes.c.seq > handoffs.c.content_seq,
-    changes.c.kind != int(_RECORDED),
+    changes.c.kind != int(EventKind.HANDED_OFF),
 )
 _UNCHANGED = Statement(
     select(members.c.sha256, members.c.size, members.c.blob_id, members.c.identifier)
@@ -177,7 +174,7 @@ def _keep_bundle(
     listed = b"".join(part.sha256 for part in parts) or None
     rows = [_member(tenant, part, Kind.PART, None) for part in parts]
     _PLACE.run_many(batch.connection, [*rows, _member(tenant, bundle, kind, listed)])
-    seq = batch.change(log, _RECORDED)
+    seq = batch.change(log, EventKind.HANDED_OFF)
     _KEEP.run(
         batch.connection,
         tenant=tenant,

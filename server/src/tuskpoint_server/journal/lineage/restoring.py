@@ -47,8 +47,7 @@ def as_new_threads(
         forks.end(batch, log)
         key = CheckpointKey(log.row.thread_id, *place)
         size = sum(new.new_bytes for new in copies.checkpoints)
-        seq, alone = log.row.seq, len(copies.checkpoints) == 1
-        restored.append(Saved(key, seq, seq, log.row.incarnation, size, alone=alone))
+        restored.append(Saved(key, log.row.seq, log.row.incarnation, size))
     return tuple(restored)
 
 

@@ -114,8 +114,7 @@ def roll_back(
     metadata = rollback.metadata_of(target.metadata, target.checkpoint_ns, "")
     size += _append(batch, log, (new.checkpoint_ns, new.checkpoint_id), target, metadata, values)
     log.forget_checkpoints()
-    seq = log.row.seq
-    return Saved(new, seq, seq, log.row.incarnation, size, alone=not followers)
+    return Saved(new, log.row.seq, log.row.incarnation, size)
 
 
 class _Minter:

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/admin_service.proto.
  */
 export const file_tuskpoint_v1_admin_service: GenFile = /*@__PURE__*/
-  fileDesc("CiB0dXNrcG9pbnQvdjEvYWRtaW5fc2VydmljZS5wcm90bxIMdHVza3BvaW50LnYxIpAFCgxTZXJ2ZXJMaW1pdHMSGQoRbWF4X21lc3NhZ2VfYnl0ZXMYASABKAQSFwoPbWF4X3VuYXJ5X2J5dGVzGAIgASgEEhcKD21heF9jaHVua19ieXRlcxgDIAEoBBIXCg9tYXhfdmFsdWVfYnl0ZXMYBCABKAQSHAoUbWF4X2NoZWNrcG9pbnRfYnl0ZXMYBSABKAQSGgoSbWF4X21ldGFkYXRhX2J5dGVzGAYgASgEEhQKDG1heF9jaGFubmVscxgHIAEoDRISCgptYXhfd3JpdGVzGAggASgNEhsKE21heF90aHJlYWRfaWRfYnl0ZXMYCSABKA0SHwoXbWF4X2NoZWNrcG9pbnRfbnNfYnl0ZXMYCiABKA0SHwoXbWF4X2NoZWNrcG9pbnRfaWRfYnl0ZXMYCyABKA0SMgoPZWFybHlfd3JpdGVfdHRsGAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjEKDnJlcXVlc3RfaWRfdHRsGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKD21heF9zdGF0ZV9ieXRlcxgOIAEoBBIdChVtYXhfd3JpdGVfbmFtZXNfYnl0ZXMYDyABKAQSLAoJZXZlbnRfdHRsGBAgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhgKEG1heF9idW5kbGVfYnl0ZXMYESABKAQSHQoVbWF4X3NlYXJjaF90ZXh0X2J5dGVzGBIgASgEEhcKD21heF9xdWVyeV9ieXRlcxgTIAEoDRIaChJtYXhfc2VhcmNoX3Jlc3VsdHMYFCABKA0SHAoUbWF4X3ZlY3Rvcl9kaW1lbnNpb24YFSABKA0iFgoUR2V0U2VydmVySW5mb1JlcXVlc3QimgIKFUdldFNlcnZlckluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEioKBmxpbWl0cxgCIAEoCzIaLnR1c2twb2ludC52MS5TZXJ2ZXJMaW1pdHMSDwoHbWV0aG9kcxgDIAMoCRIXCg9qb3VybmFsX2JhY2tlbmQYBCABKAkSFAoMYmxvYl9iYWNrZW5kGAUgASgJEhIKCmpvdXJuYWxfaWQYBiABKAkSLgoKc3RhcnRfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoMc2VhcmNoX21vZGVzGAggAygOMhgudHVza3BvaW50LnYxLlNlYXJjaE1vZGUSEAoIZW1iZWRkZXIYCSABKAkiGQoXR2V0QXJjaGl2ZVN0YXR1c1JlcXVlc3Qi/AQKGEdldEFyY2hpdmVTdGF0dXNSZXNwb25zZRIbChNiYWNrbG9nX2NoZWNrcG9pbnRzGAEgASgEEhUKDWJhY2tsb2dfYnl0ZXMYAiABKAQSOwoXb2xkZXN0X3VuY2VydGlmaWVkX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmxhc3RfZXJyb3IYBCABKAkSMwoPbGFzdF9lcnJvcl90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIzCg9sYXN0X2ZsdXNoX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEisKB2NhdGFsb2cYByABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEhMKC2NhdGFsb2dfc2VxGAggASgEEhUKDWpvdXJuYWxfYnl0ZXMYCSABKAQSEwoLc3Bvb2xfYnl0ZXMYCiABKAQSEwoLY2FjaGVfYnl0ZXMYCyABKAQSHQoVY2VydGlmaWVkX2NoZWNrcG9pbnRzGAwgASgEEjgKFGVhcmxpZXN0X2V4cGlyZV90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1ldmljdGVkX2J5dGVzGA4gASgEEhQKDHN0b3JlZF9ibG9icxgPIAEoBBIUCgxiaWxsZWRfYnl0ZXMYECABKAQSDAoEY29zdBgRIAEoBBIYChBmYWlsaW5nX3JlbmV3YWxzGBIgASgNEioKBnNlYXJjaBgTIAEoCzIaLnR1c2twb2ludC52MS5TZWFyY2hTdGF0dXMi9QEKDFNlYXJjaFN0YXR1cxIdChV1bmluZGV4ZWRfY2hlY2twb2ludHMYASABKAQSOQoVb2xkZXN0X3VuaW5kZXhlZF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIbChNpbmRleGVkX2NoZWNrcG9pbnRzGAMgASgEEg8KB3ZlY3RvcnMYBCABKAQSEgoKbGFzdF9lcnJvchgFIAEoCRIqCgZtZW13YWwYBiABKAsyGi50dXNrcG9pbnQudjEuTWVtV2FsU3RhdHVzEh0KFXRydW5jYXRlZF9jaGVja3BvaW50cxgHIAEoBCKNAgoMTWVtV2FsU3RhdHVzEg8KB2hlYWx0aHkYASABKAgSDwoHd2FpdGluZxgCIAEoBBIQCgh1bmRlcndheRgDIAEoBBIRCglkZWxpdmVyZWQYBCABKAQSNwoTb2xkZXN0X3dhaXRpbmdfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKbGFzdF9lcnJvchgGIAEoCRIzCg9sYXN0X2Vycm9yX3RpbWUYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjQKEGxhc3RfcmVjYWxsX3RpbWUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIg4KDEZsdXNoUmVxdWVzdCJbCg1GbHVzaFJlc3BvbnNlEh0KFWNlcnRpZmllZF9jaGVja3BvaW50cxgBIAEoBBIrCgdjYXRhbG9nGAIgASgLMhoudHVza3BvaW50LnYxLkJsb2JMb2NhdGlvbjKNAgoMQWRtaW5TZXJ2aWNlElgKDUdldFNlcnZlckluZm8SIi50dXNrcG9pbnQudjEuR2V0U2VydmVySW5mb1JlcXVlc3QaIy50dXNrcG9pbnQudjEuR2V0U2VydmVySW5mb1Jlc3BvbnNlEmEKEEdldEFyY2hpdmVTdGF0dXMSJS50dXNrcG9pbnQudjEuR2V0QXJjaGl2ZVN0YXR1c1JlcXVlc3QaJi50dXNrcG9pbnQudjEuR2V0QXJjaGl2ZVN0YXR1c1Jlc3BvbnNlEkAKBUZsdXNoEhoudHVza3BvaW50LnYxLkZsdXNoUmVxdWVzdBobLnR1c2twb2ludC52MS5GbHVzaFJlc3BvbnNlYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_search_service]);
+  fileDesc("CiB0dXNrcG9pbnQvdjEvYWRtaW5fc2VydmljZS5wcm90bxIMdHVza3BvaW50LnYxIpAFCgxTZXJ2ZXJMaW1pdHMSGQoRbWF4X21lc3NhZ2VfYnl0ZXMYASABKAQSFwoPbWF4X3VuYXJ5X2J5dGVzGAIgASgEEhcKD21heF9jaHVua19ieXRlcxgDIAEoBBIXCg9tYXhfdmFsdWVfYnl0ZXMYBCABKAQSHAoUbWF4X2NoZWNrcG9pbnRfYnl0ZXMYBSABKAQSGgoSbWF4X21ldGFkYXRhX2J5dGVzGAYgASgEEhQKDG1heF9jaGFubmVscxgHIAEoDRISCgptYXhfd3JpdGVzGAggASgNEhsKE21heF90aHJlYWRfaWRfYnl0ZXMYCSABKA0SHwoXbWF4X2NoZWNrcG9pbnRfbnNfYnl0ZXMYCiABKA0SHwoXbWF4X2NoZWNrcG9pbnRfaWRfYnl0ZXMYCyABKA0SMgoPZWFybHlfd3JpdGVfdHRsGAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjEKDnJlcXVlc3RfaWRfdHRsGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKD21heF9zdGF0ZV9ieXRlcxgOIAEoBBIdChVtYXhfd3JpdGVfbmFtZXNfYnl0ZXMYDyABKAQSLAoJZXZlbnRfdHRsGBAgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhgKEG1heF9idW5kbGVfYnl0ZXMYESABKAQSHQoVbWF4X3NlYXJjaF90ZXh0X2J5dGVzGBIgASgEEhcKD21heF9xdWVyeV9ieXRlcxgTIAEoDRIaChJtYXhfc2VhcmNoX3Jlc3VsdHMYFCABKA0SHAoUbWF4X3ZlY3Rvcl9kaW1lbnNpb24YFSABKA0iFgoUR2V0U2VydmVySW5mb1JlcXVlc3QimgIKFUdldFNlcnZlckluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEioKBmxpbWl0cxgCIAEoCzIaLnR1c2twb2ludC52MS5TZXJ2ZXJMaW1pdHMSDwoHbWV0aG9kcxgDIAMoCRIXCg9qb3VybmFsX2JhY2tlbmQYBCABKAkSFAoMYmxvYl9iYWNrZW5kGAUgASgJEhIKCmpvdXJuYWxfaWQYBiABKAkSLgoKc3RhcnRfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoMc2VhcmNoX21vZGVzGAggAygOMhgudHVza3BvaW50LnYxLlNlYXJjaE1vZGUSEAoIZW1iZWRkZXIYCSABKAkiGQoXR2V0QXJjaGl2ZVN0YXR1c1JlcXVlc3QiiwUKGEdldEFyY2hpdmVTdGF0dXNSZXNwb25zZRIbChNiYWNrbG9nX2NoZWNrcG9pbnRzGAEgASgEEhUKDWJhY2tsb2dfYnl0ZXMYAiABKAQSOwoXb2xkZXN0X3VuY2VydGlmaWVkX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmxhc3RfZXJyb3IYBCABKAkSMwoPbGFzdF9lcnJvcl90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIzCg9sYXN0X2ZsdXNoX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEisKB2NhdGFsb2cYByABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEhMKC2NhdGFsb2dfc2VxGAggASgEEhUKDWpvdXJuYWxfYnl0ZXMYCSABKAQSEwoLc3Bvb2xfYnl0ZXMYCiABKAQSEwoLY2FjaGVfYnl0ZXMYCyABKAQSHQoVY2VydGlmaWVkX2NoZWNrcG9pbnRzGAwgASgEEjgKFGVhcmxpZXN0X2V4cGlyZV90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1ldmljdGVkX2J5dGVzGA4gASgEEhQKDHN0b3JlZF9ibG9icxgPIAEoBBIUCgxiaWxsZWRfYnl0ZXMYECABKAQSDAoEY29zdBgRIAEoBBIYChBmYWlsaW5nX3JlbmV3YWxzGBIgASgNEioKBnNlYXJjaBgTIAEoCzIaLnR1c2twb2ludC52MS5TZWFyY2hTdGF0dXMSDQoFaG9sZXMYFCABKAQi9QEKDFNlYXJjaFN0YXR1cxIdChV1bmluZGV4ZWRfY2hlY2twb2ludHMYASABKAQSOQoVb2xkZXN0X3VuaW5kZXhlZF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIbChNpbmRleGVkX2NoZWNrcG9pbnRzGAMgASgEEg8KB3ZlY3RvcnMYBCABKAQSEgoKbGFzdF9lcnJvchgFIAEoCRIqCgZtZW13YWwYBiABKAsyGi50dXNrcG9pbnQudjEuTWVtV2FsU3RhdHVzEh0KFXRydW5jYXRlZF9jaGVja3BvaW50cxgHIAEoBCKNAgoMTWVtV2FsU3RhdHVzEg8KB2hlYWx0aHkYASABKAgSDwoHd2FpdGluZxgCIAEoBBIQCgh1bmRlcndheRgDIAEoBBIRCglkZWxpdmVyZWQYBCABKAQSNwoTb2xkZXN0X3dhaXRpbmdfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKbGFzdF9lcnJvchgGIAEoCRIzCg9sYXN0X2Vycm9yX3RpbWUYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjQKEGxhc3RfcmVjYWxsX3RpbWUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIg4KDEZsdXNoUmVxdWVzdCJbCg1GbHVzaFJlc3BvbnNlEh0KFWNlcnRpZmllZF9jaGVja3BvaW50cxgBIAEoBBIrCgdjYXRhbG9nGAIgASgLMhoudHVza3BvaW50LnYxLkJsb2JMb2NhdGlvbjKNAgoMQWRtaW5TZXJ2aWNlElgKDUdldFNlcnZlckluZm8SIi50dXNrcG9pbnQudjEuR2V0U2VydmVySW5mb1JlcXVlc3QaIy50dXNrcG9pbnQudjEuR2V0U2VydmVySW5mb1Jlc3BvbnNlEmEKEEdldEFyY2hpdmVTdGF0dXMSJS50dXNrcG9pbnQudjEuR2V0QXJjaGl2ZVN0YXR1c1JlcXVlc3QaJi50dXNrcG9pbnQudjEuR2V0QXJjaGl2ZVN0YXR1c1Jlc3BvbnNlEkAKBUZsdXNoEhoudHVza3BvaW50LnYxLkZsdXNoUmVxdWVzdBobLnR1c2twb2ludC52MS5GbHVzaFJlc3BvbnNlYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_search_service]);
 
 /**
  * What the server accepts. Sizes are in bytes.
@@ -146,8 +146,8 @@ export type ServerLimits = Message<"tuskpoint.v1.ServerLimits"> & {
   maxBundleBytes: bigint;
 
   /**
-   * Longest searchable text of a checkpoint; of what is longer the latest part
-   * is indexed.
+   * Longest searchable text of a checkpoint; of longer text the latest part is
+   * indexed.
    *
    * @generated from field: uint64 max_search_text_bytes = 18;
    */
@@ -254,8 +254,8 @@ export type GetServerInfoResponse = Message<"tuskpoint.v1.GetServerInfoResponse"
   startTime?: Timestamp;
 
   /**
-   * Modes that text can be searched in; empty if the server does not index. A
-   * vector is searched for by vectors, whatever they are.
+   * Modes in which text can be searched; empty if the server does not index. A
+   * search with a vector needs none of them.
    *
    * @generated from field: repeated tuskpoint.v1.SearchMode search_modes = 8;
    */
@@ -298,7 +298,7 @@ export const GetArchiveStatusRequestSchema: GenMessage<GetArchiveStatusRequest> 
  */
 export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusResponse"> & {
   /**
-   * Number of checkpoints whose current revision is not certified.
+   * Number of checkpoints whose last change is not certified.
    *
    * @generated from field: uint64 backlog_checkpoints = 1;
    */
@@ -363,7 +363,7 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
   journalBytes: bigint;
 
   /**
-   * Bytes in the spool, of all tenants: packed and not yet certified. 0 without
+   * Bytes in the spool, of all tenants: built and not yet certified. 0 without
    * scope `admin`.
    *
    * @generated from field: uint64 spool_bytes = 10;
@@ -401,7 +401,7 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
 
   /**
    * Number of blobs that the tenant stored and that have not expired, as far
-   * as the server knows. 0 if the blob store does not tell.
+   * as the server knows. 0 if the blob store does not say.
    *
    * @generated from field: uint64 stored_blobs = 15;
    */
@@ -436,6 +436,14 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
    * @generated from field: tuskpoint.v1.SearchStatus search = 19;
    */
   search?: SearchStatus;
+
+  /**
+   * Number of holes: checkpoints that cannot be stored as they are, and stored
+   * segments that were lost. Each is tried again; nothing else waits for it.
+   *
+   * @generated from field: uint64 holes = 20;
+   */
+  holes: bigint;
 };
 
 /**
@@ -494,8 +502,8 @@ export type SearchStatus = Message<"tuskpoint.v1.SearchStatus"> & {
   memwal?: MemWalStatus;
 
   /**
-   * Of the indexed checkpoints those whose state holds more text than is
-   * indexed: of long values the latest part is.
+   * Indexed checkpoints whose state holds more text than is indexed; of long
+   * values the latest part is.
    *
    * @generated from field: uint64 truncated_checkpoints = 7;
    */
@@ -641,8 +649,8 @@ export const AdminService: GenService<{
     output: typeof GetServerInfoResponseSchema;
   },
   /**
-   * Returns the state of the archive for the caller's tenant. What all tenants
-   * take together is told only to callers with scope `admin`; others get 0.
+   * Returns the state of the archive for the caller's tenant. Only callers with
+   * scope `admin` see what all tenants take together; others get 0.
    *
    * @generated from rpc tuskpoint.v1.AdminService.GetArchiveStatus
    */

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/checkpoint.proto.
  */
 export const file_tuskpoint_v1_checkpoint: GenFile = /*@__PURE__*/
-  fileDesc("Ch10dXNrcG9pbnQvdjEvY2hlY2twb2ludC5wcm90bxIMdHVza3BvaW50LnYxIlAKDUNoZWNrcG9pbnRSZWYSEQoJdGhyZWFkX2lkGAEgASgJEhUKDWNoZWNrcG9pbnRfbnMYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCSKSAQoMVmVyc2lvbnNTZWVuEjoKCGNoYW5uZWxzGAEgAygLMigudHVza3BvaW50LnYxLlZlcnNpb25zU2Vlbi5DaGFubmVsc0VudHJ5GkYKDUNoYW5uZWxzRW50cnkSCwoDa2V5GAEgASgJEiQKBXZhbHVlGAIgASgLMhUudHVza3BvaW50LnYxLlZlcnNpb246AjgBIh0KDENoYW5uZWxOYW1lcxINCgVuYW1lcxgBIAMoCSLEAwoPQ2hlY2twb2ludFN0YXRlEhYKDnNjaGVtYV92ZXJzaW9uGAEgASgFEgoKAnRzGAIgASgJEicKCGNoYW5uZWxzGAMgAygLMhUudHVza3BvaW50LnYxLkNoYW5uZWwSRgoNdmVyc2lvbnNfc2VlbhgEIAMoCzIvLnR1c2twb2ludC52MS5DaGVja3BvaW50U3RhdGUuVmVyc2lvbnNTZWVuRW50cnkSNAoQdXBkYXRlZF9jaGFubmVscxgFIAEoCzIaLnR1c2twb2ludC52MS5DaGFubmVsTmFtZXMSFgoOZGVsdGFfY2hhbm5lbHMYBiADKAkSOQoGZXh0cmFzGAcgAygLMikudHVza3BvaW50LnYxLkNoZWNrcG9pbnRTdGF0ZS5FeHRyYXNFbnRyeRpPChFWZXJzaW9uc1NlZW5FbnRyeRILCgNrZXkYASABKAkSKQoFdmFsdWUYAiABKAsyGi50dXNrcG9pbnQudjEuVmVyc2lvbnNTZWVuOgI4ARpCCgtFeHRyYXNFbnRyeRILCgNrZXkYASABKAkSIgoFdmFsdWUYAiABKAsyEy50dXNrcG9pbnQudjEuVmFsdWU6AjgBIlcKDEJsb2JMb2NhdGlvbhIPCgdibG9iX2lkGAEgASgJEhIKCmlkZW50aWZpZXIYAiABKAkSDgoGc2hhMjU2GAMgASgMEhIKCnNpemVfYnl0ZXMYBCABKAQiTgoHTGluZWFnZRITCgtmb3JrZWRfZnJvbRgBIAEoCRIYChByb2xsZWRfYmFja19mcm9tGAIgASgJEhQKDGFkb3B0ZWRfZnJvbRgDIAEoCSK5AwoKQ2hlY2twb2ludBIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhIcChRwYXJlbnRfY2hlY2twb2ludF9pZBgCIAEoCRIsCgVzdGF0ZRgDIAEoCzIdLnR1c2twb2ludC52MS5DaGVja3BvaW50U3RhdGUSFQoNbWV0YWRhdGFfanNvbhgEIAEoDBINCgVsYWJlbBgFIAEoCRIPCgdzdW1tYXJ5GAYgASgJEiYKB2xpbmVhZ2UYByABKAsyFS50dXNrcG9pbnQudjEuTGluZWFnZRIqCgZ3cml0ZXMYCCADKAsyGi50dXNrcG9pbnQudjEuUGVuZGluZ1dyaXRlEhAKCHJldmlzaW9uGAkgASgEEiwKCmR1cmFiaWxpdHkYCiABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eRIsCghsb2NhdGlvbhgLIAEoCzIaLnR1c2twb2ludC52MS5CbG9iTG9jYXRpb24SLwoLY3JlYXRlX3RpbWUYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgsKA3NlcRgNIAEoBCpcCgpEdXJhYmlsaXR5EhoKFkRVUkFCSUxJVFlfVU5TUEVDSUZJRUQQABIYChREVVJBQklMSVRZX0pPVVJOQUxFRBABEhgKFERVUkFCSUxJVFlfQ0VSVElGSUVEEAIqSgoEVmlldxIUChBWSUVXX1VOU1BFQ0lGSUVEEAASDgoKVklFV19FTlRSWRABEg0KCVZJRVdfRlVMTBACEg0KCVZJRVdfSlNPThADKkEKBlNvdXJjZRIWChJTT1VSQ0VfVU5TUEVDSUZJRUQQABIOCgpTT1VSQ0VfQU5ZEAESDwoLU09VUkNFX0JMT0IQAmIGcHJvdG8z", [file_google_protobuf_timestamp, file_tuskpoint_v1_value]);
+  fileDesc("Ch10dXNrcG9pbnQvdjEvY2hlY2twb2ludC5wcm90bxIMdHVza3BvaW50LnYxIlAKDUNoZWNrcG9pbnRSZWYSEQoJdGhyZWFkX2lkGAEgASgJEhUKDWNoZWNrcG9pbnRfbnMYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCSKSAQoMVmVyc2lvbnNTZWVuEjoKCGNoYW5uZWxzGAEgAygLMigudHVza3BvaW50LnYxLlZlcnNpb25zU2Vlbi5DaGFubmVsc0VudHJ5GkYKDUNoYW5uZWxzRW50cnkSCwoDa2V5GAEgASgJEiQKBXZhbHVlGAIgASgLMhUudHVza3BvaW50LnYxLlZlcnNpb246AjgBIh0KDENoYW5uZWxOYW1lcxINCgVuYW1lcxgBIAMoCSLEAwoPQ2hlY2twb2ludFN0YXRlEhYKDnNjaGVtYV92ZXJzaW9uGAEgASgFEgoKAnRzGAIgASgJEicKCGNoYW5uZWxzGAMgAygLMhUudHVza3BvaW50LnYxLkNoYW5uZWwSRgoNdmVyc2lvbnNfc2VlbhgEIAMoCzIvLnR1c2twb2ludC52MS5DaGVja3BvaW50U3RhdGUuVmVyc2lvbnNTZWVuRW50cnkSNAoQdXBkYXRlZF9jaGFubmVscxgFIAEoCzIaLnR1c2twb2ludC52MS5DaGFubmVsTmFtZXMSFgoOZGVsdGFfY2hhbm5lbHMYBiADKAkSOQoGZXh0cmFzGAcgAygLMikudHVza3BvaW50LnYxLkNoZWNrcG9pbnRTdGF0ZS5FeHRyYXNFbnRyeRpPChFWZXJzaW9uc1NlZW5FbnRyeRILCgNrZXkYASABKAkSKQoFdmFsdWUYAiABKAsyGi50dXNrcG9pbnQudjEuVmVyc2lvbnNTZWVuOgI4ARpCCgtFeHRyYXNFbnRyeRILCgNrZXkYASABKAkSIgoFdmFsdWUYAiABKAsyEy50dXNrcG9pbnQudjEuVmFsdWU6AjgBIlcKDEJsb2JMb2NhdGlvbhIPCgdibG9iX2lkGAEgASgJEhIKCmlkZW50aWZpZXIYAiABKAkSDgoGc2hhMjU2GAMgASgMEhIKCnNpemVfYnl0ZXMYBCABKAQiTgoHTGluZWFnZRITCgtmb3JrZWRfZnJvbRgBIAEoCRIYChByb2xsZWRfYmFja19mcm9tGAIgASgJEhQKDGFkb3B0ZWRfZnJvbRgDIAEoCSKnAwoKQ2hlY2twb2ludBIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhIcChRwYXJlbnRfY2hlY2twb2ludF9pZBgCIAEoCRIsCgVzdGF0ZRgDIAEoCzIdLnR1c2twb2ludC52MS5DaGVja3BvaW50U3RhdGUSFQoNbWV0YWRhdGFfanNvbhgEIAEoDBINCgVsYWJlbBgFIAEoCRIPCgdzdW1tYXJ5GAYgASgJEiYKB2xpbmVhZ2UYByABKAsyFS50dXNrcG9pbnQudjEuTGluZWFnZRIqCgZ3cml0ZXMYCCADKAsyGi50dXNrcG9pbnQudjEuUGVuZGluZ1dyaXRlEgsKA3NlcRgJIAEoBBIsCgpkdXJhYmlsaXR5GAogASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkSLAoIbG9jYXRpb24YCyABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEi8KC2NyZWF0ZV90aW1lGAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCpcCgpEdXJhYmlsaXR5EhoKFkRVUkFCSUxJVFlfVU5TUEVDSUZJRUQQABIYChREVVJBQklMSVRZX0pPVVJOQUxFRBABEhgKFERVUkFCSUxJVFlfQ0VSVElGSUVEEAIqSgoEVmlldxIUChBWSUVXX1VOU1BFQ0lGSUVEEAASDgoKVklFV19FTlRSWRABEg0KCVZJRVdfRlVMTBACEg0KCVZJRVdfSlNPThADKkEKBlNvdXJjZRIWChJTT1VSQ0VfVU5TUEVDSUZJRUQQABIOCgpTT1VSQ0VfQU5ZEAESDwoLU09VUkNFX0JMT0IQAmIGcHJvdG8z", [file_google_protobuf_timestamp, file_tuskpoint_v1_value]);
 
 /**
  * Identity of a checkpoint.
@@ -79,7 +79,7 @@ export const VersionsSeenSchema: GenMessage<VersionsSeen> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_checkpoint, 1);
 
 /**
- * A list of channel names that can be told from no list at all.
+ * A list of channel names; an empty list differs from an absent one.
  *
  * @generated from message tuskpoint.v1.ChannelNames
  */
@@ -146,7 +146,7 @@ export type CheckpointState = Message<"tuskpoint.v1.CheckpointState"> & {
 
   /**
    * Channels that are rebuilt by replaying writes onto an earlier value (delta
-   * channels). Pruning keeps the hidden ancestors that rebuilding needs.
+   * channels). Pruning keeps the values and writes that rebuilding needs.
    *
    * @generated from field: repeated string delta_channels = 6;
    */
@@ -172,9 +172,9 @@ export const CheckpointStateSchema: GenMessage<CheckpointState> = /*@__PURE__*/
 /**
  * Where stored bytes lie, and the hash that they are trusted by.
  *
- * An envelope that is larger than one member of the blob store may be is stored
- * in parts: its location is that of a JSON list of them, which begins with "{"
- * where an envelope begins with the bytes of gzip.
+ * A segment that is larger than one member of the blob store may be is stored in
+ * parts: its location is that of a JSON list of them, which begins with "{"; a
+ * segment does not.
  *
  * @generated from message tuskpoint.v1.BlobLocation
  */
@@ -291,7 +291,6 @@ export type Checkpoint = Message<"tuskpoint.v1.Checkpoint"> & {
 
   /**
    * A name for the checkpoint, at most 256 bytes of UTF-8, without NUL.
-   * Changing it raises `revision`.
    *
    * @generated from field: string label = 5;
    */
@@ -320,22 +319,23 @@ export type Checkpoint = Message<"tuskpoint.v1.Checkpoint"> & {
   writes: PendingWrite[];
 
   /**
-   * Output only. Number of changes to this checkpoint: its save is 1; late
-   * writes, a save of the same ID, a label or a summary each add 1.
+   * Output only. Position in the thread's sequence of the last change to this
+   * checkpoint: its save, a save of the same ID, late writes, a label.
    *
-   * @generated from field: uint64 revision = 9;
+   * @generated from field: uint64 seq = 9;
    */
-  revision: bigint;
+  seq: bigint;
 
   /**
-   * Output only. Durability of the current revision.
+   * Output only. Durability of that change.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 10;
    */
   durability: Durability;
 
   /**
-   * Output only. Where the envelope lies, once a revision is certified.
+   * Output only. Where the segment lies that holds its state; absent until it is
+   * stored.
    *
    * @generated from field: tuskpoint.v1.BlobLocation location = 11;
    */
@@ -347,14 +347,6 @@ export type Checkpoint = Message<"tuskpoint.v1.Checkpoint"> & {
    * @generated from field: google.protobuf.Timestamp create_time = 12;
    */
   createTime?: Timestamp;
-
-  /**
-   * Output only. Position in the thread's sequence of the last change to this
-   * checkpoint.
-   *
-   * @generated from field: uint64 seq = 13;
-   */
-  seq: bigint;
 };
 
 /**
@@ -386,8 +378,8 @@ export enum Durability {
   JOURNALED = 1,
 
   /**
-   * Also on the blob store, read back and compared, together with the manifest
-   * and catalog that lead to it.
+   * Also on the blob store, read back and compared, together with the catalog
+   * that leads to it.
    *
    * @generated from enum value: DURABILITY_CERTIFIED = 2;
    */
@@ -503,8 +495,7 @@ export enum Source {
 
   /**
    * The blob store itself; local copies are not consulted. A checkpoint whose
-   * current revision is not certified is `FAILED_PRECONDITION` /
-   * `NOT_CERTIFIED`.
+   * last change is not certified is `FAILED_PRECONDITION` / `NOT_CERTIFIED`.
    *
    * @generated from enum value: SOURCE_BLOB = 2;
    */

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/checkpoint_service.proto.
  */
 export const file_tuskpoint_v1_checkpoint_service: GenFile = /*@__PURE__*/
-  fileDesc("CiV0dXNrcG9pbnQvdjEvY2hlY2twb2ludF9zZXJ2aWNlLnByb3RvEgx0dXNrcG9pbnQudjEilwIKFVNhdmVDaGVja3BvaW50UmVxdWVzdBIsCgpjaGVja3BvaW50GAEgASgLMhgudHVza3BvaW50LnYxLkNoZWNrcG9pbnQSKgoGd3JpdGVzGAIgAygLMhoudHVza3BvaW50LnYxLlBlbmRpbmdXcml0ZRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkSGgoNZXhwZWN0ZWRfaGVhZBgEIAEoCUgAiAEBEhAKCGFnZW50X2lkGAUgASgJEg4KBnZlY3RvchgGIAMoAhIXCgpzZWFyY2hhYmxlGAcgASgISAGIAQFCEAoOX2V4cGVjdGVkX2hlYWRCDQoLX3NlYXJjaGFibGUi5gEKFlNhdmVDaGVja3BvaW50UmVzcG9uc2USKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5EhAKCHJldmlzaW9uGAMgASgEEgsKA3NlcRgEIAEoBBITCgtpbmNhcm5hdGlvbhgFIAEoBBIXCg9jYXRhbG9nX2Jsb2JfaWQYBiABKAkSJwoId2FybmluZ3MYByADKAsyFS50dXNrcG9pbnQudjEuV2FybmluZyLLAQoWU2F2ZUNoZWNrcG9pbnRzUmVxdWVzdBIPCgdzYXZlX2lkGAEgASgEEjkKCmNoZWNrcG9pbnQYAiABKAsyIy50dXNrcG9pbnQudjEuU2F2ZUNoZWNrcG9pbnRSZXF1ZXN0SAASMQoGd3JpdGVzGAMgASgLMh8udHVza3BvaW50LnYxLlNhdmVXcml0ZXNSZXF1ZXN0SAASKQoFY2h1bmsYBCABKAsyGC50dXNrcG9pbnQudjEuVmFsdWVDaHVua0gAQgcKBWZyYW1lIs4BChdTYXZlQ2hlY2twb2ludHNSZXNwb25zZRIPCgdzYXZlX2lkGAEgASgEEjoKCmNoZWNrcG9pbnQYAiABKAsyJC50dXNrcG9pbnQudjEuU2F2ZUNoZWNrcG9pbnRSZXNwb25zZUgAEjIKBndyaXRlcxgDIAEoCzIgLnR1c2twb2ludC52MS5TYXZlV3JpdGVzUmVzcG9uc2VIABIoCgVlcnJvchgEIAEoCzIXLnR1c2twb2ludC52MS5DYWxsRXJyb3JIAEIICgZyZXN1bHQilwEKEVNhdmVXcml0ZXNSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEioKBndyaXRlcxgCIAMoCzIaLnR1c2twb2ludC52MS5QZW5kaW5nV3JpdGUSLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IqMBChJTYXZlV3JpdGVzUmVzcG9uc2USLAoKZHVyYWJpbGl0eRgBIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5EhAKCHJldmlzaW9uGAIgASgEEgsKA3NlcRgDIAEoBBIXCg9jYXRhbG9nX2Jsb2JfaWQYBCABKAkSJwoId2FybmluZ3MYBSADKAsyFS50dXNrcG9pbnQudjEuV2FybmluZyKIAQoUR2V0Q2hlY2twb2ludFJlcXVlc3QSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSIAoEdmlldxgCIAEoDjISLnR1c2twb2ludC52MS5WaWV3EiQKBnNvdXJjZRgDIAEoDjIULnR1c2twb2ludC52MS5Tb3VyY2UiRQoVR2V0Q2hlY2twb2ludFJlc3BvbnNlEiwKCmNoZWNrcG9pbnQYASABKAsyGC50dXNrcG9pbnQudjEuQ2hlY2twb2ludCKJAQoVTG9hZENoZWNrcG9pbnRSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEiAKBHZpZXcYAiABKA4yEi50dXNrcG9pbnQudjEuVmlldxIkCgZzb3VyY2UYAyABKA4yFC50dXNrcG9pbnQudjEuU291cmNlInwKFkxvYWRDaGVja3BvaW50UmVzcG9uc2USLgoKY2hlY2twb2ludBgBIAEoCzIYLnR1c2twb2ludC52MS5DaGVja3BvaW50SAASKQoFY2h1bmsYAiABKAsyGC50dXNrcG9pbnQudjEuVmFsdWVDaHVua0gAQgcKBWZyYW1lIp0CChZMaXN0Q2hlY2twb2ludHNSZXF1ZXN0EhYKCXRocmVhZF9pZBgBIAEoCUgAiAEBEhoKDWNoZWNrcG9pbnRfbnMYAiABKAlIAYgBARIVCg1jaGVja3BvaW50X2lkGAMgASgJEg4KBmJlZm9yZRgEIAEoCRITCgtmaWx0ZXJfanNvbhgFIAEoDBINCgVsYWJlbBgGIAEoCRISCgVsaW1pdBgHIAEoDUgCiAEBEiAKBHZpZXcYCCABKA4yEi50dXNrcG9pbnQudjEuVmlldxIkCgZzb3VyY2UYCSABKA4yFC50dXNrcG9pbnQudjEuU291cmNlQgwKCl90aHJlYWRfaWRCEAoOX2NoZWNrcG9pbnRfbnNCCAoGX2xpbWl0In0KF0xpc3RDaGVja3BvaW50c1Jlc3BvbnNlEi4KCmNoZWNrcG9pbnQYASABKAsyGC50dXNrcG9pbnQudjEuQ2hlY2twb2ludEgAEikKBWNodW5rGAIgASgLMhgudHVza3BvaW50LnYxLlZhbHVlQ2h1bmtIAEIHCgVmcmFtZSJUChZHZXREZWx0YUhpc3RvcnlSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEhAKCGNoYW5uZWxzGAIgAygJIncKE0RlbHRhQ2hhbm5lbEhpc3RvcnkSDwoHY2hhbm5lbBgBIAEoCRIjCgRzZWVkGAIgASgLMhUudHVza3BvaW50LnYxLkNoYW5uZWwSKgoGd3JpdGVzGAMgAygLMhoudHVza3BvaW50LnYxLlBlbmRpbmdXcml0ZSKDAQoXR2V0RGVsdGFIaXN0b3J5UmVzcG9uc2USNAoHaGlzdG9yeRgBIAEoCzIhLnR1c2twb2ludC52MS5EZWx0YUNoYW5uZWxIaXN0b3J5SAASKQoFY2h1bmsYAiABKAsyGC50dXNrcG9pbnQudjEuVmFsdWVDaHVua0gAQgcKBWZyYW1lIngKD1NldExhYmVsUmVxdWVzdBIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhINCgVsYWJlbBgCIAEoCRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkifAoQU2V0TGFiZWxSZXNwb25zZRIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhIQCghyZXZpc2lvbhgCIAEoBBIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHky7QUKEUNoZWNrcG9pbnRTZXJ2aWNlElsKDlNhdmVDaGVja3BvaW50EiMudHVza3BvaW50LnYxLlNhdmVDaGVja3BvaW50UmVxdWVzdBokLnR1c2twb2ludC52MS5TYXZlQ2hlY2twb2ludFJlc3BvbnNlEmIKD1NhdmVDaGVja3BvaW50cxIkLnR1c2twb2ludC52MS5TYXZlQ2hlY2twb2ludHNSZXF1ZXN0GiUudHVza3BvaW50LnYxLlNhdmVDaGVja3BvaW50c1Jlc3BvbnNlKAEwARJPCgpTYXZlV3JpdGVzEh8udHVza3BvaW50LnYxLlNhdmVXcml0ZXNSZXF1ZXN0GiAudHVza3BvaW50LnYxLlNhdmVXcml0ZXNSZXNwb25zZRJYCg1HZXRDaGVja3BvaW50EiIudHVza3BvaW50LnYxLkdldENoZWNrcG9pbnRSZXF1ZXN0GiMudHVza3BvaW50LnYxLkdldENoZWNrcG9pbnRSZXNwb25zZRJdCg5Mb2FkQ2hlY2twb2ludBIjLnR1c2twb2ludC52MS5Mb2FkQ2hlY2twb2ludFJlcXVlc3QaJC50dXNrcG9pbnQudjEuTG9hZENoZWNrcG9pbnRSZXNwb25zZTABEmAKD0xpc3RDaGVja3BvaW50cxIkLnR1c2twb2ludC52MS5MaXN0Q2hlY2twb2ludHNSZXF1ZXN0GiUudHVza3BvaW50LnYxLkxpc3RDaGVja3BvaW50c1Jlc3BvbnNlMAESYAoPR2V0RGVsdGFIaXN0b3J5EiQudHVza3BvaW50LnYxLkdldERlbHRhSGlzdG9yeVJlcXVlc3QaJS50dXNrcG9pbnQudjEuR2V0RGVsdGFIaXN0b3J5UmVzcG9uc2UwARJJCghTZXRMYWJlbBIdLnR1c2twb2ludC52MS5TZXRMYWJlbFJlcXVlc3QaHi50dXNrcG9pbnQudjEuU2V0TGFiZWxSZXNwb25zZWIGcHJvdG8z", [file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_errors, file_tuskpoint_v1_value]);
+  fileDesc("CiV0dXNrcG9pbnQvdjEvY2hlY2twb2ludF9zZXJ2aWNlLnByb3RvEgx0dXNrcG9pbnQudjEilwIKFVNhdmVDaGVja3BvaW50UmVxdWVzdBIsCgpjaGVja3BvaW50GAEgASgLMhgudHVza3BvaW50LnYxLkNoZWNrcG9pbnQSKgoGd3JpdGVzGAIgAygLMhoudHVza3BvaW50LnYxLlBlbmRpbmdXcml0ZRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkSGgoNZXhwZWN0ZWRfaGVhZBgEIAEoCUgAiAEBEhAKCGFnZW50X2lkGAUgASgJEg4KBnZlY3RvchgGIAMoAhIXCgpzZWFyY2hhYmxlGAcgASgISAGIAQFCEAoOX2V4cGVjdGVkX2hlYWRCDQoLX3NlYXJjaGFibGUi1AEKFlNhdmVDaGVja3BvaW50UmVzcG9uc2USKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5EgsKA3NlcRgDIAEoBBITCgtpbmNhcm5hdGlvbhgEIAEoBBIXCg9jYXRhbG9nX2Jsb2JfaWQYBSABKAkSJwoId2FybmluZ3MYBiADKAsyFS50dXNrcG9pbnQudjEuV2FybmluZyLLAQoWU2F2ZUNoZWNrcG9pbnRzUmVxdWVzdBIPCgdzYXZlX2lkGAEgASgEEjkKCmNoZWNrcG9pbnQYAiABKAsyIy50dXNrcG9pbnQudjEuU2F2ZUNoZWNrcG9pbnRSZXF1ZXN0SAASMQoGd3JpdGVzGAMgASgLMh8udHVza3BvaW50LnYxLlNhdmVXcml0ZXNSZXF1ZXN0SAASKQoFY2h1bmsYBCABKAsyGC50dXNrcG9pbnQudjEuVmFsdWVDaHVua0gAQgcKBWZyYW1lIs4BChdTYXZlQ2hlY2twb2ludHNSZXNwb25zZRIPCgdzYXZlX2lkGAEgASgEEjoKCmNoZWNrcG9pbnQYAiABKAsyJC50dXNrcG9pbnQudjEuU2F2ZUNoZWNrcG9pbnRSZXNwb25zZUgAEjIKBndyaXRlcxgDIAEoCzIgLnR1c2twb2ludC52MS5TYXZlV3JpdGVzUmVzcG9uc2VIABIoCgVlcnJvchgEIAEoCzIXLnR1c2twb2ludC52MS5DYWxsRXJyb3JIAEIICgZyZXN1bHQilwEKEVNhdmVXcml0ZXNSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEioKBndyaXRlcxgCIAMoCzIaLnR1c2twb2ludC52MS5QZW5kaW5nV3JpdGUSLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IqABChJTYXZlV3JpdGVzUmVzcG9uc2USLAoKZHVyYWJpbGl0eRgBIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5EgsKA3NlcRgCIAEoBBINCgVlYXJseRgDIAEoCBIXCg9jYXRhbG9nX2Jsb2JfaWQYBCABKAkSJwoId2FybmluZ3MYBSADKAsyFS50dXNrcG9pbnQudjEuV2FybmluZyKIAQoUR2V0Q2hlY2twb2ludFJlcXVlc3QSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSIAoEdmlldxgCIAEoDjISLnR1c2twb2ludC52MS5WaWV3EiQKBnNvdXJjZRgDIAEoDjIULnR1c2twb2ludC52MS5Tb3VyY2UiRQoVR2V0Q2hlY2twb2ludFJlc3BvbnNlEiwKCmNoZWNrcG9pbnQYASABKAsyGC50dXNrcG9pbnQudjEuQ2hlY2twb2ludCKJAQoVTG9hZENoZWNrcG9pbnRSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEiAKBHZpZXcYAiABKA4yEi50dXNrcG9pbnQudjEuVmlldxIkCgZzb3VyY2UYAyABKA4yFC50dXNrcG9pbnQudjEuU291cmNlInwKFkxvYWRDaGVja3BvaW50UmVzcG9uc2USLgoKY2hlY2twb2ludBgBIAEoCzIYLnR1c2twb2ludC52MS5DaGVja3BvaW50SAASKQoFY2h1bmsYAiABKAsyGC50dXNrcG9pbnQudjEuVmFsdWVDaHVua0gAQgcKBWZyYW1lIp0CChZMaXN0Q2hlY2twb2ludHNSZXF1ZXN0EhYKCXRocmVhZF9pZBgBIAEoCUgAiAEBEhoKDWNoZWNrcG9pbnRfbnMYAiABKAlIAYgBARIVCg1jaGVja3BvaW50X2lkGAMgASgJEg4KBmJlZm9yZRgEIAEoCRITCgtmaWx0ZXJfanNvbhgFIAEoDBINCgVsYWJlbBgGIAEoCRISCgVsaW1pdBgHIAEoDUgCiAEBEiAKBHZpZXcYCCABKA4yEi50dXNrcG9pbnQudjEuVmlldxIkCgZzb3VyY2UYCSABKA4yFC50dXNrcG9pbnQudjEuU291cmNlQgwKCl90aHJlYWRfaWRCEAoOX2NoZWNrcG9pbnRfbnNCCAoGX2xpbWl0In0KF0xpc3RDaGVja3BvaW50c1Jlc3BvbnNlEi4KCmNoZWNrcG9pbnQYASABKAsyGC50dXNrcG9pbnQudjEuQ2hlY2twb2ludEgAEikKBWNodW5rGAIgASgLMhgudHVza3BvaW50LnYxLlZhbHVlQ2h1bmtIAEIHCgVmcmFtZSJUChZHZXREZWx0YUhpc3RvcnlSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEhAKCGNoYW5uZWxzGAIgAygJIncKE0RlbHRhQ2hhbm5lbEhpc3RvcnkSDwoHY2hhbm5lbBgBIAEoCRIjCgRzZWVkGAIgASgLMhUudHVza3BvaW50LnYxLkNoYW5uZWwSKgoGd3JpdGVzGAMgAygLMhoudHVza3BvaW50LnYxLlBlbmRpbmdXcml0ZSKDAQoXR2V0RGVsdGFIaXN0b3J5UmVzcG9uc2USNAoHaGlzdG9yeRgBIAEoCzIhLnR1c2twb2ludC52MS5EZWx0YUNoYW5uZWxIaXN0b3J5SAASKQoFY2h1bmsYAiABKAsyGC50dXNrcG9pbnQudjEuVmFsdWVDaHVua0gAQgcKBWZyYW1lIngKD1NldExhYmVsUmVxdWVzdBIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhINCgVsYWJlbBgCIAEoCRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkidwoQU2V0TGFiZWxSZXNwb25zZRIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhILCgNzZXEYAiABKAQSLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5Mu0FChFDaGVja3BvaW50U2VydmljZRJbCg5TYXZlQ2hlY2twb2ludBIjLnR1c2twb2ludC52MS5TYXZlQ2hlY2twb2ludFJlcXVlc3QaJC50dXNrcG9pbnQudjEuU2F2ZUNoZWNrcG9pbnRSZXNwb25zZRJiCg9TYXZlQ2hlY2twb2ludHMSJC50dXNrcG9pbnQudjEuU2F2ZUNoZWNrcG9pbnRzUmVxdWVzdBolLnR1c2twb2ludC52MS5TYXZlQ2hlY2twb2ludHNSZXNwb25zZSgBMAESTwoKU2F2ZVdyaXRlcxIfLnR1c2twb2ludC52MS5TYXZlV3JpdGVzUmVxdWVzdBogLnR1c2twb2ludC52MS5TYXZlV3JpdGVzUmVzcG9uc2USWAoNR2V0Q2hlY2twb2ludBIiLnR1c2twb2ludC52MS5HZXRDaGVja3BvaW50UmVxdWVzdBojLnR1c2twb2ludC52MS5HZXRDaGVja3BvaW50UmVzcG9uc2USXQoOTG9hZENoZWNrcG9pbnQSIy50dXNrcG9pbnQudjEuTG9hZENoZWNrcG9pbnRSZXF1ZXN0GiQudHVza3BvaW50LnYxLkxvYWRDaGVja3BvaW50UmVzcG9uc2UwARJgCg9MaXN0Q2hlY2twb2ludHMSJC50dXNrcG9pbnQudjEuTGlzdENoZWNrcG9pbnRzUmVxdWVzdBolLnR1c2twb2ludC52MS5MaXN0Q2hlY2twb2ludHNSZXNwb25zZTABEmAKD0dldERlbHRhSGlzdG9yeRIkLnR1c2twb2ludC52MS5HZXREZWx0YUhpc3RvcnlSZXF1ZXN0GiUudHVza3BvaW50LnYxLkdldERlbHRhSGlzdG9yeVJlc3BvbnNlMAESSQoIU2V0TGFiZWwSHS50dXNrcG9pbnQudjEuU2V0TGFiZWxSZXF1ZXN0Gh4udHVza3BvaW50LnYxLlNldExhYmVsUmVzcG9uc2ViBnByb3RvMw", [file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_errors, file_tuskpoint_v1_value]);
 
 /**
  * Request of `SaveCheckpoint`.
@@ -69,7 +69,7 @@ export type SaveCheckpointRequest = Message<"tuskpoint.v1.SaveCheckpointRequest"
    * vectors of a tenant have one dimension: that of the server's embedder, else
    * of the first vector that it was sent. Empty: the one sent before stays, or
    * the embedder makes one. It is part of the index, not of the checkpoint: it
-   * raises no revision and is in no blob.
+   * takes no `seq` and is in no blob.
    *
    * @generated from field: repeated float vector = 6;
    */
@@ -105,44 +105,39 @@ export type SaveCheckpointResponse = Message<"tuskpoint.v1.SaveCheckpointRespons
   ref?: CheckpointRef;
 
   /**
-   * Durability reached by `revision`; at least what was asked.
+   * Durability reached by the change; at least what was asked.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 2;
    */
   durability: Durability;
 
   /**
-   * Revision that this save made or found.
+   * Position of the change in the thread's sequence. If the save changed
+   * nothing: that of the last change of what was sent, the checkpoint and its
+   * writes.
    *
-   * @generated from field: uint64 revision = 3;
-   */
-  revision: bigint;
-
-  /**
-   * Position of the change in the thread's sequence.
-   *
-   * @generated from field: uint64 seq = 4;
+   * @generated from field: uint64 seq = 3;
    */
   seq: bigint;
 
   /**
    * Incarnation of the thread.
    *
-   * @generated from field: uint64 incarnation = 5;
+   * @generated from field: uint64 incarnation = 4;
    */
   incarnation: bigint;
 
   /**
    * Set when certified: blob ID of a catalog that leads to the checkpoint.
    *
-   * @generated from field: string catalog_blob_id = 6;
+   * @generated from field: string catalog_blob_id = 5;
    */
   catalogBlobId: string;
 
   /**
    * Conditions that the caller should know of though the save succeeded.
    *
-   * @generated from field: repeated tuskpoint.v1.Warning warnings = 7;
+   * @generated from field: repeated tuskpoint.v1.Warning warnings = 6;
    */
   warnings: Warning[];
 };
@@ -310,19 +305,20 @@ export type SaveWritesResponse = Message<"tuskpoint.v1.SaveWritesResponse"> & {
   durability: Durability;
 
   /**
-   * Revision of the checkpoint that holds the writes; 0 if the checkpoint does
-   * not exist yet.
+   * Position of the change in the thread's sequence. If all writes were stored
+   * already: that of the last change of them and their checkpoint.
    *
-   * @generated from field: uint64 revision = 2;
-   */
-  revision: bigint;
-
-  /**
-   * Position of the change in the thread's sequence.
-   *
-   * @generated from field: uint64 seq = 3;
+   * @generated from field: uint64 seq = 2;
    */
   seq: bigint;
+
+  /**
+   * The checkpoint does not exist yet. Its save will give the writes another
+   * `seq`.
+   *
+   * @generated from field: bool early = 3;
+   */
+  early: boolean;
 
   /**
    * Set when certified: blob ID of a catalog that leads to the writes.
@@ -743,11 +739,12 @@ export type SetLabelResponse = Message<"tuskpoint.v1.SetLabelResponse"> & {
   ref?: CheckpointRef;
 
   /**
-   * Revision with this label.
+   * Position of the change in the thread's sequence; that of the checkpoint's
+   * last change if it had this label.
    *
-   * @generated from field: uint64 revision = 2;
+   * @generated from field: uint64 seq = 2;
    */
-  revision: bigint;
+  seq: bigint;
 
   /**
    * Durability reached.
@@ -783,8 +780,8 @@ export const CheckpointService: GenService<{
    * Saves one checkpoint whose values fit a message.
    *
    * An upsert on (thread, namespace, ID): saving an ID again replaces its
-   * state, metadata and parent, raises `revision` and keeps pending writes. A
-   * save that equals what is stored changes nothing and succeeds.
+   * state, metadata and parent, takes the thread's next `seq` and keeps pending
+   * writes. A save that equals what is stored changes nothing and succeeds.
    *
    * Errors: `FAILED_PRECONDITION` / `VALUES_MISSING` names the channels whose
    * content must be sent inline; `ABORTED` / `HEAD_MOVED` if `expected_head`

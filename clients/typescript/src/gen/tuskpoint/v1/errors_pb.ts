@@ -280,9 +280,9 @@ export enum ErrorReason {
   CHECKPOINT_TOO_LARGE = 15,
 
   /**
-   * The current revision is not certified. `FAILED_PRECONDITION`. Example:
-   * {"reason": "NOT_CERTIFIED", "metadata": {"checkpoint_id": "1f0...",
-   * "revision": "2", "certified_revision": "1"}}
+   * The checkpoint's last change is not certified. `FAILED_PRECONDITION`.
+   * Example: {"reason": "NOT_CERTIFIED", "metadata": {"checkpoint_id":
+   * "1f0...", "seq": "2"}}
    *
    * @generated from enum value: ERROR_REASON_NOT_CERTIFIED = 16;
    */
@@ -406,7 +406,7 @@ export enum ErrorReason {
   /**
    * The credential does not allow the call. `PERMISSION_DENIED`. Nothing was
    * looked up: the answer is the same whether what the request names exists
-   * or not. Of several scopes that are missing, one is told. Example:
+   * or not. Of several missing scopes the first is named. Example:
    * {"reason": "SCOPE_MISSING", "metadata": {"scope": "write", "method":
    * "/tuskpoint.v1.CheckpointService/SaveCheckpoint"}}
    *
@@ -432,11 +432,12 @@ export enum ErrorReason {
   DEADLINE_EXCEEDED = 32,
 
   /**
-   * A checkpoint was set aside, because it cannot be packed or the blob store
-   * rejects it; the server's log tells why. `UNAVAILABLE`, with `RetryInfo`; the change is journaled, and the
-   * rest of the archive goes on. Not sent while the blob store is down: a call
-   * that asks for `CERTIFIED` waits until its deadline then. Example: {"reason":
-   * "CERTIFICATION_FAILED", "metadata": {"problem": "..."}}
+   * The change cannot be stored: it cannot be packed, or the blob store rejects
+   * it; `problem` says why. `UNAVAILABLE`, with `RetryInfo`; the change is
+   * journaled and will be tried again, and nothing else waits for it. Not sent
+   * while the blob store is down: a call that asks for `CERTIFIED` waits until
+   * its deadline then. Example: {"reason": "CERTIFICATION_FAILED", "metadata":
+   * {"problem": "..."}}
    *
    * @generated from enum value: ERROR_REASON_CERTIFICATION_FAILED = 33;
    */
@@ -445,7 +446,7 @@ export enum ErrorReason {
   /**
    * The blob store refuses to store this as it is, and would again: too large
    * for its limits, or blocked there. `FAILED_PRECONDITION`; what was journaled
-   * stays, and is packed anew. Example: {"reason": "BLOB_REJECTED",
+   * stays, and is stored in another form. Example: {"reason": "BLOB_REJECTED",
    * "metadata": {"backend": "walrus", "problem": "..."}}
    *
    * @generated from enum value: ERROR_REASON_BLOB_REJECTED = 34;
@@ -463,10 +464,9 @@ export enum ErrorReason {
   DESCRIPTOR_MISMATCH = 35,
 
   /**
-   * The server does not index checkpoints, or lacks what the mode of search that
-   * was asked for needs, such as a key that MemWal accepts:
-   * `FAILED_PRECONDITION`. Or that mode does not answer now: `UNAVAILABLE`, with
-   * `RetryInfo`.
+   * The server does not index checkpoints, or lacks what the requested mode of
+   * search needs, such as a key that MemWal accepts: `FAILED_PRECONDITION`. Or
+   * that mode does not answer now: `UNAVAILABLE`, with `RetryInfo`.
    * Example: {"reason": "SEARCH_UNAVAILABLE", "metadata": {"problem": "this
    * server does not index checkpoints: it runs with --no-search"}}
    *

@@ -206,8 +206,8 @@ export type Adoption = Message<"tuskpoint.v1.Adoption"> & {
   checkpointId: string;
 
   /**
-   * Blob that holds the adopted checkpoint's own envelope; empty as long as it
-   * is not certified.
+   * Blob that holds the adopted checkpoint in the new thread; empty as long as
+   * it is not certified.
    *
    * @generated from field: string blob_id = 4;
    */
@@ -328,7 +328,8 @@ export const AdoptStageSchema: GenEnum<AdoptStage> = /*@__PURE__*/
 export const HandoffService: GenService<{
   /**
    * Stores everything needed to go on from a checkpoint as one blob of its own
-   * (`HandoffBundle`), reads it back, and returns its descriptor.
+   * (a segment with `ThreadSegment.handoff`), reads it back, and returns its
+   * descriptor.
    *
    * The same checkpoint, unchanged, gives the same blob. The blob is renewed as
    * long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;

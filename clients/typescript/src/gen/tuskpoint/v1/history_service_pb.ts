@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/history_service.proto.
  */
 export const file_tuskpoint_v1_history_service: GenFile = /*@__PURE__*/
-  fileDesc("CiJ0dXNrcG9pbnQvdjEvaGlzdG9yeV9zZXJ2aWNlLnByb3RvEgx0dXNrcG9pbnQudjEi1AEKE1JlcGxheVRocmVhZFJlcXVlc3QSEQoJdGhyZWFkX2lkGAEgASgJEhoKDWNoZWNrcG9pbnRfbnMYAiABKAlIAIgBARIaChJmcm9tX2NoZWNrcG9pbnRfaWQYAyABKAkSGAoQdG9fY2hlY2twb2ludF9pZBgEIAEoCRIgCgR2aWV3GAUgASgOMhIudHVza3BvaW50LnYxLlZpZXcSJAoGc291cmNlGAYgASgOMhQudHVza3BvaW50LnYxLlNvdXJjZUIQCg5fY2hlY2twb2ludF9ucyJ6ChRSZXBsYXlUaHJlYWRSZXNwb25zZRIuCgpjaGVja3BvaW50GAEgASgLMhgudHVza3BvaW50LnYxLkNoZWNrcG9pbnRIABIpCgVjaHVuaxgCIAEoCzIYLnR1c2twb2ludC52MS5WYWx1ZUNodW5rSABCBwoFZnJhbWUitwEKEldhdGNoVGhyZWFkUmVxdWVzdBIRCgl0aHJlYWRfaWQYASABKAkSDgoGY3Vyc29yGAIgASgMEiYKBWtpbmRzGAMgAygOMhcudHVza3BvaW50LnYxLkV2ZW50S2luZBIgCgR2aWV3GAQgASgOMhIudHVza3BvaW50LnYxLlZpZXcSNAoRcHJvZ3Jlc3NfaW50ZXJ2YWwYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24idQoTV2F0Y2hUaHJlYWRSZXNwb25zZRIqCgVldmVudBgBIAEoCzIZLnR1c2twb2ludC52MS5UaHJlYWRFdmVudEgAEikKBWNodW5rGAIgASgLMhgudHVza3BvaW50LnYxLlZhbHVlQ2h1bmtIAEIHCgVmcmFtZSLbAQoLVGhyZWFkRXZlbnQSJQoEa2luZBgBIAEoDjIXLnR1c2twb2ludC52MS5FdmVudEtpbmQSDgoGY3Vyc29yGAIgASgMEgsKA3NlcRgDIAEoBBITCgtpbmNhcm5hdGlvbhgEIAEoBBIsCgpjaGVja3BvaW50GAUgASgLMhgudHVza3BvaW50LnYxLkNoZWNrcG9pbnQSGwoTZGVsZXRlZF9jaGVja3BvaW50cxgGIAEoBBIoCgR0aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCqyAgoJRXZlbnRLaW5kEhoKFkVWRU5UX0tJTkRfVU5TUEVDSUZJRUQQABIfChtFVkVOVF9LSU5EX0NIRUNLUE9JTlRfU0FWRUQQARIbChdFVkVOVF9LSU5EX1dSSVRFU19TQVZFRBACEhgKFEVWRU5UX0tJTkRfTEFCRUxfU0VUEAMSIgoeRVZFTlRfS0lORF9DSEVDS1BPSU5UU19ERUxFVEVEEAQSHQoZRVZFTlRfS0lORF9USFJFQURfREVMRVRFRBAFEhgKFEVWRU5UX0tJTkRfQ0VSVElGSUVEEAYSFwoTRVZFTlRfS0lORF9QUk9HUkVTUxAHEhwKGEVWRU5UX0tJTkRfUkVURU5USU9OX1NFVBAIEh0KGUVWRU5UX0tJTkRfU0VBUkNIQUJMRV9TRVQQCTK/AQoOSGlzdG9yeVNlcnZpY2USVwoMUmVwbGF5VGhyZWFkEiEudHVza3BvaW50LnYxLlJlcGxheVRocmVhZFJlcXVlc3QaIi50dXNrcG9pbnQudjEuUmVwbGF5VGhyZWFkUmVzcG9uc2UwARJUCgtXYXRjaFRocmVhZBIgLnR1c2twb2ludC52MS5XYXRjaFRocmVhZFJlcXVlc3QaIS50dXNrcG9pbnQudjEuV2F0Y2hUaHJlYWRSZXNwb25zZTABYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_value]);
+  fileDesc("CiJ0dXNrcG9pbnQvdjEvaGlzdG9yeV9zZXJ2aWNlLnByb3RvEgx0dXNrcG9pbnQudjEi1AEKE1JlcGxheVRocmVhZFJlcXVlc3QSEQoJdGhyZWFkX2lkGAEgASgJEhoKDWNoZWNrcG9pbnRfbnMYAiABKAlIAIgBARIaChJmcm9tX2NoZWNrcG9pbnRfaWQYAyABKAkSGAoQdG9fY2hlY2twb2ludF9pZBgEIAEoCRIgCgR2aWV3GAUgASgOMhIudHVza3BvaW50LnYxLlZpZXcSJAoGc291cmNlGAYgASgOMhQudHVza3BvaW50LnYxLlNvdXJjZUIQCg5fY2hlY2twb2ludF9ucyJ6ChRSZXBsYXlUaHJlYWRSZXNwb25zZRIuCgpjaGVja3BvaW50GAEgASgLMhgudHVza3BvaW50LnYxLkNoZWNrcG9pbnRIABIpCgVjaHVuaxgCIAEoCzIYLnR1c2twb2ludC52MS5WYWx1ZUNodW5rSABCBwoFZnJhbWUitwEKEldhdGNoVGhyZWFkUmVxdWVzdBIRCgl0aHJlYWRfaWQYASABKAkSDgoGY3Vyc29yGAIgASgMEiYKBWtpbmRzGAMgAygOMhcudHVza3BvaW50LnYxLkV2ZW50S2luZBIgCgR2aWV3GAQgASgOMhIudHVza3BvaW50LnYxLlZpZXcSNAoRcHJvZ3Jlc3NfaW50ZXJ2YWwYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24idQoTV2F0Y2hUaHJlYWRSZXNwb25zZRIqCgVldmVudBgBIAEoCzIZLnR1c2twb2ludC52MS5UaHJlYWRFdmVudEgAEikKBWNodW5rGAIgASgLMhgudHVza3BvaW50LnYxLlZhbHVlQ2h1bmtIAEIHCgVmcmFtZSLbAQoLVGhyZWFkRXZlbnQSJQoEa2luZBgBIAEoDjIXLnR1c2twb2ludC52MS5FdmVudEtpbmQSDgoGY3Vyc29yGAIgASgMEgsKA3NlcRgDIAEoBBITCgtpbmNhcm5hdGlvbhgEIAEoBBIsCgpjaGVja3BvaW50GAUgASgLMhgudHVza3BvaW50LnYxLkNoZWNrcG9pbnQSGwoTZGVsZXRlZF9jaGVja3BvaW50cxgGIAEoBBIoCgR0aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCrnAgoJRXZlbnRLaW5kEhoKFkVWRU5UX0tJTkRfVU5TUEVDSUZJRUQQABIfChtFVkVOVF9LSU5EX0NIRUNLUE9JTlRfU0FWRUQQARIbChdFVkVOVF9LSU5EX1dSSVRFU19TQVZFRBACEhgKFEVWRU5UX0tJTkRfTEFCRUxfU0VUEAMSIgoeRVZFTlRfS0lORF9DSEVDS1BPSU5UU19ERUxFVEVEEAQSHQoZRVZFTlRfS0lORF9USFJFQURfREVMRVRFRBAFEhwKGEVWRU5UX0tJTkRfUkVURU5USU9OX1NFVBAGEh0KGUVWRU5UX0tJTkRfU0VBUkNIQUJMRV9TRVQQBxIZChVFVkVOVF9LSU5EX0hBTkRFRF9PRkYQCBIYChRFVkVOVF9LSU5EX1JFQ09WRVJFRBAJEhgKFEVWRU5UX0tJTkRfQ0VSVElGSUVEEAoSFwoTRVZFTlRfS0lORF9QUk9HUkVTUxALMr8BCg5IaXN0b3J5U2VydmljZRJXCgxSZXBsYXlUaHJlYWQSIS50dXNrcG9pbnQudjEuUmVwbGF5VGhyZWFkUmVxdWVzdBoiLnR1c2twb2ludC52MS5SZXBsYXlUaHJlYWRSZXNwb25zZTABElQKC1dhdGNoVGhyZWFkEiAudHVza3BvaW50LnYxLldhdGNoVGhyZWFkUmVxdWVzdBohLnR1c2twb2ludC52MS5XYXRjaFRocmVhZFJlc3BvbnNlMAFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_value]);
 
 /**
  * Request of `ReplayThread`.
@@ -220,7 +220,9 @@ export type ThreadEvent = Message<"tuskpoint.v1.ThreadEvent"> & {
   cursor: Uint8Array;
 
   /**
-   * Position in the thread's sequence.
+   * Position in the thread's sequence. With `EVENT_KIND_CERTIFIED`: the last
+   * change that is certified. With `EVENT_KIND_PROGRESS`: the last that was
+   * delivered.
    *
    * @generated from field: uint64 seq = 3;
    */
@@ -235,8 +237,8 @@ export type ThreadEvent = Message<"tuskpoint.v1.ThreadEvent"> & {
 
   /**
    * The checkpoint concerned, if one is: its `ref` and, as it stands at the
-   * time of delivery, what the view asks for. `revision` is that of the event;
-   * a checkpoint that is gone by then has only these two.
+   * time of delivery, what the view asks for. A checkpoint that is gone by then
+   * has only its `ref`.
    *
    * @generated from field: tuskpoint.v1.Checkpoint checkpoint = 5;
    */
@@ -251,7 +253,8 @@ export type ThreadEvent = Message<"tuskpoint.v1.ThreadEvent"> & {
   deletedCheckpoints: bigint;
 
   /**
-   * Time of the change. With `EVENT_KIND_PROGRESS`: of the event.
+   * Time of the change. With `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS`:
+   * of the event.
    *
    * @generated from field: google.protobuf.Timestamp time = 7;
    */
@@ -314,32 +317,48 @@ export enum EventKind {
   THREAD_DELETED = 5,
 
   /**
-   * A revision was certified.
-   *
-   * @generated from enum value: EVENT_KIND_CERTIFIED = 6;
-   */
-  CERTIFIED = 6,
-
-  /**
-   * Nothing happened: everything up to the cursor was delivered.
-   *
-   * @generated from enum value: EVENT_KIND_PROGRESS = 7;
-   */
-  PROGRESS = 7,
-
-  /**
    * The thread's retention was set.
    *
-   * @generated from enum value: EVENT_KIND_RETENTION_SET = 8;
+   * @generated from enum value: EVENT_KIND_RETENTION_SET = 6;
    */
-  RETENTION_SET = 8,
+  RETENTION_SET = 6,
 
   /**
    * The thread was made searchable, or not searchable any more.
    *
-   * @generated from enum value: EVENT_KIND_SEARCHABLE_SET = 9;
+   * @generated from enum value: EVENT_KIND_SEARCHABLE_SET = 7;
    */
-  SEARCHABLE_SET = 9,
+  SEARCHABLE_SET = 7,
+
+  /**
+   * A checkpoint was handed off.
+   *
+   * @generated from enum value: EVENT_KIND_HANDED_OFF = 8;
+   */
+  HANDED_OFF = 8,
+
+  /**
+   * The thread was recovered from the blob store.
+   *
+   * @generated from enum value: EVENT_KIND_RECOVERED = 9;
+   */
+  RECOVERED = 9,
+
+  /**
+   * Everything up to `seq` is certified. Takes no number of the sequence; the
+   * cursor keeps what was said.
+   *
+   * @generated from enum value: EVENT_KIND_CERTIFIED = 10;
+   */
+  CERTIFIED = 10,
+
+  /**
+   * Nothing happened: everything up to the cursor was delivered. Takes no number
+   * of the sequence.
+   *
+   * @generated from enum value: EVENT_KIND_PROGRESS = 11;
+   */
+  PROGRESS = 11,
 }
 
 /**
@@ -375,9 +394,10 @@ export const HistoryService: GenService<{
    * Streams the changes of a thread in the order of its sequence: first those
    * after the cursor, then new ones as they are acknowledged.
    *
-   * Every number of the sequence is one event, so that without `kinds` the
-   * `seq` of one event is that of the one before plus 1: no change is skipped,
-   * repeated or split. A resumed watch goes on with the event after its cursor.
+   * Every number of the sequence is one event: without `kinds`, the `seq` of a
+   * change is that of the change before plus 1, and no change is skipped,
+   * repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take no
+   * number. A resumed watch goes on with the event after its cursor.
    * The deletion of the thread does not end the stream: if the thread begins
    * anew, its next incarnation follows. Events are kept for
    * `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if there

@@ -14,11 +14,11 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/manifest.proto.
  */
 export const file_tuskpoint_v1_manifest: GenFile = /*@__PURE__*/
-  fileDesc("Cht0dXNrcG9pbnQvdjEvbWFuaWZlc3QucHJvdG8SDHR1c2twb2ludC52MSLBAgoNTWFuaWZlc3RFbnRyeRIVCg1jaGVja3BvaW50X25zGAEgASgJEhUKDWNoZWNrcG9pbnRfaWQYAiABKAkSHAoUcGFyZW50X2NoZWNrcG9pbnRfaWQYAyABKAkSEAoIcmV2aXNpb24YBCABKAQSLAoIZW52ZWxvcGUYBSABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEisKB2FkZGVuZGEYBiADKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEg8KB3N1bW1hcnkYByABKAkSDQoFbGFiZWwYCCABKAkSJgoHbGluZWFnZRgJIAEoCzIVLnR1c2twb2ludC52MS5MaW5lYWdlEi8KC2NyZWF0ZV90aW1lGAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJyCgxNYW5pZmVzdEhlYWQSLAoIbG9jYXRpb24YASABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEg8KB3NlZ21lbnQYAiABKAQSEgoKZ2VuZXJhdGlvbhgDIAEoBBIPCgdyZWNvcmRzGAQgASgEYgZwcm90bzM", [file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint]);
+  fileDesc("Cht0dXNrcG9pbnQvdjEvbWFuaWZlc3QucHJvdG8SDHR1c2twb2ludC52MSLQAgoNTWFuaWZlc3RFbnRyeRIVCg1jaGVja3BvaW50X25zGAEgASgJEhUKDWNoZWNrcG9pbnRfaWQYAiABKAkSHAoUcGFyZW50X2NoZWNrcG9pbnRfaWQYAyABKAkSCwoDc2VxGAQgASgEEisKB3NlZ21lbnQYBSABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEhQKDHN0YXRlX3NoYTI1NhgGIAEoDBIqCgZ3cml0ZXMYByADKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEg8KB3N1bW1hcnkYCCABKAkSDQoFbGFiZWwYCSABKAkSJgoHbGluZWFnZRgKIAEoCzIVLnR1c2twb2ludC52MS5MaW5lYWdlEi8KC2NyZWF0ZV90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcGIGcHJvdG8z", [file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint]);
 
 /**
- * One checkpoint as the manifest of its thread knows it: the fold of all
- * manifest records about it.
+ * One checkpoint as the manifest of its thread knows it: the fold of all stored
+ * records about it.
  *
  * @generated from message tuskpoint.v1.ManifestEntry
  */
@@ -45,51 +45,59 @@ export type ManifestEntry = Message<"tuskpoint.v1.ManifestEntry"> & {
   parentCheckpointId: string;
 
   /**
-   * The certified revision.
+   * The change that is stored, the last of the checkpoint and its writes.
    *
-   * @generated from field: uint64 revision = 4;
+   * @generated from field: uint64 seq = 4;
    */
-  revision: bigint;
+  seq: bigint;
 
   /**
-   * The full envelope.
+   * The segment that holds the checkpoint.
    *
-   * @generated from field: tuskpoint.v1.BlobLocation envelope = 5;
+   * @generated from field: tuskpoint.v1.BlobLocation segment = 5;
    */
-  envelope?: BlobLocation;
+  segment?: BlobLocation;
 
   /**
-   * Addenda to it (late writes), oldest first.
+   * SHA-256 (32 bytes) over the exact stored bytes of its state, by which the
+   * segment's `SegmentCheckpoint.state` is checked.
    *
-   * @generated from field: repeated tuskpoint.v1.BlobLocation addenda = 6;
+   * @generated from field: bytes state_sha256 = 6;
    */
-  addenda: BlobLocation[];
+  stateSha256: Uint8Array;
+
+  /**
+   * The segments that hold its pending writes, in the order of the log.
+   *
+   * @generated from field: repeated tuskpoint.v1.BlobLocation writes = 7;
+   */
+  writes: BlobLocation[];
 
   /**
    * One sentence that says what happened.
    *
-   * @generated from field: string summary = 7;
+   * @generated from field: string summary = 8;
    */
   summary: string;
 
   /**
    * The label, if it has one.
    *
-   * @generated from field: string label = 8;
+   * @generated from field: string label = 9;
    */
   label: string;
 
   /**
    * Lineage beyond the parent.
    *
-   * @generated from field: tuskpoint.v1.Lineage lineage = 9;
+   * @generated from field: tuskpoint.v1.Lineage lineage = 10;
    */
   lineage?: Lineage;
 
   /**
    * Time at which the checkpoint was first saved.
    *
-   * @generated from field: google.protobuf.Timestamp create_time = 10;
+   * @generated from field: google.protobuf.Timestamp create_time = 11;
    */
   createTime?: Timestamp;
 };
@@ -100,47 +108,4 @@ export type ManifestEntry = Message<"tuskpoint.v1.ManifestEntry"> & {
  */
 export const ManifestEntrySchema: GenMessage<ManifestEntry> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_manifest, 0);
-
-/**
- * The latest segment of a thread's manifest. With it the whole chain of
- * segments can be checked: each names the SHA-256 of its predecessor.
- *
- * @generated from message tuskpoint.v1.ManifestHead
- */
-export type ManifestHead = Message<"tuskpoint.v1.ManifestHead"> & {
-  /**
-   * Where the segment lies, and its hash.
-   *
-   * @generated from field: tuskpoint.v1.BlobLocation location = 1;
-   */
-  location?: BlobLocation;
-
-  /**
-   * Number of the segment, from 0.
-   *
-   * @generated from field: uint64 segment = 2;
-   */
-  segment: bigint;
-
-  /**
-   * Generation of the chain; compaction and recovery start a new one.
-   *
-   * @generated from field: uint64 generation = 3;
-   */
-  generation: bigint;
-
-  /**
-   * Number of records in the chain.
-   *
-   * @generated from field: uint64 records = 4;
-   */
-  records: bigint;
-};
-
-/**
- * Describes the message tuskpoint.v1.ManifestHead.
- * Use `create(ManifestHeadSchema)` to create a new message.
- */
-export const ManifestHeadSchema: GenMessage<ManifestHead> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_manifest, 1);
 

@@ -50,9 +50,8 @@ export type SearchCheckpointsRequest = Message<"tuskpoint.v1.SearchCheckpointsRe
    */
   query: {
     /**
-     * Plain words, 1 to 4,096 bytes, not only white space. Where the search is
-     * by words, those in double quotes are a phrase that has to occur as it
-     * stands.
+     * Plain words, 1 to 4,096 bytes, not only white space. In a search by words,
+     * words in double quotes are a phrase that must occur exactly so.
      *
      * @generated from field: string text = 1;
      */
@@ -103,10 +102,10 @@ export type SearchCheckpointsRequest = Message<"tuskpoint.v1.SearchCheckpointsRe
    * How to search. Unspecified: the best that the server has for the query. A
    * vector is searched for by vectors. Phrases in quotes and identifiers such
    * as "PAY-1234" are searched for by words first. If no checkpoint has them,
-   * and for other text, MemWal is asked, though not for what is in quotes;
-   * where it does not answer, or recalls nothing that may be found, the
-   * server's own index is searched: by the embedder's vectors, if there is an
-   * embedder that answers, else by words.
+   * and for other text, MemWal is asked, but never for a phrase in quotes. If it
+   * does not answer, or recalls nothing that may be found, the server's own
+   * index is searched: by the embedder's vectors, if there is an embedder that
+   * answers, else by words.
    *
    * @generated from field: tuskpoint.v1.SearchMode mode = 7;
    */
@@ -149,8 +148,8 @@ export type SearchResult = Message<"tuskpoint.v1.SearchResult"> & {
   summary: string;
 
   /**
-   * Its searchable text. Empty if there is none but the summary, and while what
-   * the checkpoint says now is not indexed yet.
+   * Its searchable text. Empty if it has only a summary, and while its present
+   * content is not indexed yet.
    *
    * @generated from field: string content = 3;
    */
@@ -171,8 +170,8 @@ export type SearchResult = Message<"tuskpoint.v1.SearchResult"> & {
   distance: number;
 
   /**
-   * Whether its state holds more text than `content`, which is all of it that
-   * is indexed: of long values the latest part.
+   * Whether its state holds more text than `content`, which is all that is
+   * indexed of it: of long values the latest part.
    *
    * @generated from field: bool truncated = 6;
    */
@@ -215,8 +214,8 @@ export type SearchCheckpointsResponse = Message<"tuskpoint.v1.SearchCheckpointsR
   metric: string;
 
   /**
-   * Checkpoints of the tenant that the index does not know yet: journaled and
-   * not indexed, or, with `SEARCH_MODE_MEMWAL`, not recallable yet.
+   * Checkpoints of the tenant that are journaled and not indexed yet, or, with
+   * `SEARCH_MODE_MEMWAL`, not recallable yet.
    *
    * @generated from field: uint64 unindexed_checkpoints = 4;
    */
@@ -333,26 +332,27 @@ export const SearchService: GenService<{
    *
    * A checkpoint is found by its summary and by its searchable text: the value
    * of channel `current_plan` if it has one that is not empty, else the JSON
-   * view of its state, what changed last first, up to
-   * `ServerLimits.max_search_text_bytes`: of what is longer the latest part,
-   * which `SearchResult.truncated` says. Of a delta channel it is the stored
-   * value and the latest writes since. Not found are checkpoints that are
-   * deleted, and those of threads that were made not searchable; both at once,
-   * whatever an index still holds.
+   * view of its state, beginning with the channels that changed last, up to
+   * `ServerLimits.max_search_text_bytes`. Of longer values the latest part is
+   * indexed, and `SearchResult.truncated` is set. Of a delta channel the stored
+   * value and the latest writes since are indexed. Deleted checkpoints, and
+   * those of threads that were made not searchable, are not found from that
+   * moment on, whatever an index still holds.
    *
-   * What was journaled before the call is waited for, though not for long:
-   * `unindexed_checkpoints` tells of the rest. A checkpoint that was saved again
-   * and is not indexed again yet is not found by words; by a vector that a
-   * caller sent, or by MemWal, it is found with what it says now.
+   * The search waits a short time for what was journaled before the call;
+   * `unindexed_checkpoints` counts what is still not indexed then. A checkpoint
+   * that was saved again and is not indexed again yet is not found by words; by
+   * a vector that a caller sent, or by MemWal, it is found with its present
+   * content.
    *
    * Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
    * of the wrong dimension, with a component that is not finite, or of length
    * 0 with the cosine metric, an unknown filter operator, a limit out of range,
    * a mode that does not go with the query; `INVALID_ARGUMENT` /
    * `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
-   * server does not index, or the mode that is asked for takes what it lacks or
-   * what is denied to it; `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time
-   * after which to try again, if that mode does not answer for now.
+   * server does not index, or lacks what the requested mode needs;
+   * `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to try
+   * again, if that mode does not answer now.
    *
    * @generated from rpc tuskpoint.v1.SearchService.SearchCheckpoints
    */

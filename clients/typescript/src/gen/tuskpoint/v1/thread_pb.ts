@@ -106,8 +106,8 @@ export type Thread = Message<"tuskpoint.v1.Thread"> & {
   heads: NamespaceHead[];
 
   /**
-   * Number of checkpoints whose current revision is not certified. Set by
-   * `GetThread` only.
+   * Number of checkpoints whose last change is not certified. Set by `GetThread`
+   * only.
    *
    * @generated from field: uint64 uncertified_count = 9;
    */

@@ -8,7 +8,7 @@ import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { BlobLocation, CheckpointRef, Durability } from "./checkpoint_pb.js";
 import { file_tuskpoint_v1_checkpoint } from "./checkpoint_pb.js";
-import type { ManifestEntry, ManifestHead } from "./manifest_pb.js";
+import type { ManifestEntry } from "./manifest_pb.js";
 import { file_tuskpoint_v1_manifest } from "./manifest_pb.js";
 import type { Thread, ThreadState } from "./thread_pb.js";
 import { file_tuskpoint_v1_thread } from "./thread_pb.js";
@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/thread_service.proto.
  */
 export const file_tuskpoint_v1_thread_service: GenFile = /*@__PURE__*/
-  fileDesc("CiF0dXNrcG9pbnQvdjEvdGhyZWFkX3NlcnZpY2UucHJvdG8SDHR1c2twb2ludC52MSIlChBHZXRUaHJlYWRSZXF1ZXN0EhEKCXRocmVhZF9pZBgBIAEoCSI5ChFHZXRUaHJlYWRSZXNwb25zZRIkCgZ0aHJlYWQYASABKAsyFC50dXNrcG9pbnQudjEuVGhyZWFkIoYBChJMaXN0VGhyZWFkc1JlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSDQoFbGFiZWwYAiABKAkSKAoFc3RhdGUYAyABKA4yGS50dXNrcG9pbnQudjEuVGhyZWFkU3RhdGUSEQoJcGFnZV9zaXplGAQgASgFEhIKCnBhZ2VfdG9rZW4YBSABKAkiVQoTTGlzdFRocmVhZHNSZXNwb25zZRIlCgd0aHJlYWRzGAEgAygLMhQudHVza3BvaW50LnYxLlRocmVhZBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiVgoTRGVsZXRlVGhyZWFkUmVxdWVzdBIRCgl0aHJlYWRfaWQYASABKAkSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5ImEKFERlbGV0ZVRocmVhZFJlc3BvbnNlEhsKE2RlbGV0ZWRfY2hlY2twb2ludHMYASABKAQSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IoQBChNTZXRSZXRlbnRpb25SZXF1ZXN0EhEKCXRocmVhZF9pZBgBIAEoCRIsCglyZXRlbnRpb24YAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IkQKFFNldFJldGVudGlvblJlc3BvbnNlEiwKCmR1cmFiaWxpdHkYASABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eSJrChRTZXRTZWFyY2hhYmxlUmVxdWVzdBIRCgl0aHJlYWRfaWQYASABKAkSEgoKc2VhcmNoYWJsZRgCIAEoCBIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkiRQoVU2V0U2VhcmNoYWJsZVJlc3BvbnNlEiwKCmR1cmFiaWxpdHkYASABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eSKJAQoRQ29weVRocmVhZFJlcXVlc3QSGAoQc291cmNlX3RocmVhZF9pZBgBIAEoCRIYChB0YXJnZXRfdGhyZWFkX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5Il4KEkNvcHlUaHJlYWRSZXNwb25zZRIaChJjb3BpZWRfY2hlY2twb2ludHMYASABKAQSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IoYBChNQcnVuZVRocmVhZHNSZXF1ZXN0EhIKCnRocmVhZF9pZHMYASADKAkSLQoIc3RyYXRlZ3kYAiABKA4yGy50dXNrcG9pbnQudjEuUHJ1bmVTdHJhdGVneRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkifQoUUHJ1bmVUaHJlYWRzUmVzcG9uc2USGwoTZGVsZXRlZF9jaGVja3BvaW50cxgBIAEoBBIaChJoaWRkZW5fY2hlY2twb2ludHMYAiABKAQSLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IlIKEURlbGV0ZVJ1bnNSZXF1ZXN0Eg8KB3J1bl9pZHMYASADKAkSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5InsKEkRlbGV0ZVJ1bnNSZXNwb25zZRIbChNkZWxldGVkX2NoZWNrcG9pbnRzGAEgASgEEhoKEmhpZGRlbl9jaGVja3BvaW50cxgCIAEoBBIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkilgEKEUZvcmtUaHJlYWRSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEhUKDW5ld190aHJlYWRfaWQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRIsCgpkdXJhYmlsaXR5GAQgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkigQEKEkZvcmtUaHJlYWRSZXNwb25zZRIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhITCgtmb3JrZWRfZnJvbRgCIAEoCRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkisQEKFVJvbGxiYWNrVGhyZWFkUmVxdWVzdBIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhISCgpyZXF1ZXN0X2lkGAIgASgJEhoKDWV4cGVjdGVkX2hlYWQYAyABKAlIAIgBARIsCgpkdXJhYmlsaXR5GAQgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHlCEAoOX2V4cGVjdGVkX2hlYWQiigEKFlJvbGxiYWNrVGhyZWFkUmVzcG9uc2USKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSGAoQcm9sbGVkX2JhY2tfZnJvbRgCIAEoCRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkiJgoRR2V0TGluZWFnZVJlcXVlc3QSEQoJdGhyZWFkX2lkGAEgASgJIrsBCgtMaW5lYWdlU3RlcBInCgRraW5kGAEgASgOMhkudHVza3BvaW50LnYxLkxpbmVhZ2VLaW5kEikKBGZyb20YAiABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhInCgJ0bxgDIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEi8KC2NyZWF0ZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKFAQoSR2V0TGluZWFnZVJlc3BvbnNlEiwKCWFuY2VzdG9ycxgBIAMoCzIZLnR1c2twb2ludC52MS5MaW5lYWdlU3RlcBIuCgtkZXNjZW5kYW50cxgCIAMoCzIZLnR1c2twb2ludC52MS5MaW5lYWdlU3RlcBIRCgl0cnVuY2F0ZWQYAyABKAgigQEKFkRpZmZDaGVja3BvaW50c1JlcXVlc3QSKQoEZnJvbRgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEicKAnRvGAIgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSEwoLbWF4X2NoYW5nZXMYAyABKA0ilwEKBkNoYW5nZRImCgRraW5kGAEgASgOMhgudHVza3BvaW50LnYxLkNoYW5nZUtpbmQSDwoHY2hhbm5lbBgCIAEoCRIMCgRwYXRoGAMgASgJEhYKCWZyb21fanNvbhgEIAEoCUgAiAEBEhQKB3RvX2pzb24YBSABKAlIAYgBAUIMCgpfZnJvbV9qc29uQgoKCF90b19qc29uIlMKF0RpZmZDaGVja3BvaW50c1Jlc3BvbnNlEiUKB2NoYW5nZXMYASADKAsyFC50dXNrcG9pbnQudjEuQ2hhbmdlEhEKCXRydW5jYXRlZBgCIAEoCCIoChNWZXJpZnlUaHJlYWRSZXF1ZXN0EhEKCXRocmVhZF9pZBgBIAEoCSK6AQoRQ2hlY2twb2ludFZlcmRpY3QSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSJgoHdmVyZGljdBgCIAEoDjIVLnR1c2twb2ludC52MS5WZXJkaWN0EiwKCGxvY2F0aW9uGAMgASgLMhoudHVza3BvaW50LnYxLkJsb2JMb2NhdGlvbhIVCg1hY3R1YWxfc2hhMjU2GAQgASgMEg4KBmRldGFpbBgFIAEoCSJ8ChFWZXJpZmljYXRpb25Ub3RhbBIKCgJvaxgBIAEoCBIOCgZwYXNzZWQYAiABKAQSDgoGZmFpbGVkGAMgASgEEhIKCnVudmVyaWZpZWQYBCABKAQSEQoJcmV0cmFjdGVkGAUgASgEEhQKDGNoYWluX2RldGFpbBgGIAEoCSKFAQoUVmVyaWZ5VGhyZWFkUmVzcG9uc2USMgoHdmVyZGljdBgBIAEoCzIfLnR1c2twb2ludC52MS5DaGVja3BvaW50VmVyZGljdEgAEjAKBXRvdGFsGAIgASgLMh8udHVza3BvaW50LnYxLlZlcmlmaWNhdGlvblRvdGFsSABCBwoFZnJhbWUiTgoSR2V0TWFuaWZlc3RSZXF1ZXN0EhEKCXRocmVhZF9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCSLNAQoTR2V0TWFuaWZlc3RSZXNwb25zZRIsCgdlbnRyaWVzGAEgAygLMhsudHVza3BvaW50LnYxLk1hbmlmZXN0RW50cnkSKAoEaGVhZBgCIAEoCzIaLnR1c2twb2ludC52MS5NYW5pZmVzdEhlYWQSEwoLaW5jYXJuYXRpb24YAyABKAQSFwoPbmV4dF9wYWdlX3Rva2VuGAQgASgJEjAKDGNlcnRpZnlfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAqbgoNUHJ1bmVTdHJhdGVneRIeChpQUlVORV9TVFJBVEVHWV9VTlNQRUNJRklFRBAAEh4KGlBSVU5FX1NUUkFURUdZX0tFRVBfTEFURVNUEAESHQoZUFJVTkVfU1RSQVRFR1lfREVMRVRFX0FMTBACKngKC0xpbmVhZ2VLaW5kEhwKGExJTkVBR0VfS0lORF9VTlNQRUNJRklFRBAAEhUKEUxJTkVBR0VfS0lORF9GT1JLEAESGQoVTElORUFHRV9LSU5EX0FET1BUSU9OEAISGQoVTElORUFHRV9LSU5EX1JPTExCQUNLEAMqcgoKQ2hhbmdlS2luZBIbChdDSEFOR0VfS0lORF9VTlNQRUNJRklFRBAAEhUKEUNIQU5HRV9LSU5EX0FEREVEEAESFwoTQ0hBTkdFX0tJTkRfUkVNT1ZFRBACEhcKE0NIQU5HRV9LSU5EX0NIQU5HRUQQAyp1CgdWZXJkaWN0EhcKE1ZFUkRJQ1RfVU5TUEVDSUZJRUQQABIQCgxWRVJESUNUX1BBU1MQARIQCgxWRVJESUNUX0ZBSUwQAhIWChJWRVJESUNUX1VOVkVSSUZJRUQQAxIVChFWRVJESUNUX1JFVFJBQ1RFRBAEMr4JCg1UaHJlYWRTZXJ2aWNlEkwKCUdldFRocmVhZBIeLnR1c2twb2ludC52MS5HZXRUaHJlYWRSZXF1ZXN0Gh8udHVza3BvaW50LnYxLkdldFRocmVhZFJlc3BvbnNlElIKC0xpc3RUaHJlYWRzEiAudHVza3BvaW50LnYxLkxpc3RUaHJlYWRzUmVxdWVzdBohLnR1c2twb2ludC52MS5MaXN0VGhyZWFkc1Jlc3BvbnNlElUKDERlbGV0ZVRocmVhZBIhLnR1c2twb2ludC52MS5EZWxldGVUaHJlYWRSZXF1ZXN0GiIudHVza3BvaW50LnYxLkRlbGV0ZVRocmVhZFJlc3BvbnNlElUKDFNldFJldGVudGlvbhIhLnR1c2twb2ludC52MS5TZXRSZXRlbnRpb25SZXF1ZXN0GiIudHVza3BvaW50LnYxLlNldFJldGVudGlvblJlc3BvbnNlElgKDVNldFNlYXJjaGFibGUSIi50dXNrcG9pbnQudjEuU2V0U2VhcmNoYWJsZVJlcXVlc3QaIy50dXNrcG9pbnQudjEuU2V0U2VhcmNoYWJsZVJlc3BvbnNlEk8KCkNvcHlUaHJlYWQSHy50dXNrcG9pbnQudjEuQ29weVRocmVhZFJlcXVlc3QaIC50dXNrcG9pbnQudjEuQ29weVRocmVhZFJlc3BvbnNlElUKDFBydW5lVGhyZWFkcxIhLnR1c2twb2ludC52MS5QcnVuZVRocmVhZHNSZXF1ZXN0GiIudHVza3BvaW50LnYxLlBydW5lVGhyZWFkc1Jlc3BvbnNlEk8KCkRlbGV0ZVJ1bnMSHy50dXNrcG9pbnQudjEuRGVsZXRlUnVuc1JlcXVlc3QaIC50dXNrcG9pbnQudjEuRGVsZXRlUnVuc1Jlc3BvbnNlEk8KCkZvcmtUaHJlYWQSHy50dXNrcG9pbnQudjEuRm9ya1RocmVhZFJlcXVlc3QaIC50dXNrcG9pbnQudjEuRm9ya1RocmVhZFJlc3BvbnNlElsKDlJvbGxiYWNrVGhyZWFkEiMudHVza3BvaW50LnYxLlJvbGxiYWNrVGhyZWFkUmVxdWVzdBokLnR1c2twb2ludC52MS5Sb2xsYmFja1RocmVhZFJlc3BvbnNlEk8KCkdldExpbmVhZ2USHy50dXNrcG9pbnQudjEuR2V0TGluZWFnZVJlcXVlc3QaIC50dXNrcG9pbnQudjEuR2V0TGluZWFnZVJlc3BvbnNlEl4KD0RpZmZDaGVja3BvaW50cxIkLnR1c2twb2ludC52MS5EaWZmQ2hlY2twb2ludHNSZXF1ZXN0GiUudHVza3BvaW50LnYxLkRpZmZDaGVja3BvaW50c1Jlc3BvbnNlElcKDFZlcmlmeVRocmVhZBIhLnR1c2twb2ludC52MS5WZXJpZnlUaHJlYWRSZXF1ZXN0GiIudHVza3BvaW50LnYxLlZlcmlmeVRocmVhZFJlc3BvbnNlMAESUgoLR2V0TWFuaWZlc3QSIC50dXNrcG9pbnQudjEuR2V0TWFuaWZlc3RSZXF1ZXN0GiEudHVza3BvaW50LnYxLkdldE1hbmlmZXN0UmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_manifest, file_tuskpoint_v1_thread]);
+  fileDesc("CiF0dXNrcG9pbnQvdjEvdGhyZWFkX3NlcnZpY2UucHJvdG8SDHR1c2twb2ludC52MSIlChBHZXRUaHJlYWRSZXF1ZXN0EhEKCXRocmVhZF9pZBgBIAEoCSI5ChFHZXRUaHJlYWRSZXNwb25zZRIkCgZ0aHJlYWQYASABKAsyFC50dXNrcG9pbnQudjEuVGhyZWFkIoYBChJMaXN0VGhyZWFkc1JlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSDQoFbGFiZWwYAiABKAkSKAoFc3RhdGUYAyABKA4yGS50dXNrcG9pbnQudjEuVGhyZWFkU3RhdGUSEQoJcGFnZV9zaXplGAQgASgFEhIKCnBhZ2VfdG9rZW4YBSABKAkiVQoTTGlzdFRocmVhZHNSZXNwb25zZRIlCgd0aHJlYWRzGAEgAygLMhQudHVza3BvaW50LnYxLlRocmVhZBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiVgoTRGVsZXRlVGhyZWFkUmVxdWVzdBIRCgl0aHJlYWRfaWQYASABKAkSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5ImEKFERlbGV0ZVRocmVhZFJlc3BvbnNlEhsKE2RlbGV0ZWRfY2hlY2twb2ludHMYASABKAQSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IoQBChNTZXRSZXRlbnRpb25SZXF1ZXN0EhEKCXRocmVhZF9pZBgBIAEoCRIsCglyZXRlbnRpb24YAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IkQKFFNldFJldGVudGlvblJlc3BvbnNlEiwKCmR1cmFiaWxpdHkYASABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eSJrChRTZXRTZWFyY2hhYmxlUmVxdWVzdBIRCgl0aHJlYWRfaWQYASABKAkSEgoKc2VhcmNoYWJsZRgCIAEoCBIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkiRQoVU2V0U2VhcmNoYWJsZVJlc3BvbnNlEiwKCmR1cmFiaWxpdHkYASABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eSKJAQoRQ29weVRocmVhZFJlcXVlc3QSGAoQc291cmNlX3RocmVhZF9pZBgBIAEoCRIYChB0YXJnZXRfdGhyZWFkX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5Il4KEkNvcHlUaHJlYWRSZXNwb25zZRIaChJjb3BpZWRfY2hlY2twb2ludHMYASABKAQSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IoYBChNQcnVuZVRocmVhZHNSZXF1ZXN0EhIKCnRocmVhZF9pZHMYASADKAkSLQoIc3RyYXRlZ3kYAiABKA4yGy50dXNrcG9pbnQudjEuUHJ1bmVTdHJhdGVneRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkiYQoUUHJ1bmVUaHJlYWRzUmVzcG9uc2USGwoTZGVsZXRlZF9jaGVja3BvaW50cxgBIAEoBBIsCgpkdXJhYmlsaXR5GAIgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkiUgoRRGVsZXRlUnVuc1JlcXVlc3QSDwoHcnVuX2lkcxgBIAMoCRIsCgpkdXJhYmlsaXR5GAIgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkiXwoSRGVsZXRlUnVuc1Jlc3BvbnNlEhsKE2RlbGV0ZWRfY2hlY2twb2ludHMYASABKAQSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IpYBChFGb3JrVGhyZWFkUmVxdWVzdBIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhIVCg1uZXdfdGhyZWFkX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IoEBChJGb3JrVGhyZWFkUmVzcG9uc2USKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSEwoLZm9ya2VkX2Zyb20YAiABKAkSLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IrEBChVSb2xsYmFja1RocmVhZFJlcXVlc3QSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSEgoKcmVxdWVzdF9pZBgCIAEoCRIaCg1leHBlY3RlZF9oZWFkGAMgASgJSACIAQESLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5QhAKDl9leHBlY3RlZF9oZWFkIooBChZSb2xsYmFja1RocmVhZFJlc3BvbnNlEigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEhgKEHJvbGxlZF9iYWNrX2Zyb20YAiABKAkSLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IiYKEUdldExpbmVhZ2VSZXF1ZXN0EhEKCXRocmVhZF9pZBgBIAEoCSK7AQoLTGluZWFnZVN0ZXASJwoEa2luZBgBIAEoDjIZLnR1c2twb2ludC52MS5MaW5lYWdlS2luZBIpCgRmcm9tGAIgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSJwoCdG8YAyABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhIvCgtjcmVhdGVfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAihQEKEkdldExpbmVhZ2VSZXNwb25zZRIsCglhbmNlc3RvcnMYASADKAsyGS50dXNrcG9pbnQudjEuTGluZWFnZVN0ZXASLgoLZGVzY2VuZGFudHMYAiADKAsyGS50dXNrcG9pbnQudjEuTGluZWFnZVN0ZXASEQoJdHJ1bmNhdGVkGAMgASgIIoEBChZEaWZmQ2hlY2twb2ludHNSZXF1ZXN0EikKBGZyb20YASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhInCgJ0bxgCIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEhMKC21heF9jaGFuZ2VzGAMgASgNIpcBCgZDaGFuZ2USJgoEa2luZBgBIAEoDjIYLnR1c2twb2ludC52MS5DaGFuZ2VLaW5kEg8KB2NoYW5uZWwYAiABKAkSDAoEcGF0aBgDIAEoCRIWCglmcm9tX2pzb24YBCABKAlIAIgBARIUCgd0b19qc29uGAUgASgJSAGIAQFCDAoKX2Zyb21fanNvbkIKCghfdG9fanNvbiJTChdEaWZmQ2hlY2twb2ludHNSZXNwb25zZRIlCgdjaGFuZ2VzGAEgAygLMhQudHVza3BvaW50LnYxLkNoYW5nZRIRCgl0cnVuY2F0ZWQYAiABKAgiKAoTVmVyaWZ5VGhyZWFkUmVxdWVzdBIRCgl0aHJlYWRfaWQYASABKAkiugEKEUNoZWNrcG9pbnRWZXJkaWN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEiYKB3ZlcmRpY3QYAiABKA4yFS50dXNrcG9pbnQudjEuVmVyZGljdBIsCghsb2NhdGlvbhgDIAEoCzIaLnR1c2twb2ludC52MS5CbG9iTG9jYXRpb24SFQoNYWN0dWFsX3NoYTI1NhgEIAEoDBIOCgZkZXRhaWwYBSABKAkifAoRVmVyaWZpY2F0aW9uVG90YWwSCgoCb2sYASABKAgSDgoGcGFzc2VkGAIgASgEEg4KBmZhaWxlZBgDIAEoBBISCgp1bnZlcmlmaWVkGAQgASgEEhEKCXJldHJhY3RlZBgFIAEoBBIUCgxjaGFpbl9kZXRhaWwYBiABKAkihQEKFFZlcmlmeVRocmVhZFJlc3BvbnNlEjIKB3ZlcmRpY3QYASABKAsyHy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFZlcmRpY3RIABIwCgV0b3RhbBgCIAEoCzIfLnR1c2twb2ludC52MS5WZXJpZmljYXRpb25Ub3RhbEgAQgcKBWZyYW1lIl0KEkdldE1hbmlmZXN0UmVxdWVzdBIRCgl0aHJlYWRfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkSDQoFc3RvcmUYBCABKAginwIKE0dldE1hbmlmZXN0UmVzcG9uc2USLAoHZW50cmllcxgBIAMoCzIbLnR1c2twb2ludC52MS5NYW5pZmVzdEVudHJ5EhMKC2luY2FybmF0aW9uGAIgASgEEhIKCmdlbmVyYXRpb24YAyABKAQSCwoDc2VxGAQgASgEEisKB2NhdGFsb2cYBSABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEjAKDGNlcnRpZnlfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIbWFuaWZlc3QYByABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEhcKD25leHRfcGFnZV90b2tlbhgIIAEoCSpuCg1QcnVuZVN0cmF0ZWd5Eh4KGlBSVU5FX1NUUkFURUdZX1VOU1BFQ0lGSUVEEAASHgoaUFJVTkVfU1RSQVRFR1lfS0VFUF9MQVRFU1QQARIdChlQUlVORV9TVFJBVEVHWV9ERUxFVEVfQUxMEAIqeAoLTGluZWFnZUtpbmQSHAoYTElORUFHRV9LSU5EX1VOU1BFQ0lGSUVEEAASFQoRTElORUFHRV9LSU5EX0ZPUksQARIZChVMSU5FQUdFX0tJTkRfQURPUFRJT04QAhIZChVMSU5FQUdFX0tJTkRfUk9MTEJBQ0sQAypyCgpDaGFuZ2VLaW5kEhsKF0NIQU5HRV9LSU5EX1VOU1BFQ0lGSUVEEAASFQoRQ0hBTkdFX0tJTkRfQURERUQQARIXChNDSEFOR0VfS0lORF9SRU1PVkVEEAISFwoTQ0hBTkdFX0tJTkRfQ0hBTkdFRBADKnUKB1ZlcmRpY3QSFwoTVkVSRElDVF9VTlNQRUNJRklFRBAAEhAKDFZFUkRJQ1RfUEFTUxABEhAKDFZFUkRJQ1RfRkFJTBACEhYKElZFUkRJQ1RfVU5WRVJJRklFRBADEhUKEVZFUkRJQ1RfUkVUUkFDVEVEEAQyvgkKDVRocmVhZFNlcnZpY2USTAoJR2V0VGhyZWFkEh4udHVza3BvaW50LnYxLkdldFRocmVhZFJlcXVlc3QaHy50dXNrcG9pbnQudjEuR2V0VGhyZWFkUmVzcG9uc2USUgoLTGlzdFRocmVhZHMSIC50dXNrcG9pbnQudjEuTGlzdFRocmVhZHNSZXF1ZXN0GiEudHVza3BvaW50LnYxLkxpc3RUaHJlYWRzUmVzcG9uc2USVQoMRGVsZXRlVGhyZWFkEiEudHVza3BvaW50LnYxLkRlbGV0ZVRocmVhZFJlcXVlc3QaIi50dXNrcG9pbnQudjEuRGVsZXRlVGhyZWFkUmVzcG9uc2USVQoMU2V0UmV0ZW50aW9uEiEudHVza3BvaW50LnYxLlNldFJldGVudGlvblJlcXVlc3QaIi50dXNrcG9pbnQudjEuU2V0UmV0ZW50aW9uUmVzcG9uc2USWAoNU2V0U2VhcmNoYWJsZRIiLnR1c2twb2ludC52MS5TZXRTZWFyY2hhYmxlUmVxdWVzdBojLnR1c2twb2ludC52MS5TZXRTZWFyY2hhYmxlUmVzcG9uc2USTwoKQ29weVRocmVhZBIfLnR1c2twb2ludC52MS5Db3B5VGhyZWFkUmVxdWVzdBogLnR1c2twb2ludC52MS5Db3B5VGhyZWFkUmVzcG9uc2USVQoMUHJ1bmVUaHJlYWRzEiEudHVza3BvaW50LnYxLlBydW5lVGhyZWFkc1JlcXVlc3QaIi50dXNrcG9pbnQudjEuUHJ1bmVUaHJlYWRzUmVzcG9uc2USTwoKRGVsZXRlUnVucxIfLnR1c2twb2ludC52MS5EZWxldGVSdW5zUmVxdWVzdBogLnR1c2twb2ludC52MS5EZWxldGVSdW5zUmVzcG9uc2USTwoKRm9ya1RocmVhZBIfLnR1c2twb2ludC52MS5Gb3JrVGhyZWFkUmVxdWVzdBogLnR1c2twb2ludC52MS5Gb3JrVGhyZWFkUmVzcG9uc2USWwoOUm9sbGJhY2tUaHJlYWQSIy50dXNrcG9pbnQudjEuUm9sbGJhY2tUaHJlYWRSZXF1ZXN0GiQudHVza3BvaW50LnYxLlJvbGxiYWNrVGhyZWFkUmVzcG9uc2USTwoKR2V0TGluZWFnZRIfLnR1c2twb2ludC52MS5HZXRMaW5lYWdlUmVxdWVzdBogLnR1c2twb2ludC52MS5HZXRMaW5lYWdlUmVzcG9uc2USXgoPRGlmZkNoZWNrcG9pbnRzEiQudHVza3BvaW50LnYxLkRpZmZDaGVja3BvaW50c1JlcXVlc3QaJS50dXNrcG9pbnQudjEuRGlmZkNoZWNrcG9pbnRzUmVzcG9uc2USVwoMVmVyaWZ5VGhyZWFkEiEudHVza3BvaW50LnYxLlZlcmlmeVRocmVhZFJlcXVlc3QaIi50dXNrcG9pbnQudjEuVmVyaWZ5VGhyZWFkUmVzcG9uc2UwARJSCgtHZXRNYW5pZmVzdBIgLnR1c2twb2ludC52MS5HZXRNYW5pZmVzdFJlcXVlc3QaIS50dXNrcG9pbnQudjEuR2V0TWFuaWZlc3RSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_manifest, file_tuskpoint_v1_thread]);
 
 /**
  * Request of `GetThread`.
@@ -154,8 +154,8 @@ export type DeleteThreadRequest = Message<"tuskpoint.v1.DeleteThreadRequest"> & 
   threadId: string;
 
   /**
-   * Durability to wait for. `CERTIFIED`: the blob store's manifest and catalog
-   * know of the deletion.
+   * Durability to wait for. `CERTIFIED`: the blob store's catalog knows of the
+   * deletion.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 2;
    */
@@ -433,16 +433,9 @@ export type PruneThreadsResponse = Message<"tuskpoint.v1.PruneThreadsResponse"> 
   deletedCheckpoints: bigint;
 
   /**
-   * Number of checkpoints hidden because delta channels still need them.
-   *
-   * @generated from field: uint64 hidden_checkpoints = 2;
-   */
-  hiddenCheckpoints: bigint;
-
-  /**
    * Durability reached.
    *
-   * @generated from field: tuskpoint.v1.Durability durability = 3;
+   * @generated from field: tuskpoint.v1.Durability durability = 2;
    */
   durability: Durability;
 };
@@ -496,16 +489,9 @@ export type DeleteRunsResponse = Message<"tuskpoint.v1.DeleteRunsResponse"> & {
   deletedCheckpoints: bigint;
 
   /**
-   * Number of checkpoints hidden because delta channels still need them.
-   *
-   * @generated from field: uint64 hidden_checkpoints = 2;
-   */
-  hiddenCheckpoints: bigint;
-
-  /**
    * Durability reached.
    *
-   * @generated from field: tuskpoint.v1.Durability durability = 3;
+   * @generated from field: tuskpoint.v1.Durability durability = 2;
    */
   durability: Durability;
 };
@@ -964,8 +950,8 @@ export const CheckpointVerdictSchema: GenMessage<CheckpointVerdict> = /*@__PURE_
  */
 export type VerificationTotal = Message<"tuskpoint.v1.VerificationTotal"> & {
   /**
-   * True if at least one checkpoint passed and none failed, and the chain of
-   * manifest segments holds.
+   * True if at least one checkpoint passed and none failed, and the newest
+   * catalog leads to what the journal recorded.
    *
    * @generated from field: bool ok = 1;
    */
@@ -1000,7 +986,8 @@ export type VerificationTotal = Message<"tuskpoint.v1.VerificationTotal"> & {
   retracted: bigint;
 
   /**
-   * What is wrong with the chain of segments, for people; empty if nothing.
+   * What is wrong with the chain from the catalog to the segments, for people;
+   * empty if nothing.
    *
    * @generated from field: string chain_detail = 6;
    */
@@ -1077,6 +1064,15 @@ export type GetManifestRequest = Message<"tuskpoint.v1.GetManifestRequest"> & {
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
+
+  /**
+   * Store the whole manifest as a blob, which `tuskpoint-server recover` and
+   * `tuskpoint audit` take in the place of a catalog. Nothing renews the blob.
+   * Only with an empty `page_token`.
+   *
+   * @generated from field: bool store = 4;
+   */
+  store: boolean;
 };
 
 /**
@@ -1100,32 +1096,53 @@ export type GetManifestResponse = Message<"tuskpoint.v1.GetManifestResponse"> & 
   entries: ManifestEntry[];
 
   /**
-   * The latest stored segment; absent if nothing is certified.
-   *
-   * @generated from field: tuskpoint.v1.ManifestHead head = 2;
-   */
-  head?: ManifestHead;
-
-  /**
    * Incarnation of the thread.
    *
-   * @generated from field: uint64 incarnation = 3;
+   * @generated from field: uint64 incarnation = 2;
    */
   incarnation: bigint;
 
   /**
-   * Token of the next page; empty on the last.
+   * Generation of its log; recovery begins a new one.
    *
-   * @generated from field: string next_page_token = 4;
+   * @generated from field: uint64 generation = 3;
    */
-  nextPageToken: string;
+  generation: bigint;
 
   /**
-   * Time at which the head was certified.
+   * The last change that is stored.
    *
-   * @generated from field: google.protobuf.Timestamp certify_time = 5;
+   * @generated from field: uint64 seq = 4;
+   */
+  seq: bigint;
+
+  /**
+   * The catalog that leads to all of it; absent if nothing is certified.
+   *
+   * @generated from field: tuskpoint.v1.BlobLocation catalog = 5;
+   */
+  catalog?: BlobLocation;
+
+  /**
+   * Time at which that catalog was certified.
+   *
+   * @generated from field: google.protobuf.Timestamp certify_time = 6;
    */
   certifyTime?: Timestamp;
+
+  /**
+   * Where the manifest was stored, if that was asked for.
+   *
+   * @generated from field: tuskpoint.v1.BlobLocation manifest = 7;
+   */
+  manifest?: BlobLocation;
+
+  /**
+   * Token of the next page; empty on the last.
+   *
+   * @generated from field: string next_page_token = 8;
+   */
+  nextPageToken: string;
 };
 
 /**
@@ -1279,7 +1296,7 @@ export enum Verdict {
   FAIL = 2,
 
   /**
-   * The current revision is not certified.
+   * The last change is not certified.
    *
    * @generated from enum value: VERDICT_UNVERIFIED = 3;
    */
@@ -1361,8 +1378,7 @@ export const ThreadService: GenService<{
     output: typeof SetRetentionResponseSchema;
   },
   /**
-   * Sets whether search finds the checkpoints of a thread; it does unless it is
-   * told not to.
+   * Sets whether search finds the checkpoints of a thread. By default it does.
    *
    * A thread that is not searchable is not found from then on, nothing of it
    * is given to an index or to MemWal, and what the server's own index holds
@@ -1404,10 +1420,9 @@ export const ThreadService: GenService<{
   },
   /**
    * Deletes old checkpoints of threads. With `KEEP_LATEST`, each namespace
-   * keeps its latest checkpoint and writes, and hidden ancestors stay as long
-   * as a delta channel is rebuilt from them; the namespace of a finished
-   * subgraph call goes with the root checkpoint that it belongs to. Threads
-   * that do not exist are passed over.
+   * keeps its latest checkpoint and writes, and what its delta channels are
+   * rebuilt from; the namespace of a finished subgraph call goes with the root
+   * checkpoint that it belongs to. Threads that do not exist are passed over.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.PruneThreads
    */
@@ -1418,8 +1433,8 @@ export const ThreadService: GenService<{
   },
   /**
    * Deletes the checkpoints whose metadata has one of these `run_id`s, in all
-   * threads and namespaces. Hidden ancestors of delta channels stay as long
-   * as they are needed.
+   * threads and namespaces. Checkpoints that stay keep what their delta channels
+   * are rebuilt from.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.DeleteRuns
    */
@@ -1508,9 +1523,12 @@ export const ThreadService: GenService<{
     output: typeof VerifyThreadResponseSchema;
   },
   /**
-   * Returns the folded manifest of a thread, in pages: what is certified, by
-   * namespace and checkpoint ID. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
-   * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
+   * Returns the manifest of a thread, in pages: the fold of what the newest
+   * catalog leads to, by namespace and checkpoint ID. On request it stores the
+   * manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+   * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
+   * `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
+   * `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.GetManifest
    */
