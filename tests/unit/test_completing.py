@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, cast
 
-from tests.contract.journal_drafts import TENANT, digest, key, refused, value, write
+from tests.kit.drafts import TENANT, digest, key, refused, value, write
+from tuskpoint_server.archive.flush.archive import Archive
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.evicted import lacks_values
+from tuskpoint_server.domain.evicted import lacks_values, values_of
 from tuskpoint_server.domain.model import (
     EVICTED,
     BlobLocation,
@@ -19,19 +20,22 @@ from tuskpoint_server.domain.model import (
     DeltaHistory,
     Entry,
     State,
+    Value,
     Write,
 )
-from tuskpoint_server.service.archiving import Archive
+from tuskpoint_server.journal.lineage import ValuesEvicted
 from tuskpoint_server.service.completing import BYTES_AHEAD, READS_AT_ONCE, Completer
 
-PLACE = BlobLocation(b"0" * 32, 10, "blob")
+
+def place(number: int) -> BlobLocation:
+    return BlobLocation(b"%032d" % number, 10, f"blob{number}")
 
 
-def whole(number: int, *, size: int = 10, certified: int = 1) -> Checkpoint:
+def whole(number: int, *, size: int = 10) -> Checkpoint:
     """Return a checkpoint with a value and a write of its own."""
     data = b"%d" % number
     return Checkpoint(
-        Entry(key(f"{number:03}"), "", 1, 1, certified, 1, 1, b"{}", envelopes=(replace(PLACE),)),
+        Entry(key(f"{number:03}"), "", 1, 1, True, 1, b"{}", segments=(place(number),)),
         State(b"", (Channel("x", 1, digest(data), size, value(data)), Channel("y", 1, None))),
         (write("x", b"w" + data), write("x", b"late", idx=1)),
     )
@@ -46,6 +50,7 @@ def hollow(checkpoint: Checkpoint) -> Checkpoint:
         checkpoint,
         state=State(b"", (replace(first, value=EVICTED), *others)),
         writes=(replace(kept, value=EVICTED), late),
+        sources=checkpoint.entry.segments,
     )
 
 
@@ -53,30 +58,33 @@ class Blobs:
     """An archive that answers when it is let, and counts."""
 
     def __init__(self, stored: Sequence[Checkpoint]) -> None:
-        self.stored = {one.entry.key: one for one in stored}
-        self.reading: set[str] = set()
+        self.stored = {one.entry.segments[0]: values_of(one) for one in stored}
+        self.reading = 0
         self.most = self.reads = 0
         self.gate = asyncio.Event()
         self.gate.set()
         self.began = asyncio.Event()
-        self.broken = ""
+        self.broken: BlobLocation | None = None
 
-    async def read(self, tenant: str, entry: Entry, *, bypass_cache: bool) -> Checkpoint:
-        assert (tenant, bypass_cache) == (TENANT, False)
-        name = entry.key.checkpoint_id
+    async def read_values(
+        self, tenant: str, locations: Sequence[BlobLocation], digests: Collection[bytes]
+    ) -> dict[bytes, Value]:
+        assert tenant == TENANT
         self.reads += 1
         self.began.set()
-        self.reading.add(name)
-        self.most = max(self.most, len(self.reading))
+        self.reading += 1
+        self.most = max(self.most, self.reading)
         try:
             await self.gate.wait()
             await asyncio.sleep(0)
-            if name == self.broken:
-                raise Refusal(Reason.BLOB_NOT_FOUND, blob_id="blob")
         finally:
-            self.reading.discard(name)
-        found = self.stored[entry.key]
-        return replace(found, writes=found.writes[:1])  # the late one came after it
+            self.reading -= 1
+        if self.broken in locations:
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id="blob")
+        found = {}
+        for location in locations:
+            found.update(self.stored.get(location, {}))
+        return {name: found[name] for name in digests if name in found}
 
 
 def completer(blobs: Blobs) -> Completer:
@@ -125,38 +133,30 @@ async def test_whoever_stops_listing_stops_the_reads() -> None:
         await blobs.began.wait()
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-    assert blobs.reading == set()
+    assert blobs.reading == 0
 
 
 async def test_a_listing_ends_at_what_cannot_be_read() -> None:
     checkpoints = [whole(number) for number in range(20)]
     blobs = Blobs(checkpoints)
-    blobs.broken = "002"
+    blobs.broken = place(2)
     listing = completer(blobs).checkpoints(TENANT, [hollow(one) for one in checkpoints])
     assert [await anext(listing), await anext(listing)] == checkpoints[:2]
     await refused(anext(listing), Reason.BLOB_NOT_FOUND)
-    assert blobs.reading == set()
+    assert blobs.reading == 0
 
 
-async def test_an_envelope_that_lacks_a_value_is_refused() -> None:
+async def test_segments_that_lack_a_value_are_refused() -> None:
     other = replace(whole(2), entry=whole(1).entry)
-    blobs = Blobs([other])
     refusal = await refused(
-        completer(blobs).checkpoint(TENANT, hollow(whole(1))), Reason.BLOB_MALFORMED
+        completer(Blobs([other])).checkpoint(TENANT, hollow(whole(1))), Reason.BLOB_MALFORMED
     )
     assert digest(b"1").hex() in refusal.message
 
 
-async def test_the_envelopes_of_another_are_not_shown() -> None:
-    copy = whole(1, certified=0)
-    found = await completer(Blobs([copy])).checkpoint(TENANT, hollow(copy))
-    assert found.entry.envelopes == ()
-    assert (found.state, found.writes) == (copy.state, copy.writes)
-
-
-async def test_histories_are_put_back() -> None:
+async def test_histories_are_put_back_in_one_read() -> None:
     checkpoints = [whole(number) for number in range(30)]
-    sources = tuple(one.entry for one in checkpoints)
+    places = tuple(place(number) for number in range(30))
     blobs = Blobs(checkpoints)
 
     def history(ones: Sequence[Checkpoint], **fields: Any) -> DeltaHistory:
@@ -164,17 +164,22 @@ async def test_histories_are_put_back() -> None:
         writes: list[Write] = [write for one in ones for write in one.writes]
         return DeltaHistory("x", ones[0].state.channels[0], tuple(writes), **fields)
 
-    evicted = history([hollow(one) for one in checkpoints], sources=sources)
+    evicted = history([hollow(one) for one in checkpoints], sources=places)
     assert lacks_values(hollow(checkpoints[0]))
     assert await completer(blobs).histories(TENANT, [evicted, history(checkpoints)]) == (
         history(checkpoints),
         history(checkpoints),
     )
-    assert blobs.reads == 30
-    assert 1 < blobs.most <= READS_AT_ONCE
-    blobs.broken = "007"
+    assert blobs.reads == 1
+    blobs.broken = place(7)
     await refused(completer(blobs).histories(TENANT, [evicted]), Reason.BLOB_NOT_FOUND)
-    assert blobs.reading == set()
-    lacking = history([hollow(one) for one in checkpoints], sources=sources[:3])
-    blobs.broken = ""
+    lacking = history([hollow(one) for one in checkpoints], sources=places[:3])
+    blobs.broken = None
     await refused(completer(blobs).histories(TENANT, [lacking]), Reason.BLOB_MALFORMED)
+
+
+async def test_a_call_is_not_made_for_ever_for_what_is_not_there() -> None:
+    lack = ValuesEvicted([digest(b"1")], [place(1)])
+    found = await completer(Blobs([whole(1)])).values(TENANT, lack, ())
+    assert found == {digest(b"1"): value(b"1")}
+    await refused(completer(Blobs([whole(1)])).values(TENANT, lack, found), Reason.BLOB_MALFORMED)

@@ -9,22 +9,35 @@ from typing import Any
 
 import pytest
 
-from tests.unit.test_bundle import closure, member
+from tuskpoint_server.domain.closures import Closure, ClosureMember
 from tuskpoint_server.domain.descriptor import Descriptor, decode_descriptor, encode_descriptor
 from tuskpoint_server.domain.errors import Reason, Refusal, Status
-from tuskpoint_server.domain.lineage import Closure
-from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, Durability, Saved
+from tuskpoint_server.domain.model import (
+    BlobLocation,
+    Checkpoint,
+    CheckpointKey,
+    Durability,
+    Entry,
+    Saved,
+    State,
+)
 from tuskpoint_server.service.commits import Commits
 from tuskpoint_server.service.handoffs import TOLD_EVERY_BYTES, Handoffs, Stage, Step
 
 KEY = CheckpointKey("new", "", "1")
-SAVED = Saved(KEY, 1, 1, 1, 10)
+SAVED = Saved(KEY, 7, 1, 10)
 DESCRIPTOR = Descriptor("t:1", "t", "1", "the-blob", "ab" * 32, "writer", "Where it stands.")
 CERTIFIED, JOURNALED = Durability.CERTIFIED, Durability.JOURNALED
 
 
 def _nothing() -> None:
     pass
+
+
+def closure() -> Closure:
+    of = CheckpointKey("t", "", "1")
+    entry = Entry(of, "", 1, 1, True, 1, b"{}")
+    return Closure(of, (ClosureMember(Checkpoint(entry, State(b"", ()))),))
 
 
 @dataclass
@@ -60,11 +73,8 @@ class House:
     def changed(self, tenant: str, stored_bytes: int) -> None:
         self.asked.append(f"changed {stored_bytes}")
 
-    async def certify(self, tenant: str, key: CheckpointKey, revision: int) -> None:
-        self.asked.append(f"certify {key.thread_id} {revision}")
-
-    async def certify_all(self, tenant: str) -> None:
-        self.asked.append("certify all")
+    async def certify(self, tenant: str, key: CheckpointKey, seq: int) -> None:
+        self.asked.append(f"certify {key} {seq}")
 
     async def load(self, *_: object) -> None:
         return None
@@ -89,7 +99,7 @@ class House:
 
 def handoffs(house: House, commits: Commits | None = None) -> Handoffs:
     room: Any = house
-    return Handoffs(room, room, room, room, room, commits or Commits())
+    return Handoffs(room, room, room, room, room, commits or Commits(room))
 
 
 async def adopt(house: House, wanted: Durability = CERTIFIED, **fields: str) -> list[Step]:
@@ -108,11 +118,8 @@ async def refused(house: House, reason: Reason) -> Refusal:
 async def test_what_is_certified_is_all_that_was_adopted() -> None:
     house = House(closure())
     await adopt(house)
-    assert house.asked == ["fetch", "adopt", "changed 10", "certify new 1"]
-    house = House(closure(member(), member("0", hidden=True)))
-    await adopt(house)
-    assert house.asked == ["fetch", "adopt", "changed 10", "certify new 1", "certify all"]
-    house = House(closure(member(), member("0", hidden=True)))
+    assert house.asked == ["fetch", "adopt", "changed 10", "certify new: 7"]
+    house = House(closure())
     await adopt(house, JOURNALED)
     assert house.asked == ["fetch", "adopt", "changed 10"]
 
@@ -121,7 +128,7 @@ async def test_a_retry_fetches_nothing_and_waits_as_well() -> None:
     house = House(closure(), answered=SAVED, full=True)
     [step] = await adopt(house)
     assert (step.stage, step.fetched_bytes) == (Stage.ADOPTED, 0)
-    assert house.asked == ["certify new 1", "certify all"]
+    assert house.asked == ["certify new: 7"]
 
 
 async def test_a_count_is_told_for_each_mebibyte_and_never_falls() -> None:
@@ -167,7 +174,8 @@ async def test_who_goes_away_while_bytes_arrive_ends_the_fetch() -> None:
 
 
 async def test_who_goes_away_during_the_commit_does_not_stop_it() -> None:
-    house, commits = House(closure()), Commits()
+    house: Any = House(closure())
+    commits = Commits(house)
     steps = handoffs(house, commits).adopt("default", DESCRIPTOR, "new", "", CERTIFIED)
     for _ in range(3):
         await anext(steps)

@@ -38,14 +38,13 @@ from .blobs.api import BlobStore
 from .blobs.cache import CachedStore
 from .blobs.directory import DirectoryStore, UnknownLayoutError
 from .config import Config, ConfigError
-from .data_dir import DataDirLock, DataDirTakenError
+from .data_dir import DataDirLock
 from .domain.errors import Refusal
 from .domain.limits import LIMITS
 from .exits import (
     EXIT_ADDRESS,
     EXIT_ARCHIVE,
     EXIT_CONFIG,
-    EXIT_DATA_DIR_TAKEN,
     EXIT_DEFECT,
     EXIT_DIRECTORY,
     EXIT_JOURNAL,
@@ -71,6 +70,7 @@ from .service.diffing import Diffing
 from .service.handoffs import Handoffs
 from .service.history import History
 from .service.lineage import Lineages
+from .service.manifests import Manifests
 from .service.page_tokens import PageTokens
 from .service.searching import Search
 from .service.snapshots import Snapshots
@@ -152,7 +152,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
                 "that serves has to store",
             )
         access = _open_access(config)
-        lock = _lock(config)
+        lock = DataDirLock(config.data_dir)
         stack.callback(lock.release)
         journal = await _open_journal(config)
         stack.push_async_callback(journal.close)
@@ -163,7 +163,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         removal = Removal(journal)
         evictor = _start_evictor(config, journal, removal)
         stack.push_async_callback(evictor.stop)
-        commits = Commits()
+        commits = Commits(archive)
         stack.push_async_callback(commits.drain)
         rows = CheckpointRows(journal)
         lineage = Lineage(journal)
@@ -198,7 +198,8 @@ def _rooms(
     return rpc.Rooms(
         checkpoints=checkpoints,
         threads=threads,
-        lineages=Lineages(lineage, archive, commits),
+        manifests=Manifests(rows, archive, PageTokens(journal.journal_id)),
+        lineages=Lineages(lineage, rows.keyframes, archive, commits),
         diffing=Diffing(checkpoints),
         snapshots=Snapshots(
             SnapshotRows(journal), archive, commits, PageTokens(journal.journal_id)
@@ -262,15 +263,6 @@ def _start_telemetry(config: Config, version: str) -> Callable[[], None]:
         raise StartError(EXIT_CONFIG, str(error)) from None
 
 
-def _lock(config: Config) -> DataDirLock:
-    try:
-        return DataDirLock(config.data_dir)
-    except DataDirTakenError as error:
-        raise StartError(EXIT_DATA_DIR_TAKEN, str(error)) from None
-    except OSError as error:
-        raise _unusable("data directory", config.data_dir, error) from None
-
-
 async def _open_journal(config: Config) -> Database:
     path = config.data_dir / "journal.db"
     try:
@@ -316,7 +308,7 @@ def _walrus(config: Config) -> BlobStore:
             WalrusSettings(
                 aggregators=config.walrus_aggregator_url,
                 publishers=config.walrus_publisher_url,
-                        epoch_s=config.walrus_epoch_seconds,
+                epoch_s=config.walrus_epoch_seconds,
                 send_object_to=config.walrus_send_object_to,
                 jwt_secret=_jwt_secret(config.walrus_jwt_secret_file),
                 jwt_algorithm=config.walrus_jwt_algorithm,

@@ -35,7 +35,8 @@ async def grow(home: House, count: int, thread_id: str = "t", start: int = 0) ->
 
 
 async def folded(home: House, thread_id: str = "t") -> Manifest | None:
-    return await home.archive.manifest(TENANT, thread_id)
+    found = await home.archive.manifest(TENANT, thread_id)
+    return found[0] if found is not None else None
 
 
 async def stored(home: House, found: Manifest) -> BlobLocation:

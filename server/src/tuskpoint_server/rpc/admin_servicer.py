@@ -55,7 +55,7 @@ class AdminServicer:
             backlog_checkpoints=status.backlog_checkpoints,
             backlog_bytes=status.backlog_bytes,
             last_error=status.last_error,
-            catalog_seq=status.catalog_number,
+            catalog_seq=status.catalog_seq,
             journal_bytes=standing.journal_bytes if told_all else 0,
             spool_bytes=status.spool_bytes if told_all else 0,
             cache_bytes=status.cache_bytes if told_all else 0,

@@ -29,6 +29,7 @@ from ..service.diffing import Diffing
 from ..service.handoffs import Handoffs
 from ..service.history import History
 from ..service.lineage import Lineages
+from ..service.manifests import Manifests
 from ..service.searching import Search
 from ..service.snapshots import Snapshots
 from ..service.threads import Threads
@@ -82,6 +83,7 @@ class Rooms:
 
     checkpoints: Checkpoints
     threads: Threads
+    manifests: Manifests
     lineages: Lineages
     diffing: Diffing
     snapshots: Snapshots
@@ -100,7 +102,7 @@ def services(rooms: Rooms) -> list[tuple[ServiceDescriptor, object]]:
         ),
         (
             _service(thread_service_pb2, "ThreadService"),
-            ThreadServicer(rooms.threads, rooms.lineages, rooms.diffing),
+            ThreadServicer(rooms.threads, rooms.manifests, rooms.lineages, rooms.diffing),
         ),
         (_service(history_service_pb2, "HistoryService"), HistoryServicer(rooms.history)),
         (_service(handoff_service_pb2, "HandoffService"), HandoffServicer(rooms.handoffs)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-from tuskpoint.v1 import manifest_pb2
 from tuskpoint.v1 import thread_service_pb2 as pb
 
 from ..domain.errors import Reason, Refusal
@@ -13,11 +12,13 @@ from ..domain.model import PruneStrategy, ThreadState
 from ..journal.checkpoints.threads import ThreadQuery
 from ..service.diffing import Diffing
 from ..service.lineage import Lineages
-from ..service.threads import ManifestPage, Threads
+from ..service.manifests import Manifests
+from ..service.threads import Threads
 from . import convert, thread_validation
 from .calls import Call
 from .differences import diff_response, from_side
 from .lineage_answers import lineage_response
+from .manifests import manifest_response
 from .verdicts import verification_frame
 
 _STRATEGIES = {
@@ -29,8 +30,11 @@ _STRATEGIES = {
 class ThreadServicer:
     """Looks after whole threads."""
 
-    def __init__(self, threads: Threads, lineages: Lineages, diffing: Diffing) -> None:
+    def __init__(
+        self, threads: Threads, manifests: Manifests, lineages: Lineages, diffing: Diffing
+    ) -> None:
         self._threads = threads
+        self._manifests = manifests
         self._lineages = lineages
         self._diffing = diffing
 
@@ -113,7 +117,6 @@ class ThreadServicer:
         )
         return pb.PruneThreadsResponse(
             deleted_checkpoints=removed.deleted,
-            hidden_checkpoints=removed.hidden,
             durability=convert.DURABILITIES[wanted],
         )
 
@@ -124,7 +127,6 @@ class ThreadServicer:
         removed = await self._threads.delete_runs(call.tenant, request.run_ids, wanted)
         return pb.DeleteRunsResponse(
             deleted_checkpoints=removed.deleted,
-            hidden_checkpoints=removed.hidden,
             durability=convert.DURABILITIES[wanted],
         )
 
@@ -192,29 +194,13 @@ class ThreadServicer:
     async def GetManifest(
         self, request: pb.GetManifestRequest, call: Call
     ) -> pb.GetManifestResponse:
-        """Return a page of a thread's folded manifest."""
+        """Return a page of a thread's manifest."""
         thread_validation.check_get_manifest(request)
-        page = await self._threads.manifest(
-            call.tenant, request.thread_id, request.page_size, request.page_token
+        page = await self._manifests.page(
+            call.tenant,
+            request.thread_id,
+            request.page_size,
+            request.page_token,
+            store=request.store,
         )
-        return _manifest(page)
-
-
-def _manifest(page: ManifestPage) -> pb.GetManifestResponse:
-    message = pb.GetManifestResponse(
-        entries=[convert.manifest_entry(entry) for entry in page.entries],
-        incarnation=page.incarnation,
-        next_page_token=page.next_token,
-    )
-    if page.head is not None:
-        head = page.head.head
-        message.head.CopyFrom(
-            manifest_pb2.ManifestHead(
-                location=convert.location(head.location),
-                segment=head.segment,
-                generation=head.generation,
-                records=head.records,
-            )
-        )
-        message.certify_time.CopyFrom(convert.timestamp(page.head.certified_us))
-    return message
+        return manifest_response(page)

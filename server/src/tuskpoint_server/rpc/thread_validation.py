@@ -84,6 +84,8 @@ def check_get_manifest(request: pb.GetManifestRequest) -> None:
     checks = Checks()
     checks.thread("thread_id", request.thread_id)
     checks.page_size(request.page_size)
+    if request.store and request.page_token:
+        checks.fail("store", "must not be set with a page token; ask for it with the first page")
     checks.finish()
 
 

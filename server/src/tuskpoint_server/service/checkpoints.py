@@ -40,7 +40,7 @@ class SaveOutcome:
 
     Attributes:
         saved: What the journal holds.
-        durability: Durability of its revision.
+        durability: Durability of the change.
         catalog_blob_id: Blob of a catalog that leads to it; empty unless certified.
         backlog_warning: The backlog passed its soft limit.
     """
@@ -75,7 +75,7 @@ class Checkpoints:
             Refusal: `BACKLOG_FULL`, and those of `Journal.save_checkpoint`.
         """
         self._archive.admit(tenant)
-        saved = await self._commits.run(self._save(tenant, draft))
+        saved = await self._commits.run(tenant, self._journal.save_checkpoint(tenant, draft))
         return self._journaled(tenant, saved)
 
     async def save_writes(
@@ -93,7 +93,7 @@ class Checkpoints:
             and await self._journal.load(tenant, key, View.ENTRY) is None
         ):
             raise _checkpoint_missing(key)
-        saved = await self._commits.run(self._save_writes(tenant, key, writes))
+        saved = await self._commits.run(tenant, self._journal.save_writes(tenant, key, writes))
         return self._journaled(tenant, saved)
 
     async def set_label(self, tenant: str, key: CheckpointKey, label: str) -> SaveOutcome:
@@ -102,7 +102,7 @@ class Checkpoints:
         Raises:
             Refusal: `CHECKPOINT_NOT_FOUND`.
         """
-        saved = await self._commits.run(self._set_label(tenant, key, label))
+        saved = await self._commits.run(tenant, self._journal.set_label(tenant, key, label))
         return self._journaled(tenant, saved)
 
     async def reach(self, tenant: str, outcome: SaveOutcome, wanted: Durability) -> SaveOutcome:
@@ -115,25 +115,10 @@ class Checkpoints:
         if wanted <= outcome.durability:
             return outcome
         saved = outcome.saved
-        if not saved.revision:
+        if saved.early:
             raise _checkpoint_missing(saved.key)
         catalog = await self._archive.certify(tenant, saved.key, saved.seq)
         return replace(outcome, durability=Durability.CERTIFIED, catalog_blob_id=catalog.blob_id)
-
-    async def _save(self, tenant: str, draft: CheckpointDraft) -> Saved:
-        saved = await self._journal.save_checkpoint(tenant, draft)
-        self._archive.changed(tenant, saved.stored_bytes)
-        return saved
-
-    async def _save_writes(self, tenant: str, key: CheckpointKey, writes: Sequence[Write]) -> Saved:
-        saved = await self._journal.save_writes(tenant, key, writes)
-        self._archive.changed(tenant, saved.stored_bytes)
-        return saved
-
-    async def _set_label(self, tenant: str, key: CheckpointKey, label: str) -> Saved:
-        saved = await self._journal.set_label(tenant, key, label)
-        self._archive.changed(tenant, saved.stored_bytes)
-        return saved
 
     def _journaled(self, tenant: str, saved: Saved) -> SaveOutcome:
         return SaveOutcome(

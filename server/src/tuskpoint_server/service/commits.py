@@ -1,37 +1,85 @@
-"""Work that a caller who goes away must not interrupt."""
+"""Changes: what a caller who goes away must not interrupt, and what the archive takes up."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
+
+from ..archive.flush.archive import Archive
+from ..domain.model import Durability, Saved, Value
+from ..journal.lineage import Supplied, ValuesEvicted
+from .completing import Completer
 
 Result = TypeVar("Result")
 
 
 class Commits:
-    """Runs changes in tasks of their own.
+    """Makes changes in tasks of their own.
 
-    A caller that is cancelled stops waiting; the change and what follows from it in the
-    same coroutine go on to their end.
+    A caller that is cancelled stops waiting; the change goes on to its end, and the archive
+    learns of it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._completer = Completer(archive)
         self._running: set[asyncio.Task[Any]] = set()
 
-    async def run(self, change: Coroutine[Any, Any, Result]) -> Result:
-        """Start a change and wait for its result."""
-        task = asyncio.get_running_loop().create_task(change)
+    async def run(self, tenant: str, change: Coroutine[Any, Any, Result]) -> Result:
+        """Make a change and return its result."""
+        task = asyncio.get_running_loop().create_task(self._noted(tenant, change))
         self._running.add(task)
         task.add_done_callback(self._finished)
         return await asyncio.shield(task)
+
+    async def run_supplied(
+        self, tenant: str, change: Callable[[Supplied], Awaitable[Result]]
+    ) -> Result:
+        """Make a change that may need evicted values; it is called until it has them all.
+
+        Raises:
+            Refusal: The change's, and what `Completer.values` raises.
+        """
+        return await self.run(tenant, self._supplied(tenant, change))
+
+    async def reach(self, tenant: str, wanted: Durability) -> None:
+        """Wait until all changes made so far have the durability asked for.
+
+        Raises:
+            Refusal: What `Archive.certify_all` raises; the changes stay journaled.
+        """
+        if wanted is Durability.CERTIFIED:
+            await self._archive.certify_all(tenant)
 
     async def drain(self) -> None:
         """Wait until no change is running."""
         while self._running:
             await asyncio.wait(self._running)
 
+    async def _noted(self, tenant: str, change: Coroutine[Any, Any, Result]) -> Result:
+        result = await change
+        self._archive.changed(tenant, _new_bytes(result))
+        return result
+
+    async def _supplied(
+        self, tenant: str, change: Callable[[Supplied], Awaitable[Result]]
+    ) -> Result:
+        supplied: dict[bytes, Value] = {}
+        while True:
+            try:
+                return await change(supplied)
+            except ValuesEvicted as lack:
+                supplied |= await self._completer.values(tenant, lack, supplied)
+
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # a caller that went away never asks for it
+
+
+def _new_bytes(result: object) -> int:
+    """Return the bytes of content that a change stored, as far as its result says."""
+    if isinstance(result, Saved):
+        return result.stored_bytes
+    return sum(map(_new_bytes, result)) if isinstance(result, tuple) else 0

@@ -52,7 +52,7 @@ class Adopted:
     Attributes:
         source: What was adopted, "thread:checkpoint".
         key: The new thread's first checkpoint.
-        blob_id: Blob of that checkpoint's own envelope; empty until it is certified.
+        blob_id: Blob that holds that checkpoint; empty until it is certified.
         durability: What was reached.
     """
 
@@ -119,6 +119,7 @@ class Handoffs:
             location = bundle.location
         descriptor = _descriptor(closure, location, to_agent)
         kept = await self._commits.run(
+            tenant,
             self._handoffs.keep_handoff(
                 tenant,
                 closure.key,
@@ -129,9 +130,8 @@ class Handoffs:
                 fingerprint,
                 encode_descriptor(descriptor),
                 content_seq=closure.seq,
-            )
+            ),
         )
-        self._archive.changed(tenant, 0)
         return decode_descriptor(kept)
 
     async def _completed(self, tenant: str, closure: Closure) -> Closure:
@@ -182,7 +182,7 @@ class Handoffs:
             tenant, source, sha256, target, descriptor.to_agent, request_id
         )
         if saved is not None:
-            yield await self._again(tenant, descriptor, saved, wanted)
+            yield Step(Stage.ADOPTED, 0, await self._outcome(tenant, descriptor, saved, wanted))
             return
         self._archive.admit(tenant)
         fetch = _Fetch(self._store, BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id))
@@ -196,46 +196,26 @@ class Handoffs:
         closure = await self._store.open(data, descriptor.blob_id)
         del data  # of a large bundle there is enough in memory
         _check_reference(descriptor, closure.key)
-        alone = len(closure.members) == 1
         saved = await self._commits.run(
-            self._adopt(tenant, closure, descriptor, target, request_id)
+            tenant,
+            self._lineage.adopt(tenant, closure, sha256, target, descriptor.to_agent, request_id),
         )
         del closure
-        if wanted is Durability.CERTIFIED:
-            await self._certify(tenant, saved, alone=alone)
         yield Step(Stage.ADOPTED, size, await self._outcome(tenant, descriptor, saved, wanted))
 
-    async def _adopt(
-        self, tenant: str, closure: Closure, descriptor: Descriptor, target: str, request_id: str
-    ) -> Saved:
-        saved = await self._lineage.adopt(
-            tenant, closure, descriptor.blob_sha256, target, descriptor.to_agent, request_id
-        )
-        self._archive.changed(tenant, saved.stored_bytes)
-        return saved
-
-    async def _again(
-        self, tenant: str, descriptor: Descriptor, saved: Saved, wanted: Durability
-    ) -> Step:
-        """Answer a retry."""
-        if wanted is Durability.CERTIFIED:
-            await self._certify(tenant, saved, alone=False)
-        return Step(Stage.ADOPTED, 0, await self._outcome(tenant, descriptor, saved, wanted))
-
-    async def _certify(self, tenant: str, saved: Saved, *, alone: bool) -> None:
-        """Wait until all that was adopted is certified. `alone`: that is one checkpoint."""
-        await self._archive.certify(tenant, saved.key, saved.seq)
-        if not alone:
-            await self._archive.certify_all(tenant)
-
     async def _outcome(
-        self, tenant: str, descriptor: Descriptor, saved: Saved, reached: Durability
+        self, tenant: str, descriptor: Descriptor, saved: Saved, wanted: Durability
     ) -> Adopted:
+        """Answer once all that was adopted has the durability asked for."""
+        if wanted is Durability.CERTIFIED:
+            await self._archive.certify(
+                tenant, CheckpointKey(saved.key.thread_id, "", ""), saved.seq
+            )
         blob_id = ""
         loaded = await self._journal.load(tenant, saved.key, View.ENTRY)
-        if loaded is not None and loaded.entry.certified_revision and loaded.entry.envelopes:
-            blob_id = loaded.entry.envelopes[0].blob_id
-        return Adopted(descriptor.source, saved.key, blob_id, reached)
+        if loaded is not None and loaded.entry.certified:
+            blob_id = loaded.entry.segments[0].blob_id
+        return Adopted(descriptor.source, saved.key, blob_id, wanted)
 
 
 class _Fetch:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
 from ..domain.lineage import LineageTree
-from ..domain.model import CheckpointKey, Durability, Saved, Value
-from ..journal.lineage.evicted import ValuesEvicted
+from ..domain.model import CheckpointKey, Durability, Saved
+from ..domain.value_groups import Keyframes
 from ..journal.lineage.lineage import Lineage
 from .commits import Commits
-from .completing import Completer
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,13 @@ class Made:
 class Lineages:
     """Forks, rollbacks and lineage of all tenants."""
 
-    def __init__(self, journal: Lineage, archive: Archive, commits: Commits) -> None:
+    def __init__(
+        self, journal: Lineage, keyframes: Keyframes, archive: Archive, commits: Commits
+    ) -> None:
         self._journal = journal
+        self._keyframes = keyframes
         self._archive = archive
         self._commits = commits
-        self._completer = Completer(archive)
 
     async def fork(
         self, tenant: str, key: CheckpointKey, target: str, request_id: str, wanted: Durability
@@ -50,7 +52,10 @@ class Lineages:
                 then the fork stays journaled.
         """
         self._archive.admit(tenant)
-        saved = await self._commits.run(self._fork(tenant, key, target, request_id))
+        saved = await self._commits.run_supplied(
+            tenant, partial(self._journal.fork, tenant, key, target, request_id)
+        )
+        self._keyframes.share(tenant, key.thread_id, saved.key.thread_id)
         # A fork keeps the checkpoint's ID.
         origin = f"{key.thread_id}:{saved.key.checkpoint_id}"
         return Made(saved.key, origin, await self._reach(tenant, saved, wanted))
@@ -72,7 +77,9 @@ class Lineages:
                 stays journaled.
         """
         self._archive.admit(tenant)
-        saved = await self._commits.run(self._rollback(tenant, key, request_id, expected_head))
+        saved = await self._commits.run_supplied(
+            tenant, partial(self._journal.rollback, tenant, key, request_id, expected_head)
+        )
         return Made(saved.key, str(key), await self._reach(tenant, saved, wanted))
 
     async def lineage(self, tenant: str, thread_id: str) -> LineageTree:
@@ -86,33 +93,9 @@ class Lineages:
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
         return tree
 
-    async def _fork(self, tenant: str, key: CheckpointKey, target: str, request_id: str) -> Saved:
-        supplied: dict[bytes, Value] = {}
-        while True:
-            try:
-                saved = await self._journal.fork(tenant, key, target, request_id, supplied)
-            except ValuesEvicted as lack:
-                supplied |= await self._completer.values(tenant, lack, supplied)
-                continue
-            self._archive.changed(tenant, saved.stored_bytes)
-            return saved
-
-    async def _rollback(
-        self, tenant: str, key: CheckpointKey, request_id: str, expected_head: str | None
-    ) -> Saved:
-        supplied: dict[bytes, Value] = {}
-        while True:
-            try:
-                saved = await self._journal.rollback(
-                    tenant, key, request_id, expected_head, supplied
-                )
-            except ValuesEvicted as lack:
-                supplied |= await self._completer.values(tenant, lack, supplied)
-                continue
-            self._archive.changed(tenant, saved.stored_bytes)
-            return saved
-
     async def _reach(self, tenant: str, saved: Saved, wanted: Durability) -> Durability:
         if wanted is Durability.CERTIFIED:
-            await self._archive.certify(tenant, saved.key, saved.seq)
+            await self._archive.certify(
+                tenant, CheckpointKey(saved.key.thread_id, "", ""), saved.seq
+            )
         return wanted

@@ -10,8 +10,14 @@ import json
 from collections.abc import Sequence
 
 from ..domain.errors import Reason, Refusal
+from ..domain.limits import LIMITS
 
 _MAC_BYTES = 16
+
+
+def page_size(asked: int) -> int:
+    """Return the size of a page; 0 asks for the default."""
+    return min(asked or LIMITS.default_page, LIMITS.max_page)
 
 
 class PageTokens:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal
-from ..domain.limits import LIMITS
 from ..domain.lineage import Snapshot
-from ..domain.model import CheckpointKey, Durability, Saved, Value
-from ..journal.lineage.evicted import ValuesEvicted
+from ..domain.model import CheckpointKey, Durability
 from ..journal.lineage.snapshot_store import Snapshots as SnapshotRows
 from ..journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 from .commits import Commits
-from .completing import Completer
-from .page_tokens import PageTokens
+from .page_tokens import PageTokens, page_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,6 @@ class Snapshots:
         self._archive = archive
         self._commits = commits
         self._tokens = tokens
-        self._completer = Completer(archive)
 
     # --- reads -------------------------------------------------------------------------
 
@@ -62,10 +59,8 @@ class Snapshots:
             raise Refusal(Reason.SNAPSHOT_NOT_FOUND, snapshot_id="latest")
         return found[0]
 
-    async def list(
-        self, tenant: str, query: SnapshotQuery, page_size: int, token: str
-    ) -> SnapshotPage:
-        """Return a page of snapshots; a `page_size` of 0 means the default.
+    async def list(self, tenant: str, query: SnapshotQuery, size: int, token: str) -> SnapshotPage:
+        """Return a page of snapshots; a size of 0 means the default.
 
         Raises:
             Refusal: `PAGE_TOKEN_INVALID`.
@@ -73,7 +68,7 @@ class Snapshots:
         asked = (query.session_id, query.hostname, query.working_directory)
         listing = ("snapshots", tenant, *asked)
         below = self._tokens.open(listing, token, 1)[0] if token else ""
-        size = min(page_size or LIMITS.default_page, LIMITS.max_page)
+        size = page_size(size)
         found = await self._journal.list_snapshots(tenant, query, below, size + 1)
         page = found[:size]
         more = len(found) > size
@@ -93,8 +88,10 @@ class Snapshots:
                 `Archive.certify_all` raises, and then the snapshot stays journaled.
         """
         self._archive.admit(tenant)
-        created = await self._commits.run(self._create(tenant, draft, request_id))
-        await self._reach(tenant, wanted)
+        created = await self._commits.run_supplied(
+            tenant, partial(self._journal.create_snapshot, tenant, draft, request_id)
+        )
+        await self._commits.reach(tenant, wanted)
         return created
 
     async def restore(
@@ -108,10 +105,17 @@ class Snapshots:
                 `Archive.certify_all` raises, and then what was restored stays journaled.
         """
         self._archive.admit(tenant)
-        restored = await self._commits.run(
-            self._restore(tenant, snapshot_id, rollback=rollback, request_id=request_id)
+        restored = await self._commits.run_supplied(
+            tenant,
+            lambda supplied: self._journal.restore_snapshot(
+                tenant,
+                snapshot_id,
+                rollback=rollback,
+                request_id=request_id,
+                supplied=supplied,
+            ),
         )
-        await self._reach(tenant, wanted)
+        await self._commits.reach(tenant, wanted)
         return tuple(saved.key for saved in restored)
 
     async def delete(self, tenant: str, snapshot_id: str, wanted: Durability) -> bool:
@@ -120,39 +124,8 @@ class Snapshots:
         Raises:
             Refusal: What `Archive.certify_all` raises; the deletion stays journaled.
         """
-        deleted = await self._commits.run(self._delete(tenant, snapshot_id))
-        await self._reach(tenant, wanted)
+        deleted = await self._commits.run(
+            tenant, self._journal.delete_snapshot(tenant, snapshot_id)
+        )
+        await self._commits.reach(tenant, wanted)
         return deleted
-
-    async def _create(self, tenant: str, draft: SnapshotDraft, request_id: str) -> Snapshot:
-        created = await self._journal.create_snapshot(tenant, draft, request_id)
-        self._archive.changed(tenant, len(draft.metadata))
-        return created
-
-    async def _restore(
-        self, tenant: str, snapshot_id: str, *, rollback: bool, request_id: str
-    ) -> tuple[Saved, ...]:
-        supplied: dict[bytes, Value] = {}
-        while True:
-            try:
-                restored = await self._journal.restore_snapshot(
-                    tenant,
-                    snapshot_id,
-                    rollback=rollback,
-                    request_id=request_id,
-                    supplied=supplied,
-                )
-            except ValuesEvicted as lack:
-                supplied |= await self._completer.values(tenant, lack, supplied)
-                continue
-            self._archive.changed(tenant, sum(saved.stored_bytes for saved in restored))
-            return restored
-
-    async def _delete(self, tenant: str, snapshot_id: str) -> bool:
-        deleted = await self._journal.delete_snapshot(tenant, snapshot_id)
-        self._archive.changed(tenant, 0)
-        return deleted
-
-    async def _reach(self, tenant: str, wanted: Durability) -> None:
-        if wanted is Durability.CERTIFIED:
-            await self._archive.certify_all(tenant)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal
-from ..domain.limits import LIMITS
-from ..domain.model import Durability, Entry, PruneStrategy, Removed, Thread, ThreadDetail, Value
+from ..domain.model import Durability, PruneStrategy, Removed, Thread, ThreadDetail
 from ..domain.verification import Verdict, VerificationTotal
 from ..journal.checkpoints.store import Checkpoints
 from ..journal.checkpoints.threads import ThreadQuery
-from ..journal.lineage.evicted import ValuesEvicted
 from ..journal.lineage.lineage import Lineage
 from ..journal.removal.removal import Removal
 from .commits import Commits
-from .completing import Completer
-from .page_tokens import PageTokens
+from .page_tokens import PageTokens, page_size
 from .verifying import verify_thread
 
 _SWEPT_AT_ONCE = 100
@@ -29,16 +27,6 @@ class ThreadPage:
     """Threads by ID; `next_token` is empty on the last page."""
 
     threads: Sequence[Thread]
-    next_token: str
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestPage:
-    """Certified checkpoints by (namespace, ID), with the head that leads to them."""
-
-    entries: Sequence[Entry]
-    head: CertifiedHead | None
-    incarnation: int
     next_token: str
 
 
@@ -60,7 +48,6 @@ class Threads:
         self._archive = archive
         self._commits = commits
         self._tokens = tokens
-        self._completer = Completer(archive)
 
     async def get(self, tenant: str, thread_id: str) -> ThreadDetail:
         """Describe a thread.
@@ -73,48 +60,21 @@ class Threads:
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
         return detail
 
-    async def list(self, tenant: str, query: ThreadQuery, page_size: int, token: str) -> ThreadPage:
-        """Return a page of threads; a `page_size` of 0 means the default.
+    async def list(self, tenant: str, query: ThreadQuery, size: int, token: str) -> ThreadPage:
+        """Return a page of threads; a size of 0 means the default.
 
         Raises:
             Refusal: `PAGE_TOKEN_INVALID`.
         """
         listing = ("threads", tenant, query.agent_id, query.label, query.state or 0)
         after = self._tokens.open(listing, token, 1)[0] if token else ""
-        size = _page_size(page_size)
+        size = page_size(size)
         found = await self._journal.list_threads(tenant, query, after, size + 1)
         threads = found[:size]
         more = len(found) > size
         return ThreadPage(
             threads, self._tokens.seal(listing, [threads[-1].thread_id]) if more else ""
         )
-
-    async def manifest(
-        self, tenant: str, thread_id: str, page_size: int, token: str
-    ) -> ManifestPage:
-        """Return a page of a thread's folded manifest.
-
-        Raises:
-            Refusal: `THREAD_NOT_FOUND`, `PAGE_TOKEN_INVALID`.
-        """
-        detail = await self.get(tenant, thread_id)
-        incarnation = detail.thread.incarnation
-        listing = ("manifest", tenant, thread_id, incarnation)
-        after: tuple[str, str] | None = None
-        if token:
-            checkpoint_ns, checkpoint_id = self._tokens.open(listing, token, 2)
-            after = (checkpoint_ns, checkpoint_id)
-        size = _page_size(page_size)
-        found = await self._journal.list_certified(tenant, thread_id, after, size + 1)
-        entries = found[:size]
-        next_token = ""
-        if len(found) > size:
-            last = entries[-1].key
-            next_token = self._tokens.seal(listing, [last.checkpoint_ns, last.checkpoint_id])
-        head = await self._archive.certified_head(tenant, thread_id)
-        if head is not None and head.incarnation != incarnation:
-            head = None
-        return ManifestPage(entries, head, incarnation, next_token)
 
     def verify(
         self, tenant: str, thread_id: str
@@ -134,8 +94,8 @@ class Threads:
         Raises:
             Refusal: What `Archive.certify_all` raises; the deletion stays journaled.
         """
-        removed = await self._commits.run(self._delete(tenant, thread_id))
-        await self._reach(tenant, wanted)
+        removed = await self._commits.run(tenant, self._removal.delete_thread(tenant, thread_id))
+        await self._commits.reach(tenant, wanted)
         return removed
 
     async def set_retention(
@@ -147,8 +107,8 @@ class Threads:
             Refusal: `THREAD_NOT_FOUND`; what `Archive.certify_all` raises, and then the
                 setting stays journaled.
         """
-        await self._commits.run(self._set_retention(tenant, thread_id, retention_s))
-        await self._reach(tenant, wanted)
+        await self._commits.run(tenant, self._removal.set_retention(tenant, thread_id, retention_s))
+        await self._commits.reach(tenant, wanted)
 
     async def set_searchable(
         self, tenant: str, thread_id: str, searchable: bool, wanted: Durability
@@ -159,8 +119,8 @@ class Threads:
             Refusal: `THREAD_NOT_FOUND`; what `Archive.certify_all` raises, and then the
                 setting stays journaled.
         """
-        await self._commits.run(self._set_searchable(tenant, thread_id, searchable))
-        await self._reach(tenant, wanted)
+        await self._commits.run(tenant, self._removal.set_searchable(tenant, thread_id, searchable))
+        await self._commits.reach(tenant, wanted)
 
     async def delete_past_retention(self) -> int:
         """Delete the threads of all tenants that are past their retention; return how many.
@@ -174,7 +134,10 @@ class Threads:
         while found := await self._removal.past_retention(_SWEPT_AT_ONCE):
             deleted = 0
             for tenant, thread_id in found:
-                deleted += await self._commits.run(self._delete_if_past(tenant, thread_id))
+                removed = await self._commits.run(
+                    tenant, self._removal.delete_if_past(tenant, thread_id)
+                )
+                deleted += removed is not None
             count += deleted
             if not deleted:
                 break
@@ -189,8 +152,11 @@ class Threads:
             Refusal: `THREAD_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`; what
                 `Archive.certify_all` raises.
         """
-        copied = await self._commits.run(self._copy(tenant, source, target, request_id))
-        await self._reach(tenant, wanted)
+        copied = await self._commits.run_supplied(
+            tenant, partial(self._lineage.copy_thread, tenant, source, target, request_id)
+        )
+        self._journal.keyframes.share(tenant, source, target)
+        await self._commits.reach(tenant, wanted)
         return copied
 
     async def prune(
@@ -205,13 +171,14 @@ class Threads:
         Raises:
             Refusal: What `Archive.certify_all` raises.
         """
-        deleted = hidden = 0
+        deleted = 0
         for thread_id in dict.fromkeys(thread_ids):
-            removed = await self._commits.run(self._prune(tenant, thread_id, strategy))
+            removed = await self._commits.run(
+                tenant, self._removal.prune_thread(tenant, thread_id, strategy)
+            )
             deleted += removed.deleted
-            hidden += removed.hidden
-        await self._reach(tenant, wanted)
-        return Removed(deleted, hidden)
+        await self._commits.reach(tenant, wanted)
+        return Removed(deleted)
 
     async def delete_runs(self, tenant: str, run_ids: Sequence[str], wanted: Durability) -> Removed:
         """Delete the checkpoints of runs.
@@ -220,57 +187,6 @@ class Threads:
             Refusal: What `Archive.certify_all` raises.
         """
         unique = tuple(dict.fromkeys(run_ids))
-        removed = await self._commits.run(self._delete_runs(tenant, unique))
-        await self._reach(tenant, wanted)
+        removed = await self._commits.run(tenant, self._removal.delete_runs(tenant, unique))
+        await self._commits.reach(tenant, wanted)
         return removed
-
-    async def _delete(self, tenant: str, thread_id: str) -> Removed:
-        removed = await self._removal.delete_thread(tenant, thread_id)
-        self._archive.changed(tenant, 0)
-        return removed
-
-    async def _set_retention(self, tenant: str, thread_id: str, retention_s: int) -> None:
-        await self._removal.set_retention(tenant, thread_id, retention_s)
-        self._archive.changed(tenant, 0)
-
-    async def _set_searchable(self, tenant: str, thread_id: str, searchable: bool) -> None:
-        await self._removal.set_searchable(tenant, thread_id, searchable)
-        self._archive.changed(tenant, 0)
-
-    async def _delete_if_past(self, tenant: str, thread_id: str) -> bool:
-        removed = await self._removal.delete_if_past(tenant, thread_id)
-        if removed is None:
-            return False
-        self._archive.changed(tenant, 0)
-        return True
-
-    async def _copy(self, tenant: str, source: str, target: str, request_id: str) -> int:
-        supplied: dict[bytes, Value] = {}
-        while True:
-            try:
-                copied = await self._lineage.copy_thread(
-                    tenant, source, target, request_id, supplied
-                )
-            except ValuesEvicted as lack:
-                supplied |= await self._completer.values(tenant, lack, supplied)
-                continue
-            self._archive.changed(tenant, 0)
-            return copied
-
-    async def _prune(self, tenant: str, thread_id: str, strategy: PruneStrategy) -> Removed:
-        removed = await self._removal.prune_thread(tenant, thread_id, strategy)
-        self._archive.changed(tenant, 0)
-        return removed
-
-    async def _delete_runs(self, tenant: str, run_ids: Sequence[str]) -> Removed:
-        removed = await self._removal.delete_runs(tenant, run_ids)
-        self._archive.changed(tenant, 0)
-        return removed
-
-    async def _reach(self, tenant: str, wanted: Durability) -> None:
-        if wanted is Durability.CERTIFIED:
-            await self._archive.certify_all(tenant)
-
-
-def _page_size(asked: int) -> int:
-    return min(asked or LIMITS.default_page, LIMITS.max_page)

@@ -199,6 +199,7 @@ class Archive:
     async def certify(self, tenant: str, key: CheckpointKey, seq: int) -> BlobLocation:
         """Wait until a change of a checkpoint is certified; return the catalog.
 
+        With an empty checkpoint ID: until all that its thread is up to there.
         Starts a flush at once; concurrent callers share it. Goes on through failures of
         the blob store: the caller's deadline ends the wait.
 
@@ -286,8 +287,8 @@ class Archive:
         mismatch = self._instruments.mismatch
         return await begin(self._database, self._origin, tenant, thread_id, mismatch)
 
-    async def manifest(self, tenant: str, thread_id: str) -> Manifest | None:
-        """Return the manifest of a thread by the newest catalog; `None`: nothing is stored.
+    async def manifest(self, tenant: str, thread_id: str) -> tuple[Manifest, KnownCatalog] | None:
+        """Return the manifest of a thread and the newest catalog; `None`: nothing is stored.
 
         Raises:
             Refusal: As `read`.

@@ -349,13 +349,16 @@ class TenantFlusher:
 
 
 def hole_of(wanted: Wanted, unstored: Iterable[Hole]) -> Hole | None:
-    """Return the hole that a change is in, if it is in one."""
+    """Return the hole that a change is in, or any up to it if it is of no checkpoint."""
     for hole in unstored:
-        if (hole.thread, hole.checkpoint_ns, hole.checkpoint_id) == (
-            wanted.thread,
-            wanted.checkpoint_ns,
-            wanted.checkpoint_id,
-        ):
+        if hole.thread != wanted.thread:
+            continue
+        if wanted.checkpoint_id:
+            place = (wanted.checkpoint_ns, wanted.checkpoint_id)
+            is_in = (hole.checkpoint_ns, hole.checkpoint_id) == place
+        else:
+            is_in = hole.seq <= wanted.seq
+        if is_in:
             return hole
     return None
 

@@ -17,6 +17,7 @@ from ...domain.model import BlobLocation
 from ...journal.archiving import blobs as blob_rows
 from ...journal.archiving import located, status
 from ...journal.archiving.blobs import Expiry
+from ...journal.archiving.status import KnownCatalog
 from ...journal.database.database import Database
 from ..apart import ApartStore
 
@@ -29,7 +30,7 @@ _GONE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
 
 async def manifest(
     database: Database, blobs: BlobStore, tenant: str, thread_id: str
-) -> Manifest | None:
+) -> tuple[Manifest, KnownCatalog] | None:
     """Fold what the newest certified catalog leads to of a thread.
 
     Args:
@@ -39,7 +40,7 @@ async def manifest(
         thread_id: The thread, whether it lives or was deleted.
 
     Returns:
-        `None` if nothing is stored of it.
+        The manifest and that catalog; `None` if nothing is stored of it.
 
     Raises:
         Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`,
@@ -64,7 +65,9 @@ async def manifest(
                 raise
             failed = newest.location.sha256
             continue
-        return await asyncio.to_thread(fold, thread_id, records) if records else None
+        if not records:
+            return None
+        return await asyncio.to_thread(fold, thread_id, records), newest
 
 
 async def records_of(runs: LiveRuns, thread_id: str, fetch: FetchMany) -> list[Record]:

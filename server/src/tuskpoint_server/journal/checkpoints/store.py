@@ -34,11 +34,14 @@ class Checkpoints:
     All calls are coroutines and safe to use at the same time. A mutation returns after its
     commit is fsynced; cancelling the caller does not undo it. `JOURNAL_UNAVAILABLE` can come
     from every call.
+
+    Attributes:
+        keyframes: What the next values of channels are stored as patches on.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._keyframes = Keyframes()
+        self.keyframes = Keyframes()
 
     async def save_checkpoint(self, tenant: str, draft: CheckpointDraft) -> Saved:
         """Insert or replace a checkpoint.
@@ -50,10 +53,10 @@ class Checkpoints:
         # Only a minted ID needs randomness; asking the system for it takes as long as the SQL.
         entropy = 0 if draft.key.checkpoint_id else self._database.random_bits()
         if draft_bytes(draft) < LARGE_BYTES:
-            change = checkpoint_change(tenant, draft, self._keyframes, entropy)
+            change = checkpoint_change(tenant, draft, self.keyframes, entropy)
         else:
             change = await asyncio.to_thread(
-                checkpoint_change, tenant, draft, self._keyframes, entropy
+                checkpoint_change, tenant, draft, self.keyframes, entropy
             )
         return await self._database.change(
             lambda batch: save.save_checkpoint(batch, change), change.size_bytes
