@@ -21,7 +21,7 @@ _SERVICE = "tuskpoint.v1.CheckpointService"
 
 async def _answer(request: SaveCheckpointRequest, _: object) -> SaveCheckpointResponse:
     return SaveCheckpointResponse(
-        ref=request.checkpoint.ref, durability=DURABILITY_JOURNALED, revision=1, seq=1
+        ref=request.checkpoint.ref, durability=DURABILITY_JOURNALED, seq=1
     )
 
 

@@ -26,7 +26,7 @@ func TestASaveComesBack(t *testing.T) {
 		AgentID: "planner", Label: "good",
 	}))(t)
 	want(t, "the durability", saved.Durability, tuskpoint.Journaled)
-	want(t, "the revision", saved.Revision, 1)
+	want(t, "the sequence", saved.Sequence, 1)
 
 	for _, id := range []string{"", saved.CheckpointID} {
 		loaded := must(client.Load(within(t), thread, id, nil))(t)

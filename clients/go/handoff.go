@@ -240,7 +240,7 @@ type Adoption struct {
 	// CheckpointID is its first checkpoint.
 	CheckpointID string
 
-	// BlobID is the blob that holds the adopted checkpoint's own envelope; empty as long as it is
+	// BlobID is the blob that holds the adopted checkpoint in the new thread; empty as long as it is
 	// not certified.
 	BlobID string
 

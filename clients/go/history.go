@@ -29,17 +29,23 @@ const (
 	// ThreadDeleted: the thread was deleted; the last event of an incarnation.
 	ThreadDeleted = tuskpointv1.EventKind_EVENT_KIND_THREAD_DELETED
 
-	// CheckpointCertified: a revision was certified.
-	CheckpointCertified = tuskpointv1.EventKind_EVENT_KIND_CERTIFIED
-
-	// Progress: nothing happened; everything up to the cursor was delivered.
-	Progress = tuskpointv1.EventKind_EVENT_KIND_PROGRESS
-
 	// RetentionSet: the thread's retention was set.
 	RetentionSet = tuskpointv1.EventKind_EVENT_KIND_RETENTION_SET
 
 	// SearchableSet: the thread was made searchable, or not searchable any more.
 	SearchableSet = tuskpointv1.EventKind_EVENT_KIND_SEARCHABLE_SET
+
+	// HandedOff: a checkpoint was handed off.
+	HandedOff = tuskpointv1.EventKind_EVENT_KIND_HANDED_OFF
+
+	// Recovered: the thread was recovered from the blob store.
+	Recovered = tuskpointv1.EventKind_EVENT_KIND_RECOVERED
+
+	// CheckpointCertified: every change up to the event's Sequence is certified.
+	CheckpointCertified = tuskpointv1.EventKind_EVENT_KIND_CERTIFIED
+
+	// Progress: nothing happened; everything up to the cursor was delivered.
+	Progress = tuskpointv1.EventKind_EVENT_KIND_PROGRESS
 )
 
 // ReplayOptions are the settings of a replay.
@@ -107,15 +113,15 @@ type Event struct {
 	// Cursor is the position to go on after, in a watch that begins with it.
 	Cursor []byte
 
-	// Sequence is the position in the thread, which rises by 1 from change to change.
+	// Sequence is the position in the thread, which rises by 1 from change to change;
+	// [CheckpointCertified] and [Progress] are no changes.
 	Sequence uint64
 
 	// Incarnation of the thread.
 	Incarnation uint64
 
-	// Checkpoint is the one concerned, as it stood when the event was delivered; its Revision is
-	// the event's. One that is gone by then has only that and its identity. nil if none is
-	// concerned.
+	// Checkpoint is the one concerned, as it stood when the event was delivered. One that is gone by
+	// then has only its identity. nil if none is concerned.
 	Checkpoint *Checkpoint
 
 	// Deleted is how many checkpoints a deletion took.

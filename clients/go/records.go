@@ -135,13 +135,13 @@ type Checkpoint struct {
 	// Lineage says where it came from, besides its parent.
 	Lineage Lineage
 
-	// Durability of its current revision.
+	// Sequence is the position of its last change in the thread.
+	Sequence uint64
+
+	// Durability of that change.
 	Durability Durability
 
-	// Revision is the number of changes to it, from 1.
-	Revision uint64
-
-	// Location of its envelope; nil until a revision is certified.
+	// Location of the segment that holds its state; nil until it is stored.
 	Location *Location
 
 	// Created is the time at which the service first saved it.
@@ -224,7 +224,7 @@ func checkpointOf(message *tuskpointv1.Checkpoint) *Checkpoint {
 		Label:      message.GetLabel(),
 		Lineage:    Lineage{lineage.GetForkedFrom(), lineage.GetRolledBackFrom(), lineage.GetAdoptedFrom()},
 		Durability: message.GetDurability(),
-		Revision:   message.GetRevision(),
+		Sequence:   message.GetSeq(),
 		Location:   locationOf(message.GetLocation()),
 		Created:    timeOf(message.GetCreateTime()),
 		Channels:   channelsOf(message.GetState().GetChannels()),

@@ -77,9 +77,6 @@ type Saved struct {
 	// Durability is what was reached; at least what was asked for.
 	Durability Durability
 
-	// Revision that the save made or found.
-	Revision uint64
-
 	// Sequence is the position of the change in the thread.
 	Sequence uint64
 
@@ -153,7 +150,6 @@ func (c *Client) saveAfterParent(ctx context.Context, draft *draft) (*Saved, err
 	return &Saved{
 		CheckpointID:  id,
 		Durability:    answer.GetDurability(),
-		Revision:      answer.GetRevision(),
 		Sequence:      answer.GetSeq(),
 		CatalogBlobID: answer.GetCatalogBlobId(),
 		Warnings:      warningsOf(answer.GetWarnings()),

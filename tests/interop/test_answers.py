@@ -282,7 +282,7 @@ async def test_what_waits_for_nothing_takes_no_answer(
         await client.call("answer", thread_id, "x")
     assert caught.value.status == "FAILED_PRECONDITION"
     assert caught.value.metadata["thread_id"] == thread_id
-    before = (await client.call("load", thread_id)).revision
+    before = (await client.call("load", thread_id)).seq
     with pytest.raises(InvalidRequest, match="None"):
         await client.call("answer", thread_id, None)
     with pytest.raises(InvalidRequest, match="value"):
@@ -291,7 +291,7 @@ async def test_what_waits_for_nothing_takes_no_answer(
         given = ["no such thread", "x"][: 2 if name == "answer" else 1]
         with pytest.raises(NotFound):
             await client.call(name, *given)
-    assert (await client.call("load", thread_id)).revision == before
+    assert (await client.call("load", thread_id)).seq == before
 
 
 async def test_a_breakpoint_asks_nothing(

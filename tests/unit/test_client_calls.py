@@ -133,7 +133,7 @@ def test_a_save_is_sent_again_until_it_is_answered(script: Script) -> None:
     drained = refusal(UNAVAILABLE, "DRAINING", 1)
     assert script.unary("SaveCheckpoint", code=UNAVAILABLE) == SAVE
     assert script.unary("SaveCheckpoint", code=UNAVAILABLE, trailers=drained) == SAVE
-    answer = pb.SaveCheckpointResponse(ref=REF, revision=1)
+    answer = pb.SaveCheckpointResponse(ref=REF, seq=1)
     assert script.unary("SaveCheckpoint", answer) == SAVE
     assert saving.result(5) == answer
     first, second = script.pauses

@@ -154,7 +154,7 @@ export class Client {
     return {
       checkpointId: saved.ref?.checkpointId ?? "",
       durability: durabilityName(saved.durability),
-      revision: saved.revision,
+      seq: saved.seq,
     };
   }
 

@@ -56,7 +56,7 @@ export interface Adoption {
   /** Its first checkpoint. */
   readonly checkpointId: string;
   /**
-   * Blob that holds the adopted checkpoint's own envelope; empty as long as it is not certified.
+   * Blob that holds the adopted checkpoint in the new thread; empty as long as it is not certified.
    */
   readonly blobId: string;
   /** True: the hash was checked. There is no adoption without it. */

@@ -25,7 +25,9 @@ export type EventName =
   | "thread_deleted"
   | "certified"
   | "retention_set"
-  | "searchable_set";
+  | "searchable_set"
+  | "handed_off"
+  | "recovered";
 
 const KINDS: Readonly<Record<EventName, EventKind>> = {
   checkpoint_saved: EventKind.CHECKPOINT_SAVED,
@@ -36,6 +38,8 @@ const KINDS: Readonly<Record<EventName, EventKind>> = {
   certified: EventKind.CERTIFIED,
   retention_set: EventKind.RETENTION_SET,
   searchable_set: EventKind.SEARCHABLE_SET,
+  handed_off: EventKind.HANDED_OFF,
+  recovered: EventKind.RECOVERED,
 };
 
 /** What of a thread is replayed. */
@@ -76,13 +80,16 @@ export interface ThreadEvent {
   readonly kind: EventName | "progress" | (string & {});
   /** Position to go on after, in a watch that is begun with it. */
   readonly cursor: Uint8Array;
-  /** Position in the thread's sequence, which rises by 1 from change to change. */
+  /**
+   * Position in the thread's sequence, which rises by 1 from change to change; "certified" and
+   * "progress" are no changes.
+   */
   readonly seq: bigint;
   /** Incarnation of the thread. */
   readonly incarnation: bigint;
   /**
-   * The checkpoint concerned, as it stood when the event was delivered; its `revision` is the
-   * event's. One that is gone by then has only that and its identity.
+   * The checkpoint concerned, as it stood when the event was delivered. One that is gone by then has
+   * only its identity.
    */
   readonly checkpoint: CheckpointRecord | undefined;
   /** How many checkpoints a deletion took. */

@@ -60,8 +60,8 @@ export interface Saved {
   readonly checkpointId: string;
   /** How safe it is; at least what was asked. */
   readonly durability: DurabilityName;
-  /** Number of changes to it, from 1. */
-  readonly revision: bigint;
+  /** Position of the change in the thread's sequence. */
+  readonly seq: bigint;
 }
 
 /** What of a checkpoint is loaded, and from where. */

@@ -105,11 +105,11 @@ export class CheckpointRecord {
   readonly label: string;
   /** Where it came from, besides its parent. */
   readonly lineage: Lineage;
-  /** How safe its current revision is. */
+  /** Position of its last change in the thread's sequence. */
+  readonly seq: bigint;
+  /** How safe that change is. */
   readonly durability: DurabilityName;
-  /** Number of changes to it, from 1. */
-  readonly revision: bigint;
-  /** Where its envelope lies; `undefined` until a revision is certified. */
+  /** Where the segment lies that holds its state; `undefined` until it is stored. */
   readonly location: Location | undefined;
   /** Time at which the service first saved it. */
   readonly created: Date | undefined;
@@ -132,8 +132,8 @@ export class CheckpointRecord {
       rolledBackFrom: message.lineage?.rolledBackFrom ?? "",
       adoptedFrom: message.lineage?.adoptedFrom ?? "",
     };
+    this.seq = message.seq;
     this.durability = durabilityName(message.durability);
-    this.revision = message.revision;
     this.location = locationOf(message.location);
     this.created = moment(message.createTime);
     const channels = message.state?.channels ?? [];

@@ -68,7 +68,7 @@ describe("saving and loading", () => {
       metadata: { source: "loop", step: 1 },
       summary: "Planned.",
       label: "good",
-      revision: 1n,
+      seq: 1n,
       durability: "journaled",
       location: undefined,
     });
@@ -76,7 +76,7 @@ describe("saving and loading", () => {
     expect(saved).toEqual({
       checkpointId: record.checkpointId,
       durability: "journaled",
-      revision: 1n,
+      seq: 1n,
     });
     expect((await client.getThread(thread)).agentId).toBe("planner");
   });

@@ -183,7 +183,7 @@ test("a save without an ID is sent again only if nothing was stored; the client 
         if (failure !== undefined) {
           throw failure;
         }
-        return { ref: request.checkpoint?.ref ?? {}, revision: 1n };
+        return { ref: request.checkpoint?.ref ?? {}, seq: 1n };
       },
     }),
   );
@@ -235,7 +235,7 @@ test("content that the server lost is sent inline, at last all of it", async () 
         if (inline.length === 2 || inline.length === 3) {
           throw refusal(Code.FailedPrecondition, "VALUES_MISSING");
         }
-        return { ref: checkpoint?.ref ?? {}, revision: 1n };
+        return { ref: checkpoint?.ref ?? {}, seq: 1n };
       },
     }),
   );
@@ -263,7 +263,7 @@ test("a save on a stream is answered, refused, or made again", async () => {
         }
         const error = { code: Code.Aborted, reason: ErrorReason.HEAD_MOVED, message: "moved" };
         yield sizes.length === 2
-          ? { saveId, result: { case: "checkpoint", value: { revision: 7n, durability: 1 } } }
+          ? { saveId, result: { case: "checkpoint", value: { seq: 7n, durability: 1 } } }
           : { saveId, result: { case: "error", value: { ...error, metadata: { head: "h" } } } };
       },
     }),
@@ -272,7 +272,7 @@ test("a save on a stream is answered, refused, or made again", async () => {
   const saved = await client.save("t", large, { parentId: "" });
   const refused = client.save("t", large, { parentId: "" });
 
-  expect(saved.revision).toBe(7n);
+  expect(saved.seq).toBe(7n);
   await expect(refused).rejects.toThrow(Conflict);
   await expect(refused).rejects.toMatchObject({ status: "ABORTED", metadata: { head: "h" } });
   expect(sizes).toEqual(Array(3).fill(2_500_002));

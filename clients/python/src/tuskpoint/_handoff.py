@@ -82,7 +82,7 @@ class Adoption:
         adopted_from: What was adopted, "thread:checkpoint".
         new_thread_id: The new thread.
         checkpoint_id: Its first checkpoint.
-        blob_id: Blob that holds the adopted checkpoint's own envelope; empty as long as it is
+        blob_id: Blob that holds the adopted checkpoint in the new thread; empty as long as it is
             not certified.
         verified: True: the hash was checked. There is no adoption without it.
     """

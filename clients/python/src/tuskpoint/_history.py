@@ -18,9 +18,11 @@ EventName = Literal[
     "label_set",
     "checkpoints_deleted",
     "thread_deleted",
-    "certified",
     "retention_set",
     "searchable_set",
+    "handed_off",
+    "recovered",
+    "certified",
 ]
 
 _KINDS: dict[str, history.EventKind] = {
@@ -29,9 +31,11 @@ _KINDS: dict[str, history.EventKind] = {
     "label_set": history.EVENT_KIND_LABEL_SET,
     "checkpoints_deleted": history.EVENT_KIND_CHECKPOINTS_DELETED,
     "thread_deleted": history.EVENT_KIND_THREAD_DELETED,
-    "certified": history.EVENT_KIND_CERTIFIED,
     "retention_set": history.EVENT_KIND_RETENTION_SET,
     "searchable_set": history.EVENT_KIND_SEARCHABLE_SET,
+    "handed_off": history.EVENT_KIND_HANDED_OFF,
+    "recovered": history.EVENT_KIND_RECOVERED,
+    "certified": history.EVENT_KIND_CERTIFIED,
 }
 
 
@@ -41,15 +45,16 @@ class ThreadEvent:
 
     Attributes:
         kind: What happened: "checkpoint_saved", "writes_saved", "label_set",
-            "checkpoints_deleted", "thread_deleted" (the last of an incarnation), "certified",
-            "retention_set", "searchable_set", or "progress" (nothing happened). A kind that a
-            newer server has is its name.
+            "checkpoints_deleted", "thread_deleted" (the last of an incarnation),
+            "retention_set", "searchable_set", "handed_off", "recovered", "certified" (everything
+            up to `seq` is), or "progress" (nothing happened). A kind that a newer server has is
+            its name.
         cursor: Position to go on after, in a watch that is begun with it.
-        seq: Position in the thread's sequence, which rises by 1 from change to change.
+        seq: Position in the thread's sequence, which rises by 1 from change to change; "certified"
+            and "progress" are no changes.
         incarnation: Incarnation of the thread.
-        checkpoint: The checkpoint concerned, as it stood when the event was delivered; its
-            `revision` is the event's. One that is gone by then has only that and its identity.
-            `None` if none is concerned.
+        checkpoint: The checkpoint concerned, as it stood when the event was delivered. One that is
+            gone by then has only its identity. `None` if none is concerned.
         deleted_checkpoints: How many checkpoints a deletion took.
         time: Time of the change.
     """

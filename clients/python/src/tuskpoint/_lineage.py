@@ -146,7 +146,7 @@ class CheckpointVerdict:
         checkpoint_ns: The namespace.
         checkpoint_id: The checkpoint.
         verdict: "pass" (the stored bytes have the recorded hash), "fail" (they do not, or are
-            not there), "unverified" (the current revision is not certified) or "retracted" (the
+            not there), "unverified" (its last change is not certified) or "retracted" (the
             checkpoint was deleted).
         location: Where the bytes lie, with the recorded hash; `None` if it is not stored.
         actual_sha256: SHA-256 of the bytes found, as lowercase hex; empty if none were.
@@ -166,13 +166,14 @@ class Verification:
     """What reading a whole thread back from the blob store showed.
 
     Attributes:
-        ok: Whether at least one checkpoint passed, none failed, and the chain of manifest
-            segments holds.
+        ok: Whether at least one checkpoint passed, none failed, and the newest catalog leads to
+            what was recorded.
         passed: Number of checkpoints that passed.
         failed: Number that failed.
         unverified: Number not certified.
         retracted: Number deleted.
-        chain_detail: What is wrong with the chain of segments, for people; empty if nothing.
+        chain_detail: What is wrong with the chain from the catalog to the segments, for people;
+            empty if nothing.
         failures: The verdicts on those that failed.
     """
 

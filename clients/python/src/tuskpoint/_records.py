@@ -122,9 +122,9 @@ class CheckpointRecord:
         summary: One sentence that says what happened.
         label: Its name; empty if it has none.
         lineage: Where it came from, besides its parent.
-        durability: How safe its current revision is.
-        revision: Number of changes to it, from 1.
-        location: Where its envelope lies; `None` until a revision is certified.
+        seq: Position of its last change in the thread's sequence.
+        durability: How safe that change is.
+        location: Where the segment lies that holds its state; `None` until it is stored.
         created: Time at which the service first saved it.
         channels: The state as it was encoded; empty if it was read without state.
         writes: The pending writes, in order; empty if it was read without state.
@@ -138,8 +138,8 @@ class CheckpointRecord:
     summary: str
     label: str
     lineage: Lineage
+    seq: int
     durability: DurabilityName
-    revision: int
     location: Location | None
     created: datetime | None
     channels: Mapping[str, Channel]
@@ -229,8 +229,8 @@ def checkpoint_record(message: checkpoint_pb2.Checkpoint) -> CheckpointRecord:
         summary=message.summary,
         label=message.label,
         lineage=lineage_of(message.lineage),
+        seq=message.seq,
         durability=durability_name(message.durability),
-        revision=message.revision,
         location=location_of(message.location) if message.HasField("location") else None,
         created=moment(message.create_time) if message.HasField("create_time") else None,
         channels={one.name: _channel(one) for one in message.state.channels},

@@ -10,6 +10,7 @@ from ._records import Lineage, Location, lineage_of, location_of, moment
 from ._search_status import SearchStatus, mode_name, search_status
 from .v1 import manifest_pb2, thread_pb2
 from .v1.admin_service_pb2 import GetArchiveStatusResponse, GetServerInfoResponse
+from .v1.thread_service_pb2 import GetManifestResponse
 
 StateName = Literal["idle", "interrupted", "failed"]
 
@@ -62,15 +63,16 @@ class ThreadRecord:
 
 @dataclass(frozen=True, slots=True)
 class ManifestRecord:
-    """A certified checkpoint as the manifest of its thread knows it.
+    """A stored checkpoint as the manifest of its thread knows it.
 
     Attributes:
         checkpoint_ns: The namespace.
         checkpoint_id: The checkpoint.
         parent_checkpoint_id: The checkpoint it follows; empty at the root.
-        revision: The certified revision.
-        envelope: Where the full envelope lies.
-        addenda: Where later additions lie, oldest first.
+        seq: The change that is stored, the last of the checkpoint and its writes.
+        segment: The segment that holds the checkpoint.
+        state_sha256: Hash of the stored bytes of its state, as lowercase hex.
+        writes: The segments that hold its pending writes, in the order of the log.
         summary: One sentence that says what happened.
         label: Its name; empty if it has none.
         lineage: Where it came from, besides its parent.
@@ -80,9 +82,10 @@ class ManifestRecord:
     checkpoint_ns: str
     checkpoint_id: str
     parent_checkpoint_id: str
-    revision: int
-    envelope: Location
-    addenda: tuple[Location, ...]
+    seq: int
+    segment: Location
+    state_sha256: str
+    writes: tuple[Location, ...]
     summary: str
     label: str
     lineage: Lineage
@@ -102,7 +105,7 @@ class ArchiveStatus:
         last_flush: Time of the last flush that certified something.
         catalog: The newest catalog, from which an empty server can be rebuilt.
         journal_bytes: Size of the journal's database.
-        spool_bytes: Packed and not yet certified.
+        spool_bytes: Built and not yet certified.
         cache_bytes: Size of the local cache.
         certified_checkpoints: Number of certified checkpoints.
         earliest_expiry: Earliest time at which a needed blob may expire unless it is renewed.
@@ -112,6 +115,8 @@ class ArchiveStatus:
         cost: Price of those puts in FROST (1 WAL is 1,000,000,000 FROST), without gas.
         failing_renewals: Number of blobs that are due for renewal and whose last renewal
             failed.
+        holes: Number of checkpoints that cannot be stored as they are, and of stored segments
+            that were lost. Each is tried again; nothing else waits for it.
         search: How the search index stands; `None` if the server does not index.
     """
 
@@ -132,6 +137,7 @@ class ArchiveStatus:
     billed_bytes: int
     cost: int
     failing_renewals: int
+    holes: int
     search: SearchStatus | None
 
 
@@ -188,14 +194,20 @@ def manifest_record(message: manifest_pb2.ManifestEntry) -> ManifestRecord:
         checkpoint_ns=message.checkpoint_ns,
         checkpoint_id=message.checkpoint_id,
         parent_checkpoint_id=message.parent_checkpoint_id,
-        revision=message.revision,
-        envelope=location_of(message.envelope),
-        addenda=tuple(location_of(one) for one in message.addenda),
+        seq=message.seq,
+        segment=location_of(message.segment),
+        state_sha256=message.state_sha256.hex(),
+        writes=tuple(location_of(one) for one in message.writes),
         summary=message.summary,
         label=message.label,
         lineage=lineage_of(message.lineage),
         created=moment(message.create_time),
     )
+
+
+def stored_manifest(message: GetManifestResponse) -> Location | None:
+    """Return where a whole manifest was stored."""
+    return location_of(message.manifest) if message.HasField("manifest") else None
 
 
 def archive_status(message: GetArchiveStatusResponse) -> ArchiveStatus:
@@ -222,6 +234,7 @@ def archive_status(message: GetArchiveStatusResponse) -> ArchiveStatus:
         billed_bytes=message.billed_bytes,
         cost=message.cost,
         failing_renewals=message.failing_renewals,
+        holes=message.holes,
         search=search_status(message.search) if message.HasField("search") else None,
     )
 

@@ -259,10 +259,10 @@ export class TuskPointSaver extends BaseCheckpointSaver {
     try {
       await this.#calls.saveWrites(request);
     } catch (error) {
-      // The answer's revision tells whether the checkpoint has come meanwhile: then it may have
-      // been certified without these writes.
+      // If the answer is not early, the checkpoint has come meanwhile and may have been certified
+      // without these writes.
       const early = await this.#calls.saveWrites(asEarly(request, error));
-      if (early.revision > 0n) {
+      if (!early.early) {
         await this.#calls.saveWrites(request);
       }
     }

@@ -6,8 +6,15 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import timedelta
 
 from .. import _requests as requests
-from .._records import DurabilityName
-from .._reports import ManifestRecord, StateName, ThreadRecord, manifest_record, thread_record
+from .._records import DurabilityName, Location
+from .._reports import (
+    ManifestRecord,
+    StateName,
+    ThreadRecord,
+    manifest_record,
+    stored_manifest,
+    thread_record,
+)
 from ..v1.thread_service_pb2 import GetManifestRequest, GetThreadRequest
 from .base import AsyncFace, SyncFace, twin_of
 
@@ -122,7 +129,7 @@ class SyncThreads(SyncFace):
         return sum(self._calls.delete_runs(one).deleted_checkpoints for one in deletions)
 
     def manifest(self, thread_id: str) -> Iterator[ManifestRecord]:
-        """Yield what is certified of a thread, by namespace and checkpoint ID.
+        """Yield what the newest catalog leads to of a thread, by namespace and checkpoint ID.
 
         Raises:
             NotFound: There is no such thread.
@@ -135,6 +142,20 @@ class SyncThreads(SyncFace):
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
+
+    def store_manifest(self, thread_id: str) -> Location | None:
+        """Store a thread's manifest as a blob of its own and return where it lies.
+
+        `tuskpoint audit manifest` and `tuskpoint-server recover` read the blob; nothing renews it.
+
+        Returns:
+            `None` if nothing of the thread is certified.
+
+        Raises:
+            NotFound: There is no such thread.
+        """
+        request = GetManifestRequest(thread_id=thread_id, page_size=1, store=True)
+        return stored_manifest(self._calls.get_manifest(request))
 
     thread = get_thread
     threads = list_threads
@@ -222,6 +243,11 @@ class AsyncThreads(AsyncFace):
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
+
+    @twin_of(SyncThreads.store_manifest)
+    async def store_manifest(self, thread_id: str) -> Location | None:
+        request = GetManifestRequest(thread_id=thread_id, page_size=1, store=True)
+        return stored_manifest(await self._calls.get_manifest(request))
 
     thread = get_thread
     threads = list_threads

@@ -61,9 +61,11 @@ class Kind(StrEnum):
     LABEL_SET = "label_set"
     CHECKPOINTS_DELETED = "checkpoints_deleted"
     THREAD_DELETED = "thread_deleted"
-    CERTIFIED = "certified"
     RETENTION_SET = "retention_set"
     SEARCHABLE_SET = "searchable_set"
+    HANDED_OFF = "handed_off"
+    RECOVERED = "recovered"
+    CERTIFIED = "certified"
 
 
 class ShownView(StrEnum):

@@ -78,6 +78,8 @@ def judge(archive: ArchiveStatus, *, is_serving: bool) -> Health:
         problems.append(
             f"certification fails since the last success: {archive.last_error} ({when})"
         )
+    if archive.holes:
+        problems.append(f"{counted(archive.holes, 'hole')}: what cannot be stored, or was lost")
     if archive.failing_renewals:
         problems.append(f"{counted(archive.failing_renewals, 'blob')} could not be renewed")
     if archive.earliest_expiry is not None and archive.earliest_expiry - now() < _SOON:
@@ -114,6 +116,7 @@ def _shape(target: str, info: ServerInfo, archive: ArchiveStatus, health: Health
             "oldest": shapes.time(archive.oldest_uncertified),
         },
         "certified_checkpoints": archive.certified_checkpoints,
+        "holes": archive.holes,
         "last_flush": shapes.time(archive.last_flush),
         "last_error": archive.last_error,
         "last_error_time": shapes.time(archive.last_error_time),

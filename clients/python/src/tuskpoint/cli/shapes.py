@@ -83,8 +83,8 @@ def entry(one: CheckpointRecord) -> Shape:
         "label": one.label,
         "metadata": dict(one.metadata),
         "lineage": asdict(one.lineage),
+        "seq": one.seq,
         "durability": one.durability,
-        "revision": one.revision,
         "location": None if one.location is None else asdict(one.location),
     }
 

@@ -268,7 +268,7 @@ class TuskPointSaver(LineageMethods, SearchMethods, BaseCheckpointSaver[str]):
             try:
                 self._calls.save_writes(request)
             except NotFound as early:
-                if self._calls.save_writes(_as_early(request, early)).revision:
+                if not self._calls.save_writes(_as_early(request, early)).early:
                     self._calls.save_writes(request)
 
     async def aput_writes(
@@ -283,7 +283,7 @@ class TuskPointSaver(LineageMethods, SearchMethods, BaseCheckpointSaver[str]):
             try:
                 await self._async_calls.save_writes(request)
             except NotFound as early:
-                if (await self._async_calls.save_writes(_as_early(request, early))).revision:
+                if not (await self._async_calls.save_writes(_as_early(request, early))).early:
                     await self._async_calls.save_writes(request)
 
     def get_next_version(self, current: str | None, channel: None) -> str:
@@ -446,8 +446,8 @@ def _as_early(
 ) -> checkpoint_service_pb2.SaveWritesRequest:
     """Return a request for writes that their checkpoint, once saved, certifies with itself.
 
-    The answer's revision tells whether the checkpoint has come meanwhile: then it may have
-    been certified without these writes.
+    If the answer is not `early`, the checkpoint has come meanwhile and may have been certified
+    without these writes.
 
     Raises:
         NotFound: The refusal is about something else.
