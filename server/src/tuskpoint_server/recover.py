@@ -17,45 +17,44 @@ from pathlib import Path
 from typing import Any
 
 from . import exits, logs
-from .archive.pointer import Pointer
-from .archive.recovery import DAMAGE, Recovered, Recovery
-from .archive.references import (
+from .archive.flush.pointer import Pointer
+from .archive.recover.recovery import Recovered, Recovery
+from .archive.recover.references import (
     BlobReference,
     UnclearReferenceError,
-    find_catalog,
-    find_segment,
+    find,
     parse_reference,
 )
+from .archive.recover.sources import DAMAGE, read_source
 from .blobs.api import BlobStore
 from .blobs.cache import origin
 from .config import Config, ConfigError, from_flags
-from .data_dir import DataDirLock, DataDirTakenError
+from .data_dir import DataDirLock
 from .domain.errors import Reason, Refusal
-from .domain.model import BlobLocation
+from .domain.formats.members import Kind
 from .domain.tenants import DEFAULT_TENANT, TENANT_RULE, is_tenant
 from .exits import StartError
 from .flags import command_parser
-from .journal import publishing
-from .journal.journal import SqlJournal
+from .journal.database.database import Database
+from .journal.recovery import publishing
 
 PROGRESS_SECONDS = 2.0
-JOURNAL = "journal.db"
 _DASHED_BLOB_ID = re.compile(r"-[A-Za-z0-9_-]{42}(?![A-Za-z0-9_-])")
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What shall be recovered.
+    """What to recover.
 
     Attributes:
-        catalog: The newest catalog, or `None`.
-        manifest: The last segment of one thread's manifest, if there is no catalog.
+        kind: The newest catalog, or the stored manifest of one thread.
+        reference: Where that lies.
         tenant: Tenant that it becomes.
         skip_damaged: Leave out what is damaged.
     """
 
-    catalog: BlobReference | None
-    manifest: BlobReference | None
+    kind: Kind
+    reference: BlobReference
     tenant: str = DEFAULT_TENANT
     skip_damaged: bool = False
 
@@ -74,14 +73,14 @@ def main(arguments: Sequence[str], version: str, open_blobs: Callable[[Config], 
     """
     config, order = parse(arguments, version)
     logs.configure(config.log_level)
-    recovered = asyncio.run(until_told(recover(config, order, open_blobs)))
-    _tell(f"recovered {_counts(recovered)}; start the server on {config.data_dir}")
+    recovered = asyncio.run(until_terminated(recover(config, order, open_blobs)))
+    _say(f"recovered {_counts(recovered)}; start the server on {config.data_dir}")
     for what in recovered.left_out:
-        _tell(f"left out: {what}")
+        _say(f"left out: {what}")
     return exits.EXIT_LEFT_OUT if recovered.left_out else 0
 
 
-async def until_told(work: Coroutine[Any, Any, Recovered]) -> Recovered:
+async def until_terminated(work: Coroutine[Any, Any, Recovered]) -> Recovered:
     """Run work until it is done or SIGTERM comes, in which case it cleans up.
 
     Raises:
@@ -106,10 +105,14 @@ async def recover(
     Raises:
         StartError: Nothing was recovered, and nothing is left behind.
     """
-    lock = _lock(config)
+    lock = DataDirLock(config.data_dir)
     try:
-        path = config.data_dir / JOURNAL
-        _require_empty(path)
+        path = config.data_dir / "journal.db"
+        if there := publishing.remains(path):
+            raise StartError(
+                exits.EXIT_JOURNAL,
+                f"{there[0]} is there already; recover into an empty --data-dir, or move it away",
+            )
         blobs = open_blobs(config)
         try:
             return await _recover(config, order, path, origin(blobs))
@@ -133,39 +136,30 @@ async def recover(
 
 
 async def _recover(config: Config, order: Order, path: Path, blobs: BlobStore) -> Recovered:
-    location = await _find(order, blobs)
+    location = await find(blobs, order.reference, order.kind)
+    source = await read_source(blobs, location, order.kind)
     filled = publishing.beside(path)
     publishing.remove(filled)
     try:
-        journal = await SqlJournal.open(filled)
+        database = await Database.open(filled, generation=source.generation)
         try:
             recovery = Recovery(
                 order.tenant,
-                journal,
+                database,
                 blobs,
-                clock_us=lambda: time.time_ns() // 1000,
                 skip_damaged=order.skip_damaged,
-                on_progress=_Progress(),
+                on_progress=_progress(),
             )
-            start = recovery.from_catalog if order.catalog else recovery.from_manifest
-            recovered = await start(location)
+            recovered = await recovery.recover(source)
         finally:
-            await journal.close()
+            await database.close()
         publishing.publish(path)
     except BaseException:
         publishing.remove(filled)
         raise
-    if order.catalog:
+    if order.kind is Kind.CATALOG:
         _point(config, order.tenant, location.blob_id)
     return recovered
-
-
-async def _find(order: Order, blobs: BlobStore) -> BlobLocation:
-    if order.catalog is not None:
-        return await find_catalog(blobs, order.catalog)
-    if order.manifest is None:
-        raise UnclearReferenceError("--catalog or --manifest must be given")
-    return await find_segment(blobs, order.manifest)
 
 
 def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
@@ -187,7 +181,7 @@ def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
         help="Newest catalog of the tenant; the log, the status and the pointer file name it.",
     )
     source.add_argument(
-        "--manifest", metavar="BLOB", help="Last segment of a manifest: only its thread."
+        "--manifest", metavar="BLOB", help="Stored manifest of a thread: recover only that thread."
     )
     parser.add_argument("--tenant", default=DEFAULT_TENANT, help="Tenant. Default: %(default)s.")
     parser.add_argument(
@@ -197,15 +191,13 @@ def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
         help="Leave out what is missing or damaged, list it, and end with code 9.",
     )
     flags = vars(parser.parse_args(_joined(arguments)))
+    named = {kind: flags.pop(kind, None) for kind in (Kind.CATALOG, Kind.MANIFEST)}
+    [(kind, text)] = [(kind, text) for kind, text in named.items() if text is not None]
     try:
-        order = Order(
-            catalog=_reference(flags.pop("catalog", None)),
-            manifest=_reference(flags.pop("manifest", None)),
-            tenant=flags.pop("tenant"),
-            skip_damaged=flags.pop("skip_damaged"),
-        )
+        reference = parse_reference(text)
     except UnclearReferenceError as error:
         raise ConfigError(str(error)) from None
+    order = Order(kind, reference, flags.pop("tenant"), flags.pop("skip_damaged"))
     if not is_tenant(order.tenant):  # no credential could name it, so nobody would reach it
         raise ConfigError(f"--tenant: a tenant is {TENANT_RULE}, not '{order.tenant}'")
     return from_flags(flags), order
@@ -222,32 +214,6 @@ def _joined(arguments: Sequence[str]) -> list[str]:
     return joined
 
 
-def _reference(text: str | None) -> BlobReference | None:
-    return None if text is None else parse_reference(text)
-
-
-def _lock(config: Config) -> DataDirLock:
-    try:
-        return DataDirLock(config.data_dir)
-    except DataDirTakenError as error:
-        raise StartError(exits.EXIT_DATA_DIR_TAKEN, str(error)) from None
-    except OSError as error:
-        raise StartError(
-            exits.EXIT_DIRECTORY,
-            f"data directory {config.data_dir} cannot be made or written: "
-            f"{error.strerror or error}; choose another, or see to its permissions",
-        ) from None
-
-
-def _require_empty(path: Path) -> None:
-    there = publishing.remains(path)
-    if there:
-        raise StartError(
-            exits.EXIT_JOURNAL,
-            f"{there[0]} is there already; recover into an empty --data-dir, or move it away",
-        )
-
-
 def _code(refusal: Refusal) -> int:
     if refusal.reason in DAMAGE:
         return exits.EXIT_DAMAGED
@@ -259,30 +225,30 @@ def _code(refusal: Refusal) -> int:
 def _point(config: Config, tenant: str, blob_id: str) -> None:
     """Write the pointer file; the next flush tries again what fails here.
 
-    Whoever recovered from an old catalog by mistake shall not lose the name of a newer one.
+    Whoever recovered from an old catalog by mistake keeps the name of a newer one in the output.
     """
     pointer = Pointer(config.pointer)
     try:
         path = pointer.path(tenant)
         before = path.read_text(encoding="utf-8").strip() if path.exists() else blob_id
         if before != blob_id:
-            _tell(f"{path} named catalog {before}, and names {blob_id} from now on")
+            _say(f"{path} named catalog {before}, and names {blob_id} from now on")
         pointer.write(tenant, blob_id)
     except (OSError, UnicodeDecodeError) as error:
-        _tell(f"the pointer file cannot be written: {error}")
+        _say(f"the pointer file cannot be written: {error}")
 
 
-class _Progress:
-    """Tells from time to time how far a recovery is."""
+def _progress() -> Callable[[Recovered], None]:
+    """Return what prints from time to time how far a recovery is."""
+    following = time.monotonic() + PROGRESS_SECONDS
 
-    def __init__(self) -> None:
-        self._next = time.monotonic() + PROGRESS_SECONDS
+    def show(recovered: Recovered) -> None:
+        nonlocal following
+        if time.monotonic() >= following:
+            following = time.monotonic() + PROGRESS_SECONDS
+            _say(f"recovering: {_counts(recovered)}")
 
-    def __call__(self, recovered: Recovered) -> None:
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + PROGRESS_SECONDS
-            _tell(f"recovering: {_counts(recovered)}")
+    return show
 
 
 def _counts(recovered: Recovered) -> str:
@@ -293,5 +259,5 @@ def _counts(recovered: Recovered) -> str:
     )
 
 
-def _tell(text: str) -> None:
+def _say(text: str) -> None:
     print(f"tuskpoint-server: {text}", file=sys.stderr, flush=True)  # noqa: T201 - for who started it

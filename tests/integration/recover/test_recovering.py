@@ -16,10 +16,11 @@ from tests.integration.recover.recovered import (
 from tests.kit.archives import House, check_certified, house, keys_of
 from tests.kit.drafts import TENANT, channel, data_of, draft, key, refused, write, written
 from tests.kit.stores import MemoryStore
-from tuskpoint_server.archive.recover.sources import read_catalog, read_manifest
+from tuskpoint_server.archive.recover.sources import read_source
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.formats.catalogs import Catalog
 from tuskpoint_server.domain.formats.manifests import encode_manifest
 from tuskpoint_server.domain.formats.members import Kind
 from tuskpoint_server.domain.model import BlobLocation, PruneStrategy, Reference, View
@@ -194,8 +195,8 @@ async def test_a_lost_run_is_left_out_and_the_next_catalog_does_not_name_it(
     await grow(home, 1, "t")
     await grow(home, 1, "u")
     source = await newest(home)
-    assert source.catalog is not None
-    lost = source.catalog.runs.oldest_first()[0].location.sha256
+    assert isinstance(source.content, Catalog)
+    lost = source.content.runs.oldest_first()[0].location.sha256
     store.lost.add(lost)
     with pytest.raises(Refusal):
         await recover(tmp_path / "strict", store, source, home.clock)
@@ -205,8 +206,8 @@ async def test_a_lost_run_is_left_out_and_the_next_catalog_does_not_name_it(
     assert "records from thread 't' to thread 't'" in recovered.left_out[0]
     async with house(directory, store, home.clock) as second:
         await grow(second, 1, "v")
-        following = (await newest(second)).catalog
-        assert following is not None
+        following = (await newest(second)).content
+        assert isinstance(following, Catalog)
         assert lost not in {ref.location.sha256 for ref in following.runs.oldest_first()}
         async with recovered_house(tmp_path / "third", second) as third:
             assert await compare(second, third) == 2
@@ -223,7 +224,7 @@ async def test_one_thread_is_recovered_from_its_stored_manifest(
 ) -> None:
     await grow(home, 3)
     await grow(home, 1, "other")
-    source = await read_manifest(store, await store_manifest(home, store, "t"))
+    source = await read_source(store, await store_manifest(home, store, "t"), Kind.MANIFEST)
     recovered = await recover(tmp_path / "second", store, source, home.clock)
     assert (recovered.threads, recovered.checkpoints) == (1, 3)
     segments = len(store.members("segment"))
@@ -242,7 +243,7 @@ async def test_a_manifest_of_a_deleted_thread_brings_back_that_it_was_deleted(
     await grow(home, 2)
     await Removal(home.journal.database).delete_thread(TENANT, "t")
     await home.flush()
-    source = await read_manifest(store, await store_manifest(home, store, "t"))
+    source = await read_source(store, await store_manifest(home, store, "t"), Kind.MANIFEST)
     recovered = await recover(tmp_path / "second", store, source, home.clock)
     assert (recovered.threads, recovered.ended) == (0, 1)
     async with house(tmp_path / "second", store, home.clock) as second:
@@ -255,7 +256,7 @@ async def test_a_catalog_of_another_format_is_refused_in_one_line(store: MemoryS
     data = b'{"format_version":1,"kind":"catalog","tenant":"default"}'
     receipt = await store.put([Member(blob_digest(data), data, Kind.CATALOG.value)])
     with pytest.raises(Refusal) as caught:
-        await read_catalog(store, receipt.locations[0])
+        await read_source(store, receipt.locations[0], Kind.CATALOG)
     assert caught.value.reason is Reason.BLOB_MALFORMED
     assert "\n" not in str(caught.value)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,20 +13,20 @@ from ...domain.errors import Refusal
 from ...domain.formats.delta_base import decode_delta_base
 from ...domain.formats.folding import Key, Manifest
 from ...domain.formats.members import Kind
-from ...domain.formats.records import CheckpointRecord, MemberRecord, Record, WritesRecord
+from ...domain.formats.records import CheckpointRecord, MemberRecord, WritesRecord
 from ...domain.formats.segments import PREFIX_BYTES, SegmentCheckpoint, SegmentValue, SegmentWrite
 from ...domain.metadata import parse_metadata
 from ...domain.model import BlobLocation, Value
 from ...domain.state import decode_channels, delta_channels
 from ...domain.stored_json import malformed
 from ...journal.archiving.held import encode_held
+from ...journal.archiving.plan import PlannedMember, joined
 from ...journal.checkpoints.drafts import encode_names
 from ...journal.checkpoints.thread_state import judge
 from ...journal.database.overlay import Known, KnownWrite
+from ...journal.lineage.insert import StoredWrite
 from ...journal.recovery.inserting import (
     RecoveredCheckpoint,
-    RecoveredMember,
-    RecoveredThread,
     RecoveredValue,
     RecoveredWrite,
     ThreadEnd,
@@ -60,8 +60,14 @@ class Taken:
 
     checkpoints: list[RecoveredCheckpoint] = field(default_factory=list)
     writes: list[RecoveredWrite] = field(default_factory=list)
-    members: list[RecoveredMember] = field(default_factory=list)
-    size_bytes: int = 0
+    members: list[PlannedMember] = field(default_factory=list)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes the rows have."""
+        return sum(len(one.write.data or b"") + 300 for one in self.writes) + sum(
+            len(one.known.state) + len(one.known.metadata) + 500 for one in self.checkpoints
+        )
 
 
 class ThreadReading:
@@ -70,53 +76,42 @@ class ThreadReading:
     Args:
         manifest: The thread's manifest.
         seq: The greatest number that is stored of its log.
-        now_us: Time of the recovery.
         anew: No catalog records the thread.
 
     Attributes:
-        thread: The thread's row.
+        manifest: The thread's manifest.
+        seq: As given.
         segments: Where the segments lie that its checkpoints need, by hash; `None`: nothing
             says where.
         known_lost: Segments that are recorded as lost.
         lost: Checkpoints that cannot be read.
         lost_segments: Segments that cannot be read, and why.
-        count: How many checkpoints were read.
     """
 
-    def __init__(self, manifest: Manifest, seq: int, now_us: int, *, anew: bool) -> None:
-        self._manifest = manifest
+    def __init__(self, manifest: Manifest, seq: int, *, anew: bool) -> None:
+        self.manifest = manifest
+        self.seq = seq
         self._anew = anew
-        records = sorted((one.record for one in manifest.entries.values()), key=_log_order)
-        self._seqs = {
-            _place(record): seq + number if anew else record.seq
-            for number, record in enumerate(records, 1)
-        }
-        self.thread = _thread(manifest, seq, records, now_us, anew=anew)
         self.segments = _segments(manifest)
         self.known_lost = {manifest.segment(gap.segment) for gap in manifest.gaps if gap.segment}
         self.lost: dict[Key, None] = {}
         self.lost_segments: dict[bytes, str] = {}
-        self.count = 0
+        self._seqs: dict[Key, int] = {}
         self._size = 0
         self._checkpoints: dict[bytes, list[CheckpointRecord]] = defaultdict(list)
         self._writes: dict[bytes, list[WritesRecord]] = defaultdict(list)
-        for entry in manifest.entries.values():
+        latest: dict[str, str] = {}
+        for number, (place, entry) in enumerate(manifest.entries.items(), 1):
+            self._seqs[place] = seq + number if anew else entry.record.seq
             self._checkpoints[manifest.segment(entry.record.segment)].append(entry.record)
             for writes in entry.writes:
                 self._writes[manifest.segment(writes.segment)].append(writes)
-        latest: dict[str, str] = {}
-        for checkpoint_ns, checkpoint_id in manifest.entries:
-            latest[checkpoint_ns] = max(checkpoint_id, latest.get(checkpoint_ns, ""))
+            latest[place[0]] = max(place[1], latest.get(place[0], ""))
         self._heads = set(latest.items())
         self._needs: dict[Key, frozenset[bytes]] = {}
         self._held: dict[bytes, _Held] = {}
         self._ranks: dict[tuple[Key, str, int], _Rank] = {}
         self._pending: dict[tuple[str, int], KnownWrite] = {}
-
-    @property
-    def thread_id(self) -> str:
-        """The thread."""
-        return self.thread.thread_id
 
     def lose(self, sha256: bytes, reason: str) -> list[str]:
         """Note that a segment cannot be read; return what is left out because of it."""
@@ -124,10 +119,12 @@ class ThreadReading:
         places = [_place(record) for record in self._checkpoints.get(sha256, ())]
         self.lost.update(dict.fromkeys(places))
         written = [_place(writes) for writes in self._writes.get(sha256, ())]
-        return [
-            *(_named(self.thread_id, place) for place in places),
-            *("writes of " + _named(self.thread_id, place) for place in written),
-        ]
+        return [*map(self.named, places), *("writes of " + self.named(one) for one in written)]
+
+    def named(self, place: Key) -> str:
+        """Return what people call a checkpoint."""
+        where = f" in namespace '{place[0]}'" if place[0] else ""
+        return f"checkpoint '{place[1]}' of thread '{self.manifest.thread_id}'{where}"
 
     def take(self, sha256: bytes, stored: Stored) -> Taken:
         """Return the rows that a segment holds of the thread.
@@ -135,21 +132,15 @@ class ThreadReading:
         Raises:
             Refusal: `BLOB_MALFORMED`: it holds something else than the records say.
         """
-        segment = stored.segment
-        own = (segment.thread_id, segment.incarnation) == (
-            self.thread_id,
-            self.thread.incarnation,
-        )
-        taken = Taken(members=self._members(sha256, stored, own=own))
-        self._note_values(sha256, stored, own=own)
+        segment, manifest = stored.segment, self.manifest
+        log = (segment.thread_id, segment.incarnation)
+        own = log == (manifest.thread_id, manifest.incarnation)
+        taken = Taken(members=self._members(sha256, stored, own=own and not self._anew))
+        self._note_values(sha256, stored, taken.members[0].last_seq or self.seq)
         for record in self._checkpoints.get(sha256, ()):
             taken.checkpoints.append(self._checkpoint(record, stored))
         for writes in self._writes.get(sha256, ()):
-            self._take_writes(writes, stored, taken, own=own)
-        taken.size_bytes = sum(len(one.data or b"") + 300 for one in taken.writes) + sum(
-            len(one.known.state) + len(one.known.metadata) + 500 for one in taken.checkpoints
-        )
-        self.count += len(taken.checkpoints)
+            taken.writes += self._new_writes(writes, stored, own=own)
         return taken
 
     def incomplete(self) -> list[tuple[Key, bytes]]:
@@ -179,71 +170,61 @@ class ThreadReading:
         Args:
             heads: The values of the latest checkpoints.
         """
-        manifest = self._manifest
-        places = [place for place in manifest.entries if place not in self.lost]
+        places = [place for place in self.manifest.entries if place not in self.lost]
         root_id = max((name for checkpoint_ns, name in places if not checkpoint_ns), default="")
-        needed = {digest for place in places for digest in self._needs[place]}
-        values = [self._value(digest, heads.get(digest)) for digest in sorted(needed)]
-        bundles = {pin.segment for pin in manifest.pins}
-        pins = tuple(pin for pin in manifest.pins if pin.segment in manifest.members)
+        needed = sorted({digest for place in places for digest in self._needs[place]})
+        bundles = {pin.segment for pin in self.manifest.pins}
         return ThreadEnd(
+            manifest=self.manifest,
             count=len(places),
             added_bytes=self._size + sum(self._held[digest].size for digest in needed),
             head_id=root_id,
             # What is known of writes is known of what was the head when it was stored.
             state=judge(self._pending if ("", root_id) in self._heads else {}),
-            values=values,
-            used=tuple(
-                sha256
-                for sha256 in self.segments
-                if sha256 not in self.lost_segments and sha256 not in bundles
-            ),
-            pins=pins,
-            gaps=manifest.gaps,
-            lost=tuple(self.lost),
+            values=[self._value(digest, heads.get(digest)) for digest in needed],
+            used=[one for one in self.segments if one not in {*self.lost_segments, *bundles}],
+            lost=list(self.lost),
             lost_segments=self.lost_segments,
         )
 
-    def bundles(self) -> list[RecoveredMember]:
+    def bundles(self) -> list[PlannedMember]:
         """Return the members of bundles that were handed off."""
-        members = self._manifest.members
-        found: list[RecoveredMember] = []
-        for pin in self._manifest.pins:
+        members = self.manifest.members
+        found: list[PlannedMember] = []
+        for pin in self.manifest.pins:
             record = members.get(pin.segment)
             if record is not None:
-                found.append(RecoveredMember(record.location, record.holds, parts=record.needs))
+                parts = joined(record.needs)
+                found.append(PlannedMember(record.location, record.holds, parts=parts))
                 found += _parts(members, record.needs)
         return found
 
     # --- inside ------------------------------------------------------------------------
 
-    def _members(self, sha256: bytes, stored: Stored, *, own: bool) -> list[RecoveredMember]:
-        segment, members = stored.segment, self._manifest.members
+    def _members(self, sha256: bytes, stored: Stored, *, own: bool) -> list[PlannedMember]:
+        """Return a segment and its parts; `own`: it holds the log of this thread."""
+        segment, members = stored.segment, self.manifest.members
         record = members[sha256]
         parts = _parts(members, record.needs)
         here = {value.digest for value in segment.values}
-        own = own and not self._anew
+        patched = (
+            one.digest for one in segment.values if one.keyframe and one.keyframe not in here
+        )
         ranged = own and record.last_seq > 0
-        row = RecoveredMember(
+        row = PlannedMember(
             record.location,
             record.holds,
-            segment.incarnation if own else None,
-            record.first_seq if ranged else None,
-            record.last_seq if ranged else None,
-            tuple(part.location.sha256 for part in parts),
-            tuple(one.location.sha256 for one in segment.members),
-            _prefixes(here),
-            _prefixes(
-                value.digest
-                for value in segment.values
-                if value.keyframe and value.keyframe not in here
-            ),
+            incarnation=segment.incarnation if own else None,
+            first_seq=record.first_seq if ranged else None,
+            last_seq=record.last_seq if ranged else None,
+            needs=joined([one.location.sha256 for one in segment.members]),
+            parts=joined([part.location.sha256 for part in parts]),
+            digests=_prefixes(here),
+            patched=_prefixes(patched),
         )
         return [row, *parts]
 
-    def _note_values(self, sha256: bytes, stored: Stored, *, own: bool) -> None:
-        record = self._manifest.members[sha256]
-        seq = record.last_seq if own and record.last_seq and not self._anew else self.thread.seq
+    def _note_values(self, sha256: bytes, stored: Stored, seq: int) -> None:
         for digest, value in stored.values.items():
             alone = not value.keyframe or value.keyframe in stored.values
             before = self._held.get(digest)
@@ -257,7 +238,8 @@ class ThreadReading:
             raise malformed(name, f"it does not hold checkpoint '{record.checkpoint_id}'")
         if hashlib.sha256(row.state).digest() != record.state_sha256:
             raise malformed(name, f"it has another state of checkpoint '{record.checkpoint_id}'")
-        self._needs[place] = self._needed(row, name)
+        self._needs[place] = _needed(row, name)
+        self._size += len(row.state) + len(row.metadata)
         try:
             metadata = parse_metadata(row.metadata, "metadata")
         except Refusal as refusal:
@@ -279,27 +261,18 @@ class ThreadReading:
         )
 
     def _held_by(self, place: Key) -> bytes:
-        entry = self._manifest.entries[place]
+        entry, seq = self.manifest.entries[place], self._seqs[place]
         named = [entry.record.segment, *(writes.segment for writes in entry.writes)]
-        seq = self._seqs[place]
         if not self._anew:
             seq = max(seq, *(writes.seq for writes in entry.writes), 0)
-        return encode_held(seq, list(dict.fromkeys(map(self._manifest.segment, named))))
+        return encode_held(seq, list(dict.fromkeys(map(self.manifest.segment, named))))
 
-    def _needed(self, row: SegmentCheckpoint, name: str) -> frozenset[bytes]:
-        digests = set()
-        for channel in decode_channels(row.state):
-            if channel.digest is not None:
-                digests.add(channel.digest)
-        for base in decode_delta_base(row.delta_base, name):
-            digests.update(base.digests)
-        self._size += len(row.state) + len(row.metadata)
-        return frozenset(digests)
-
-    def _take_writes(
-        self, record: WritesRecord, stored: Stored, taken: Taken, *, own: bool
-    ) -> None:
+    def _new_writes(
+        self, record: WritesRecord, stored: Stored, *, own: bool
+    ) -> Iterable[RecoveredWrite]:
+        """Yield the writes of a record that count; those of heads keep their values."""
         place = _place(record)
+        kept = place in self._heads
         # What was recorded anew in a later generation, or copied, has the record's number.
         as_numbered = own and stored.segment.generation == record.generation
         for write in stored.writes.get(_held_place(record), ()):
@@ -312,13 +285,16 @@ class ThreadReading:
             if self._anew:
                 seq = self._seqs[place]
             self._size += len(write.data)
-            kept = place in self._heads
             if kept:
                 _check_write(write, stored.location.blob_id)
-            taken.writes.append(
-                RecoveredWrite(
-                    place,
-                    seq,
+            if kept and not place[0]:
+                self._pending[write.task_id, write.idx] = KnownWrite(
+                    write.task_path, write.channel, write.type, write.digest, write.size, seq
+                )
+            yield RecoveredWrite(
+                place,
+                seq,
+                StoredWrite(
                     write.task_id,
                     write.idx,
                     write.task_path,
@@ -328,21 +304,13 @@ class ThreadReading:
                     write.size,
                     write.encoding,
                     write.data if kept else None,
-                )
+                ),
             )
-            if kept and not place[0]:
-                self._pending[write.task_id, write.idx] = KnownWrite(
-                    write.task_path, write.channel, write.type, write.digest, write.size, seq
-                )
 
     def _value(self, digest: bytes, value: Value | None) -> RecoveredValue:
         held = self._held[digest]
-        if value is None:
-            return RecoveredValue(digest, held.type, held.size, held.seq, held.segment)
-        packed = compress(value.data)
-        return RecoveredValue(
-            digest, value.type, len(value.data), held.seq, None, int(packed.encoding), packed.data
-        )
+        packed = None if value is None else compress(value.data)
+        return RecoveredValue(digest, held.type, held.size, held.seq, held.segment, packed)
 
 
 def _segments(manifest: Manifest) -> dict[bytes, BlobLocation | None]:
@@ -364,35 +332,12 @@ def _segments(manifest: Manifest) -> dict[bytes, BlobLocation | None]:
     return found
 
 
-def _thread(
-    manifest: Manifest,
-    seq: int,
-    records: Sequence[CheckpointRecord],
-    now_us: int,
-    *,
-    anew: bool,
-) -> RecoveredThread:
-    times = [record.created_us for record in records] or [now_us]
-    setting = None if manifest.ended else manifest.setting
-    return RecoveredThread(
-        thread_id=manifest.thread_id,
-        incarnation=manifest.incarnation,
-        deleted=manifest.ended,
-        deleted_through=manifest.deleted_through,
-        seq=seq,
-        agent_id=setting.agent_id if setting else "",
-        retention_s=setting.retention_s if setting else 0,
-        unsearchable=setting.unsearchable if setting else False,
-        settings_seq=setting.seq if setting else 0,
-        created_us=min(times),
-        updated_us=max(times),
-        anew=tuple(map(_place, records)) if anew else (),
-        recorded_anew=anew,
+def _needed(row: SegmentCheckpoint, name: str) -> frozenset[bytes]:
+    """Return the digests of the values that a checkpoint needs."""
+    digests = {one.digest for one in decode_channels(row.state) if one.digest is not None}
+    return frozenset(
+        digests.union(*(one.digests for one in decode_delta_base(row.delta_base, name)))
     )
-
-
-def _log_order(record: Record) -> tuple[int, int, tuple[str | bytes, ...]]:
-    return (*record.rank, record.identity)
 
 
 def _place(record: CheckpointRecord | WritesRecord) -> Key:
@@ -404,16 +349,10 @@ def _held_place(record: CheckpointRecord | WritesRecord) -> Key:
     return (held_ns, record.checkpoint_id)
 
 
-def _named(thread_id: str, place: Key) -> str:
-    return f"checkpoint '{place[1]}' of thread '{thread_id}' in namespace '{place[0]}'"
-
-
-def _parts(members: Mapping[bytes, MemberRecord], hashes: Iterable[bytes]) -> list[RecoveredMember]:
+def _parts(members: Mapping[bytes, MemberRecord], hashes: Iterable[bytes]) -> list[PlannedMember]:
     records = [record for sha256 in hashes if (record := members.get(sha256)) is not None]
     return [
-        RecoveredMember(record.location, Kind.PART)
-        for record in records
-        if record.holds is Kind.PART
+        PlannedMember(record.location, Kind.PART) for record in records if record.holds is Kind.PART
     ]
 
 

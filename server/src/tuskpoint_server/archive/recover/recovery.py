@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...blobs.api import BlobStore
 from ...domain.errors import Refusal
 from ...domain.formats.catalogs import Catalog
-from ...domain.formats.folding import Key, Manifest, fold
+from ...domain.formats.folding import Key, fold
 from ...domain.formats.members import Kind
 from ...domain.formats.merging import read_threads
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
-from ...domain.snapshots import MEMBER_THREADS, is_reserved
+from ...domain.snapshots import is_reserved
 from ...domain.stored_json import malformed
 from ...journal.archiving import status
+from ...journal.archiving.plan import PlannedMember
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ...journal.recovery import inserting
-from ...journal.recovery.inserting import RecoveredMember
+from ..apart import every
 from ..read.segments import Segments, Stored
 from .reading import Taken, ThreadReading
 from .sources import DAMAGE, Source, readable, run_members
@@ -89,7 +89,6 @@ class Recovery:
         self._database = database
         self._blobs = blobs
         self._segments = Segments(blobs)
-        self._now_us = database.now_us()
         self._skip_damaged = skip_damaged
         self._on_progress = on_progress
         self._done = Recovered()
@@ -103,33 +102,33 @@ class Recovery:
         thread in a catalog of its own.
 
         Args:
-            source: What `read_catalog` or `read_manifest` returned.
+            source: What `read_source` returned.
 
         Raises:
             Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED` (unless what is
                 damaged can be left out), `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`. The
                 journal is then of no use.
         """
-        if self._database.generation < source.generation:
-            raise ValueError(f"the journal has to be of generation {source.generation}")
         backend = self._blobs.backend
         await self._database.transact(lambda batch: status.claim_home(batch.connection, backend))
-        if source.catalog is not None:
-            await self._from_catalog(source.catalog, source.location)
-        elif source.manifest is not None:
-            manifest = source.manifest
-            await self._recover([self._reading(manifest, manifest.seq, anew=True)])
+        if isinstance(source.content, Catalog):
+            await self._from_catalog(source.content, source.location)
+        else:
+            manifest = source.content
+            await self._recover([ThreadReading(manifest, manifest.seq, anew=True)], anew=True)
+        self._done.snapshots = await self._database.transact(self._finish)
         return self._done
 
     async def _from_catalog(self, catalog: Catalog, location: BlobLocation) -> None:
         if self._skip_damaged:
-            catalog = await readable(self._blobs, catalog, self._leave_out)
+            runs = await readable(self._blobs, catalog.runs, self._leave_out)
+            catalog = replace(catalog, runs=runs)
         places = await run_members(self._blobs, catalog.runs)
-        members = [RecoveredMember(place, Kind.RUN) for place in places]
-        members.append(RecoveredMember(location, Kind.CATALOG))
+        members = [PlannedMember(place, Kind.RUN) for place in places]
+        members.append(PlannedMember(location, Kind.CATALOG))
 
         def add(batch: Batch) -> None:
-            inserting.add_catalog(batch.connection, self._tenant, catalog, location, self._now_us)
+            inserting.add_catalog(batch, self._tenant, catalog, location)
             inserting.add_members(batch.connection, self._tenant, members)
 
         await self._database.transact(add)
@@ -140,24 +139,26 @@ class Recovery:
             if not manifest.records:
                 continue  # all that was stored of it is gone, and was not deleted with it
             seq = max(record.seq for record in records)
-            group.append(self._reading(manifest, seq, anew=False))
+            group.append(ThreadReading(manifest, seq, anew=False))
             size += len(records)
             if len(group) >= _GROUP_THREADS or size >= _GROUP_RECORDS:
                 await self._recover(group)
                 group, size = [], 0
         await self._recover(group)
 
-    def _reading(self, manifest: Manifest, seq: int, *, anew: bool) -> ThreadReading:
-        return ThreadReading(manifest, seq, self._now_us, anew=anew)
+    def _finish(self, batch: Batch) -> int:
+        if self._blobs.epoch_s is not None:
+            inserting.add_blobs(batch, self._tenant)
+        return inserting.drop_torn_snapshots(batch, self._tenant)
 
     # --- groups of threads ---------------------------------------------------------------
 
-    async def _recover(self, group: Sequence[ThreadReading]) -> None:
+    async def _recover(self, group: Sequence[ThreadReading], *, anew: bool = False) -> None:
         for reading in group:
-            self._add(partial(self._begin, reading=reading), _THREAD_BYTES)
+            self._add(partial(self._begin, reading=reading, anew=anew), _THREAD_BYTES)
         batches = list(self._batches(group))
         for start in range(0, len(batches), _BATCHES_AT_ONCE):
-            for found in await _all(map(self._read, batches[start : start + _BATCHES_AT_ONCE])):
+            for found in await every(map(self._read, batches[start : start + _BATCHES_AT_ONCE])):
                 for wanted, stored in found:
                     self._take(wanted, stored)
             await self._commit(_INSERT_BYTES)
@@ -216,9 +217,8 @@ class Recovery:
     async def _end(self, reading: ThreadReading) -> None:
         """Complete a thread, all of whose segments were read."""
         for place, digest in reading.incomplete():
-            self._lose_place(
-                reading, place, malformed("", f"no segment holds value {digest.hex()}")
-            )
+            problem = f"no segment holds value {digest.hex()}"
+            self._lose_place(reading, place, malformed("", problem))
         values: dict[bytes, Value] = {}
         for place, where in reading.head_values().items():
             try:
@@ -232,52 +232,50 @@ class Recovery:
 
         def finish(batch: Batch) -> None:
             inserting.add_members(batch.connection, self._tenant, members)
-            inserting.end_thread(batch, self._tenant, reading.thread_id, end)
+            inserting.end_thread(batch, self._tenant, end)
 
-        size = sum(len(one.data or b"") + 200 for one in end.values)
+        size = sum(len(one.packed.data) if one.packed else 200 for one in end.values)
         self._add(finish, size + _THREAD_BYTES)
-        self._count(reading, end.count, end.added_bytes)
+        self._done.checkpoints += end.count
+        self._done.size_bytes += end.added_bytes
+        if not is_reserved(end.manifest.thread_id):
+            self._done.ended += end.manifest.ended
+            self._done.threads += not end.manifest.ended
 
     # --- damage --------------------------------------------------------------------------
 
-    def _leave_out(self, what: str, refusal: Refusal) -> None:
+    def _leave_out(self, what: str, refusal: Refusal, *, known: bool = False) -> None:
         """Note what is left out.
 
         Raises:
-            Refusal: The one given, if it is not to be left out.
+            Refusal: The one given, if it is not to be left out; what the records call lost
+                always is.
         """
-        if not self._skip_damaged or refusal.reason not in DAMAGE:
+        if refusal.reason not in DAMAGE or not (known or self._skip_damaged):
             raise refusal
         self._done.left_out.append(f"{what}: {refusal}")
 
     def _lose(self, reading: ThreadReading, sha256: bytes, refusal: Refusal) -> None:
-        """Leave out a segment; one that the records call lost never ends the recovery."""
-        if refusal.reason not in DAMAGE:
-            raise refusal
-        if sha256 not in reading.known_lost and not self._skip_damaged:
+        known = sha256 in reading.known_lost
+        if refusal.reason not in DAMAGE or not (known or self._skip_damaged):
             raise refusal
         for what in reading.lose(sha256, str(refusal)):
-            self._done.left_out.append(f"{what}: {refusal}")
+            self._leave_out(what, refusal, known=known)
 
     def _lose_place(self, reading: ThreadReading, place: Key, refusal: Refusal) -> None:
-        if not reading.lost_segments:
-            self._leave_out(f"checkpoint '{place[1]}' of thread '{reading.thread_id}'", refusal)
-        else:
-            self._done.left_out.append(
-                f"checkpoint '{place[1]}' of thread '{reading.thread_id}': {refusal}"
-            )
+        self._leave_out(reading.named(place), refusal, known=bool(reading.lost_segments))
         reading.lost[place] = None
 
     # --- inserting -----------------------------------------------------------------------
 
-    def _begin(self, batch: Batch, reading: ThreadReading) -> None:
-        inserting.begin_thread(batch, self._tenant, reading.thread)
+    def _begin(self, batch: Batch, reading: ThreadReading, *, anew: bool) -> None:
+        inserting.begin_thread(batch, self._tenant, reading.manifest, reading.seq, anew=anew)
 
     def _insert(self, batch: Batch, reading: ThreadReading, taken: Taken) -> None:
         inserting.add_checkpoints(
             batch,
             self._tenant,
-            reading.thread_id,
+            reading.manifest.thread_id,
             taken.checkpoints,
             taken.writes,
             taken.members,
@@ -299,27 +297,3 @@ class Recovery:
 
         await self._database.transact(insert)
         self._on_progress(self._done)
-
-    def _count(self, reading: ThreadReading, checkpoints: int, size_bytes: int) -> None:
-        done, name = self._done, reading.thread_id
-        done.checkpoints += checkpoints
-        done.size_bytes += size_bytes
-        if is_reserved(name):
-            done.snapshots += not reading.thread.deleted and not name.startswith(MEMBER_THREADS)
-        elif reading.thread.deleted:
-            done.ended += 1
-        else:
-            done.threads += 1
-
-
-async def _all(
-    readings: Iterable[Coroutine[Any, Any, list[tuple[_Wanted, Stored]]]],
-) -> list[list[tuple[_Wanted, Stored]]]:
-    """Run some coroutines at once; if one fails, the others are cancelled."""
-    tasks = [asyncio.ensure_future(one) for one in readings]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from ...blobs.api import BlobStore
 from ...domain.errors import Reason, Refusal
-from ...domain.formats.catalogs import Catalog, decode_catalog, settle_catalog
+from ...domain.formats.catalogs import Catalog, decode_catalog
 from ...domain.formats.folding import Manifest
 from ...domain.formats.manifests import decode_manifest
+from ...domain.formats.members import Kind
 from ...domain.formats.merging import LiveRuns
 from ...domain.formats.parts import decode_parts, is_part_list, join
 from ...domain.formats.runs import RunRef, decode_run, members_of, page_lines
@@ -25,58 +26,42 @@ LeaveOut = Callable[[str, Refusal], None]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a recovery begins with; one of `catalog` and `manifest` is `None`.
+    """What a recovery begins with.
 
     Attributes:
         location: Where it lies.
-        catalog: The catalog; everything in it names its blob.
-        manifest: The manifest of one thread.
+        content: A catalog, everything in which names its blob; or the manifest of one thread.
     """
 
     location: BlobLocation
-    catalog: Catalog | None = None
-    manifest: Manifest | None = None
+    content: Catalog | Manifest
 
     @property
     def generation(self) -> int:
         """The generation in which the recovered journal goes on."""
-        stored = [self.catalog.generation] if self.catalog is not None else []
-        if self.manifest is not None:
-            stored.append(self.manifest.generation)
-        return max(stored, default=0) + 1
+        return self.content.generation + 1
 
 
-async def read_catalog(blobs: BlobStore, location: BlobLocation) -> Source:
-    """Return a catalog to recover from.
+async def read_source(blobs: BlobStore, location: BlobLocation, kind: Kind) -> Source:
+    """Return what to recover from.
 
     Args:
         blobs: Where it is read.
         location: Where it lies; its hash is what all else is trusted by.
+        kind: A catalog or a manifest.
 
     Raises:
         Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`, also if it is of
             another format; `BLOB_UNAVAILABLE`.
     """
     data = await blobs.get(location)
-    catalog = decode_catalog(data, location.blob_id)
-    return Source(
-        replace(location, size=len(data)), catalog=settle_catalog(catalog, location.blob_id)
-    )
-
-
-async def read_manifest(blobs: BlobStore, location: BlobLocation) -> Source:
-    """Return the stored manifest of one thread to recover from.
-
-    Raises:
-        Refusal: As `read_catalog`.
-    """
-    data = await blobs.get(location)
-    size = len(data)
+    found, name = replace(location, size=len(data)), location.blob_id
+    if kind is Kind.CATALOG:
+        return Source(found, decode_catalog(data, name))
     if is_part_list(data) and b'"kind":"parts"' in data[:4096]:
         listed = decode_parts(data, location, MAX_SEGMENT_BYTES)
-        data = join(listed, await blobs.get_many(listed.parts), location.blob_id)
-    manifest = decode_manifest(data, location.blob_id)
-    return Source(replace(location, size=size), manifest=manifest)
+        data = join(listed, await blobs.get_many(listed.parts), name)
+    return Source(found, decode_manifest(data, name))
 
 
 async def run_members(blobs: BlobStore, runs: LiveRuns) -> list[BlobLocation]:
@@ -92,32 +77,30 @@ async def run_members(blobs: BlobStore, runs: LiveRuns) -> list[BlobLocation]:
     return found
 
 
-async def readable(blobs: BlobStore, catalog: Catalog, leave_out: LeaveOut) -> Catalog:
-    """Return a catalog whose runs can all be read.
+async def readable(blobs: BlobStore, runs: LiveRuns, leave_out: LeaveOut) -> LiveRuns:
+    """Return runs that can all be read.
 
     In the place of a run with a damaged part stand its other parts. Merges begin anew then.
 
     Args:
         blobs: Where runs are read.
-        catalog: The catalog.
+        runs: The live runs.
         leave_out: Notes each part that is damaged.
 
     Raises:
         Refusal: Whatever is no damage.
     """
     levels = []
-    for level in catalog.runs.levels:
+    for level in runs.levels:
         kept: list[RunRef] = []
         for ref in level:
             kept += await _readable(blobs, ref, leave_out)
         levels.append(tuple(kept))
-    merges = catalog.runs.merges if tuple(levels) == catalog.runs.levels else ()
-    for merge in merges:
-        for height in merge.made:
-            for ref in height:
-                if await _readable(blobs, ref, lambda what, refusal: None) != [ref]:
-                    merges = ()
-    return replace(catalog, runs=LiveRuns(tuple(levels), merges))
+    merges = runs.merges if tuple(levels) == runs.levels else ()
+    for ref in [ref for merge in merges for height in merge.made for ref in height]:
+        if await _readable(blobs, ref, lambda what, refusal: None) != [ref]:
+            merges = ()
+    return LiveRuns(tuple(levels), merges)
 
 
 async def _readable(blobs: BlobStore, ref: RunRef, leave_out: LeaveOut) -> list[RunRef]:

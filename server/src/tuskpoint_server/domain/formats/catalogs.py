@@ -6,14 +6,14 @@ history is linked by hashes, and every record hangs from one blob ID.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..model import BlobLocation
 from .fields import Fields, JsonObject, dump
 from .frames import FORMAT_VERSION
 from .members import Kind, location_json, settled
 from .merging import FAN_OUT, LiveRuns, Merge
-from .runs import BRANCH_RUNS, RunRef, read_position, read_ref, ref_json, settle_ref
+from .runs import BRANCH_RUNS, RunRef, read_position, read_ref, ref_json
 
 _MAX_LEVELS = 32
 NO_RUNS = LiveRuns()
@@ -81,27 +81,6 @@ def decode_catalog(data: bytes, name: str) -> Catalog:
         created_us=fields.number("create_time_us"),
         previous=None if previous is None else settled(previous, name),
         runs=_read_runs(fields, name),
-    )
-
-
-def settle_catalog(catalog: Catalog, holder: str) -> Catalog:
-    """Return a catalog with "this quilt" replaced by the blob that holds it."""
-    runs = catalog.runs
-    return replace(
-        catalog,
-        previous=catalog.previous and settled(catalog.previous, holder),
-        runs=LiveRuns(
-            tuple(tuple(settle_ref(ref, holder) for ref in level) for level in runs.levels),
-            tuple(
-                replace(
-                    merge,
-                    made=tuple(
-                        tuple(settle_ref(ref, holder) for ref in height) for height in merge.made
-                    ),
-                )
-                for merge in runs.merges
-            ),
-        ),
     )
 
 

@@ -8,21 +8,22 @@ cursors of that journal. The log goes on above the greatest number that was stor
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, insert
+from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
-from ...domain.compression import Encoding
+from ...domain import snapshots as kept
+from ...domain.compression import Packed
 from ...domain.formats.catalogs import Catalog, encode_catalog
-from ...domain.formats.members import Kind
-from ...domain.formats.records import GapRecord, PinRecord
+from ...domain.formats.folding import Manifest
 from ...domain.lineage import EventKind
-from ...domain.model import EVICTED, BlobLocation, Lineage, ThreadState, Write
-from ..archiving import holes, uses
-from ..archiving.plan import PlannedHole, joined
+from ...domain.model import BlobLocation, Lineage, StoredBlob, ThreadState
+from ..archiving import blobs, holes, uses
+from ..archiving.plan import PlannedHole, PlannedMember
 from ..checkpoints.rows import checkpoint_row
 from ..database.overlay import Batch, Known, Log, Place
-from ..database.schema import catalogs, checkpoints, handoffs, members, removed, writes
+from ..database.schema import catalogs, checkpoints, handoffs, members, removed, threads, writes
 from ..database.statements import (
     Insert,
     InsertInto,
@@ -31,46 +32,11 @@ from ..database.statements import (
     of_checkpoint,
     parameters_of,
 )
+from ..lineage import snapshots
+from ..lineage.insert import StoredWrite, put_write
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveredThread:
-    """A thread, as its records describe it.
-
-    Attributes:
-        thread_id: The thread.
-        incarnation: Its incarnation.
-        deleted: The incarnation has ended.
-        deleted_through: Greatest checkpoint ID of ended incarnations, or empty.
-        seq: Greatest number that is stored of its log.
-        agent_id: Agent, or empty.
-        retention_s: As the column.
-        unsearchable: As the column.
-        settings_seq: Change that set these three; 0: none did.
-        created_us: Time of the first save that is known.
-        updated_us: Time of the last save that is known.
-        anew: No catalog records the thread: its checkpoints, in this order, take numbers of
-            their own, and the next flush records them.
-        recorded_anew: Whether `anew` counts.
-    """
-
-    thread_id: str
-    incarnation: int
-    deleted: bool
-    deleted_through: str
-    seq: int
-    agent_id: str
-    retention_s: int
-    unsearchable: bool
-    settings_seq: int
-    created_us: int
-    updated_us: int
-    anew: tuple[Place, ...] = ()
-    recorded_anew: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveredCheckpoint:
+class RecoveredCheckpoint(NamedTuple):
     """A checkpoint; `held` as `journal.archiving.held` has it."""
 
     place: Place
@@ -80,91 +46,50 @@ class RecoveredCheckpoint:
     held: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveredWrite:
-    """A pending write; `data` is `None` where only segments hold it."""
+class RecoveredWrite(NamedTuple):
+    """A pending write of a checkpoint, and its number."""
 
     place: Place
     seq: int
-    task_id: str
-    idx: int
-    task_path: str
-    channel: str
-    type: str
-    digest: bytes
-    size: int
-    encoding: int
-    data: bytes | None
+    write: StoredWrite
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveredValue:
-    """A value of a channel; without `data` it is in `segment` only."""
+class RecoveredValue(NamedTuple):
+    """A value of a channel: `packed`, or in a segment only."""
 
     digest: bytes
     type: str
     size: int
     seq: int
-    segment: bytes | None
-    encoding: int = Encoding.PLAIN
-    data: bytes | None = None
+    segment: bytes
+    packed: Packed | None
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveredMember:
-    """Stored bytes; fields as the columns of `members`.
-
-    Attributes:
-        location: Where they lie.
-        kind: What they are.
-        incarnation: Of a segment with the log of the thread: of which incarnation; `None`: it
-            holds another thread's log, or none.
-        first_seq: Begin of its range, if it has one.
-        last_seq: End of its range.
-        parts: Hashes of its parts.
-        needs: Hashes of the segments that it names.
-        digests: Prefixes of its values, sorted, joined.
-        patched: Of these the patches on keyframes elsewhere.
-    """
-
-    location: BlobLocation
-    kind: Kind
-    incarnation: int | None = None
-    first_seq: int | None = None
-    last_seq: int | None = None
-    parts: tuple[bytes, ...] = ()
-    needs: tuple[bytes, ...] = ()
-    digests: bytes = b""
-    patched: bytes = b""
-
-
-@dataclass(slots=True)
 class ThreadEnd:
     """What completes a thread after its checkpoints.
 
     Attributes:
+        manifest: Its manifest.
         count: How many checkpoints were inserted.
         added_bytes: Bytes of their content.
         head_id: Latest root checkpoint, or empty.
         state: What the thread waits for.
         values: Values of its family.
         used: Hashes of the segments that it needs.
-        pins: Bundles that were handed off.
-        gaps: What cannot be read from the blob store.
         lost: Checkpoints that are recorded and cannot be read.
         lost_segments: Hashes of segments that cannot be read, and why.
     """
 
-    count: int = 0
-    added_bytes: int = 0
-    head_id: str = ""
-    state: ThreadState = ThreadState.IDLE
-    values: list[RecoveredValue] = field(default_factory=list)
-    used: tuple[bytes, ...] = ()
-    pins: tuple[PinRecord, ...] = ()
-    gaps: tuple[GapRecord, ...] = ()
-    lost: tuple[Place, ...] = ()
-    lost_segments: dict[bytes, str] = field(default_factory=dict)
+    manifest: Manifest
+    count: int
+    added_bytes: int
+    head_id: str
+    state: ThreadState
+    values: Sequence[RecoveredValue]
+    used: Sequence[bytes]
+    lost: Sequence[Place]
+    lost_segments: dict[bytes, str]
 
 
 def _put_member(insert_into: InsertInto) -> Insert:
@@ -181,40 +106,39 @@ def _put_member(insert_into: InsertInto) -> Insert:
 _PUT_MEMBER = Statement(_put_member)
 _PUT_CATALOG = Statement(insert(catalogs).values(all_columns(catalogs)))
 _PUT_HANDOFF = Statement(insert(handoffs).values(all_columns(handoffs)))
-_PUT_REMOVED = Statement(
-    insert(removed).values({column.name: bindparam(column.name) for column in removed.columns})
-)
+_PUT_REMOVED = Statement(insert(removed).values(all_columns(removed)))
 _DROP_CHECKPOINT = Statement(delete(checkpoints).where(of_checkpoint(checkpoints)))
 _DROP_WRITES = Statement(delete(writes).where(of_checkpoint(writes)))
+_BLOBS = Statement(
+    select(members.c.blob_id).where(members.c.tenant == bindparam("of_tenant")).distinct()
+)
+_SNAPSHOT_THREADS = Statement(
+    select(threads.c.thread_id, threads.c.head_id).where(
+        threads.c.tenant == bindparam("of_tenant"),
+        threads.c.thread_id >= kept.THREADS,
+        threads.c.thread_id < kept.THREADS_END,
+        threads.c.deleted.is_(False),
+    )
+)
 
 
-def add_catalog(
-    connection: Connection, tenant: str, catalog: Catalog, location: BlobLocation, now_us: int
-) -> None:
-    """Make a catalog the newest one; the next catalog follows it.
-
-    Args:
-        connection: In a write transaction.
-        tenant: The tenant.
-        catalog: The catalog; everything in it names its blob.
-        location: Where it lies.
-        now_us: Time of the recovery.
-    """
+def add_catalog(batch: Batch, tenant: str, catalog: Catalog, location: BlobLocation) -> None:
+    """Make a catalog the newest one; the next catalog follows it."""
     _PUT_CATALOG.run(
-        connection,
+        batch.connection,
         tenant=tenant,
         generation=catalog.generation,
         number=catalog.number,
         sha256=location.sha256,
         content=encode_catalog(catalog),
-        certified_us=now_us,
+        certified_us=batch.now_us,
     )
 
 
 def add_members(
     connection: Connection,
     tenant: str,
-    found: Iterable[RecoveredMember],
+    found: Iterable[PlannedMember],
     thread: int | None = None,
 ) -> None:
     """Insert stored bytes.
@@ -231,12 +155,12 @@ def add_members(
             {
                 "tenant": tenant,
                 "sha256": one.location.sha256,
-                "kind": one.kind.value,
+                "kind": one.kind,
                 "size": one.location.size,
                 "blob_id": one.location.blob_id,
                 "identifier": one.location.identifier,
-                "parts": joined(one.parts) or None,
-                "needs": joined(one.needs) or None,
+                "parts": one.parts or None,
+                "needs": one.needs or None,
                 "thread": thread if one.incarnation is not None else None,
                 "incarnation": one.incarnation,
                 "first_seq": one.first_seq,
@@ -249,38 +173,52 @@ def add_members(
     )
 
 
-def begin_thread(batch: Batch, tenant: str, thread: RecoveredThread) -> None:
+def add_blobs(batch: Batch, tenant: str) -> None:
+    """Record the blobs of all members as ones that may end at any time: nobody knows when."""
+    rows = _BLOBS.run(batch.connection, of_tenant=tenant).fetchall()
+    found = [StoredBlob(blob_id, end_epoch=0) for (blob_id,) in rows]
+    blobs.record(batch.connection, tenant, found, batch.now_us, lambda blob: batch.now_us)
+
+
+def begin_thread(batch: Batch, tenant: str, manifest: Manifest, seq: int, *, anew: bool) -> None:
     """Insert a thread of which nothing is here; it founds a family.
 
-    Those of its checkpoints that no catalog records take the numbers that follow `seq`, one
-    each, in order.
+    Args:
+        batch: In a write transaction.
+        tenant: The tenant.
+        manifest: Its manifest.
+        seq: The greatest number that is stored of its log.
+        anew: No catalog records the thread: its checkpoints take the numbers that follow, in
+            order, and the next flush records them.
     """
-    log = batch.begin(tenant, thread.thread_id)
-    row = log.row
-    row.incarnation = thread.incarnation
-    row.deleted = thread.deleted
-    row.deleted_through = thread.deleted_through
-    row.seq = row.certified_seq = row.begun_seq = row.compacted_seq = thread.seq
-    row.agent_id = thread.agent_id
-    row.retention_s = thread.retention_s
-    row.unsearchable = thread.unsearchable
-    row.settings_seq = thread.settings_seq
-    row.created_us = thread.created_us
-    if thread.deleted:
-        row.indexed_seq = thread.seq
+    log = batch.begin(tenant, manifest.thread_id)
+    row, setting = log.row, manifest.setting
+    times = [entry.record.created_us for entry in manifest.entries.values()] or [batch.now_us]
+    row.incarnation = manifest.incarnation
+    row.deleted = manifest.ended
+    row.deleted_through = manifest.deleted_through
+    row.seq = row.certified_seq = row.begun_seq = row.compacted_seq = seq
+    row.created_us = min(times)
+    if setting is not None and not manifest.ended:
+        row.agent_id = setting.agent_id
+        row.retention_s = setting.retention_s
+        row.unsearchable = setting.unsearchable
+        row.settings_seq = setting.seq
+    if manifest.ended:
+        row.indexed_seq = seq
     else:
         row.unindexed_since_us = batch.now_us
-    if thread.recorded_anew:
-        _record_anew(batch, log, thread)
+    if anew:
+        _record_anew(batch, log, manifest)
     # When a thread with retention last changed is not stored, and it must not go too early.
-    row.set_updated(batch.now_us if thread.retention_s else thread.updated_us)
+    row.set_updated(batch.now_us if row.retention_s else max(times))
     batch.store(log)
 
 
-def _record_anew(batch: Batch, log: Log, thread: RecoveredThread) -> None:
-    for place in thread.anew:
+def _record_anew(batch: Batch, log: Log, manifest: Manifest) -> None:
+    for place in manifest.entries:
         batch.change(log, EventKind.CHECKPOINT_SAVED, place, indexed=True)
-    if thread.deleted:
+    if manifest.ended:
         seq = batch.change(log, EventKind.THREAD_DELETED)
         _record_removed(batch, log, seq, [("", "")])
     else:
@@ -291,60 +229,78 @@ def add_checkpoints(
     batch: Batch,
     tenant: str,
     thread_id: str,
-    found: Sequence[RecoveredCheckpoint],
-    written: Sequence[RecoveredWrite],
-    stored: Sequence[RecoveredMember],
+    found: Iterable[RecoveredCheckpoint],
+    written: Iterable[RecoveredWrite],
+    stored: Iterable[PlannedMember],
 ) -> None:
     """Insert checkpoints and pending writes of a thread, and the segments that hold them."""
     log = _log(batch, tenant, thread_id)
     add_members(batch.connection, tenant, stored, log.row.number)
-    for one in found:
-        row = checkpoint_row(
-            log,
-            one.place,
-            one.known,
-            lineage=one.lineage,
-            delta_base=one.delta_base,
-            held=one.held,
-        )
-        batch.put_checkpoint(log, one.place, row)
-    for write in written:
-        named = Write(
-            write.task_id, write.task_path, write.idx, write.channel, EVICTED, write.digest
-        )
-        batch.put_write(log, write.place, named, _write_row(log, write))
+    for place, known, lineage, delta_base, held in found:
+        row = checkpoint_row(log, place, known, lineage=lineage, delta_base=delta_base, held=held)
+        batch.put_checkpoint(log, place, row)
+    for place, seq, write in written:
+        put_write(batch, log, place, write, seq, None)
 
 
-def end_thread(batch: Batch, tenant: str, thread_id: str, end: ThreadEnd) -> None:
+def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
     """Complete a thread whose checkpoints are there.
 
     Those that cannot be read count as removed, so that manifests to come lack them.
     """
-    log = _log(batch, tenant, thread_id)
+    manifest = end.manifest
+    log = _log(batch, tenant, manifest.thread_id)
     row, connection = log.row, batch.connection
-    for value in end.values:
-        batch.put_content(row.family, value.digest, _content_row(log, value))
+    for one in end.values:
+        batch.put_content(row.family, one.digest, _content_row(log, one))
     uses.add(connection, tenant, ((sha256, row.number) for sha256 in end.used))
     row.checkpoint_count = end.count
     row.added_bytes = end.added_bytes
     row.head_id = end.head_id
     row.state = end.state
-    _add_pins(batch, log, end.pins)
-    holes.record(
-        connection,
-        tenant,
-        [
-            PlannedHole(row.number, one.checkpoint_ns, one.checkpoint_id, one.seq, one.reason, 0)
-            for one in end.gaps
-            if one.checkpoint_id
-        ],
-        batch.now_us,
-    )
+    _add_pins(batch, log, manifest)
+    unstored = [
+        PlannedHole(row.number, one.checkpoint_ns, one.checkpoint_id, one.seq, one.reason, 0)
+        for one in manifest.gaps
+        if one.checkpoint_id
+    ]
+    holes.record(connection, tenant, unstored, batch.now_us)
     for sha256, reason in end.lost_segments.items():
         holes.record_lost(connection, tenant, row.number, sha256, reason, batch.now_us)
     batch.store(log)
     if end.lost:
         _drop_lost(batch, log, end.lost)
+
+
+def drop_torn_snapshots(batch: Batch, tenant: str) -> int:
+    """Delete the snapshots of which something is not here; return how many are left.
+
+    What a snapshot captured may have been certified in another flush than what describes it.
+
+    Args:
+        batch: In a change of its own.
+        tenant: The tenant.
+    """
+    heads = dict(_SNAPSHOT_THREADS.run(batch.connection, of_tenant=tenant).fetchall())
+    names = (one.removeprefix(kept.MEMBER_THREADS).removeprefix(kept.THREADS) for one in heads)
+    whole = 0
+    for snapshot_id in sorted({name.partition("/")[0] for name in names}):
+        if _is_whole(batch.connection, tenant, snapshot_id, heads):
+            whole += 1
+        else:
+            snapshots.delete(batch, tenant, snapshot_id)
+    return whole
+
+
+def _is_whole(connection: Connection, tenant: str, snapshot_id: str, heads: dict[str, str]) -> bool:
+    try:
+        found = snapshots.read(connection, tenant, snapshot_id)
+    except (KeyError, TypeError, ValueError):  # what describes it makes no sense
+        return False
+    return found is not None and all(
+        heads.get(kept.member_thread_of(snapshot_id, number)) == member.key.checkpoint_id
+        for number, member in enumerate(found[1])
+    )
 
 
 def _drop_lost(batch: Batch, log: Log, lost: Sequence[Place]) -> None:
@@ -374,7 +330,7 @@ def _record_removed(batch: Batch, log: Log, seq: int, places: Iterable[Place]) -
     )
 
 
-def _add_pins(batch: Batch, log: Log, pins: Iterable[PinRecord]) -> None:
+def _add_pins(batch: Batch, log: Log, manifest: Manifest) -> None:
     row = log.row
     _PUT_HANDOFF.run_many(
         batch.connection,
@@ -390,7 +346,8 @@ def _add_pins(batch: Batch, log: Log, pins: Iterable[PinRecord]) -> None:
                 "content_seq": 0,  # as of which change it was made is not stored
                 "created_us": batch.now_us,
             }
-            for pin in pins
+            for pin in manifest.pins
+            if pin.segment in manifest.members
         ],
     )
 
@@ -402,36 +359,19 @@ def _log(batch: Batch, tenant: str, thread_id: str) -> Log:
     return log
 
 
-def _write_row(log: Log, one: RecoveredWrite) -> tuple[object, ...]:
-    return (
-        log.row.number,
-        *one.place,
-        one.task_id,
-        one.idx,
-        one.task_path,
-        one.channel,
-        one.type,
-        one.digest,
-        one.size,
-        one.encoding,
-        one.data,
-        one.seq,
-        None,
-    )
-
-
 def _content_row(log: Log, one: RecoveredValue) -> tuple[object, ...]:
+    packed = one.packed
     return (
         log.row.family,
         one.digest,
         one.type,
         one.size,
-        int(one.encoding),
-        one.data,
+        0 if packed is None else int(packed.encoding),
         None,
         0,
         0,
         log.row.number,
         one.seq,
-        one.segment,
+        one.segment if packed is None else None,
+        None if packed is None else packed.data,
     )
