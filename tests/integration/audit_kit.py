@@ -11,23 +11,22 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
+from backports import zstd
 
 from tests.crash.processes import ServerProcess
 from tests.kit.member_file import MemberFile, blob_path
 from tuskpoint import Client
 from tuskpoint._handoff import Descriptor, read_descriptor
 from tuskpoint.audit import catalog, descriptor, manifest, roots
-from tuskpoint.audit.formats.manifests import ManifestHead
 from tuskpoint.audit.formats.stored import Location
 from tuskpoint.audit.reading import Bounds, Progress, Reader
 from tuskpoint.audit.sources import DirectorySource, Source
 from tuskpoint.audit.verdicts import Findings, Item
-from tuskpoint.v1 import checkpoint_pb2, value_pb2
+from tuskpoint.v1 import checkpoint_pb2, segment_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 
@@ -60,37 +59,39 @@ class House:
         """What lies at a location, or where a reference leads."""
         return MemberFile.at(self.blobs, at if isinstance(at, Location) else located(at))
 
-    def json(self, at: Location) -> dict[str, Any]:
-        """The JSON at a location; its references lead there from everywhere."""
-        found = json.loads(self.stored(at).read_bytes(), object_hook=partial(_seen_from, at))
+    def opened(self) -> dict[str, Any]:
+        """The newest catalog."""
+        found = json.loads(self.stored(self.catalog).read_bytes())
         assert isinstance(found, dict)
         return found
 
-    def heads(self) -> dict[str, dict[str, Any]]:
-        """Thread to what the catalogs say of it, read in the plainest way."""
-        found = self.json(self.catalog)
-        heads = {head["thread_id"]: head for head in found["changes"]}
-        for level in found["runs"]:
-            for run in reversed(level):
-                for head in self.json(located(run))["changes"]:
-                    heads.setdefault(head["thread_id"], head)
-        return heads
-
-    def segments(self, thread_id: str) -> list[Location]:
-        """Where the segments of a thread lie, the newest first."""
-        found = [located(self.heads()[thread_id]["manifest"])]
-        while previous := self.json(found[-1])["previous"]:
-            found.append(located(previous))
+    def records(self, thread_id: str) -> list[dict[str, Any]]:
+        """The records of a thread, those of older runs first; each with the blob it lies in."""
+        found = []
+        for level in reversed(self.opened()["levels"]):
+            for run in level["runs"]:
+                holder = run["blob_id"] or self.catalog.blob_id
+                _, *lines = _frames(self.stored({**run, "blob_id": holder}).read_bytes())
+                for line in b"".join(lines).splitlines():
+                    record = json.loads(line)
+                    if record["kind"] == "member":
+                        record["blob_id"] = record["blob_id"] or holder
+                    if record["thread_id"] == thread_id:
+                        found.append(record)
         return found
 
-    def envelopes(self, thread_id: str) -> list[Location]:
-        """Where the full envelopes of a thread lie, oldest first."""
+    def segments(self, thread_id: str) -> list[Location]:
+        """Where the segments of a thread lie, oldest first."""
         return [
-            located(record["envelope"])
-            for segment in reversed(self.segments(thread_id))
-            for record in self.json(segment)["records"]
-            if record["type"] == "PUT"
+            located(record)
+            for record in self.records(thread_id)
+            if record["kind"] == "member" and record["holds"] == "segment"
         ]
+
+    def segment(self, at: Location) -> segment_pb2.ThreadSegment:
+        """What a segment holds."""
+        data = self.stored(at).read_bytes()
+        return segment_pb2.ThreadSegment.FromString(zstd.decompress(data[8 + data[4] :]))
 
     # --- damage ------------------------------------------------------------------------
 
@@ -108,36 +109,87 @@ class House:
             "size_bytes": len(data),
         }
 
-    def forge(
-        self, thread_id: str, change: Callable[[dict[str, Any]], object], *, fewer: int = 0
-    ) -> Location:
-        """Change the head segment of a thread and all that leads to it; return the catalog.
+    def forged(self, *records: dict[str, Any]) -> Location:
+        """Store a catalog whose only run has records; all hashes in it are right.
 
-        The catalog then tells of so many records fewer.
-
-        What comes of it has right hashes everywhere: only what it says is wrong.
+        What comes of it is wrong in what it says, or in nothing.
         """
-        head = self.heads()[thread_id]
-        segment = self.json(located(head["manifest"]))
-        change(segment)
-        head["manifest"]["records"] -= fewer
-        head["manifest"].update(self.put(stored_json(segment)))
-        return self.forged_catalog({"changes": [head], "runs": []})
+        ordered = sorted(records, key=_position)
+        lines = [stored_json(record) for record in ordered]
+        plain = b"".join(line + b"\n" for line in lines)
+        page = zstd.compress(plain)
+        ends = {"first": _position(ordered[0]), "last": _position(ordered[-1])}
+        return self.forged_run(
+            {"pages": [{**ends, "records": len(lines), **named(page)}]},
+            ends,
+            len(lines),
+            plain,
+            page,
+        )
+
+    def forged_run(
+        self, index: dict[str, Any], ends: dict[str, Any], records: int, plain: bytes, *pages: bytes
+    ) -> Location:
+        """Store a catalog with one run: the run's index, what names it, and its pages."""
+        head = {"format_version": 2, "kind": "run", "generation": 1, "number": 1, "order": 0}
+        stored = b"".join((zstd.compress(stored_json({**head, **index}) + b"\n"), *pages))
+        sizes = {"records": records, "plain_bytes": len(plain), "height": 0}
+        return self.forged_catalog({"levels": [{"runs": [{**ends, **sizes, **self.put(stored)}]}]})
 
     def forged_catalog(self, changes: Mapping[str, Any]) -> Location:
         """Store a catalog that differs from the newest."""
-        found = self.put(stored_json({**self.json(self.catalog), **changes}))
+        found = self.put(stored_json({**self.opened(), "merges": [], **changes}))
         return Location(found["blob_id"], "", found["sha256"])
+
+    def with_segment(self, thread_id: str, stored: bytes, **changes: str) -> Location:
+        """Let the first checkpoint of a thread, alone, lie in other bytes, with right hashes."""
+        [first, *_] = [one for one in self.records(thread_id) if one["kind"] == "checkpoint"]
+        at = self.put(stored)
+        member = {
+            **{key: first[key] for key in ("thread_id", "incarnation", "generation", "seq")},
+            **{"kind": "member", "holds": "segment", **at},
+        }
+        return self.forged({**first, "segment": at["sha256"], **changes}, member)
+
+
+def stored_segment(message: segment_pb2.ThreadSegment) -> bytes:
+    """Return the stored bytes of a segment."""
+    header = segment_pb2.SegmentHeader(format_version=2, sealing="SEALING_NONE")
+    said = header.SerializeToString()
+    head = b"\x50\x2a\x4d\x18" + len(said).to_bytes(4, "little") + said
+    return head + zstd.compress(message.SerializeToString())
+
+
+def named(data: bytes) -> dict[str, Any]:
+    """What names a page."""
+    return {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
+
+
+def _position(record: Mapping[str, Any]) -> list[str]:
+    """Where a record stands in a run."""
+    kind, thread_id = record["kind"], record["thread_id"]
+    if kind == "end":
+        return [thread_id, "", "", ""]
+    if "checkpoint_id" in record and kind != "pin":
+        return [thread_id, "checkpoint", record["checkpoint_ns"], record["checkpoint_id"]]
+    kind = "member" if kind == "release" else kind
+    about = record.get("sha256", "") if kind == "member" else record.get("segment", "")
+    return [thread_id, kind, about, ""]
+
+
+def _frames(data: bytes) -> list[bytes]:
+    """Unpack the zstd frames that follow one another in some bytes."""
+    found = []
+    while data:
+        size = zstd.get_frame_size(data)
+        found.append(zstd.decompress(data[:size]))
+        data = data[size:]
+    return found
 
 
 def located(reference: Mapping[str, Any]) -> Location:
     """The location that a reference names."""
     return Location(reference["blob_id"], reference["identifier"], reference["sha256"])
-
-
-def _seen_from(holder: Location, content: dict[str, Any]) -> dict[str, Any]:
-    """Let a reference to "this pack" name the pack."""
-    return {**content, "blob_id": holder.blob_id} if content.get("blob_id") == "" else content
 
 
 def stored_json(content: object) -> bytes:
@@ -244,19 +296,17 @@ async def audited_catalog(
     location: Location,
     threads: tuple[str, ...] = (),
     bounds: Bounds | None = None,
+    history: int = 0,
 ) -> Audited:
     told: list[Progress] = []
     reader = Reader(source, bounds or Bounds(), told.append)
     root = await roots.find(source, location, "catalog")
-    return Audited(await catalog.audit_catalog(reader, root, threads), told)
+    return Audited(await catalog.audit_catalog(reader, root, threads, history), told)
 
 
-async def audited_manifest(
-    source: Source, location: Location, known: ManifestHead | None = None
-) -> Audited:
-    root = await roots.find(source, location, "segment")
-    found = await manifest.audit_manifest(Reader(source, Bounds()), root, known=known)
-    return Audited(found, [])
+async def audited_manifest(source: Source, location: Location) -> Audited:
+    root = await roots.find(source, location, "manifest")
+    return Audited(await manifest.audit_manifest(Reader(source, Bounds()), root), [])
 
 
 async def audited_descriptor(

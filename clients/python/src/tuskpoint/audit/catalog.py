@@ -1,207 +1,230 @@
-"""Auditing a catalog: all its pieces, then every thread that they tell of."""
+"""Auditing a catalog: its runs, and every thread of which their records say something."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from .formats.catalogs import Catalog, Index, Page, ThreadHead, newest_first, read_piece
-from .formats.stored import Location, Malformed
-from .manifest import subject_of
-from .reading import READS_AT_ONCE, Piece, Reader, all_of
-from .roots import Root, read_root
-from .threads import ThreadFindings, audit_thread, facts_of, foreseen_checkpoints
-from .verdicts import Findings, Item, ItemKind, ThreadTotal, Verdict, ordered
+from .formats.records import fold, read_record
+from .formats.runs import Catalog, Part, read_catalog, read_run
+from .formats.stored import Fields, Malformed
+from .reading import READS_AT_ONCE, Piece, Reader, all_of, apart
+from .roots import Root, read_root, subject_of
+from .threads import SNAPSHOT_MEMBERS, SNAPSHOTS, Shelf, ThreadFindings, audit_thread
+from .verdicts import Findings, Item, ItemKind, Verdict, ordered
 
 THREADS_AT_ONCE = 8
 _GROUP = 512
-_QUILT_BYTE = b"\x01"
 
 
 class UnknownThread(Exception):
     """A thread that was asked for is not in the catalog; the text names it."""
 
 
-async def audit_catalog(reader: Reader, root: Root, threads: Collection[str] = ()) -> Findings:
+async def audit_catalog(
+    reader: Reader, root: Root, threads: Collection[str] = (), history: int = 0
+) -> Findings:
     """Audit a catalog.
 
     Args:
         reader: Reads.
         root: The catalog.
         threads: Only these threads; empty: all.
+        history: How many of the catalogs before it are read too.
 
     Raises:
-        UnknownThread: One of them is not in the catalog.
+        UnknownThread: One of the threads is not in the catalog.
     """
     reader.expect(1)
     piece = await read_root(reader, root, "catalog")
-    walk = _Walk(reader)
-    catalog = walk.take(piece, root.location.blob_id)
-    subject: dict[str, Any] = {"kind": "catalog", **subject_of(root), "threads": sorted(threads)}
-    if not isinstance(catalog, Catalog):
-        walk.refuse(catalog, "catalog")
-        return Findings(subject, walk.items[0].blobs[0], root.trust, tuple(walk.items))
+    item, catalog = _taken(piece)
+    reader.step("catalog")
+    subject = {**subject_of(root, "catalog"), "threads": sorted(threads), "history": history}
+    if catalog is None:
+        return Findings(subject, piece.finding, root.trust, (item,))
+    walk = _Walk(reader, frozenset(threads))
+    walk.items.append(item)
     await walk.follow(catalog)
-    heads = _chosen(walk.heads, threads)
-    found = await _audit_threads(reader, heads)
+    walk.items += (earlier := await _history(reader, catalog, history))
+    names = sorted(walk.lines)
+    unknown = sorted(set(threads) - walk.lines.keys())
+    if unknown and all(one.verdict in (Verdict.PASS, Verdict.TRUSTED) for one in walk.items):
+        raise UnknownThread(f"the catalog says nothing of a thread '{unknown[0]}'")
+    found = await _audit_threads(reader, walk, names)
+    items = [*walk.items, *(item for one in found for item in one.items)]
+    if not threads:
+        items += _snapshots(found)
     return Findings(
         subject=subject,
-        root=walk.items[0].blobs[0],
+        root=piece.finding,
         trust=root.trust,
-        items=ordered((*walk.items, *(item for one in found for item in one.items))),
+        items=ordered(items),
         threads=tuple(one.total for one in found),
-        facts=_facts(catalog, walk.heads),
+        facts=_facts(catalog, found, len(earlier)),
     )
 
 
-def _facts(catalog: Catalog, heads: Sequence[ThreadHead]) -> dict[str, Any]:
-    live = [head for head in heads if not head.ended]
+def _taken(piece: Piece) -> tuple[Item, Catalog | None]:
+    """Return the item of a catalog, and the catalog if it can be used."""
+    catalog, problem = None, ""
+    if piece.data is not None:
+        try:
+            catalog = read_catalog(piece.data, piece.finding.blob_id)
+        except Malformed as error:
+            problem = str(error)
+            if piece.data.startswith(b"\x01"):
+                problem = "it looks like a quilt: name the patch as BLOB_ID/IDENTIFIER"
+    return Item.of(ItemKind.CATALOG, (piece.finding,), problem), catalog
+
+
+def _facts(catalog: Catalog, found: Iterable[ThreadFindings], history: int) -> dict[str, Any]:
+    totals = [one.total for one in found]
+    live = [one for one in totals if not one.ended]
     return {
+        "tenant": catalog.tenant,
+        "journal_id": catalog.journal_id,
         "generation": catalog.generation,
-        "seq": catalog.seq,
-        "settings": catalog.settings,
+        "number": catalog.number,
+        "create_time_us": catalog.create_time_us,
         "previous_sha256": catalog.previous.sha256 if catalog.previous else "",
-        "live_threads": sum(not head.is_snapshot for head in live),
-        "snapshots": sum(head.is_snapshot for head in live),
-        "ended_threads": len(heads) - len(live),
+        "history": history,
+        "live_threads": sum(not one.snapshot for one in live),
+        "snapshots": sum(
+            one.snapshot and not one.thread_id.startswith(SNAPSHOT_MEMBERS) for one in live
+        ),
+        "ended_threads": len(totals) - len(live),
     }
 
 
-class _Walk:
-    """Reads the pieces of a catalog; the newest word on a thread counts."""
+async def _history(reader: Reader, catalog: Catalog, count: int) -> list[Item]:
+    """Read the catalogs before one, each by the hash in its successor.
 
-    def __init__(self, reader: Reader) -> None:
+    Nothing keeps them, so where one is not there any more, the history ends without a failure.
+    """
+    items: list[Item] = []
+    while len(items) < count and catalog.previous is not None:
+        piece = await reader.read("catalog", catalog.previous)
+        if piece.finding.verdict is Verdict.MISSING:
+            break
+        item, earlier = _taken(piece)
+        if earlier is not None and (
+            earlier.tenant != catalog.tenant
+            or (earlier.generation, earlier.number) >= (catalog.generation, catalog.number)
+        ):
+            problem = "it is of another tenant than its successor, or not older"
+            item, earlier = Item.of(ItemKind.CATALOG, (piece.finding,), problem), None
+        items.append(item)
+        if earlier is None:
+            break
+        catalog = earlier
+    return items
+
+
+class _Walk:
+    """Reads the runs of a catalog, and keeps the records in them by thread.
+
+    Attributes:
+        lines: Thread to its records as they are stored: the number of the catalog's run, the
+            blob that it lies in, and the record.
+        items: The pieces of the catalog, in the order of reading.
+    """
+
+    def __init__(self, reader: Reader, threads: frozenset[str]) -> None:
         self._reader = reader
-        self._heads: dict[str, ThreadHead] = {}
+        self._threads = threads
+        self._seen: set[str] = set()
+        self._bytes = 0
+        self.lines: dict[str, list[tuple[int, str, str]]] = {}
         self.items: list[Item] = []
 
-    @property
-    def heads(self) -> list[ThreadHead]:
-        """The newest word on each thread, by name."""
-        return [self._heads[name] for name in sorted(self._heads)]
-
     async def follow(self, catalog: Catalog) -> None:
-        """Read all runs, the newest first."""
-        self._believe(catalog.changes)
-        async for at, piece in self._pieces(newest_first(catalog), "run"):
-            await self._follow_run(at, piece)
+        """Read all runs that may say something of the threads, some at a time."""
+        pending = deque(enumerate(catalog.runs))
+        while pending:
+            some = [pending.popleft() for _ in range(min(READS_AT_ONCE, len(pending)))]
+            some = [one for one in some if one[1].may_hold(self._threads)]
+            self._reader.expect(len(some))
+            pieces = await all_of(self._reader.read("run", ref.location) for _, ref in some)
+            for (number, ref), piece in zip(some, pieces, strict=True):
+                pending.extend((number, child) for child in await self._take(number, ref, piece))
+                self._reader.step("runs")
 
-    async def _follow_run(self, at: Location, piece: Piece) -> None:
-        found = self.take(piece, at.blob_id)
-        told: set[str] = set()
-        if isinstance(found, Catalog):
-            self._believe(found.changes)
-        elif isinstance(found, Page):
-            self._believe(found.heads)
-        while isinstance(found, Index):
-            async for page_at, page_piece in self._pieces(found.pages, "page"):
-                self._take_page(page_at, page_piece, told)
-            if found.previous is None:
-                return
-            at = found.previous
-            [(_, piece)] = [one async for one in self._pieces([at], "index")]
-            found = self.take(piece, at.blob_id)
-            if not isinstance(found, Index):
-                self.refuse(found, "index")
+    async def _take(self, number: int, ref: Part, piece: Piece) -> tuple[Part, ...]:
+        """Note a run; return the runs that it names."""
+        children: tuple[Part, ...] = ()
+        lines: list[tuple[str, str]] = []
+        data, problem = piece.data, ""
+        try:
+            self._allow(ref)
+            if data is not None:
+                children, lines = await apart(
+                    ref.plain_bytes, lambda: read_run(data, ref, self._threads)
+                )
+        except Malformed as error:
+            problem = str(error)
+        for thread_id, line in lines:
+            self.lines.setdefault(thread_id, []).append((number, ref.location.blob_id, line))
+        self._bytes += sum(len(line) for _, line in lines)
+        self.items.append(Item.of(ItemKind.CATALOG, (piece.finding,), problem))
+        return children
 
-    def _take_page(self, at: Location, piece: Piece, told: set[str]) -> None:
-        """Note a page of a run whose other pages told of some threads."""
-        page = self.take(piece, at.blob_id)
-        if not isinstance(page, Page):
-            self.refuse(page, "page")
-            return
-        names = {head.thread_id for head in page.heads}
-        if names & told:
-            self._fail(f"another page of its run tells of thread '{min(names & told)}' too")
-        told |= names
-        self._believe(page.heads)
+    def _allow(self, ref: Part) -> None:
+        """Refuse a run that was named before, or is more than is kept.
 
-    async def _pieces(
-        self, locations: Sequence[Location], role: str
-    ) -> AsyncIterator[tuple[Location, Piece]]:
-        """Read pieces in their order, some at a time: what is unread takes no memory."""
-        self._reader.expect(len(locations))
-        bound = self._reader.bounds.index
-        for start in range(0, len(locations), READS_AT_ONCE):
-            some = locations[start : start + READS_AT_ONCE]
-            pieces = await all_of(self._reader.read(role, at, bound) for at in some)
-            for at, piece in zip(some, pieces, strict=True):
-                yield at, piece
-
-    def take(self, piece: Piece, holder: str) -> Catalog | Page | Index | None:
-        """Note a piece, and return what it says, `None` if it cannot be used."""
-        finding = piece.finding
-        found: Catalog | Page | Index | None = None
-        problem = ""
-        if piece.data is not None:
-            try:
-                found = read_piece(piece.data, holder)
-                finding = replace(finding, role=type(found).__name__.lower())
-            except Malformed as error:
-                problem = str(error)
-                if piece.data.startswith(_QUILT_BYTE):
-                    problem = "it looks like a quilt: name the patch as BLOB_ID/IDENTIFIER"
-        if problem:
-            finding = replace(finding, verdict=Verdict.FAIL, reason=problem)
-        self.items.append(
-            Item(ItemKind.CATALOG, finding.verdict, (finding,), reason=finding.reason)
-        )
-        self._reader.step("catalog")
-        return found
-
-    def refuse(self, found: Catalog | Page | Index | None, wanted: str) -> None:
-        """Note that the last piece is another one than belongs there."""
-        if found is None:
-            return  # its item says what is wrong
-        self._fail(f"it is a {type(found).__name__.lower()} where a {wanted} belongs")
-
-    def _fail(self, reason: str) -> None:
-        """Say of the last piece that it is wrong."""
-        finding = replace(self.items[-1].blobs[0], verdict=Verdict.FAIL, reason=reason)
-        self.items[-1] = replace(
-            self.items[-1], verdict=Verdict.FAIL, blobs=(finding,), reason=reason
-        )
-
-    def _believe(self, heads: Sequence[ThreadHead]) -> None:
-        for head in heads:
-            self._heads.setdefault(head.thread_id, head)
+        Raises:
+            Malformed: It is.
+        """
+        if ref.location.sha256 in self._seen:
+            raise Malformed("it is named twice")
+        self._seen.add(ref.location.sha256)
+        bound = self._reader.bounds.records
+        if ref.height == 0 and self._bytes + ref.plain_bytes > bound:
+            raise Malformed(
+                f"it has more than {bound} bytes of records with the runs before it: audit some "
+                "threads at a time, with --thread"
+            )
 
 
-def _chosen(heads: Sequence[ThreadHead], threads: Collection[str]) -> Sequence[ThreadHead]:
-    if not threads:
-        return heads
-    unknown = set(threads) - {head.thread_id for head in heads}
-    if unknown:
-        raise UnknownThread(f"the catalog tells of no thread '{min(unknown)}'")
-    return [head for head in heads if head.thread_id in threads]
-
-
-async def _audit_threads(reader: Reader, heads: Sequence[ThreadHead]) -> list[ThreadFindings]:
+async def _audit_threads(
+    reader: Reader, walk: _Walk, names: Collection[str]
+) -> list[ThreadFindings]:
     turn = asyncio.Semaphore(THREADS_AT_ONCE)
+    shelf = Shelf(reader)
 
-    async def audit(head: ThreadHead) -> ThreadFindings:
-        if head.ended or head.manifest is None:
-            return ThreadFindings(_bare(head), ())
+    async def audit(thread_id: str) -> ThreadFindings:
         async with turn:
-            return await audit_thread(reader, head.manifest, head)
+            lines = sorted(walk.lines.pop(thread_id), key=lambda one: one[0])
+            records = (read_record(Fields.parse(line, holder)) for _, holder, line in lines)
+            return await audit_thread(shelf, fold(thread_id, records))
 
-    for head in heads:
-        if not head.ended and head.manifest is not None:
-            reader.expect(1 + (head.manifest.number or 0) + foreseen_checkpoints(head))
     found: list[ThreadFindings] = []
-    for start in range(0, len(heads), _GROUP):
-        found += await all_of(audit(head) for head in heads[start : start + _GROUP])
+    waiting = list(names)
+    for start in range(0, len(waiting), _GROUP):
+        found += await all_of(map(audit, waiting[start : start + _GROUP]))
     return found
 
 
-def _bare(head: ThreadHead) -> ThreadTotal:
-    """Return the total of a thread of which nothing is stored any more, or yet."""
-    return ThreadTotal(
-        head.thread_id,
-        head.incarnation,
-        ended=head.ended,
-        snapshot=head.is_snapshot,
-        facts=facts_of(head),
-    )
+def _snapshots(found: Iterable[ThreadFindings]) -> list[Item]:
+    """Look whether what snapshots say that they captured is there.
+
+    A flush may have stored a part of a snapshot only: then it is not one yet.
+    """
+    held = {
+        (item.thread_id, item.checkpoint_id)
+        for one in found
+        for item in one.items
+        if one.total.thread_id.startswith(SNAPSHOT_MEMBERS)
+    }
+    reason = "the snapshot says that it captured it, and nothing of it is stored"
+    return [
+        Item(ItemKind.CHECKPOINT, name, "", checkpoint_id, Verdict.GAP, reason)
+        for one in found
+        for number, checkpoint_id in enumerate(one.captured)
+        if (
+            name := SNAPSHOT_MEMBERS + one.total.thread_id.removeprefix(SNAPSHOTS) + f"/{number}",
+            checkpoint_id,
+        )
+        not in held
+    ]

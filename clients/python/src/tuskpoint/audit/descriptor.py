@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
 
 from .._handoff import Descriptor
-from .formats.envelopes import Bundle, BundleMember, Envelope, read_bundle
-from .formats.stored import Location, Malformed
-from .reading import MIB, Reader, Whole
+from .formats.segments import Segment
+from .formats.stored import Location
+from .reading import Reader
 from .roots import IN_DESCRIPTOR
+from .threads import Shelf, bundle_problem
 from .verdicts import Findings, Item, ItemKind, Verdict, ordered
 
 _SOURCES = ("input", "loop", "update", "fork")
@@ -23,82 +24,53 @@ async def audit_descriptor(reader: Reader, descriptor: Descriptor) -> Findings:
     """
     reader.expect(1)
     location = Location(descriptor.blob_id, "", descriptor.blob_sha256)
-    whole = await reader.read_whole("bundle", location, reader.bounds.bundle + MIB)
-    item = Item(
+    opened = await Shelf(reader).open(location, {}, "bundle")
+    segment, reason = opened.segment, opened.reason
+    items: list[Item] = []
+    if segment is not None:
+        handoff = segment.message.handoff
+        reason = await bundle_problem(segment, (handoff.checkpoint_ns, handoff.checkpoint_id))
+        reason = reason or _contradiction(descriptor, segment)
+        thread_id = segment.message.thread_id
+        items += [Item(ItemKind.CHECKPOINT, thread_id, *place) for place in segment.rows]
+    bundle = Item.of(
         ItemKind.BUNDLE,
-        whole.verdict,
-        whole.findings,
-        descriptor.thread_id,
+        opened.findings,
+        reason,
+        thread_id=descriptor.thread_id,
         checkpoint_id=descriptor.checkpoint_id,
-        reason=whole.reason or next((one.reason for one in whole.findings if one.reason), ""),
     )
-    items = [item]
-    bundle = None
-    if whole.data is not None and item.verdict is Verdict.PASS:
-        bundle, problem = await _opened(reader, whole)
-        problem = problem or (_contradiction(descriptor, bundle) if bundle else "")
-        if problem:
-            items[0] = replace(item, verdict=Verdict.FAIL, reason=problem)
-    if bundle is not None:
-        items += [_checkpoint(member) for member in bundle.members]
     reader.step("bundle")
     return Findings(
         subject={"kind": "descriptor", **descriptor.as_dict()},
-        root=whole.findings[0],
+        root=opened.findings[0],
         trust=IN_DESCRIPTOR,
-        items=ordered(items),
+        items=ordered((bundle, *(items if bundle.verdict is Verdict.PASS else ()))),
     )
 
 
-async def _opened(reader: Reader, whole: Whole) -> tuple[Bundle | None, str]:
-    """Return the bundle, or what is wrong with it."""
-    data, bounds = whole.data or b"", reader.bounds
-    try:
-        bundle = await reader.apart(
-            len(data), lambda: read_bundle(data, bounds.bundle, bounds.fields)
-        )
-    except Malformed as error:
-        return None, str(error)
-    return bundle, ""
-
-
-def _contradiction(descriptor: Descriptor, bundle: Bundle) -> str:
+def _contradiction(descriptor: Descriptor, segment: Segment) -> str:
     """Say in what a descriptor contradicts its bundle, for people; empty if in nothing."""
-    if (descriptor.thread_id, descriptor.checkpoint_id) != (
-        bundle.thread_id,
-        bundle.checkpoint_id,
-    ):
+    message = segment.message
+    place = (message.handoff.checkpoint_ns, message.handoff.checkpoint_id)
+    if (descriptor.thread_id, descriptor.checkpoint_id) != (message.thread_id, place[1]):
         return (
             f"the descriptor names checkpoint '{descriptor.checkpoint_id}' of thread "
-            f"'{descriptor.thread_id}', and the bundle is of '{bundle.checkpoint_id}' of "
-            f"'{bundle.thread_id}'"
+            f"'{descriptor.thread_id}', and the bundle is of '{place[1]}' of "
+            f"'{message.thread_id}'"
         )
-    summary = summary_of(bundle.handed_off)
+    row = segment.rows[place]
+    summary = row.summary or _sentence(message.thread_id, place[1], row.metadata_json)
     if descriptor.summary != summary:
         return f"the descriptor's summary is not that of the checkpoint, which is '{summary}'"
     return ""
 
 
-def summary_of(envelope: Envelope) -> str:
-    """Return what a descriptor has as the summary of a checkpoint; see docs/handoff.md."""
-    if envelope.summary:
-        return envelope.summary
-    step, source = envelope.metadata.get("step"), envelope.metadata.get("source")
-    if not isinstance(step, int) or isinstance(step, bool):
-        return f"Checkpoint {envelope.checkpoint_id} of thread {envelope.thread_id}."
+def _sentence(thread_id: str, checkpoint_id: str, metadata_json: bytes) -> str:
+    """Return what a descriptor has where a checkpoint has no summary; see docs/handoff.md."""
+    metadata = json.loads(metadata_json or b"{}")
+    step, source = metadata.get("step"), metadata.get("source")
+    if type(step) is not int:
+        return f"Checkpoint {checkpoint_id} of thread {thread_id}."
     cause = f" ({source})" if source in _SOURCES else ""
-    return f"Step {step}{cause} of thread {envelope.thread_id}."
-
-
-def _checkpoint(member: BundleMember) -> Item:
-    envelope = member.envelope
-    notes = ("hidden: there for the delta channels of others",) if member.hidden else ()
-    return Item(
-        ItemKind.CHECKPOINT,
-        Verdict.PASS,
-        (),
-        envelope.thread_id,
-        envelope.checkpoint_ns,
-        envelope.checkpoint_id,
-        notes=notes,
-    )
+    return f"Step {step}{cause} of thread {thread_id}."

@@ -8,43 +8,40 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from .formats.stored import Location, Malformed, is_part_list, read_part_list
-from .formats.wire import MAX_FIELDS
+from .formats.segments import MAX_FIELDS, MAX_SEGMENT, MIB
+from .formats.stored import Location, Malformed, read_part_list
 from .sources import Fetched, Missing, Source, TooLong, Unreadable
-from .verdicts import BlobFinding, Verdict, worst
+from .verdicts import BlobFinding, Verdict
 
 _T = TypeVar("_T")
 
-MIB = 1024 * 1024
 READS_AT_ONCE = 16
 SILENT_AT_MOST = 5
-"""After so many blobs one after another of which the source did not tell, it is not asked."""
+"""After so many blobs in a row of which the source said nothing, it is not asked."""
 
-LARGE_BYTES = MIB
-"""What is larger, or lies in parts, is in memory alone."""
+MEMBER_BYTES = 64 * MIB
+"""Longest stored bytes that are read at once; what this service writes is an eighth of it."""
 
 _THREAD_ABOVE_BYTES = 256 * 1024
 _SLACK_BYTES = MIB
-"""What is longer than recorded is read so much further, so that its hash can be told."""
+"""What is longer than recorded is read so much further, so that its hash can be reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How much is read and unpacked, in bytes, and parsed. What is larger fails.
 
-    The defaults are those of docs/storage.md.
+    The defaults are those of docs/storage-format.md.
 
     Attributes:
-        index: Stored bytes of a catalog, a piece of one, a segment, or a list of parts.
-        envelope: An envelope, unpacked; stored it may be as long.
-        bundle: A bundle, unpacked; stored it may be 1 MiB longer.
-        fields: Fields of an envelope or a bundle, those of nested messages included.
+        segment: A segment, unpacked; in parts it may be stored with as many.
+        fields: Fields of a segment, those of nested messages included.
+        records: Records that are kept at once.
     """
 
-    index: int = 64 * MIB
-    envelope: int = 576 * MIB
-    bundle: int = 1024 * MIB
+    segment: int = MAX_SEGMENT
     fields: int = MAX_FIELDS
+    records: int = 1024 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +49,8 @@ class Progress:
     """How far an audit is.
 
     Attributes:
-        done: Steps that are done: pieces of the catalog, segments, checkpoints.
-        total: Steps that are known of, or may be to come; it changes while the audit finds out.
+        done: Steps that are done: runs, segments of threads.
+        total: Steps that are known of; it grows while the audit finds out.
         bytes_read: Bytes that the source has sent.
         doing: What is read now, for people.
     """
@@ -71,11 +68,6 @@ class Piece:
     data: bytes | None
     finding: BlobFinding
 
-    @property
-    def verdict(self) -> Verdict:
-        """The finding's verdict."""
-        return self.finding.verdict
-
 
 @dataclass(frozen=True, slots=True)
 class Whole:
@@ -83,21 +75,13 @@ class Whole:
 
     Attributes:
         data: What the parts make; `None` if something is wrong.
-        names: Hashes of the bytes, and of the list of parts if there is one.
         findings: What was found of every piece.
         reason: What is wrong that no finding says, for people; else empty.
     """
 
     data: bytes | None
-    names: frozenset[str]
     findings: tuple[BlobFinding, ...]
     reason: str = ""
-
-    @property
-    def verdict(self) -> Verdict:
-        """The gravest verdict on its pieces."""
-        found = worst(finding.verdict for finding in self.findings)
-        return worst((found, Verdict.FAIL)) if self.reason else found
 
 
 class Reader:
@@ -106,14 +90,12 @@ class Reader:
     Args:
         source: Where they are read.
         bounds: How much is read.
-        on_progress: Told after every step.
-        at_once: Most requests under way.
+        on_progress: Called after every step.
 
     Attributes:
         source: Where they are read.
         bounds: How much is read.
-        turns: Held by each checkpoint that is audited, so that few are in memory.
-        alone: Held besides by one that is large.
+        alone: Held by what is large, so that one such thing is in memory.
     """
 
     def __init__(
@@ -121,20 +103,15 @@ class Reader:
         source: Source,
         bounds: Bounds,
         on_progress: Callable[[Progress], object] | None = None,
-        at_once: int = READS_AT_ONCE,
     ) -> None:
         self.source = source
         self.bounds = bounds
-        self.turns = asyncio.Semaphore(2 * at_once)
         self.alone = asyncio.Lock()
         self._on_progress = on_progress
-        self._places = asyncio.Semaphore(at_once)
-        self._large = asyncio.Semaphore(1)
+        self._places = asyncio.Semaphore(READS_AT_ONCE)
         self._silent = 0
         self._done = 0
         self._total = 0
-
-    # --- steps ---------------------------------------------------------------------------
 
     def expect(self, steps: int) -> None:
         """Count steps that are to come."""
@@ -148,9 +125,7 @@ class Reader:
             read = self.source.traffic.bytes_read
             self._on_progress(Progress(self._done, total, read, doing))
 
-    # --- bytes ---------------------------------------------------------------------------
-
-    async def read(self, role: str, location: Location, max_bytes: int) -> Piece:
+    async def read(self, role: str, location: Location, max_bytes: int = MEMBER_BYTES) -> Piece:
         """Read stored bytes and compare them with what leads to them.
 
         Args:
@@ -158,67 +133,64 @@ class Reader:
             location: Where they lie; without a hash they are `TRUSTED` at best.
             max_bytes: Longest that they can be.
         """
+        if location.size_bytes is not None:
+            max_bytes = min(max_bytes, location.size_bytes + _SLACK_BYTES)
         async with self._places:
             if self._silent >= SILENT_AT_MOST:
                 reason = "it was not asked for: the source had stopped answering"
                 return _without(role, location, Verdict.UNREADABLE, reason)
-            if location.size_bytes is not None:
-                max_bytes = min(max_bytes, location.size_bytes + _SLACK_BYTES)
             try:
                 fetched = await self.source.fetch(location, max_bytes)
-            except Missing:
-                self._silent = 0
-                return _without(role, location, Verdict.MISSING, "the source does not have it")
-            except TooLong as error:
-                self._silent = 0
-                return _without(role, location, Verdict.FAIL, str(error))
             except Unreadable as error:
                 self._silent += 1
                 return _without(role, location, Verdict.UNREADABLE, str(error))
-        self._silent = 0
-        return judged(role, location, fetched)
+            except Missing:
+                piece = _without(role, location, Verdict.MISSING, "the source does not have it")
+            except TooLong as error:
+                piece = _without(role, location, Verdict.FAIL, str(error))
+            else:
+                piece = judged(role, location, fetched)
+            self._silent = 0
+            return piece
 
-    async def read_whole(
-        self, role: str, location: Location, max_bytes: int, *, first: Piece | None = None
-    ) -> Whole:
-        """Read bytes that may lie in parts.
+    async def read_whole(self, role: str, piece: Piece, max_bytes: int) -> Whole:
+        """Join the parts of something if what was read is a list of them.
 
         Args:
-            role: What they are.
-            location: Where they, or the list of their parts, lie.
-            max_bytes: Longest that they can be.
-            first: What lies there, if it was read already.
+            role: What they make.
+            piece: What was read.
+            max_bytes: Longest that it can be.
         """
-        piece = first or await self.read(role, location, max_bytes)
-        names = frozenset((piece.finding.actual_sha256,))
-        if piece.data is None or not is_part_list(piece.data):
-            return Whole(piece.data, names, (piece.finding,))
-        listing = replace(piece.finding, role="parts")
+        finding = replace(piece.finding, role=role)
+        if piece.data is None:
+            return Whole(None, (finding,))
         try:
-            listed = read_part_list(piece.data, location.blob_id, max_bytes)
+            listed = read_part_list(piece.data, finding.blob_id, max_bytes)
         except Malformed as error:
-            return Whole(None, names, (listing,), f"its list of parts: {error}")
-        pieces = [await self.read("part", part, max_bytes) for part in listed.parts]
-        findings = (listing, *(one.finding for one in pieces))
+            return Whole(None, (replace(finding, role="parts"),), f"its list of parts: {error}")
+        if listed is None:
+            return Whole(piece.data, (finding,))
+        sha256, parts = listed
+        pieces = [await self.read("part", part) for part in parts]
+        findings = (replace(finding, role="parts"), *(one.finding for one in pieces))
         if any(one.data is None for one in pieces):
-            return Whole(None, names, findings)
+            return Whole(None, findings)
         data = b"".join(one.data or b"" for one in pieces)
-        actual = await self.apart(len(data), lambda: hashlib.sha256(data).hexdigest())
-        if actual != listed.sha256:
-            reason = f"its parts make SHA-256 {actual} where their list says {listed.sha256}"
-            return Whole(None, names, findings, reason)
-        return Whole(data, names | {actual}, findings)
+        actual = await apart(len(data), lambda: hashlib.sha256(data).hexdigest())
+        if actual != sha256:
+            reason = f"its parts make SHA-256 {actual} where their list says {sha256}"
+            return Whole(None, findings, reason)
+        return Whole(data, findings)
 
-    async def apart(self, size: int, work: Callable[[], _T]) -> _T:
-        """Do work on so many bytes; if they are many, in a thread, one at a time."""
-        if size <= _THREAD_ABOVE_BYTES:
-            return work()
-        async with self._large:
-            return await asyncio.to_thread(work)
+
+async def apart(size: int, work: Callable[[], _T]) -> _T:
+    """Do work on so many bytes; if they are many, in a thread."""
+    return work() if size <= _THREAD_ABOVE_BYTES else await asyncio.to_thread(work)
 
 
 def _without(role: str, location: Location, verdict: Verdict, reason: str) -> Piece:
-    return Piece(None, BlobFinding.without_bytes(role, location, verdict, reason))
+    at = (location.blob_id, location.identifier, location.sha256)
+    return Piece(None, BlobFinding(role, *at, "", 0, verdict, reason))
 
 
 def judged(role: str, location: Location, fetched: Fetched) -> Piece:
@@ -234,16 +206,8 @@ def judged(role: str, location: Location, fetched: Fetched) -> Piece:
     elif location.size_bytes not in (None, size):
         verdict = Verdict.FAIL
         reason = f"it has {size} bytes where {location.size_bytes} were recorded"
-    finding = BlobFinding(
-        role,
-        location.blob_id,
-        location.identifier,
-        location.sha256,
-        fetched.sha256,
-        size,
-        verdict,
-        reason,
-    )
+    at = (location.blob_id, location.identifier, location.sha256)
+    finding = BlobFinding(role, *at, fetched.sha256, size, verdict, reason)
     return Piece(None if verdict is Verdict.FAIL else fetched.data, finding)
 
 

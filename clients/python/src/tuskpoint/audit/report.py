@@ -10,9 +10,9 @@ from importlib import metadata
 from typing import Any
 
 from .sources import Source
-from .verdicts import Findings, Result, findings_digest
+from .verdicts import FINE, Findings, Result, findings_digest
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 KIND = "tuskpoint-audit"
 HASHES = (
     "SHA-256 of the exact stored bytes is what is trusted. The IDs of Walrus blobs commit to their "
@@ -108,7 +108,7 @@ def _time(moment: datetime) -> str:
 # --- for people ------------------------------------------------------------------------
 
 
-_FINE = ("PASS", "RETRACTED", "TRUSTED")
+_FINE = tuple(FINE)
 
 
 def _lines(report: Report, *, is_brief: bool) -> Iterator[str]:
@@ -142,7 +142,7 @@ def _lines(report: Report, *, is_brief: bool) -> Iterator[str]:
     yield "Not as they should be" if is_brief else "Items"
     for number, item in enumerate(items):
         if is_brief and number == _BRIEFLY_AT_MOST:
-            yield f"  and {len(items) - number} more, which --text and --report tell of"
+            yield f"  and {len(items) - number} more, which --text and --report have"
             return
         yield f"  {_item(item)}"
         for blob in item["blobs"]:
@@ -165,7 +165,7 @@ def _summary(findings: Mapping[str, Any]) -> Iterator[str]:
     facts = findings["facts"]
     if facts:
         yield (
-            f"catalog      number {facts['seq']} of generation {facts['generation']}: "
+            f"catalog      number {facts['number']} of generation {facts['generation']}: "
             f"{_counted(facts['live_threads'], 'thread')}, "
             f"{_counted(facts['snapshots'], 'snapshot')}, "
             f"{_counted(facts['ended_threads'], 'deleted thread')}"
@@ -176,13 +176,9 @@ def _thread(total: Mapping[str, Any]) -> str:
     name = f"{_shown(total['thread_id'])} (incarnation {total['incarnation']})"
     if total["ended"]:
         return f"{name}: deleted"
-    if not total["segments"] and total["manifest"] == "PASS":
-        return f"{name}: nothing of it is stored"
     counts = ", ".join(f"{count} {kind}" for kind, count in total["checkpoints"].items() if count)
-    return (
-        f"{name}: manifest {total['manifest']}, {_counted(total['segments'], 'segment')}, "
-        f"{_counted(total['records'], 'record')}; checkpoints {counts or 'none'}"
-    )
+    sizes = f"{_counted(total['records'], 'record')}, {_counted(total['segments'], 'segment')}"
+    return f"{name}: {sizes}; checkpoints {counts or 'none'}"
 
 
 def _item(item: Mapping[str, Any]) -> str:
@@ -291,9 +287,9 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
 
 
 def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[str]:
-    told_of_below = ("items", "threads", "summary")
+    compared_below = ("items", "threads", "summary")
     for key in sorted(first.keys() | second.keys()):
-        if key not in told_of_below:
+        if key not in compared_below:
             yield from _difference(key, first.get(key), second.get(key))
     mine, theirs = (_by_name(findings["items"]) for findings in (first, second))
     for name in sorted(mine.keys() | theirs.keys()):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .formats.stored import Location, is_sha256
-from .reading import Piece, Reader, judged
-from .sources import Fetched, Member, Missing, Source, Unreadable, hash_of_id, is_patch_id
+from .reading import Piece, Reader
+from .sources import Member, Missing, Source, Unreadable, hash_of_id, is_patch_id
 from .verdicts import Verdict
 
 GIVEN = "the SHA-256 that was given for it"
 NAMED_BY_HASH = "its blob ID, which in a blob directory is the SHA-256 of the file"
 NAMED_PATCH = "the identifier that was given for it, which is its SHA-256"
 IN_DESCRIPTOR = "the SHA-256 in the descriptor"
-FROM_FILE = "the file that was given"
 ON_THE_WORD = "the word of the source: no SHA-256 was given for it"
 
 _NAMED_AT_MOST = 10
@@ -73,34 +72,29 @@ async def find(source: Source, location: Location, kind: str) -> Root:
     Args:
         source: Lists what a quilt holds.
         location: What was named.
-        kind: "catalog" or "segment", as patches are tagged.
+        kind: "catalog" or "manifest", as patches are tagged.
 
     Raises:
         UnclearName: It may be more than one.
     """
-    if location.sha256 or location.identifier or is_patch_id(location.blob_id):
-        return await _pinned(source, location)
+    if location.identifier:
+        if location.sha256 or not is_sha256(location.identifier):
+            pinned = bool(location.sha256)
+            return Root(location, GIVEN if pinned else ON_THE_WORD, pinned)
+        return Root(replace(location, sha256=location.identifier), NAMED_PATCH, pinned=True)
     members = await _members(source, location.blob_id)
+    if location.sha256:
+        if any(member.identifier == location.sha256 for member in members or ()):
+            location = replace(location, identifier=location.sha256)
+        return Root(location, GIVEN, pinned=True)
     trust = NAMED_BY_HASH if source.ids_are_hashes else ON_THE_WORD
     if members is not None:
-        return Root(_only(location, members, kind), trust, source.ids_are_hashes)
-    if source.ids_are_hashes:
+        # Patches are named by their SHA-256, so other bytes are noticed; the name is the source's.
+        name = _only(location.blob_id, members, kind)
+        location = replace(location, identifier=name, sha256=name)
+    elif source.ids_are_hashes:
         location = replace(location, sha256=hash_of_id(location.blob_id) or "")
     return Root(location, trust, source.ids_are_hashes)
-
-
-async def _pinned(source: Source, location: Location) -> Root:
-    """Return a root that was named more exactly than by a blob ID."""
-    if not location.sha256:
-        if is_sha256(location.identifier):
-            found = replace(location, sha256=location.identifier)
-            return Root(found, NAMED_PATCH, pinned=True)
-        return Root(location, ON_THE_WORD, pinned=False)
-    if not location.identifier:
-        members = await _members(source, location.blob_id)
-        if members and any(member.identifier == location.sha256 for member in members):
-            location = replace(location, identifier=location.sha256)
-    return Root(location, GIVEN, pinned=True)
 
 
 async def _members(source: Source, blob_id: str) -> list[Member] | None:
@@ -112,51 +106,41 @@ async def _members(source: Source, blob_id: str) -> list[Member] | None:
         return None  # reading the blob itself says what is the matter
 
 
-def _only(location: Location, members: Sequence[Member], kind: str) -> Location:
-    """Return the one patch of a kind.
+def _only(blob_id: str, members: Sequence[Member], kind: str) -> str:
+    """Return the identifier of the one patch of a kind.
 
     Raises:
         UnclearName: There is none, or more than one.
     """
     known = [member for member in members if is_sha256(member.identifier)]
     found = [member for member in known if member.kind == kind]
+    found = found or [member for member in known if not member.kind]
     if not found:
-        found = [member for member in known if not member.kind]
-    if not found:
-        raise UnclearName(f"quilt {location.blob_id} holds no {kind}")
+        raise UnclearName(f"quilt {blob_id} holds no {kind}")
     if len(found) > 1:
         names = ", ".join(member.identifier for member in found[:_NAMED_AT_MOST])
         more = len(found) - _NAMED_AT_MOST
         raise UnclearName(
-            f"quilt {location.blob_id} holds more than one {kind}; name one as "
+            f"quilt {blob_id} holds more than one {kind}; name one as "
             f"BLOB_ID/IDENTIFIER: {names}{f' and {more} more' if more > 0 else ''}"
         )
-    # Patches are named by their SHA-256, so other bytes are noticed; but the name is the source's.
-    return replace(location, identifier=found[0].identifier, sha256=found[0].identifier)
+    return found[0].identifier
 
 
 async def read_root(reader: Reader, root: Root, role: str) -> Piece:
     """Read where an audit begins; what no given hash pins is `TRUSTED` at best."""
-    piece = await reader.read(role, root.location, reader.bounds.index)
-    if root.pinned or piece.verdict is not Verdict.PASS:
+    piece = await reader.read(role, root.location)
+    if root.pinned or piece.finding.verdict is not Verdict.PASS:
         return piece
-    finding = replace(
-        piece.finding, verdict=Verdict.TRUSTED, reason=f"it is trusted on {ON_THE_WORD}"
-    )
-    return replace(piece, finding=finding)
+    reason = f"it is trusted on {ON_THE_WORD}"
+    return replace(piece, finding=replace(piece.finding, verdict=Verdict.TRUSTED, reason=reason))
 
 
-def from_file(data: bytes, blob_id: str, sha256: str, role: str) -> tuple[Root, Piece]:
-    """Return a root whose bytes were given, and them.
-
-    Args:
-        data: The stored bytes.
-        blob_id: Blob that they come from, or empty; references to "this quilt" need it.
-        sha256: The SHA-256 that they must have; empty: they are trusted as they are.
-        role: What they are.
-    """
-    actual = hashlib.sha256(data).hexdigest()
-    expected = sha256 or actual
-    location = Location(blob_id, "", expected, len(data))
-    piece = judged(role, location, Fetched(data, actual))
-    return Root(location, GIVEN if sha256 else FROM_FILE, pinned=True), piece
+def subject_of(root: Root, kind: str) -> dict[str, Any]:
+    """Return what names a root, as findings have it: only what was given counts."""
+    return {
+        "kind": kind,
+        "blob_id": root.location.blob_id,
+        "identifier": root.location.identifier,
+        "sha256": root.location.sha256 if root.pinned else "",
+    }

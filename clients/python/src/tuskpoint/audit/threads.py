@@ -1,304 +1,365 @@
-"""Auditing one thread: its manifest, then every envelope that the manifest leads to."""
+"""Auditing one thread: every segment that its checkpoints need, and what they say in it."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import hashlib
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
-from .formats.catalogs import SNAPSHOTS, ThreadHead
-from .formats.envelopes import (
-    Envelope,
-    StoredEnvelope,
-    entry_problem,
-    provenance,
-    read_envelope,
-)
-from .formats.manifests import (
-    Chain,
-    Entry,
-    Folded,
-    ManifestHead,
-    Place,
+from ..v1 import checkpoint_pb2
+from .formats.records import Folded, Place, Record
+from .formats.segments import (
+    MAX_VALUES,
+    MIB,
     Segment,
-    fold,
+    Values,
+    check_values,
+    content_size,
     read_segment,
+    unpacked,
 )
-from .formats.stored import Fields, Location, Malformed, is_part_list, parse_json
-from .reading import LARGE_BYTES, Bounds, Piece, Reader, Whole, all_of
-from .verdicts import BlobFinding, Item, ItemKind, ThreadTotal, Verdict, worst
+from .formats.stored import Fields, Location, Malformed
+from .reading import Piece, Reader, all_of, apart
+from .verdicts import BlobFinding, Item, ItemKind, ThreadTotal, Verdict, counted
 
-_BATCH = 256
-"""Checkpoints of a thread that wait for their turn at once."""
+SNAPSHOTS = "$snapshot/"
+SNAPSHOT_MEMBERS = "$snapshot/~"
 
-_SNAPSHOT_MEMBERS = "members"
+_BATCH_BYTES = 16 * MIB
+"""Stored bytes that a thread reads at once; one segment always fits."""
+
+_KEPT_BYTES = 64 * MIB
+"""Unpacked bytes of the segments that are kept for others that name them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A segment, `None` if it cannot be used, and what was found of its pieces."""
+
+    segment: Segment | None
+    findings: tuple[BlobFinding, ...]
+    reason: str = ""
+
+
+class Shelf:
+    """Opens segments, each with its hash checked, and keeps some for others that name them.
+
+    Args:
+        reader: Reads.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self._kept: OrderedDict[Location, tuple[_Opened, int]] = OrderedDict()
+        self._bytes = 0
+
+    async def fetch(self, locations: Iterable[Location]) -> dict[Location, Piece]:
+        """Read what is not kept, side by side."""
+        wanted = [one for one in dict.fromkeys(locations) if one not in self._kept]
+        pieces = await all_of(self.reader.read("segment", one) for one in wanted)
+        return dict(zip(wanted, pieces, strict=True))
+
+    async def open(
+        self, location: Location, fetched: dict[Location, Piece], role: str = "segment"
+    ) -> _Opened:
+        """Return a segment; what was fetched is let go of."""
+        if location in self._kept:
+            self._kept.move_to_end(location)
+            return self._kept[location][0]
+        bounds = self.reader.bounds
+        piece = fetched.pop(location, None) or await self.reader.read(role, location)
+        whole = await self.reader.read_whole(role, piece, bounds.segment)
+        data = whole.data
+        if data is None:
+            return _Opened(None, whole.findings, whole.reason)
+        try:
+            size = content_size(data)
+            segment = await apart(
+                size,
+                lambda: read_segment(data, location.blob_id, bounds.segment, bounds.fields),
+            )
+        except Malformed as error:
+            return _Opened(None, whole.findings, str(error))
+        opened = _Opened(segment, whole.findings)
+        if size <= _KEPT_BYTES // 4 and location not in self._kept:
+            self._kept[location] = (opened, size)
+            self._bytes += size
+        while self._bytes > _KEPT_BYTES:
+            self._bytes -= self._kept.popitem(last=False)[1][1]
+        return opened
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadFindings:
-    """What was found of a thread."""
+    """What was found of a thread.
+
+    Attributes:
+        total: Its total.
+        items: Its checkpoints, and the bundles of hand-offs.
+        captured: Of a thread that describes a snapshot: the IDs of the captured checkpoints.
+    """
 
     total: ThreadTotal
     items: tuple[Item, ...]
+    captured: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Manifest:
-    """A manifest as far as it could be read."""
+@dataclass(slots=True)
+class _Job:
+    """A segment, and the records that name it."""
 
-    chain: Chain
-    item: Item
-
-    @property
-    def segments(self) -> list[Segment]:
-        return self.chain.segments[::-1]
+    location: Location | None
+    needs: tuple[Location, ...] = ()
+    records: list[Record] = field(default_factory=list)
 
 
-async def audit_thread(
-    reader: Reader, head: ManifestHead, told: ThreadHead | None, first: Piece | None = None
-) -> ThreadFindings:
-    """Audit a thread.
-
-    Args:
-        reader: Reads.
-        head: Where its manifest ends.
-        told: What a catalog says of it, if one does.
-        first: The last segment, if it was read already.
-    """
-    manifest = await _read_manifest(reader, head, told, first)
-    folded = fold(manifest.segments)
-    thread_id = manifest.item.thread_id
-    is_whole = manifest.item.verdict in (Verdict.PASS, Verdict.TRUSTED)
-    reader.expect(len(folded.entries) - (foreseen_checkpoints(told) if told else 0))
-    items = [manifest.item]
-    entries = list(folded.entries.values())
-    for start in range(0, len(entries), _BATCH):
-        some = entries[start : start + _BATCH]
-        items += await all_of(_audit_checkpoint(reader, thread_id, entry) for entry in some)
-    items += _without_envelope(thread_id, folded, manifest.item.verdict)
-    if thread_id.startswith(SNAPSHOTS) and is_whole:
-        items += await _audit_snapshot(reader, thread_id, folded)
-    total = _total(manifest, told, items)
-    return ThreadFindings(total, tuple(items))
+async def audit_thread(shelf: Shelf, folded: Folded) -> ThreadFindings:
+    """Audit what the records of a thread lead to."""
+    return await _ThreadAudit(shelf, folded).run()
 
 
-def foreseen_checkpoints(head: ThreadHead) -> int:
-    """Return how many checkpoints a thread may have: a record tells of each."""
-    return (head.manifest.records or 0) if head.manifest else 0
+class _ThreadAudit:
+    def __init__(self, shelf: Shelf, folded: Folded) -> None:
+        self._shelf = shelf
+        self._folded = folded
+        self._found: defaultdict[Place, list[Item]] = defaultdict(list)
+        self._captured: tuple[str, ...] = ()
 
-
-def _total(manifest: _Manifest, told: ThreadHead | None, items: Sequence[Item]) -> ThreadTotal:
-    segments = manifest.segments
-    incarnation = told.incarnation if told else segments[-1].incarnation if segments else 0
-    return ThreadTotal(
-        thread_id=manifest.item.thread_id,
-        incarnation=incarnation,
-        snapshot=manifest.item.thread_id.startswith(SNAPSHOTS),
-        facts={} if told is None else facts_of(told),
-        segments=len(segments),
-        records=sum(len(segment.records) for segment in segments),
-        manifest=manifest.item.verdict,
-        counts=Counter(item.verdict for item in items if item.kind is ItemKind.CHECKPOINT),
-    )
-
-
-def facts_of(head: ThreadHead) -> dict[str, str | int | bool]:
-    """Return what a catalog says of a thread, beyond its manifest."""
-    return {
-        "agent_id": head.agent_id,
-        "deleted_through": head.deleted_through,
-        "retention_s": head.retention_s,
-        "unsearchable": head.unsearchable,
-    }
-
-
-# --- the manifest ----------------------------------------------------------------------
-
-
-async def _read_manifest(
-    reader: Reader, head: ManifestHead, told: ThreadHead | None, first: Piece | None
-) -> _Manifest:
-    """Read a manifest from its head to its first segment, as far as it holds."""
-    chain = Chain(head, (told.thread_id, told.incarnation) if told else None)
-    findings: list[BlobFinding] = []
-    problem = ""
-    piece = first
-    while chain.wanted is not None and not problem:
-        wanted = chain.wanted
-        number = chain.next_number
-        if piece is None:
-            piece = await reader.read("segment", wanted, reader.bounds.index)
-        findings.append(piece.finding)
-        if piece.data is None:
-            problem = f"{_named(number)}: {piece.finding.reason}"
-        else:
-            problem = _taken(chain, piece.data, wanted)
-        piece = None
-        reader.step("threads")
-    thread_id = told.thread_id if told else _thread_of(chain)
-    return _Manifest(chain, _manifest_item(thread_id, findings, problem))
-
-
-def _taken(chain: Chain, data: bytes, wanted: Location) -> str:
-    """Let a chain take a segment; say what is wrong with it."""
-    try:
-        return chain.take(read_segment(data, wanted.blob_id))
-    except Malformed as error:
-        return f"{_named(chain.next_number)}: {error}"
-
-
-def _named(number: int | None) -> str:
-    return "the last segment" if number is None else f"segment {number}"
-
-
-def _thread_of(chain: Chain) -> str:
-    return chain.segments[0].thread_id if chain.segments else ""
-
-
-def _manifest_item(thread_id: str, findings: Sequence[BlobFinding], problem: str) -> Item:
-    verdict = worst(finding.verdict for finding in findings)
-    if problem and verdict in (Verdict.PASS, Verdict.TRUSTED):
-        verdict = Verdict.FAIL
-    return Item(ItemKind.MANIFEST, verdict, tuple(findings), thread_id, reason=problem)
-
-
-# --- checkpoints -----------------------------------------------------------------------
-
-
-async def _audit_checkpoint(reader: Reader, thread_id: str, entry: Entry) -> Item:
-    async with reader.turns:
-        if sum(at.size_bytes or 0 for at in entry.envelopes) > LARGE_BYTES:
-            async with reader.alone:
-                item = await _judged(reader, thread_id, entry, await _pieces(reader, entry))
-        else:
-            pieces = await _pieces(reader, entry)
-            if any(piece.data is not None and is_part_list(piece.data) for piece in pieces):
-                async with reader.alone:
-                    item = await _judged(reader, thread_id, entry, pieces)
-            else:
-                item = await _judged(reader, thread_id, entry, pieces)
-    reader.step("threads")
-    return item
-
-
-async def _pieces(reader: Reader, entry: Entry) -> list[Piece]:
-    """Read what lies where the envelopes of a checkpoint are said to lie."""
-    bound = reader.bounds.envelope
-    return [
-        await reader.read(role, at, bound)
-        for role, at in zip(_roles(entry), entry.envelopes, strict=True)
-    ]
-
-
-def _roles(entry: Entry) -> tuple[str, ...]:
-    return ("envelope", *("addendum" for _ in entry.addenda))
-
-
-async def _judged(reader: Reader, thread_id: str, entry: Entry, pieces: Sequence[Piece]) -> Item:
-    wholes = [
-        await reader.read_whole(role, at, reader.bounds.envelope, first=piece)
-        for role, at, piece in zip(_roles(entry), entry.envelopes, pieces, strict=True)
-    ]
-    item = Item(
-        ItemKind.CHECKPOINT,
-        worst(whole.verdict for whole in wholes),
-        tuple(finding for whole in wholes for finding in whole.findings),
-        thread_id,
-        *entry.place,
-        reason=next((reason for whole in wholes if (reason := _reason(whole))), ""),
-    )
-    if item.verdict is Verdict.PASS:
-        item = await _with_content(reader, item, entry, wholes)
-    if entry.hidden and item.verdict is Verdict.PASS:
-        notes = (*item.notes, "hidden: kept for the delta channels of others")
-        item = replace(item, verdict=Verdict.RETRACTED, notes=notes)
-    return item
-
-
-async def _with_content(reader: Reader, item: Item, entry: Entry, wholes: Sequence[Whole]) -> Item:
-    """Judge what envelopes hold that have the right hashes."""
-    size = sum(len(whole.data or b"") for whole in wholes)
-    try:
-        stored = await reader.apart(size, lambda: _opened(wholes, reader.bounds))
-    except Malformed as error:
-        return replace(item, verdict=Verdict.FAIL, reason=str(error))
-    problem = entry_problem(item.thread_id, entry, stored)
-    if problem:
-        return replace(item, verdict=Verdict.FAIL, reason=problem)
-    note = provenance(item.thread_id, entry, stored[0].envelope)
-    return replace(item, notes=(note,)) if note else item
-
-
-def _opened(wholes: Sequence[Whole], bounds: Bounds) -> list[StoredEnvelope]:
-    return [
-        StoredEnvelope(
-            read_envelope(whole.data or b"", bounds.envelope, bounds.fields), whole.names
+    async def run(self) -> ThreadFindings:
+        folded, reader = self._folded, self._shelf.reader
+        jobs = self._jobs()
+        reader.expect(len(jobs) + len(folded.pins))
+        for batch in _batches(list(jobs.values())):
+            wanted = (at for job in batch for at in (job.location, *job.needs) if at is not None)
+            fetched = await self._shelf.fetch(wanted)
+            for job in batch:
+                await self._look_into(job, fetched)
+                reader.step("segments")
+        items = [self._checkpoint(place) for place in self._places()]
+        items += [await self._bundle(pin) for pin in folded.pins]
+        total = ThreadTotal(
+            thread_id=folded.thread_id,
+            incarnation=folded.incarnation,
+            ended=folded.ended,
+            snapshot=folded.thread_id.startswith(SNAPSHOTS),
+            facts=folded.facts,
+            records=folded.records,
+            segments=len(jobs),
+            checkpoints=counted(items),
         )
-        for whole in wholes
-    ]
+        return ThreadFindings(total, tuple(items), self._captured)
+
+    def _jobs(self) -> dict[str, _Job]:
+        """Return the segments that are to be read, with the records that lead to each."""
+        folded = self._folded
+        jobs: dict[str, _Job] = {}
+        writes = (one for some in folded.writes.values() for one in some)
+        for record in (*folded.checkpoints.values(), *writes):
+            try:
+                sha256 = folded.standing_for(record.says["segment"])
+            except Malformed as error:
+                self._note(record, reason=str(error))
+                continue
+            if sha256 not in jobs:
+                member = folded.members.get(sha256)
+                needs = member.says.get("needs", ()) if member else ()
+                known = (folded.members.get(one) for one in needs)
+                jobs[sha256] = _Job(
+                    member.location if member else None,
+                    tuple(
+                        one.location
+                        for one in known
+                        if one is not None and one.location and one.says["holds"] != "part"
+                    ),
+                )
+            jobs[sha256].records.append(record)
+        return jobs
+
+    def _note(
+        self, record: Record, blobs: Iterable[BlobFinding] = (), reason: str = "", note: str = ""
+    ) -> None:
+        notes = (note,) if note else ()
+        item = Item.of(ItemKind.CHECKPOINT, blobs, reason, notes=notes)
+        gap = self._folded.gaps.get(record.says["segment"])
+        if item.verdict is Verdict.MISSING and gap is not None:
+            item = replace(item, verdict=Verdict.GAP, reason=_lost(gap))
+        self._found[record.place].append(item)
+
+    async def _look_into(self, job: _Job, fetched: dict[Location, Piece]) -> None:
+        """Judge what the records of a job say by the segment that they name."""
+        if job.location is None:
+            for record in job.records:
+                named = record.says["segment"]
+                self._note(record, reason=f"no record says where segment {named} lies")
+            return
+        async with self._shelf.reader.alone:  # what is unpacked is large, and one at a time
+            await self._judge(job, job.location, fetched)
+
+    async def _judge(self, job: _Job, location: Location, fetched: dict[Location, Piece]) -> None:
+        opened = await self._shelf.open(location, fetched)
+        segment = opened.segment
+        if segment is None:
+            for record in job.records:
+                self._note(record, opened.findings, opened.reason)
+            return
+        members: dict[str, _Opened] = {}
+        for hint, _ in segment.members:
+            try:
+                members[hint.sha256] = await self._shelf.open(self._place_of(hint), fetched)
+            except Malformed as error:
+                members[hint.sha256] = _Opened(None, (), str(error))
+        usable = {sha256: one.segment for sha256, one in members.items()}
+        size = sum(value.size_bytes for value in segment.values.values())
+        values = await apart(size, lambda: check_values(segment, usable))
+        for record in job.records:
+            self._judge_record(record, opened, segment, members, values)
+
+    def _place_of(self, hint: Location) -> Location:
+        """Return where a segment lies that another one names, by what records say of it."""
+        sha256 = self._folded.standing_for(hint.sha256)
+        member = self._folded.members.get(sha256)
+        if member is not None and member.location is not None:
+            return member.location
+        return hint if sha256 == hint.sha256 else replace(hint, sha256=sha256, size_bytes=None)
+
+    def _judge_record(
+        self,
+        record: Record,
+        opened: _Opened,
+        segment: Segment,
+        members: dict[str, _Opened],
+        values: Values,
+    ) -> None:
+        place, thread_id = record.held_place, self._folded.thread_id
+        if record.kind == "checkpoint":
+            reason = _row_problem(segment, record)
+            digests = segment.needs.get(place, frozenset())
+        else:
+            writes = segment.writes.get(place, ())
+            reason = "" if writes else "its segment does not hold the writes that a record names"
+            digests = frozenset(write.digest for write in writes)
+        blobs = list(opened.findings)
+        lying_in = {one for digest in digests for one in values.lying_in.get(digest, ())}
+        for sha256 in sorted(lying_in):
+            blobs += members[sha256].findings
+            reason = reason or members[sha256].reason
+        problems = sorted(values.problems[one] for one in digests if one in values.problems)
+        reason = reason or next(iter(problems), "")
+        note, made_for = "", segment.message.thread_id
+        if made_for != thread_id and "held_ns" in record.says:
+            note = f"shares the segment that was made for thread '{made_for}'"
+        elif made_for != thread_id:
+            reason = reason or f"its segment is of thread '{made_for}'"
+        self._note(record, blobs, reason, note)
+        if record.kind == "checkpoint" and not reason and thread_id == SNAPSHOTS + place[1]:
+            self._capture(segment, place, record)
+
+    def _capture(self, segment: Segment, place: Place, record: Record) -> None:
+        """Note which checkpoints a snapshot says that it captured."""
+        state = checkpoint_pb2.CheckpointState.FromString(segment.rows[place].state)
+        digests = [one.digest for one in state.channels if one.name == "members"]
+        try:
+            data = unpacked(segment.values[digests[0]]) if digests else b""
+            listed = Fields.parse(b'{"members":%s}' % data, "").children("members")
+            self._captured = tuple(one.name("checkpoint_id") for one in listed)
+        except (Malformed, KeyError) as error:
+            self._note(record, reason=f"it describes no snapshot: {error}")
+
+    # --- putting together ----------------------------------------------------------------
+
+    def _places(self) -> list[Place]:
+        folded = self._folded
+        gaps = (one for one in folded.gaps if isinstance(one, tuple))
+        return sorted({*folded.checkpoints, *folded.writes, *gaps})
+
+    def _checkpoint(self, place: Place) -> Item:
+        """Return the item of a checkpoint: the gravest of what was found of its segments."""
+        found = self._found[place]
+        notes = list(dict.fromkeys(note for one in found for note in one.notes))
+        gap, stored = self._folded.gaps.get(place), self._folded.checkpoints.get(place)
+        if gap is not None and (stored is None or stored.rank <= gap.rank):
+            found.append(Item(ItemKind.CHECKPOINT, verdict=Verdict.GAP, reason=_lost(gap)))
+        elif stored is None:
+            notes.append("only writes of it are stored, which wait for it")
+        gravest = max(found, key=lambda one: list(Verdict).index(one.verdict))
+        return Item(
+            ItemKind.CHECKPOINT,
+            self._folded.thread_id,
+            *place,
+            gravest.verdict,
+            gravest.reason,
+            tuple(notes),
+            tuple(dict.fromkeys(blob for one in found for blob in one.blobs)),
+        )
+
+    async def _bundle(self, pin: Record) -> Item:
+        """Look whether the bundle of a hand-off is there and holds what was handed off."""
+        more = {"thread_id": self._folded.thread_id, "checkpoint_id": pin.place[1]}
+        member = self._folded.members.get(pin.says["segment"])
+        self._shelf.reader.step("bundles")
+        if member is None or member.location is None:
+            reason = f"no record says where bundle {pin.says['segment']} lies"
+            return Item.of(ItemKind.BUNDLE, (), reason, **more)
+        async with self._shelf.reader.alone:
+            opened = await self._shelf.open(member.location, {}, "bundle")
+            reason = opened.reason
+            if opened.segment is not None:
+                reason = await bundle_problem(opened.segment, pin.place)
+        return Item.of(ItemKind.BUNDLE, opened.findings, reason, **more)
 
 
-def _reason(whole: Whole) -> str:
-    if whole.reason:
-        return whole.reason
-    return next((f"{one.role}: {one.reason}" for one in whole.findings if one.reason), "")
+async def bundle_problem(segment: Segment, handed_off: Place) -> str:
+    """Say what is wrong with a segment as the bundle of a hand-off; empty if nothing."""
+    message = segment.message
+    place = (message.handoff.checkpoint_ns, message.handoff.checkpoint_id)
+    if not message.HasField("handoff"):
+        return "it is a segment that hands nothing off"
+    if place != handed_off:
+        return f"it hands off checkpoint '{place[1]}' and not '{handed_off[1]}'"
+    if not segment.writes.keys() <= segment.rows.keys():
+        return "it has writes of a checkpoint that it lacks"
+    if any(
+        channel.ancestor_checkpoint_id
+        for row in segment.rows.values()
+        for channel in row.delta_base.channels
+    ):
+        return "a delta channel is rebuilt from an ancestor that it lacks"
+    size = sum(one.size_bytes for one in message.values)
+    size += sum(one.size_bytes for one in message.writes)
+    if size > MAX_VALUES:
+        return f"its values take {size} bytes where {MAX_VALUES} are the most"
+    values = await apart(size, lambda: check_values(segment, {}))
+    return min(values.problems.values(), default="")
 
 
-def _without_envelope(thread_id: str, folded: Folded, chain: Verdict) -> list[Item]:
-    """Return items of checkpoints of which no envelope is known."""
-    items = [
-        Item(ItemKind.CHECKPOINT, Verdict.RETRACTED, (), thread_id, *place)
-        for place in folded.retracted
-    ]
-    broken = "the record that says where its envelope lies is in a segment that was not read"
-    verdict, reason = (chain, broken)
-    if chain in (Verdict.PASS, Verdict.TRUSTED):
-        verdict, reason = Verdict.FAIL, "records tell of it and none says where its envelope lies"
-    items += [
-        Item(ItemKind.CHECKPOINT, verdict, (), thread_id, *place, reason=reason)
-        for place in folded.rootless
-    ]
-    return items
+def _row_problem(segment: Segment, record: Record) -> str:
+    """Say in what a segment contradicts the record of a checkpoint; empty if in nothing."""
+    row = segment.rows.get(record.held_place)
+    if row is None:
+        return "its segment does not hold it"
+    actual, expected = hashlib.sha256(row.state).hexdigest(), record.says["state_sha256"]
+    if actual != expected:
+        return f"its state has SHA-256 {actual} where the record says {expected}"
+    parent = record.says["parent_checkpoint_id"]
+    if row.parent_checkpoint_id != parent and "held_ns" not in record.says:
+        return f"its parent is '{row.parent_checkpoint_id}' where the record says '{parent}'"
+    return ""
 
 
-# --- snapshots -------------------------------------------------------------------------
+def _lost(gap: Record) -> str:
+    return f"its server recorded at change {gap.rank[1]} that it is lost: {gap.says['reason']}"
 
 
-async def _audit_snapshot(reader: Reader, thread_id: str, folded: Folded) -> list[Item]:
-    """Look whether what a snapshot says that it captured is there."""
-    place = ("", thread_id.removeprefix(SNAPSHOTS))
-    entry = folded.entries.get(place)
-    if entry is None:
-        if place in folded.retracted:
-            return []
-        reason = "the checkpoint that describes the snapshot is missing from its manifest"
-        return [Item(ItemKind.CHECKPOINT, Verdict.FAIL, (), thread_id, *place, reason=reason)]
-    whole = await reader.read_whole("envelope", entry.envelope, reader.bounds.envelope)
-    if whole.data is None:
-        return []  # its own item says so
-    try:
-        bounds = reader.bounds
-        described = read_envelope(whole.data, bounds.envelope, bounds.fields, (_SNAPSHOT_MEMBERS,))
-        members = _members(described)
-    except Malformed as error:
-        reason = f"it describes no snapshot: {error}"
-        return [Item(ItemKind.CHECKPOINT, Verdict.FAIL, (), thread_id, *place, reason=reason)]
-    missing = [place for place in members if place not in folded.entries]
-    reason = "the snapshot says that it captured it, and its manifest does not have it"
-    return [
-        Item(ItemKind.CHECKPOINT, Verdict.FAIL, (), thread_id, *place, reason=reason)
-        for place in missing
-    ]
-
-
-def _members(described: Envelope) -> list[Place]:
-    try:
-        members = parse_json(described.values.get(_SNAPSHOT_MEMBERS, b""))
-        if not isinstance(members, list):
-            raise Malformed("it is no list")
-        return [
-            (str(number), Fields(one).text("checkpoint_id")) for number, one in enumerate(members)
-        ]
-    except Malformed as error:
-        reason = f"channel '{_SNAPSHOT_MEMBERS}' is not a list of checkpoints: {error}"
-        raise Malformed(reason) from None
+def _batches(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
+    batch: list[_Job] = []
+    size = 0
+    for job in jobs:
+        more = sum(at.size_bytes or 0 for at in (job.location, *job.needs) if at is not None)
+        if batch and size + more > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(job)
+        size += more
+    if batch:
+        yield batch

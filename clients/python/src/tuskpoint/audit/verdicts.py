@@ -10,26 +10,24 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from .formats.stored import Location
-
-FINDINGS_VERSION = 1
+FINDINGS_VERSION = 2
 
 
 class Verdict(StrEnum):
-    """What is said of a stored thing."""
+    """What is said of a stored thing; a later one is graver."""
 
     PASS = "PASS"  # noqa: S105 - no password
     """It has the hash that leads to it, and makes sense."""
-    RETRACTED = "RETRACTED"
-    """It was deleted; if it is still stored for the delta channels of others, it is intact."""
     TRUSTED = "TRUSTED"
     """It makes sense, and no hash leads to it: it is trusted on the word of the source."""
+    GAP = "GAP"
+    """Its server recorded that it is not stored, or was lost, and why."""
     UNREADABLE = "UNREADABLE"
-    """The source did not tell: nothing is known."""
+    """The source gave no answer: nothing is known."""
     MISSING = "MISSING"
     """The source says that it does not have it."""
     FAIL = "FAIL"
@@ -37,6 +35,7 @@ class Verdict(StrEnum):
 
 
 _GRAVITY = {verdict: place for place, verdict in enumerate(Verdict)}
+FINE = (Verdict.PASS, Verdict.TRUSTED)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
@@ -62,8 +61,8 @@ class BlobFinding:
     """What was found of a piece of stored bytes.
 
     Attributes:
-        role: What it is: "catalog", "page", "index", "segment", "envelope", "addendum",
-            "bundle", "parts" (a list of them) or "part".
+        role: What it is: "catalog", "manifest", "run", "segment", "bundle", "parts" (a list
+            of them) or "part".
         blob_id: Blob or quilt.
         identifier: Patch of the quilt, or empty.
         expected_sha256: What leads to it says so; empty if nothing does.
@@ -81,28 +80,6 @@ class BlobFinding:
     size_bytes: int
     verdict: Verdict
     reason: str = ""
-
-    @classmethod
-    def without_bytes(
-        cls, role: str, location: Location, verdict: Verdict, reason: str
-    ) -> BlobFinding:
-        """Return the finding of bytes that were not there or not read."""
-        return cls(
-            role, location.blob_id, location.identifier, location.sha256, "", 0, verdict, reason
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as the report has it."""
-        return {
-            "role": self.role,
-            "blob_id": self.blob_id,
-            "identifier": self.identifier,
-            "expected_sha256": self.expected_sha256,
-            "actual_sha256": self.actual_sha256,
-            "size_bytes": self.size_bytes,
-            "verdict": self.verdict.value,
-            "reason": self.reason,
-        }
 
 
 class ItemKind(StrEnum):
@@ -122,42 +99,39 @@ class Item:
     """One thing that was checked.
 
     Attributes:
-        kind: What it is.
-        verdict: The verdict.
-        blobs: All stored pieces of it, in the order of reading.
+        kind: What it is; "catalog" is a run, too.
         thread_id: Its thread; empty for pieces of a catalog.
         checkpoint_ns: Its namespace.
         checkpoint_id: Its checkpoint; empty for what is none.
+        verdict: The verdict.
         reason: Why the verdict is not `PASS`, for people; else empty.
         notes: What else is to know, for people.
+        blobs: All stored pieces of it, in the order of reading.
     """
 
     kind: ItemKind
-    verdict: Verdict
-    blobs: tuple[BlobFinding, ...] = ()
     thread_id: str = ""
     checkpoint_ns: str = ""
     checkpoint_id: str = ""
+    verdict: Verdict = Verdict.PASS
     reason: str = ""
     notes: tuple[str, ...] = ()
+    blobs: tuple[BlobFinding, ...] = ()
+
+    @classmethod
+    def of(
+        cls, kind: ItemKind, blobs: Iterable[BlobFinding], reason: str = "", **more: Any
+    ) -> Item:
+        """Return what is found of some pieces; a `reason` of its own makes it fail."""
+        pieces = tuple(blobs)
+        verdict = worst((Verdict.FAIL,) if reason else (one.verdict for one in pieces))
+        said = reason or next((one.reason for one in pieces if one.verdict is verdict), "")
+        return cls(kind, verdict=verdict, reason=said, blobs=pieces, **more)
 
     @property
     def place(self) -> tuple[int, str, str, str]:
         """What items are ordered by."""
         return (_PLACES[self.kind], self.thread_id, self.checkpoint_ns, self.checkpoint_id)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as the report has it."""
-        return {
-            "kind": self.kind.value,
-            "thread_id": self.thread_id,
-            "checkpoint_ns": self.checkpoint_ns,
-            "checkpoint_id": self.checkpoint_id,
-            "verdict": self.verdict.value,
-            "reason": self.reason,
-            "notes": list(self.notes),
-            "blobs": [blob.as_json() for blob in self.blobs],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,50 +141,33 @@ class ThreadTotal:
     Attributes:
         thread_id: The thread.
         incarnation: Its incarnation.
-        ended: It was deleted, and stays deleted.
-        snapshot: It keeps a snapshot.
-        facts: What the catalog says of it besides: `agent_id`, `retention_s`, ...
-        segments: Segments of its manifest that were read.
-        records: Records in them.
-        manifest: Verdict on its manifest.
-        counts: Number of verdicts on its checkpoints.
+        ended: It was deleted.
+        snapshot: It keeps a snapshot, or a member of one.
+        facts: `agent_id`, `deleted_through`, `retention_s` and `unsearchable`.
+        records: Records of it that count.
+        segments: Segments that its checkpoints name.
+        checkpoints: Number of verdicts on its checkpoints.
     """
 
     thread_id: str
     incarnation: int
-    ended: bool = False
-    snapshot: bool = False
-    facts: dict[str, Any] = field(default_factory=dict)
-    segments: int = 0
-    records: int = 0
-    manifest: Verdict = Verdict.PASS
-    counts: Counter[Verdict] = field(default_factory=Counter)
+    ended: bool
+    snapshot: bool
+    facts: dict[str, Any]
+    records: int
+    segments: int
+    checkpoints: dict[str, int]
 
     def as_json(self) -> dict[str, Any]:
         """Return it as the report has it."""
-        return {
-            "thread_id": self.thread_id,
-            "incarnation": self.incarnation,
-            "ended": self.ended,
-            "snapshot": self.snapshot,
-            **self.facts,
-            "segments": self.segments,
-            "records": self.records,
-            "manifest": self.manifest.value,
-            "checkpoints": counted(self.counts),
-        }
+        found = asdict(self)
+        return {**found.pop("facts"), **found}
 
 
-def counted(counts: Counter[Verdict]) -> dict[str, int]:
+def counted(items: Iterable[Item]) -> dict[str, int]:
     """Return how often each verdict was given that a checkpoint can have."""
-    kinds = (
-        Verdict.PASS,
-        Verdict.RETRACTED,
-        Verdict.FAIL,
-        Verdict.MISSING,
-        Verdict.UNREADABLE,
-    )
-    return {kind.value.lower(): counts[kind] for kind in kinds}
+    counts = Counter(item.verdict for item in items if item.kind is ItemKind.CHECKPOINT)
+    return {kind.lower(): counts[kind] for kind in Verdict if kind is not Verdict.TRUSTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +180,7 @@ class Findings:
         trust: What the root is trusted by, for people.
         items: What was checked, in order.
         threads: Totals by thread, in order.
-        facts: What else the root says, such as a catalog's settings.
+        facts: What else the root says, such as the number of a catalog.
     """
 
     subject: dict[str, Any]
@@ -239,39 +196,33 @@ class Findings:
         verdicts = {self.root.verdict, *(item.verdict for item in self.items)}
         if verdicts & {Verdict.FAIL, Verdict.MISSING}:
             return Result.FAIL
-        if Verdict.UNREADABLE in verdicts:
+        if verdicts & {Verdict.UNREADABLE, Verdict.GAP}:
             return Result.INCOMPLETE
         return Result.UNPINNED if Verdict.TRUSTED in verdicts else Result.PASS
 
     @property
-    def counts(self) -> Counter[Verdict]:
-        """Number of verdicts on checkpoints."""
-        return Counter(item.verdict for item in self.items if item.kind is ItemKind.CHECKPOINT)
-
-    @property
     def problems(self) -> list[Item]:
-        """The items that are neither intact nor deleted."""
-        fine = (Verdict.PASS, Verdict.RETRACTED, Verdict.TRUSTED)
-        return [item for item in self.items if item.verdict not in fine]
+        """The items that are not intact."""
+        return [item for item in self.items if item.verdict not in FINE]
 
     def as_json(self) -> dict[str, Any]:
         """Return them as the report has them."""
-        blobs = [blob for item in self.items for blob in item.blobs]
+        blobs = {blob for item in self.items for blob in item.blobs}
         return {
             "format_version": FINDINGS_VERSION,
             "subject": self.subject,
-            "root": self.root.as_json(),
+            "root": asdict(self.root),
             "trust": self.trust,
             "facts": self.facts,
-            "result": self.result.value,
+            "result": self.result,
             "summary": {
-                "checkpoints": counted(self.counts),
+                "checkpoints": counted(self.items),
                 "threads": len(self.threads),
                 "blobs": len(blobs),
                 "bytes": sum(blob.size_bytes for blob in blobs),
             },
             "threads": [total.as_json() for total in self.threads],
-            "items": [item.as_json() for item in self.items],
+            "items": [{**asdict(item), "notes": list(item.notes)} for item in self.items],
         }
 
 
@@ -280,13 +231,9 @@ def ordered(items: Iterable[Item]) -> tuple[Item, ...]:
     return tuple(sorted(items, key=lambda item: item.place))
 
 
-def canonical(content: object) -> bytes:
-    """Return JSON in UTF-8 with sorted keys and no white space: equal content, equal bytes."""
-    return json.dumps(
-        content, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
-    ).encode()
-
-
 def findings_digest(findings: object) -> str:
-    """Return the SHA-256 over the canonical JSON of findings, in lowercase hex."""
-    return hashlib.sha256(canonical(findings)).hexdigest()
+    """Return the SHA-256 over JSON in UTF-8 with sorted keys and no white space."""
+    text = json.dumps(
+        findings, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+    )
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -63,6 +63,18 @@ ShaOption = Annotated[
 IdentifierOption = Annotated[
     str, typer.Option("--identifier", metavar="NAME", help="Patch of the quilt that it is.")
 ]
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="BLOB_ID",
+        help="BLOB_ID, BLOB_ID/IDENTIFIER or BLOB_ID:SHA256HEX. One that begins with a dash goes "
+        "behind `--`.",
+    ),
+]
+HistoryOption = Annotated[
+    int,
+    typer.Option("--history", metavar="N", min=0, help="Read up to N catalogs before it, too."),
+]
 ThreadOption = Annotated[
     list[str] | None,
     typer.Option("--thread", metavar="THREAD", help="Only this thread; may be given again."),
@@ -99,7 +111,7 @@ def audit_descriptor(
     text: TextOption = None,
 ) -> None:
     """Check the blob of a hand-off, and that it holds what the descriptor says."""
-    _needs_httpx()
+    _needs_libraries()
     from .._handoff import read_descriptor
     from ..audit import descriptor as audits
 
@@ -111,17 +123,7 @@ def audit_descriptor(
 @command("manifest", within=AUDIT)
 def audit_manifest(
     session: Session,
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="[FILE]",
-            help="JSON that says where the last segment lies, or that segment; - reads stdin.",
-        ),
-    ] = "",
-    blob_id: Annotated[
-        str,
-        typer.Option("--blob-id", metavar="ID", help="Blob of the last segment, or of FILE."),
-    ] = "",
+    blob_id: NameArgument,
     sha256: ShaOption = "",
     identifier: IdentifierOption = "",
     aggregator: AggregatorOption = None,
@@ -130,48 +132,26 @@ def audit_manifest(
     report: ReportOption = None,
     text: TextOption = None,
 ) -> None:
-    """Check the manifest of a thread, and every checkpoint that it tells of."""
-    _needs_httpx()
+    """Check the stored manifest of a thread, and every checkpoint that it names."""
+    _needs_libraries()
     from ..audit import manifest, roots
-    from ..audit.formats.stored import Malformed
-
-    if not file and not blob_id:
-        raise CommandError(Exit.USAGE, "no manifest is named", "give --blob-id ID, or a FILE")
-    content = session.read(file, "the manifest").encode() if file else b""
 
     async def audit(reader: Reader) -> Findings:
-        if content and manifest.is_segment(content):
-            root, piece = roots.from_file(content, blob_id, sha256.lower(), "segment")
-            return await manifest.audit_manifest(reader, root, piece=piece)
-        if content and (blob_id or identifier or sha256):
-            problem = "the file says where the manifest lies, and so do options"
-            raise CommandError(Exit.USAGE, problem, "give one of them")
-        head = manifest.read_head(content) if content else None
-        location = head.location if head else roots.named(blob_id, identifier, sha256)
-        root = await roots.find(reader.source, location, "segment")
-        return await manifest.audit_manifest(reader, root, known=head)
+        location = roots.named(blob_id, identifier, sha256)
+        root = await roots.find(reader.source, location, "manifest")
+        return await manifest.audit_manifest(reader, root)
 
-    try:
-        _run(session, _Order(aggregator or [], blob_dir, recent, report, text), audit)
-    except Malformed as error:
-        hint = "give the last segment, or an object with blob_id and sha256"
-        raise CommandError(Exit.USAGE, f"the file is no manifest: {error}", hint) from error
+    _run(session, _Order(aggregator or [], blob_dir, recent, report, text), audit)
 
 
 @command("catalog", within=AUDIT)
 def audit_catalog(
     session: Session,
-    blob_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="BLOB_ID",
-            help="The catalog: BLOB_ID, BLOB_ID/IDENTIFIER or BLOB_ID:SHA256HEX. One that begins "
-            "with a dash goes behind `--`.",
-        ),
-    ],
+    blob_id: NameArgument,
     sha256: ShaOption = "",
     identifier: IdentifierOption = "",
     thread: ThreadOption = None,
+    history: HistoryOption = 0,
     aggregator: AggregatorOption = None,
     blob_dir: BlobDirOption = None,
     recent: RecentOption = False,
@@ -179,13 +159,13 @@ def audit_catalog(
     text: TextOption = None,
 ) -> None:
     """Check a catalog, and every thread, snapshot and checkpoint that it leads to."""
-    _needs_httpx()
+    _needs_libraries()
     from ..audit import catalog, roots
 
     async def audit(reader: Reader) -> Findings:
         location = roots.named(blob_id, identifier, sha256)
         root = await roots.find(reader.source, location, "catalog")
-        return await catalog.audit_catalog(reader, root, thread or ())
+        return await catalog.audit_catalog(reader, root, thread or (), history)
 
     order = _Order(aggregator or [], blob_dir, recent, report, text)
     try:
@@ -216,13 +196,15 @@ def compare_reports(
 # --- running ---------------------------------------------------------------------------
 
 
-def _needs_httpx() -> None:
+def _needs_libraries() -> None:
     try:
-        import httpx  # noqa: F401 - told of before anything is done
+        import httpx  # noqa: F401 - reported before anything is done
+
+        from ..audit.formats import frames  # noqa: F401 - it needs zstd
     except ModuleNotFoundError as error:
         raise CommandError(
             Exit.USAGE,
-            "an audit needs httpx, which is not installed",
+            f"an audit needs {error.name}, which is not installed",
             "pip install 'tuskpoint[cli]'",
         ) from error
 

@@ -1,16 +1,17 @@
-"""Stored JSON, read field by field, and where stored bytes lie. See docs/storage.md."""
+"""Stored JSON, read field by field, and where stored bytes lie. See docs/storage-format.md."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAX_COUNT = (1 << 63) - 1
 """No reader takes a greater number: JSON has no bound, and what counts with it does."""
+
+MOST_PARTS = 4096
 
 _T = TypeVar("_T")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -25,7 +26,7 @@ class Location:
     """Where stored bytes lie, and what they are trusted by.
 
     Attributes:
-        blob_id: The blob or quilt. In a reference empty means: where the reference stands.
+        blob_id: The blob or quilt.
         identifier: Patch of the quilt; empty if the blob is stored alone.
         sha256: SHA-256 of the exact bytes in lowercase hex; empty if it is not known.
         size_bytes: Number of bytes; `None` if it is not known.
@@ -36,135 +37,121 @@ class Location:
     sha256: str = ""
     size_bytes: int | None = None
 
-    def seen_from(self, holder: str) -> Location:
-        """Return it with "this quilt" replaced by the blob that holds the reference."""
-        return self if self.blob_id else replace(self, blob_id=holder)
 
-
-def is_sha256(text: str) -> bool:
-    """Tell whether a text is a SHA-256 in lowercase hex."""
-    return _SHA256.fullmatch(text) is not None
+def is_sha256(text: object) -> bool:
+    """Tell whether something is a SHA-256 in lowercase hex."""
+    return isinstance(text, str) and _SHA256.fullmatch(text) is not None
 
 
 class Fields:
     """Typed access to a JSON object that was stored.
 
     Every method raises `Malformed` if a field is missing or of another type.
+
+    Args:
+        content: The object.
+        holder: Blob that it lies in: where a location names no blob, it means this one.
     """
 
-    __slots__ = ("_content",)
+    __slots__ = ("_content", "_holder")
 
-    def __init__(self, content: object) -> None:
+    def __init__(self, content: object, holder: str) -> None:
         if not isinstance(content, dict):
             raise Malformed("an object was expected")
         self._content: dict[str, Any] = content
+        self._holder = holder
 
     @classmethod
-    def parse(cls, data: bytes) -> Fields:
-        """Return the object in stored bytes, after checking `format_version`."""
-        fields = cls(parse_json(data))
-        version = fields.count("format_version")
+    def parse(cls, data: bytes | str, holder: str) -> Fields:
+        """Return the object in JSON that is UTF-8 and has no key twice."""
+        try:
+            text = data if isinstance(data, str) else data.decode()
+            content = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+            if "\\u" in text:  # half a surrogate pair is no text
+                json.dumps(content, ensure_ascii=False).encode()
+        except (ValueError, RecursionError):
+            raise Malformed("it is not JSON in UTF-8, or has a key twice") from None
+        return cls(content, holder)
+
+    @classmethod
+    def document(cls, data: bytes, kind: str, holder: str) -> Fields:
+        """Return the object of a document after checking `format_version` and `kind`."""
+        fields = cls.parse(data, holder)
+        version, found = fields.count("format_version"), fields.text("kind")
         if version != FORMAT_VERSION:
             raise Malformed(f"format_version is {version} and only {FORMAT_VERSION} is known")
+        if found != kind:
+            raise Malformed(f"it is of kind '{found[:40]}' where a {kind} belongs")
         return fields
 
     def has(self, key: str) -> bool:
         """Tell whether a field is there and not null."""
         return self._content.get(key) is not None
 
-    def text(self, key: str, default: str | None = None) -> str:
+    def text(self, key: str) -> str:
         """Return a text."""
-        found = self._typed(key, str, default)
-        if not _is_unicode(found):
-            raise Malformed(f"'{key}' cannot be written in UTF-8")
-        return found
+        return self._typed(key, str)
 
-    def count(self, key: str, default: int | None = None) -> int:
+    def name(self, key: str) -> str:
+        """Return a text that is not empty."""
+        if found := self._typed(key, str):
+            return found
+        raise Malformed(f"'{key}' is empty")
+
+    def count(self, key: str) -> int:
         """Return a number that is whole, not negative, and not above `MAX_COUNT`."""
-        found = self._typed(key, int, default)
-        if isinstance(found, bool) or not 0 <= found <= MAX_COUNT:
+        found = self._typed(key, int)
+        if not 0 <= found <= MAX_COUNT:
             raise Malformed(f"'{key}' is not a count")
         return found
 
-    def flag(self, key: str, default: bool | None = None) -> bool:
+    def flag(self, key: str) -> bool:
         """Return true or false."""
-        return self._typed(key, bool, default)
-
-    def object(self, key: str) -> dict[str, Any]:
-        """Return an object as it is."""
-        found = self._typed(key, dict, None)
-        try:
-            written = json.dumps(found, ensure_ascii=False, allow_nan=False)
-        except ValueError:  # 1e999 is read as infinity
-            raise Malformed(f"'{key}' holds a number that is too large") from None
-        if not _is_unicode(written):
-            raise Malformed(f"'{key}' cannot be written in UTF-8")
-        return found
-
-    def child(self, key: str) -> Fields:
-        """Return an object."""
-        return Fields(self._content.get(key))
-
-    def children(self, key: str) -> Iterator[Fields]:
-        """Yield the objects of a list."""
-        for item in self._typed(key, list, None):
-            yield Fields(item)
-
-    def rows(self, key: str) -> Iterator[list[Fields]]:
-        """Yield the lists of objects of a list."""
-        for row in self._typed(key, list, None):
-            if not isinstance(row, list):
-                raise Malformed(f"'{key}' is not a list of lists")
-            yield [Fields(item) for item in row]
+        return self._typed(key, bool)
 
     def sha256(self, key: str) -> str:
         """Return a hash in lowercase hex."""
-        found = self.text(key)
-        if not is_sha256(found):
-            raise Malformed(f"'{key}' is not a SHA-256 in lowercase hex")
+        found = self._content.get(key)
+        if not isinstance(found, str) or not is_sha256(found):
+            raise Malformed(f"'{key}' is missing or not a SHA-256 in lowercase hex")
         return found
 
-    def location(self, holder: str) -> Location:
-        """Return this object as a location, as seen from the blob that holds it."""
+    def sha256s(self, key: str) -> tuple[str, ...]:
+        """Return a list of hashes."""
+        found = self._typed(key, list)
+        if not all(map(is_sha256, found)):
+            raise Malformed(f"'{key}' holds something that is no SHA-256")
+        return tuple(found)
+
+    def position(self, key: str) -> tuple[str, ...]:
+        """Return a position in a run: four texts."""
+        found = self._typed(key, list)
+        if [type(one) for one in found] != [str] * 4:
+            raise Malformed(f"'{key}' is no position in a run")
+        return tuple(found)
+
+    def child(self, key: str) -> Fields:
+        """Return an object."""
+        return Fields(self._content.get(key), self._holder)
+
+    def children(self, key: str) -> list[Fields]:
+        """Return the objects of a list."""
+        return [Fields(one, self._holder) for one in self._typed(key, list)]
+
+    def location(self) -> Location:
+        """Return this object as a location."""
         return Location(
-            blob_id=self.text("blob_id", ""),
-            identifier=self.text("identifier", ""),
-            sha256=self.sha256("sha256"),
-            size_bytes=self.count("size_bytes"),
-        ).seen_from(holder)
+            self.text("blob_id") or self._holder,
+            self.text("identifier"),
+            self.sha256("sha256"),
+            self.count("size_bytes"),
+        )
 
-    def optional_location(self, key: str, holder: str) -> Location | None:
-        """Return a location, or `None` if the field is null or missing."""
-        return self.child(key).location(holder) if self.has(key) else None
-
-    def _typed(self, key: str, kind: type[_T], default: _T | None) -> _T:
-        found = self._content.get(key, default)
-        if not isinstance(found, kind):
+    def _typed(self, key: str, kind: type[_T]) -> _T:
+        found = self._content.get(key)
+        if type(found) is not kind:
             raise Malformed(f"'{key}' is missing or not of type {kind.__name__}")
         return found
-
-
-def parse_json(data: bytes) -> object:
-    """Return what JSON in UTF-8 says.
-
-    Raises:
-        Malformed: It is none, has a key twice, or numbers that JSON does not have.
-    """
-    try:
-        return json.loads(
-            data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant
-        )
-    except (ValueError, RecursionError):
-        raise Malformed("it is not JSON in UTF-8") from None
-
-
-def _is_unicode(text: str) -> bool:
-    """Tell whether a text has no half of a surrogate pair, which escapes in JSON can make."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -180,26 +167,11 @@ def _no_constant(name: str) -> object:
 
 # --- lists of parts --------------------------------------------------------------------
 
-MOST_PARTS = 4096
-"""No list of this service has as many."""
 
-
-@dataclass(frozen=True, slots=True)
-class PartList:
-    """The parts of some bytes, in order, and what they make together."""
-
-    sha256: str
-    size_bytes: int
-    parts: tuple[Location, ...]
-
-
-def is_part_list(data: bytes) -> bool:
-    """Tell a list of parts from what would stand in its place without parts, which is gzip."""
-    return data.startswith(b"{")
-
-
-def read_part_list(data: bytes, holder: str, max_bytes: int) -> PartList:
-    """Return a list of parts.
+def read_part_list(
+    data: bytes, holder: str, max_bytes: int
+) -> tuple[str, tuple[Location, ...]] | None:
+    """Return the SHA-256 of what parts make and where they lie; `None` if data lists no parts.
 
     Args:
         data: The stored bytes.
@@ -207,17 +179,15 @@ def read_part_list(data: bytes, holder: str, max_bytes: int) -> PartList:
         max_bytes: Bound on what the parts make together.
 
     Raises:
-        Malformed: It is none, or its sizes do not add up.
+        Malformed: It is a list that makes no sense.
     """
-    fields = Fields.parse(data)
-    if fields.text("kind") != "parts":
-        raise Malformed("it is not a list of parts")
-    parts = tuple(part.location(holder) for part in fields.children("parts"))
+    if not data.startswith(b"{") or b'"kind":"parts"' not in data[:64]:
+        return None
+    fields = Fields.document(data, "parts", holder)
+    parts = tuple(part.location() for part in fields.children("parts"))
     size = fields.count("size_bytes")
-    if size > max_bytes:
-        raise Malformed(f"its parts make more than {max_bytes} bytes")
-    if len(parts) > MOST_PARTS:
-        raise Malformed(f"it has more than {MOST_PARTS} parts")
+    if size > max_bytes or len(parts) > MOST_PARTS:
+        raise Malformed(f"it has more than {MOST_PARTS} parts, or they make over {max_bytes} bytes")
     if sum(part.size_bytes or 0 for part in parts) != size:
         raise Malformed(f"its parts do not make up {size} bytes")
-    return PartList(fields.sha256("sha256"), size, parts)
+    return fields.sha256("sha256"), parts

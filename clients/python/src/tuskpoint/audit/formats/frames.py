@@ -1,0 +1,146 @@
+"""Bounds on what is unpacked and parsed: what comes from a blob store may come from anybody."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from .stored import Malformed
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_SHORTEST_FRAME = 9  # a frame of nothing; what is shorter may be read past its end
+_SHORTEST_FIELD = 2
+_VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
+_FIXED = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
+_LONGEST_VARINT = 10
+
+_Shape = Mapping[int, Any]
+"""Number of each field that holds a message -> shape of that message."""
+
+
+def declared_size(frame: bytes | memoryview) -> int:
+    """Return how many bytes a zstd frame says that it holds.
+
+    Raises:
+        Malformed: It is no frame, or says nothing.
+    """
+    try:
+        size = (
+            zstd.get_frame_info(frame).decompressed_size if len(frame) >= _SHORTEST_FRAME else None
+        )
+    except zstd.ZstdError:
+        size = None
+    if size is None:
+        raise Malformed("it is not zstd with a declared content size")
+    return size
+
+
+def unpack(frame: bytes | memoryview, max_bytes: int, prefix: bytes | None = None) -> bytes:
+    """Return what a zstd frame holds, with which nothing may follow.
+
+    Args:
+        frame: The frame.
+        max_bytes: Bound on what it holds; checked before anything is unpacked.
+        prefix: The keyframe of a patch.
+
+    Raises:
+        Malformed: It is no frame, damaged, holds more, or more or less than it declares.
+    """
+    size = declared_size(frame)
+    if size > max_bytes:
+        raise Malformed(f"it unpacks to {size} bytes where {max_bytes} are the most")
+    dictionary = None if prefix is None else zstd.ZstdDict(prefix, is_raw=True).as_prefix
+    unpacker = zstd.ZstdDecompressor(zstd_dict=dictionary)
+    try:
+        plain = unpacker.decompress(frame, size + 1)
+    except zstd.ZstdError:
+        raise Malformed("its zstd frame is damaged") from None
+    if not unpacker.eof or len(plain) != size:
+        raise Malformed("its zstd frame is cut off, or of another size than it declares")
+    if unpacker.unused_data:
+        raise Malformed("bytes follow its zstd frame")
+    return plain
+
+
+def first_frame(data: bytes) -> memoryview:
+    """Return the first of the frames in some bytes.
+
+    Raises:
+        Malformed: They do not begin with a whole one.
+    """
+    try:
+        if len(data) >= _SHORTEST_FRAME:
+            return memoryview(data)[: zstd.get_frame_size(data)]
+    except zstd.ZstdError:
+        pass
+    raise Malformed("it does not begin with a whole zstd frame")
+
+
+def check_fields(plain: bytes, descriptor: Any, most: int) -> None:
+    """Count the fields of a serialized message, those of nested ones too, before it is parsed.
+
+    Args:
+        plain: The message.
+        descriptor: Descriptor of its type (`Message.DESCRIPTOR`).
+        most: Bound on their number.
+
+    Raises:
+        Malformed: There are more, or it is no message.
+    """
+    if len(plain) <= _SHORTEST_FIELD * most:
+        return
+    open_messages: list[tuple[int, _Shape]] = [(len(plain), _shape(descriptor))]
+    at = 0
+    try:
+        while open_messages:
+            end, shape = open_messages[-1]
+            if at == end:
+                open_messages.pop()
+                continue
+            most -= 1
+            if most < 0:
+                raise Malformed("it has more fields than any reader takes")
+            tag, at = _varint(plain, at)
+            kind, inner, size = tag & 7, None, 0
+            if kind == _LENGTH:
+                size, at = _varint(plain, at)
+                inner = shape.get(tag >> 3)
+            elif kind == _VARINT:
+                _, at = _varint(plain, at)
+            elif kind in _FIXED:
+                size = _FIXED[kind]
+            else:
+                raise Malformed("a field has an unknown type")
+            if at + size > end:
+                raise Malformed("a field is longer than what holds it")
+            if inner is None:
+                at += size
+            else:
+                open_messages.append((at + size, inner))
+    except IndexError:
+        raise Malformed("it ends inside a field") from None
+
+
+def _varint(plain: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for place in range(_LONGEST_VARINT):
+        byte = plain[at + place]
+        number |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return number, at + place + 1
+    raise Malformed("a number is too long")
+
+
+@functools.cache
+def _shape(descriptor: Any) -> _Shape:
+    return {
+        field.number: _shape(field.message_type)
+        for field in descriptor.fields
+        if field.message_type is not None
+    }

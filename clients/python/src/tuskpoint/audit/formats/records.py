@@ -1,0 +1,254 @@
+"""Records, and what those of a thread come to. See docs/storage-format.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .stored import Fields, Location, Malformed
+
+Place = tuple[str, str]
+"""Namespace and ID of a checkpoint."""
+
+About = tuple[str, ...]
+"""What a record is about, within an incarnation of a thread."""
+
+_Shape = Mapping[str, Callable[[Fields, str], Any]]
+
+_PLACE: _Shape = {"checkpoint_ns": Fields.text, "checkpoint_id": Fields.name}
+_SEGMENT: _Shape = {"segment": Fields.sha256}
+_GAP: _Shape = {"reason": Fields.text}
+_SHAPES: Mapping[str, tuple[_Shape, _Shape]] = {
+    "checkpoint": (
+        {
+            **_PLACE,
+            **_SEGMENT,
+            "parent_checkpoint_id": Fields.text,
+            "create_time_us": Fields.count,
+            "state_sha256": Fields.sha256,
+        },
+        {
+            **dict.fromkeys(("label", "summary", "held_ns"), Fields.text),
+            **dict.fromkeys(("forked_from", "rolled_back_from", "adopted_from"), Fields.text),
+        },
+    ),
+    "writes": ({**_PLACE, **_SEGMENT}, {"held_ns": Fields.text}),
+    "removal": (_PLACE, {}),
+    "end": ({"deleted_through": Fields.text}, {}),
+    "setting": (
+        {"agent_id": Fields.text, "retention_s": Fields.count, "unsearchable": Fields.flag},
+        {},
+    ),
+    "pin": ({**_PLACE, **_SEGMENT}, {}),
+    "member": (
+        {"holds": Fields.text, "sha256": Fields.sha256},
+        {"needs": Fields.sha256s, "first_seq": Fields.count, "last_seq": Fields.count},
+    ),
+    "release": ({"sha256": Fields.sha256}, {}),
+    "moved": ({**_SEGMENT, "replacement": Fields.sha256}, {}),
+}
+"""Fields that each kind must have, and that it may have."""
+
+_OF_PLACES = ("checkpoint", "writes", "gap")
+_NOTHING = ("removal", "release")
+_HELD = ("segment", "parts", "part")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record.
+
+    Attributes:
+        kind: Its kind.
+        thread_id: Its thread.
+        incarnation: Incarnation of the thread.
+        rank: Generation and `seq`: of two about the same thing the greater counts.
+        about: What it is about; a `member` and a `release` are about the same thing.
+        says: The further fields of its kind, those that it has.
+        location: Of a `member`: where it lies.
+    """
+
+    kind: str
+    thread_id: str
+    incarnation: int
+    rank: tuple[int, int]
+    about: About
+    says: Mapping[str, Any]
+    location: Location | None = None
+
+    @property
+    def place(self) -> Place:
+        """Namespace and ID of its checkpoint."""
+        return (self.says["checkpoint_ns"], self.says["checkpoint_id"])
+
+    @property
+    def held_place(self) -> Place:
+        """Namespace and ID that its checkpoint has in the segment that it names."""
+        return (self.says.get("held_ns", self.says["checkpoint_ns"]), self.says["checkpoint_id"])
+
+    @property
+    def position(self) -> tuple[str, ...]:
+        """Where it stands in a run."""
+        if self.kind == "end":
+            return (self.thread_id, "", "", "")
+        if self.kind in ("checkpoint", "writes", "removal") or self.about[0] == "gap of":
+            return (self.thread_id, "checkpoint", *self.place)
+        return (self.thread_id, *(*self.about, "")[:2], "")
+
+
+def read_record(fields: Fields) -> Record:
+    """Return the record in a JSON object.
+
+    Raises:
+        Malformed: It is none.
+    """
+    kind = fields.text("kind")
+    shape = _SHAPES.get(kind)
+    if kind == "gap":
+        shape = ({**_GAP, **(_SEGMENT if fields.has("segment") else _PLACE)}, {})
+    if shape is None:
+        raise Malformed(f"records of kind '{kind[:40]}' are not known")
+    says = {key: read(fields, key) for key, read in shape[0].items()}
+    says |= {key: read(fields, key) for key, read in shape[1].items() if fields.has(key)}
+    if kind == "member" and says["holds"] not in _HELD:
+        raise Malformed("a member holds neither a segment nor parts of one")
+    return Record(
+        kind,
+        fields.name("thread_id"),
+        fields.count("incarnation"),
+        (fields.count("generation"), fields.count("seq")),
+        _about(kind, says),
+        says,
+        fields.location() if kind == "member" else None,
+    )
+
+
+def _about(kind: str, says: Mapping[str, Any]) -> About:
+    if kind in ("member", "release"):
+        return ("member", says["sha256"])
+    if kind in ("end", "setting"):
+        return (kind,)
+    if kind in ("pin", "moved") or (kind == "gap" and "segment" in says):
+        return (kind, says["segment"])
+    place = (says["checkpoint_ns"], says["checkpoint_id"])
+    if kind == "writes":
+        return (kind, *place, says["segment"])
+    return ("gap of" if kind == "gap" else kind, *place)
+
+
+# --- folding ---------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Folded:
+    """What the records of a thread come to.
+
+    Attributes:
+        thread_id: The thread.
+        records: Number of the records that count.
+        incarnation: Its newest incarnation of which something is stored, or which ended.
+        ended: That was deleted.
+        facts: Agent, settings, and through which checkpoint earlier incarnations were deleted.
+        checkpoints: The stored checkpoints.
+        writes: Which segments hold pending writes of a checkpoint.
+        gaps: What cannot be read: by the place of a checkpoint, or the hash of a segment.
+        members: Where bytes lie that the thread needs, by their hash.
+        moved: Hash of a segment -> hash of the one to read in its place.
+        pins: Bundles of hand-offs.
+    """
+
+    thread_id: str
+    records: int = 0
+    incarnation: int = 0
+    ended: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
+    checkpoints: dict[Place, Record] = field(default_factory=dict)
+    writes: dict[Place, list[Record]] = field(default_factory=dict)
+    gaps: dict[Place | str, Record] = field(default_factory=dict)
+    members: dict[str, Record] = field(default_factory=dict)
+    moved: dict[str, str] = field(default_factory=dict)
+    pins: list[Record] = field(default_factory=list)
+
+    def standing_for(self, segment: str) -> str:
+        """Return the segment to read for the one that a record or another segment names.
+
+        Raises:
+            Malformed: Records lead in a circle.
+        """
+        seen = {segment}
+        while (following := self.moved.get(segment)) is not None:
+            if following in seen:
+                raise Malformed(f"records about moved segments lead in a circle from {segment}")
+            seen.add(following)
+            segment = following
+        return segment
+
+
+def fold(thread_id: str, records: Iterable[Record]) -> Folded:
+    """Return what the records of a thread come to.
+
+    Args:
+        thread_id: The thread.
+        records: The records, those of older runs first.
+    """
+    newest: dict[About, Record] = {}
+    end: Record | None = None
+    incarnation = 0
+    for record in records:
+        if record.kind == "end":
+            if end is None or (record.incarnation, record.rank) >= (end.incarnation, end.rank):
+                end = record
+            continue
+        if record.incarnation > incarnation:
+            incarnation = record.incarnation
+            newest.clear()
+        other = newest.get(record.about)
+        if record.incarnation == incarnation and (other is None or record.rank >= other.rank):
+            newest[record.about] = record
+    if end is not None and end.incarnation >= incarnation:
+        incarnation = end.incarnation
+        newest.clear()
+    folded = Folded(thread_id, incarnation=incarnation)
+    folded.ended = end is not None and end.incarnation == incarnation
+    folded.facts = {
+        "agent_id": "",
+        "deleted_through": end.says["deleted_through"] if end else "",
+        "retention_s": 0,
+        "unsearchable": False,
+    }
+    counting = [one for one in newest.values() if _counts(one, newest)]
+    folded.records = len(counting) + (end is not None)
+    for record in counting:
+        _put(folded, record)
+    return folded
+
+
+def _counts(record: Record, newest: Mapping[About, Record]) -> bool:
+    """Tell whether a record says something that no removal takes away."""
+    if record.kind in _NOTHING or record.says.get("reason") == "":
+        return False
+    if record.kind not in _OF_PLACES or "checkpoint_id" not in record.says:
+        return True
+    removal = newest.get(("removal", *record.place))
+    return removal is None or removal.rank < record.rank
+
+
+def _put(folded: Folded, record: Record) -> None:
+    says = record.says
+    match record.kind:
+        case "checkpoint":
+            folded.checkpoints[record.place] = record
+        case "writes":
+            folded.writes.setdefault(record.place, []).append(record)
+        case "gap":
+            key: Place | str = says["segment"] if "segment" in says else record.place  # noqa: SIM401
+            folded.gaps[key] = record
+        case "setting":
+            folded.facts |= says
+        case "member":
+            folded.members[says["sha256"]] = record
+        case "moved":
+            folded.moved[says["segment"]] = says["replacement"]
+        case "pin":
+            folded.pins.append(record)

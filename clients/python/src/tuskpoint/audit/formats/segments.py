@@ -1,0 +1,329 @@
+"""Segments: a piece of a thread's log, and the values in it. See docs/storage-format.md."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from google.protobuf.message import DecodeError
+
+from ...v1 import checkpoint_pb2, segment_pb2
+from .frames import check_fields, declared_size, unpack
+from .records import Place
+from .stored import FORMAT_VERSION, MAX_COUNT, Fields, Location, Malformed
+
+MIB = 1 << 20
+MAX_SEGMENT = 1088 * MIB
+MAX_FIELDS = 1 << 21
+MAX_VALUES = 1024 * MIB
+"""Bound on the values of a bundle, whole."""
+
+_HEAD = struct.Struct("<II")
+_MAGIC = 0x184D2A50
+_MAX_HEADER = 64 * 1024
+_MAX_STATE = 3 * MIB
+_MAX_VALUE = 128 * MIB
+_MOST_MEMBERS = 4
+_DIGEST, _PREFIX = 32, 16
+_PLAIN, _ZSTD, _PATCH = range(3)
+
+_Value = segment_pb2.SegmentValue | segment_pb2.SegmentWrite
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment that makes sense.
+
+    Attributes:
+        message: What is stored.
+        rows: Its checkpoints.
+        writes: Its pending writes by their checkpoint.
+        values: Its values by digest, those of writes too.
+        needs: Digests of the values that each of its checkpoints needs.
+        members: Where the other segments lie that hold values which are needed, and the
+            beginnings of their digests.
+    """
+
+    message: segment_pb2.ThreadSegment
+    rows: Mapping[Place, segment_pb2.SegmentCheckpoint]
+    writes: Mapping[Place, list[segment_pb2.SegmentWrite]]
+    values: Mapping[bytes, _Value]
+    needs: Mapping[Place, frozenset[bytes]]
+    members: tuple[tuple[Location, frozenset[bytes]], ...]
+
+
+def content_size(data: bytes) -> int:
+    """Return the bytes that a stored segment declares to hold.
+
+    Raises:
+        Malformed: It is no segment.
+    """
+    return declared_size(_content(data))
+
+
+def read_segment(
+    data: bytes, holder: str, max_bytes: int = MAX_SEGMENT, max_fields: int = MAX_FIELDS
+) -> Segment:
+    """Return a segment.
+
+    Args:
+        data: The stored bytes.
+        holder: Blob that they lie in.
+        max_bytes: Bound on what they unpack to.
+        max_fields: Bound on the fields of the message.
+
+    Raises:
+        Malformed: It is none, or makes no sense.
+    """
+    plain = unpack(_content(data), max_bytes)
+    check_fields(plain, segment_pb2.ThreadSegment.DESCRIPTOR, max_fields)
+    try:
+        message = segment_pb2.ThreadSegment.FromString(plain)
+    except DecodeError:
+        raise Malformed("it is not a ThreadSegment") from None
+    rows = {(one.checkpoint_ns, one.checkpoint_id): one for one in message.checkpoints}
+    writes: dict[Place, list[segment_pb2.SegmentWrite]] = {}
+    for write in message.writes:
+        writes.setdefault((write.checkpoint_ns, write.checkpoint_id), []).append(write)
+    own = {value.digest: value for value in message.values}
+    _refuse(_message_problems(message, len(rows), len(own)))
+    needs = {place: frozenset(_needs(row)) for place, row in rows.items()}
+    members = tuple(_member(member, holder) for member in message.members)
+    elsewhere = frozenset().union(*(prefixes for _, prefixes in members))
+    keyframes = {value.keyframe for value in message.values if value.keyframe}
+    for digest in keyframes.union(*needs.values()):
+        if digest not in own and digest[:_PREFIX] not in elsewhere:
+            raise Malformed(f"it lacks value {digest.hex()}, and names nothing that holds it")
+    if any(own[one].keyframe for one in keyframes if one in own):
+        raise Malformed("the keyframe of a value is a patch")
+    values: dict[bytes, _Value] = {write.digest: write for write in message.writes}
+    return Segment(message, rows, writes, values | own, needs, members)
+
+
+def _content(data: bytes) -> memoryview:
+    """Return what follows the header."""
+    if len(data) < _HEAD.size:
+        raise Malformed("it is too short for a segment")
+    magic, size = _HEAD.unpack_from(data)
+    begin = _HEAD.size + size
+    if magic != _MAGIC or size > _MAX_HEADER or begin > len(data):
+        raise Malformed("it does not begin with the header of a segment")
+    try:
+        header = segment_pb2.SegmentHeader.FromString(data[_HEAD.size : begin])
+    except DecodeError:
+        raise Malformed("its header is no SegmentHeader") from None
+    if header.format_version != FORMAT_VERSION:
+        version = header.format_version
+        raise Malformed(f"format_version is {version} and only {FORMAT_VERSION} is known")
+    if header.sealing != segment_pb2.SEALING_NONE:
+        raise Malformed(f"it is sealed, in way {header.sealing}, which is not known")
+    return memoryview(data)[begin:]
+
+
+def _refuse(problems: Iterable[tuple[object, str]]) -> None:
+    for is_wrong, problem in problems:
+        if is_wrong:
+            raise Malformed(problem)
+
+
+def _message_problems(
+    message: segment_pb2.ThreadSegment, rows: int, values: int
+) -> Iterator[tuple[object, str]]:
+    """Yield what may be wrong with the message, and whether it is."""
+    yield not message.thread_id, "it lacks its thread"
+    yield message.first_seq > message.last_seq, "its range ends before it begins"
+    counts = [message.incarnation, message.generation, message.last_seq]
+    counts += (count for one in message.checkpoints for count in (one.seq, one.create_time_us))
+    counts += (write.seq for write in message.writes)
+    yield max(counts) > MAX_COUNT, "it has a number above 2^63 - 1"
+    yield rows < len(message.checkpoints), "it holds a checkpoint twice"
+    yield values < len(message.values), "it holds a value twice"
+    yield len(message.members) > _MOST_MEMBERS, f"it names more than {_MOST_MEMBERS} members"
+    yield not all(one.checkpoint_id for one in message.checkpoints), "a checkpoint has no ID"
+    slots = {(one.checkpoint_ns, one.checkpoint_id, one.task_id, one.idx) for one in message.writes}
+    yield len(slots) < len(message.writes), "it holds a write twice"
+    for write in message.writes:
+        named = write.checkpoint_id and write.task_id and write.channel
+        yield not named, "a write lacks its checkpoint, task or channel"
+        yield write.encoding not in (_PLAIN, _ZSTD), "a write is a patch, or of unknown encoding"
+        yield from _value_problems(write)
+    for value in message.values:
+        is_patch = value.encoding == _PATCH
+        yield value.encoding not in (_PLAIN, _ZSTD, _PATCH), "a value is of unknown encoding"
+        fits = len(value.keyframe) == (_DIGEST if is_patch else 0)
+        yield not fits, "the encoding and the keyframe of a value contradict each other"
+        yield from _value_problems(value)
+    if message.HasField("handoff"):
+        place = (message.handoff.checkpoint_ns, message.handoff.checkpoint_id)
+        held = {(one.checkpoint_ns, one.checkpoint_id) for one in message.checkpoints}
+        yield place not in held, "it lacks the checkpoint that it hands off"
+        yield message.members, "it hands off a checkpoint and needs other segments"
+
+
+def _value_problems(value: _Value) -> Iterator[tuple[object, str]]:
+    yield len(value.digest) != _DIGEST or not value.type, "a value lacks its digest or type"
+    yield value.size_bytes > _MAX_VALUE, f"a value takes {value.size_bytes} bytes"
+    size = len(value.data) if value.encoding == _PLAIN else value.size_bytes
+    yield size != value.size_bytes, f"a value of {size} bytes says {value.size_bytes}"
+
+
+def _member(message: segment_pb2.SegmentMember, holder: str) -> tuple[Location, frozenset[bytes]]:
+    place, joined = message.location, message.digests
+    starts = range(0, len(joined), _PREFIX)
+    prefixes = [joined[start : start + _PREFIX] for start in starts]
+    if len(place.sha256) != _DIGEST or place.size_bytes > MAX_COUNT:
+        raise Malformed("it names a member without a hash or of a size that is none")
+    if not prefixes or len(joined) % _PREFIX or any(a >= b for a, b in pairwise(prefixes)):
+        raise Malformed("the digests of a member are none, cut off, or do not ascend")
+    location = Location(
+        place.blob_id or holder, place.identifier, place.sha256.hex(), place.size_bytes
+    )
+    return location, frozenset(prefixes)
+
+
+def _needs(row: segment_pb2.SegmentCheckpoint) -> Iterator[bytes]:
+    """Yield the digests of the values that a checkpoint needs, after checking what says so."""
+    if len(row.state) > _MAX_STATE:
+        raise Malformed(f"a state takes {len(row.state)} bytes")
+    try:
+        state = checkpoint_pb2.CheckpointState.FromString(row.state)
+    except DecodeError:
+        raise Malformed("a state is no CheckpointState") from None
+    for channel in state.channels:
+        content = channel.WhichOneof("content")
+        if channel.HasField("version") and channel.version.WhichOneof("kind") is None:
+            raise Malformed(f"channel '{channel.name}' has a version without a kind")
+        if content is None and len(channel.digest) == _DIGEST:
+            yield channel.digest
+        elif content != "empty" or channel.digest:
+            raise Malformed(f"channel '{channel.name}' is not empty and names no value")
+    base = row.delta_base.channels
+    for names in ([one.name for one in state.channels], [one.name for one in base]):
+        if len(set(names)) < len(names):
+            raise Malformed(f"checkpoint '{row.checkpoint_id}' has a channel twice")
+    for delta in base:
+        digests = [write.digest for write in delta.writes]
+        if delta.HasField("seed"):
+            digests.append(delta.seed.digest)
+            seed = delta.seed
+            if seed.HasField("version") and seed.version.WhichOneof("kind") is None:
+                raise Malformed(f"channel '{delta.name}' has a version without a kind")
+            if delta.ancestor_checkpoint_id:
+                raise Malformed(f"channel '{delta.name}' of a delta_base begins twice")
+        if any(len(digest) != _DIGEST for digest in digests):
+            raise Malformed(f"a delta_base names no value for channel '{delta.name}'")
+        yield from digests
+    if row.metadata_json:
+        try:
+            Fields.parse(row.metadata_json, "")
+        except Malformed:
+            raise Malformed("its metadata is not a JSON object") from None
+
+
+# --- values ----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Values:
+    """What is found of the values of a segment.
+
+    Attributes:
+        problems: Digest -> what is wrong with the value.
+        lying_in: Digest -> hashes of the members that it is read from, or was to be.
+    """
+
+    problems: dict[bytes, str] = field(default_factory=dict)
+    lying_in: dict[bytes, frozenset[str]] = field(default_factory=dict)
+
+
+def check_values(segment: Segment, members: Mapping[str, Segment | None]) -> Values:
+    """Unpack every value that a segment holds or needs, and compare it with its digest.
+
+    One value, and the keyframe that it is a patch on, are in memory at a time.
+
+    Args:
+        segment: The segment.
+        members: The members that it names, by the hash that it names them by; `None`: it
+            cannot be read.
+    """
+    found = Values()
+    held: list[tuple[bytes, bytes, _Value]] = []
+    for write in segment.message.writes:
+        _plain(write, None, found, write.digest)
+    own = (value.digest for value in segment.message.values)
+    for digest in set(own).union(*segment.needs.values()):
+        value = _find(segment, members, digest, found, digest)
+        if value is not None:
+            held.append((getattr(value, "keyframe", b""), digest, value))
+    held.sort(key=lambda one: one[:2])
+    last, keyframe = b"", None
+    for based_on, digest, value in held:
+        if based_on and based_on != last:
+            last, base = based_on, _find(segment, members, based_on, found, digest)
+            keyframe = None if base is None else _plain(base, None, found, based_on)
+        if based_on:
+            _find(segment, members, based_on, found, digest)
+        if based_on and keyframe is None:
+            found.problems.setdefault(digest, f"value {digest.hex()} lacks its keyframe")
+            continue
+        _plain(value, keyframe if based_on else None, found, digest)
+    for digest in found.problems.keys() & found.lying_in.keys():
+        if any(members.get(one) is None for one in found.lying_in[digest]):
+            del found.problems[digest]  # what is found of the member says more
+    return found
+
+
+def _find(
+    segment: Segment,
+    members: Mapping[str, Segment | None],
+    digest: bytes,
+    found: Values,
+    asking: bytes,
+) -> _Value | None:
+    """Return a value of a segment or of its members; note in which of these it lies."""
+    if (own := segment.values.get(digest)) is not None:
+        return own
+    for location, prefixes in segment.members:
+        if digest[:_PREFIX] not in prefixes:
+            continue
+        found.lying_in[asking] = found.lying_in.get(asking, frozenset()) | {location.sha256}
+        member = members.get(location.sha256)
+        value = member.values.get(digest) if member is not None else None
+        if member is None or value is not None:
+            return value
+    found.problems[asking] = f"value {digest.hex()} is not where it should be"
+    return None
+
+
+def _plain(value: _Value, keyframe: bytes | None, found: Values, digest: bytes) -> bytes | None:
+    """Return the bytes of a value; `None` if they are not what the digest says."""
+    try:
+        data = unpacked(value, keyframe)
+    except Malformed as error:
+        found.problems[digest] = f"value {digest.hex()}: {error}"
+        return None
+    actual = hashlib.sha256(value.type.encode() + b"\0")
+    actual.update(data)
+    if actual.digest() != digest:
+        found.problems[digest] = f"value {digest.hex()} has digest {actual.hexdigest()}"
+        return None
+    return data
+
+
+def unpacked(value: _Value, keyframe: bytes | None = None) -> bytes:
+    """Return the bytes of a value.
+
+    Raises:
+        Malformed: They are not as it says.
+    """
+    if value.encoding == _PLAIN:
+        return value.data
+    if (value.encoding == _PATCH) != (keyframe is not None):
+        raise Malformed("its keyframe is a patch")
+    data = unpack(value.data, value.size_bytes, keyframe)
+    if len(data) != value.size_bytes:
+        raise Malformed(f"it has {len(data)} bytes and says {value.size_bytes}")
+    return data
