@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import sqlite3
 from collections.abc import AsyncIterator
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2, handoff_pb2, value_pb2
+from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import handoff_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as tpb
@@ -20,8 +19,22 @@ from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.handoff_service_pb2_grpc import HandoffServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
+from tuskpoint_server.domain.formats.segment_reading import decode_segment
+from tuskpoint_server.domain.formats.segments import Segment
 
-from .messages import FIRST, SECOND, THREAD, Told, channel, collect, frames, ref, refused, write
+from .messages import (
+    FIRST,
+    SECOND,
+    THREAD,
+    Told,
+    channel,
+    collect,
+    frames,
+    incompressible,
+    ref,
+    refused,
+    write,
+)
 
 if TYPE_CHECKING:
     import grpc
@@ -205,11 +218,6 @@ async def save(
         assert not answer.HasField("error"), answer.error
 
 
-def incompressible(size: int) -> bytes:
-    """Bytes that gzip cannot make smaller, the same in every run."""
-    return hashlib.shake_256(b"content").digest(size)
-
-
 def content(checkpoint: checkpoint_pb2.Checkpoint) -> tuple[object, ...]:
     """What a checkpoint is, wherever it stands."""
     return (
@@ -251,9 +259,9 @@ def naming(side: Side, descriptor: pb.HandoffDescriptor, data: bytes) -> pb.Hand
     return changed(descriptor, blob_id=blob_id, blob_sha256=sha256)
 
 
-def bundle_of(side: Side, descriptor: pb.HandoffDescriptor) -> handoff_pb2.HandoffBundle:
+def bundle_of(side: Side, descriptor: pb.HandoffDescriptor) -> Segment:
     stored = blob_file(side, descriptor.blob_id).read_bytes()
-    return handoff_pb2.HandoffBundle.FromString(gzip.decompress(stored))
+    return decode_segment(stored, descriptor.blob_id)
 
 
 def kept(side: Side) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,11 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 THREAD = "thread"
 FIRST = "1f000000-0000-6000-8000-000000000001"
 SECOND = "1f000000-0000-6000-8000-000000000002"
+
+
+def incompressible(size: int, seed: str = "content") -> bytes:
+    """Bytes that nothing makes smaller, the same in every run."""
+    return hashlib.shake_256(seed.encode()).digest(size)
 
 
 def ref(

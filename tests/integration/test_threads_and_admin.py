@@ -12,10 +12,23 @@ import pytest
 from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as tpb
+from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.config import Config
+from tuskpoint_server.domain.formats.manifests import decode_manifest
 from tuskpoint_server.domain.limits import LIMITS
+from tuskpoint_server.domain.model import BlobLocation
 
-from .messages import FIRST, SECOND, channel, collect, ref, refused, save_request, write
+from .messages import (
+    FIRST,
+    SECOND,
+    channel,
+    collect,
+    incompressible,
+    ref,
+    refused,
+    save_request,
+    write,
+)
 
 if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
@@ -85,20 +98,79 @@ async def test_a_page_token_is_good_for_its_listing_only(
     assert not second.next_page_token
 
 
-async def test_a_manifest_tells_what_is_certified(
+async def test_a_manifest_names_what_is_certified(
     checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
 ) -> None:
     await checkpoints.SaveCheckpoint(save_request(FIRST))
     request = tpb.GetManifestRequest(thread_id="thread")
     empty = await threads.GetManifest(request)
-    assert (len(empty.entries), empty.HasField("head"), empty.incarnation) == (0, False, 1)
+    assert (len(empty.entries), empty.HasField("catalog"), empty.incarnation) == (0, False, 1)
     await checkpoints.SaveCheckpoint(save_request(SECOND, parent=FIRST, durability=CERTIFIED))
+    await checkpoints.SaveWrites(
+        pb.SaveWritesRequest(ref=ref(FIRST), writes=[write()], durability=CERTIFIED)
+    )
     manifest = await threads.GetManifest(request)
     assert [each.checkpoint_id for each in manifest.entries] == [FIRST, SECOND]
-    assert manifest.entries[1].parent_checkpoint_id == FIRST
-    assert len(manifest.entries[0].envelope.sha256) == 32
-    assert manifest.head.records == 2
+    first, second = manifest.entries
+    assert second.parent_checkpoint_id == FIRST
+    assert (len(first.segment.sha256), len(first.state_sha256)) == (32, 32)
+    assert first.segment.blob_id
+    assert (first.seq, second.seq, manifest.seq) == (3, 2, 3)
+    assert [len(each.writes) for each in (first, second)] == [1, 0]
     assert manifest.certify_time.seconds
+    assert not manifest.HasField("manifest")
+
+
+async def test_pages_of_a_manifest_are_of_one_catalog(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
+) -> None:
+    for checkpoint_id in (FIRST, SECOND):
+        await checkpoints.SaveCheckpoint(save_request(checkpoint_id, durability=CERTIFIED))
+    first = await threads.GetManifest(tpb.GetManifestRequest(thread_id="thread", page_size=1))
+    third = "1f000000-0000-6000-8000-000000000003"
+    await checkpoints.SaveCheckpoint(save_request(third, durability=CERTIFIED))
+    request = tpb.GetManifestRequest(thread_id="thread", page_token=first.next_page_token)
+    second = await threads.GetManifest(request)
+    assert [each.checkpoint_id for each in second.entries] == [SECOND]
+    assert (second.catalog, second.next_page_token) == (first.catalog, "")
+    again = await threads.GetManifest(request)  # of the newest: that fold was let go
+    assert [each.checkpoint_id for each in again.entries] == [SECOND, third]
+
+
+async def test_a_manifest_is_stored_when_that_is_asked_for(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub, config: Config
+) -> None:
+    await checkpoints.SaveCheckpoint(save_request(FIRST, durability=CERTIFIED))
+    stored = await threads.GetManifest(tpb.GetManifestRequest(thread_id="thread", store=True))
+    data = await DirectoryStore(config.blobs).get(
+        BlobLocation(
+            stored.manifest.sha256,
+            stored.manifest.size_bytes,
+            stored.manifest.blob_id,
+            stored.manifest.identifier,
+        )
+    )
+    found = decode_manifest(data, stored.manifest.blob_id)
+    assert [name for _, name in found.entries] == [FIRST]
+    answer = await refused(
+        threads.GetManifest(tpb.GetManifestRequest(thread_id="thread", store=True, page_token="x"))
+    )
+    assert answer.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_deleted_thread_has_no_manifest_and_the_next_begins_empty(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
+) -> None:
+    await checkpoints.SaveCheckpoint(save_request(FIRST, durability=CERTIFIED))
+    await threads.DeleteThread(tpb.DeleteThreadRequest(thread_id="thread"))
+    request = tpb.GetManifestRequest(thread_id="thread")
+    assert (await refused(threads.GetManifest(request))).reason == "THREAD_NOT_FOUND"
+    await checkpoints.SaveCheckpoint(save_request(SECOND))
+    next_one = await threads.GetManifest(request)
+    assert (list(next_one.entries), next_one.incarnation) == ([], 2)
+    await checkpoints.SaveCheckpoint(save_request(SECOND, durability=CERTIFIED))
+    [entry] = (await threads.GetManifest(request)).entries
+    assert entry.checkpoint_id == SECOND
 
 
 @pytest.mark.parametrize("durability", [checkpoint_pb2.DURABILITY_JOURNALED, CERTIFIED])
@@ -179,7 +251,7 @@ async def test_the_archive_says_how_it_stands(
     config: Config, checkpoints: CheckpointServiceAsyncStub, admin: AdminServiceAsyncStub
 ) -> None:
     request = admin_service_pb2.GetArchiveStatusRequest()
-    await checkpoints.SaveCheckpoint(save_request(channels=[channel("a", bytes(1000))]))
+    await checkpoints.SaveCheckpoint(save_request(channels=[channel("a", incompressible(1000))]))
     status = await admin.GetArchiveStatus(request)
     assert status.backlog_checkpoints == 1
     assert status.backlog_bytes >= 1000
@@ -211,7 +283,7 @@ async def test_a_backlog_is_warned_of_and_then_refused(
 ) -> None:
     for number, warned in enumerate((False, True, True)):
         saved = await checkpoints.SaveCheckpoint(
-            save_request(f"{number}", [channel("a", bytes([number]) * 900)])
+            save_request(f"{number}", [channel("a", incompressible(900, f"{number}"))])
         )
         assert bool(saved.warnings) == warned
     answer = await refused(checkpoints.SaveCheckpoint(save_request("9")))

@@ -496,7 +496,9 @@ type GetArchiveStatusResponse struct {
 	Search *SearchStatus `protobuf:"bytes,19,opt,name=search,proto3" json:"search,omitempty"`
 	// Number of holes: checkpoints that cannot be stored as they are, and stored
 	// segments that were lost. Each is tried again; nothing else waits for it.
-	Holes         uint64 `protobuf:"varint,20,opt,name=holes,proto3" json:"holes,omitempty"`
+	Holes uint64 `protobuf:"varint,20,opt,name=holes,proto3" json:"holes,omitempty"`
+	// The first 100 of them, the one that was found first in front.
+	FirstHoles    []*Hole `protobuf:"bytes,21,rep,name=first_holes,json=firstHoles,proto3" json:"first_holes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -671,6 +673,104 @@ func (x *GetArchiveStatusResponse) GetHoles() uint64 {
 	return 0
 }
 
+func (x *GetArchiveStatusResponse) GetFirstHoles() []*Hole {
+	if x != nil {
+		return x.FirstHoles
+	}
+	return nil
+}
+
+// Something acknowledged that cannot be read from the blob store.
+type Hole struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The thread.
+	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// Namespace of a checkpoint that cannot be stored as it is.
+	CheckpointNs string `protobuf:"bytes,2,opt,name=checkpoint_ns,json=checkpointNs,proto3" json:"checkpoint_ns,omitempty"`
+	// That checkpoint; empty if a stored segment was lost.
+	CheckpointId string `protobuf:"bytes,3,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
+	// SHA-256 (32 bytes) of the lost segment; empty if a checkpoint is concerned.
+	SegmentSha256 []byte `protobuf:"bytes,4,opt,name=segment_sha256,json=segmentSha256,proto3" json:"segment_sha256,omitempty"`
+	// Why, for people.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Time at which it is tried again.
+	RetryTime     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_time,json=retryTime,proto3" json:"retry_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Hole) Reset() {
+	*x = Hole{}
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Hole) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Hole) ProtoMessage() {}
+
+func (x *Hole) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Hole.ProtoReflect.Descriptor instead.
+func (*Hole) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Hole) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *Hole) GetCheckpointNs() string {
+	if x != nil {
+		return x.CheckpointNs
+	}
+	return ""
+}
+
+func (x *Hole) GetCheckpointId() string {
+	if x != nil {
+		return x.CheckpointId
+	}
+	return ""
+}
+
+func (x *Hole) GetSegmentSha256() []byte {
+	if x != nil {
+		return x.SegmentSha256
+	}
+	return nil
+}
+
+func (x *Hole) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Hole) GetRetryTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RetryTime
+	}
+	return nil
+}
+
 // How the search index of a tenant stands.
 type SearchStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -695,7 +795,7 @@ type SearchStatus struct {
 
 func (x *SearchStatus) Reset() {
 	*x = SearchStatus{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[5]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -707,7 +807,7 @@ func (x *SearchStatus) String() string {
 func (*SearchStatus) ProtoMessage() {}
 
 func (x *SearchStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[5]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -720,7 +820,7 @@ func (x *SearchStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchStatus.ProtoReflect.Descriptor instead.
 func (*SearchStatus) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{5}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SearchStatus) GetUnindexedCheckpoints() uint64 {
@@ -798,7 +898,7 @@ type MemWalStatus struct {
 
 func (x *MemWalStatus) Reset() {
 	*x = MemWalStatus{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[6]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +910,7 @@ func (x *MemWalStatus) String() string {
 func (*MemWalStatus) ProtoMessage() {}
 
 func (x *MemWalStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[6]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +923,7 @@ func (x *MemWalStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemWalStatus.ProtoReflect.Descriptor instead.
 func (*MemWalStatus) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{6}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MemWalStatus) GetHealthy() bool {
@@ -891,7 +991,7 @@ type FlushRequest struct {
 
 func (x *FlushRequest) Reset() {
 	*x = FlushRequest{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[7]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +1003,7 @@ func (x *FlushRequest) String() string {
 func (*FlushRequest) ProtoMessage() {}
 
 func (x *FlushRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[7]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +1016,7 @@ func (x *FlushRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushRequest.ProtoReflect.Descriptor instead.
 func (*FlushRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{7}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{8}
 }
 
 // Response of `Flush`.
@@ -932,7 +1032,7 @@ type FlushResponse struct {
 
 func (x *FlushResponse) Reset() {
 	*x = FlushResponse{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[8]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1044,7 @@ func (x *FlushResponse) String() string {
 func (*FlushResponse) ProtoMessage() {}
 
 func (x *FlushResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[8]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1057,7 @@ func (x *FlushResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushResponse.ProtoReflect.Descriptor instead.
 func (*FlushResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{8}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *FlushResponse) GetCertifiedCheckpoints() uint64 {
@@ -1016,7 +1116,7 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"start_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x12;\n" +
 	"\fsearch_modes\x18\b \x03(\x0e2\x18.tuskpoint.v1.SearchModeR\vsearchModes\x12\x1a\n" +
 	"\bembedder\x18\t \x01(\tR\bembedder\"\x19\n" +
-	"\x17GetArchiveStatusRequest\"\xa0\a\n" +
+	"\x17GetArchiveStatusRequest\"\xd5\a\n" +
 	"\x18GetArchiveStatusResponse\x12/\n" +
 	"\x13backlog_checkpoints\x18\x01 \x01(\x04R\x12backlogCheckpoints\x12#\n" +
 	"\rbacklog_bytes\x18\x02 \x01(\x04R\fbacklogBytes\x12R\n" +
@@ -1042,7 +1142,17 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\x04cost\x18\x11 \x01(\x04R\x04cost\x12)\n" +
 	"\x10failing_renewals\x18\x12 \x01(\rR\x0ffailingRenewals\x122\n" +
 	"\x06search\x18\x13 \x01(\v2\x1a.tuskpoint.v1.SearchStatusR\x06search\x12\x14\n" +
-	"\x05holes\x18\x14 \x01(\x04R\x05holes\"\xe6\x02\n" +
+	"\x05holes\x18\x14 \x01(\x04R\x05holes\x123\n" +
+	"\vfirst_holes\x18\x15 \x03(\v2\x12.tuskpoint.v1.HoleR\n" +
+	"firstHoles\"\xe7\x01\n" +
+	"\x04Hole\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12#\n" +
+	"\rcheckpoint_ns\x18\x02 \x01(\tR\fcheckpointNs\x12#\n" +
+	"\rcheckpoint_id\x18\x03 \x01(\tR\fcheckpointId\x12%\n" +
+	"\x0esegment_sha256\x18\x04 \x01(\fR\rsegmentSha256\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x129\n" +
+	"\n" +
+	"retry_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tretryTime\"\xe6\x02\n" +
 	"\fSearchStatus\x123\n" +
 	"\x15unindexed_checkpoints\x18\x01 \x01(\x04R\x14unindexedCheckpoints\x12N\n" +
 	"\x15oldest_unindexed_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x13oldestUnindexedTime\x12/\n" +
@@ -1084,52 +1194,55 @@ func file_tuskpoint_v1_admin_service_proto_rawDescGZIP() []byte {
 	return file_tuskpoint_v1_admin_service_proto_rawDescData
 }
 
-var file_tuskpoint_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_tuskpoint_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_tuskpoint_v1_admin_service_proto_goTypes = []any{
 	(*ServerLimits)(nil),             // 0: tuskpoint.v1.ServerLimits
 	(*GetServerInfoRequest)(nil),     // 1: tuskpoint.v1.GetServerInfoRequest
 	(*GetServerInfoResponse)(nil),    // 2: tuskpoint.v1.GetServerInfoResponse
 	(*GetArchiveStatusRequest)(nil),  // 3: tuskpoint.v1.GetArchiveStatusRequest
 	(*GetArchiveStatusResponse)(nil), // 4: tuskpoint.v1.GetArchiveStatusResponse
-	(*SearchStatus)(nil),             // 5: tuskpoint.v1.SearchStatus
-	(*MemWalStatus)(nil),             // 6: tuskpoint.v1.MemWalStatus
-	(*FlushRequest)(nil),             // 7: tuskpoint.v1.FlushRequest
-	(*FlushResponse)(nil),            // 8: tuskpoint.v1.FlushResponse
-	(*durationpb.Duration)(nil),      // 9: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 10: google.protobuf.Timestamp
-	(SearchMode)(0),                  // 11: tuskpoint.v1.SearchMode
-	(*BlobLocation)(nil),             // 12: tuskpoint.v1.BlobLocation
+	(*Hole)(nil),                     // 5: tuskpoint.v1.Hole
+	(*SearchStatus)(nil),             // 6: tuskpoint.v1.SearchStatus
+	(*MemWalStatus)(nil),             // 7: tuskpoint.v1.MemWalStatus
+	(*FlushRequest)(nil),             // 8: tuskpoint.v1.FlushRequest
+	(*FlushResponse)(nil),            // 9: tuskpoint.v1.FlushResponse
+	(*durationpb.Duration)(nil),      // 10: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 11: google.protobuf.Timestamp
+	(SearchMode)(0),                  // 12: tuskpoint.v1.SearchMode
+	(*BlobLocation)(nil),             // 13: tuskpoint.v1.BlobLocation
 }
 var file_tuskpoint_v1_admin_service_proto_depIdxs = []int32{
-	9,  // 0: tuskpoint.v1.ServerLimits.early_write_ttl:type_name -> google.protobuf.Duration
-	9,  // 1: tuskpoint.v1.ServerLimits.request_id_ttl:type_name -> google.protobuf.Duration
-	9,  // 2: tuskpoint.v1.ServerLimits.event_ttl:type_name -> google.protobuf.Duration
+	10, // 0: tuskpoint.v1.ServerLimits.early_write_ttl:type_name -> google.protobuf.Duration
+	10, // 1: tuskpoint.v1.ServerLimits.request_id_ttl:type_name -> google.protobuf.Duration
+	10, // 2: tuskpoint.v1.ServerLimits.event_ttl:type_name -> google.protobuf.Duration
 	0,  // 3: tuskpoint.v1.GetServerInfoResponse.limits:type_name -> tuskpoint.v1.ServerLimits
-	10, // 4: tuskpoint.v1.GetServerInfoResponse.start_time:type_name -> google.protobuf.Timestamp
-	11, // 5: tuskpoint.v1.GetServerInfoResponse.search_modes:type_name -> tuskpoint.v1.SearchMode
-	10, // 6: tuskpoint.v1.GetArchiveStatusResponse.oldest_uncertified_time:type_name -> google.protobuf.Timestamp
-	10, // 7: tuskpoint.v1.GetArchiveStatusResponse.last_error_time:type_name -> google.protobuf.Timestamp
-	10, // 8: tuskpoint.v1.GetArchiveStatusResponse.last_flush_time:type_name -> google.protobuf.Timestamp
-	12, // 9: tuskpoint.v1.GetArchiveStatusResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
-	10, // 10: tuskpoint.v1.GetArchiveStatusResponse.earliest_expire_time:type_name -> google.protobuf.Timestamp
-	5,  // 11: tuskpoint.v1.GetArchiveStatusResponse.search:type_name -> tuskpoint.v1.SearchStatus
-	10, // 12: tuskpoint.v1.SearchStatus.oldest_unindexed_time:type_name -> google.protobuf.Timestamp
-	6,  // 13: tuskpoint.v1.SearchStatus.memwal:type_name -> tuskpoint.v1.MemWalStatus
-	10, // 14: tuskpoint.v1.MemWalStatus.oldest_waiting_time:type_name -> google.protobuf.Timestamp
-	10, // 15: tuskpoint.v1.MemWalStatus.last_error_time:type_name -> google.protobuf.Timestamp
-	10, // 16: tuskpoint.v1.MemWalStatus.last_recall_time:type_name -> google.protobuf.Timestamp
-	12, // 17: tuskpoint.v1.FlushResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
-	1,  // 18: tuskpoint.v1.AdminService.GetServerInfo:input_type -> tuskpoint.v1.GetServerInfoRequest
-	3,  // 19: tuskpoint.v1.AdminService.GetArchiveStatus:input_type -> tuskpoint.v1.GetArchiveStatusRequest
-	7,  // 20: tuskpoint.v1.AdminService.Flush:input_type -> tuskpoint.v1.FlushRequest
-	2,  // 21: tuskpoint.v1.AdminService.GetServerInfo:output_type -> tuskpoint.v1.GetServerInfoResponse
-	4,  // 22: tuskpoint.v1.AdminService.GetArchiveStatus:output_type -> tuskpoint.v1.GetArchiveStatusResponse
-	8,  // 23: tuskpoint.v1.AdminService.Flush:output_type -> tuskpoint.v1.FlushResponse
-	21, // [21:24] is the sub-list for method output_type
-	18, // [18:21] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	11, // 4: tuskpoint.v1.GetServerInfoResponse.start_time:type_name -> google.protobuf.Timestamp
+	12, // 5: tuskpoint.v1.GetServerInfoResponse.search_modes:type_name -> tuskpoint.v1.SearchMode
+	11, // 6: tuskpoint.v1.GetArchiveStatusResponse.oldest_uncertified_time:type_name -> google.protobuf.Timestamp
+	11, // 7: tuskpoint.v1.GetArchiveStatusResponse.last_error_time:type_name -> google.protobuf.Timestamp
+	11, // 8: tuskpoint.v1.GetArchiveStatusResponse.last_flush_time:type_name -> google.protobuf.Timestamp
+	13, // 9: tuskpoint.v1.GetArchiveStatusResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
+	11, // 10: tuskpoint.v1.GetArchiveStatusResponse.earliest_expire_time:type_name -> google.protobuf.Timestamp
+	6,  // 11: tuskpoint.v1.GetArchiveStatusResponse.search:type_name -> tuskpoint.v1.SearchStatus
+	5,  // 12: tuskpoint.v1.GetArchiveStatusResponse.first_holes:type_name -> tuskpoint.v1.Hole
+	11, // 13: tuskpoint.v1.Hole.retry_time:type_name -> google.protobuf.Timestamp
+	11, // 14: tuskpoint.v1.SearchStatus.oldest_unindexed_time:type_name -> google.protobuf.Timestamp
+	7,  // 15: tuskpoint.v1.SearchStatus.memwal:type_name -> tuskpoint.v1.MemWalStatus
+	11, // 16: tuskpoint.v1.MemWalStatus.oldest_waiting_time:type_name -> google.protobuf.Timestamp
+	11, // 17: tuskpoint.v1.MemWalStatus.last_error_time:type_name -> google.protobuf.Timestamp
+	11, // 18: tuskpoint.v1.MemWalStatus.last_recall_time:type_name -> google.protobuf.Timestamp
+	13, // 19: tuskpoint.v1.FlushResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
+	1,  // 20: tuskpoint.v1.AdminService.GetServerInfo:input_type -> tuskpoint.v1.GetServerInfoRequest
+	3,  // 21: tuskpoint.v1.AdminService.GetArchiveStatus:input_type -> tuskpoint.v1.GetArchiveStatusRequest
+	8,  // 22: tuskpoint.v1.AdminService.Flush:input_type -> tuskpoint.v1.FlushRequest
+	2,  // 23: tuskpoint.v1.AdminService.GetServerInfo:output_type -> tuskpoint.v1.GetServerInfoResponse
+	4,  // 24: tuskpoint.v1.AdminService.GetArchiveStatus:output_type -> tuskpoint.v1.GetArchiveStatusResponse
+	9,  // 25: tuskpoint.v1.AdminService.Flush:output_type -> tuskpoint.v1.FlushResponse
+	23, // [23:26] is the sub-list for method output_type
+	20, // [20:23] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_tuskpoint_v1_admin_service_proto_init() }
@@ -1145,7 +1258,7 @@ func file_tuskpoint_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tuskpoint_v1_admin_service_proto_rawDesc), len(file_tuskpoint_v1_admin_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

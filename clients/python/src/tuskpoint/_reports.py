@@ -93,6 +93,27 @@ class ManifestRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Hole:
+    """Something acknowledged that cannot be read from the blob store.
+
+    Attributes:
+        thread_id: The thread.
+        checkpoint_ns: Namespace of a checkpoint that cannot be stored as it is.
+        checkpoint_id: That checkpoint; empty if a stored segment was lost.
+        segment_sha256: Hash of the lost segment in hex; empty if a checkpoint is concerned.
+        reason: Why.
+        retry: Time at which it is tried again.
+    """
+
+    thread_id: str
+    checkpoint_ns: str
+    checkpoint_id: str
+    segment_sha256: str
+    reason: str
+    retry: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveStatus:
     """How the archive stands. Sizes are in bytes; times are `None` if there is nothing to tell.
 
@@ -117,6 +138,7 @@ class ArchiveStatus:
             failed.
         holes: Number of checkpoints that cannot be stored as they are, and of stored segments
             that were lost. Each is tried again; nothing else waits for it.
+        first_holes: The first of them, at most 100.
         search: How the search index stands; `None` if the server does not index.
     """
 
@@ -138,6 +160,7 @@ class ArchiveStatus:
     cost: int
     failing_renewals: int
     holes: int
+    first_holes: tuple[Hole, ...]
     search: SearchStatus | None
 
 
@@ -235,6 +258,17 @@ def archive_status(message: GetArchiveStatusResponse) -> ArchiveStatus:
         cost=message.cost,
         failing_renewals=message.failing_renewals,
         holes=message.holes,
+        first_holes=tuple(
+            Hole(
+                thread_id=one.thread_id,
+                checkpoint_ns=one.checkpoint_ns,
+                checkpoint_id=one.checkpoint_id,
+                segment_sha256=one.segment_sha256.hex(),
+                reason=one.reason,
+                retry=moment(one.retry_time),
+            )
+            for one in message.first_holes
+        ),
         search=search_status(message.search) if message.HasField("search") else None,
     )
 

@@ -64,6 +64,18 @@ class AdminServicer:
             stored_blobs=status.stored_blobs,
             billed_bytes=status.billed_bytes,
             cost=status.cost,
+            holes=status.holes,
+            first_holes=[
+                pb.Hole(
+                    thread_id=hole.thread_id,
+                    checkpoint_ns=hole.checkpoint_ns,
+                    checkpoint_id=hole.checkpoint_id,
+                    segment_sha256=hole.segment or b"",
+                    reason=hole.reason,
+                    retry_time=convert.timestamp(hole.retry_us),
+                )
+                for hole in status.first_holes
+            ],
         )
         for field, microseconds in (
             ("oldest_uncertified_time", status.oldest_uncertified_us),

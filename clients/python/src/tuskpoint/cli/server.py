@@ -79,7 +79,10 @@ def judge(archive: ArchiveStatus, *, is_serving: bool) -> Health:
             f"certification fails since the last success: {archive.last_error} ({when})"
         )
     if archive.holes:
-        problems.append(f"{counted(archive.holes, 'hole')}: what cannot be stored, or was lost")
+        problems.append(
+            f"{counted(archive.holes, 'hole')}: what cannot be stored, or was lost; the first, of "
+            f"thread '{archive.first_holes[0].thread_id}': {archive.first_holes[0].reason}"
+        )
     if archive.failing_renewals:
         problems.append(f"{counted(archive.failing_renewals, 'blob')} could not be renewed")
     if archive.earliest_expiry is not None and archive.earliest_expiry - now() < _SOON:
@@ -117,6 +120,7 @@ def _shape(target: str, info: ServerInfo, archive: ArchiveStatus, health: Health
         },
         "certified_checkpoints": archive.certified_checkpoints,
         "holes": archive.holes,
+        "first_holes": [shapes.record(one) for one in archive.first_holes],
         "last_flush": shapes.time(archive.last_flush),
         "last_error": archive.last_error,
         "last_error_time": shapes.time(archive.last_error_time),

@@ -89,7 +89,7 @@ class GetArchiveStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetArchiveStatusResponse(_message.Message):
-    __slots__ = ("backlog_checkpoints", "backlog_bytes", "oldest_uncertified_time", "last_error", "last_error_time", "last_flush_time", "catalog", "catalog_seq", "journal_bytes", "spool_bytes", "cache_bytes", "certified_checkpoints", "earliest_expire_time", "evicted_bytes", "stored_blobs", "billed_bytes", "cost", "failing_renewals", "search", "holes")
+    __slots__ = ("backlog_checkpoints", "backlog_bytes", "oldest_uncertified_time", "last_error", "last_error_time", "last_flush_time", "catalog", "catalog_seq", "journal_bytes", "spool_bytes", "cache_bytes", "certified_checkpoints", "earliest_expire_time", "evicted_bytes", "stored_blobs", "billed_bytes", "cost", "failing_renewals", "search", "holes", "first_holes")
     BACKLOG_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     OLDEST_UNCERTIFIED_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +110,7 @@ class GetArchiveStatusResponse(_message.Message):
     FAILING_RENEWALS_FIELD_NUMBER: _ClassVar[int]
     SEARCH_FIELD_NUMBER: _ClassVar[int]
     HOLES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_HOLES_FIELD_NUMBER: _ClassVar[int]
     backlog_checkpoints: int
     backlog_bytes: int
     oldest_uncertified_time: _timestamp_pb2.Timestamp
@@ -130,7 +131,24 @@ class GetArchiveStatusResponse(_message.Message):
     failing_renewals: int
     search: SearchStatus
     holes: int
-    def __init__(self, backlog_checkpoints: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_uncertified_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_flush_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., catalog: _Optional[_Union[_checkpoint_pb2.BlobLocation, _Mapping]] = ..., catalog_seq: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., spool_bytes: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., certified_checkpoints: _Optional[int] = ..., earliest_expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., evicted_bytes: _Optional[int] = ..., stored_blobs: _Optional[int] = ..., billed_bytes: _Optional[int] = ..., cost: _Optional[int] = ..., failing_renewals: _Optional[int] = ..., search: _Optional[_Union[SearchStatus, _Mapping]] = ..., holes: _Optional[int] = ...) -> None: ...
+    first_holes: _containers.RepeatedCompositeFieldContainer[Hole]
+    def __init__(self, backlog_checkpoints: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_uncertified_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_flush_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., catalog: _Optional[_Union[_checkpoint_pb2.BlobLocation, _Mapping]] = ..., catalog_seq: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., spool_bytes: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., certified_checkpoints: _Optional[int] = ..., earliest_expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., evicted_bytes: _Optional[int] = ..., stored_blobs: _Optional[int] = ..., billed_bytes: _Optional[int] = ..., cost: _Optional[int] = ..., failing_renewals: _Optional[int] = ..., search: _Optional[_Union[SearchStatus, _Mapping]] = ..., holes: _Optional[int] = ..., first_holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ...) -> None: ...
+
+class Hole(_message.Message):
+    __slots__ = ("thread_id", "checkpoint_ns", "checkpoint_id", "segment_sha256", "reason", "retry_time")
+    THREAD_ID_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_NS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_SHA256_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RETRY_TIME_FIELD_NUMBER: _ClassVar[int]
+    thread_id: str
+    checkpoint_ns: str
+    checkpoint_id: str
+    segment_sha256: bytes
+    reason: str
+    retry_time: _timestamp_pb2.Timestamp
+    def __init__(self, thread_id: _Optional[str] = ..., checkpoint_ns: _Optional[str] = ..., checkpoint_id: _Optional[str] = ..., segment_sha256: _Optional[bytes] = ..., reason: _Optional[str] = ..., retry_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SearchStatus(_message.Message):
     __slots__ = ("unindexed_checkpoints", "oldest_unindexed_time", "indexed_checkpoints", "vectors", "last_error", "memwal", "truncated_checkpoints")

@@ -17,6 +17,7 @@ from ...domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Valu
 from ...journal.archiving import blobs as blob_rows
 from ...journal.archiving import holes, packs, status
 from ...journal.archiving.blobs import Expiry
+from ...journal.archiving.holes import ShownHole
 from ...journal.archiving.status import KnownCatalog
 from ...journal.database.database import Connection, Database
 from ..read.manifest import manifest, store_manifest
@@ -37,6 +38,8 @@ from .pointer import Pointer
 from .settings import ArchiveSettings
 from .spool import Spool
 from .telemetry import BacklogReading, Instruments
+
+_HOLES_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ class ArchiveStatus:
         stored_blobs: Blobs that were stored and have not lapsed.
         billed_bytes: Bytes that the store billed for them, over all puts.
         cost: Price of those puts in the store's smallest coin.
-        holes: What is below a watermark and cannot be read from the blob store.
+        holes: How much below a watermark cannot be read from the blob store.
+        first_holes: The first of it.
     """
 
     backlog_checkpoints: int
@@ -80,6 +84,7 @@ class ArchiveStatus:
     billed_bytes: int = 0
     cost: int = 0
     holes: int = 0
+    first_holes: Sequence[ShownHole] = ()
 
 
 class StoreChangedError(Exception):
@@ -333,6 +338,7 @@ class Archive:
                 billed_bytes=totals.billed_bytes,
                 cost=totals.cost,
                 holes=holes.count(connection, tenant),
+                first_holes=holes.first(connection, tenant, _HOLES_SHOWN),
             )
 
         trouble = self._trouble(tenant)

@@ -90,6 +90,30 @@ def count(connection: Connection, tenant: str) -> int:
     return int(connection.execute(statement).scalar_one())
 
 
+class ShownHole(NamedTuple):
+    """A hole of whatever kind, for people; `segment` is the hash of a lost one, or `None`."""
+
+    thread_id: str
+    checkpoint_ns: str
+    checkpoint_id: str
+    segment: bytes | None
+    reason: str
+    retry_us: int
+
+
+def first(connection: Connection, tenant: str, limit: int) -> list[ShownHole]:
+    """Return the holes that were found first."""
+    columns = (holes.c[name] for name in ShownHole._fields if name != "thread_id")
+    statement = (
+        select(threads.c.thread_id, *columns)
+        .join(threads, threads.c.number == holes.c.thread)
+        .where(holes.c.tenant == tenant)
+        .order_by(holes.c.number)
+        .limit(limit)
+    )
+    return [ShownHole(*row) for row in connection.execute(statement)]
+
+
 def concerning(
     connection: Connection, tenant: str, thread: int, segments: Iterable[bytes]
 ) -> list[tuple[str, str, bytes | None, str]]:

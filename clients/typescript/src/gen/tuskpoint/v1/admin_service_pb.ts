@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/admin_service.proto.
  */
 export const file_tuskpoint_v1_admin_service: GenFile = /*@__PURE__*/
-  fileDesc("CiB0dXNrcG9pbnQvdjEvYWRtaW5fc2VydmljZS5wcm90bxIMdHVza3BvaW50LnYxIpAFCgxTZXJ2ZXJMaW1pdHMSGQoRbWF4X21lc3NhZ2VfYnl0ZXMYASABKAQSFwoPbWF4X3VuYXJ5X2J5dGVzGAIgASgEEhcKD21heF9jaHVua19ieXRlcxgDIAEoBBIXCg9tYXhfdmFsdWVfYnl0ZXMYBCABKAQSHAoUbWF4X2NoZWNrcG9pbnRfYnl0ZXMYBSABKAQSGgoSbWF4X21ldGFkYXRhX2J5dGVzGAYgASgEEhQKDG1heF9jaGFubmVscxgHIAEoDRISCgptYXhfd3JpdGVzGAggASgNEhsKE21heF90aHJlYWRfaWRfYnl0ZXMYCSABKA0SHwoXbWF4X2NoZWNrcG9pbnRfbnNfYnl0ZXMYCiABKA0SHwoXbWF4X2NoZWNrcG9pbnRfaWRfYnl0ZXMYCyABKA0SMgoPZWFybHlfd3JpdGVfdHRsGAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjEKDnJlcXVlc3RfaWRfdHRsGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKD21heF9zdGF0ZV9ieXRlcxgOIAEoBBIdChVtYXhfd3JpdGVfbmFtZXNfYnl0ZXMYDyABKAQSLAoJZXZlbnRfdHRsGBAgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhgKEG1heF9idW5kbGVfYnl0ZXMYESABKAQSHQoVbWF4X3NlYXJjaF90ZXh0X2J5dGVzGBIgASgEEhcKD21heF9xdWVyeV9ieXRlcxgTIAEoDRIaChJtYXhfc2VhcmNoX3Jlc3VsdHMYFCABKA0SHAoUbWF4X3ZlY3Rvcl9kaW1lbnNpb24YFSABKA0iFgoUR2V0U2VydmVySW5mb1JlcXVlc3QimgIKFUdldFNlcnZlckluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEioKBmxpbWl0cxgCIAEoCzIaLnR1c2twb2ludC52MS5TZXJ2ZXJMaW1pdHMSDwoHbWV0aG9kcxgDIAMoCRIXCg9qb3VybmFsX2JhY2tlbmQYBCABKAkSFAoMYmxvYl9iYWNrZW5kGAUgASgJEhIKCmpvdXJuYWxfaWQYBiABKAkSLgoKc3RhcnRfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoMc2VhcmNoX21vZGVzGAggAygOMhgudHVza3BvaW50LnYxLlNlYXJjaE1vZGUSEAoIZW1iZWRkZXIYCSABKAkiGQoXR2V0QXJjaGl2ZVN0YXR1c1JlcXVlc3QiiwUKGEdldEFyY2hpdmVTdGF0dXNSZXNwb25zZRIbChNiYWNrbG9nX2NoZWNrcG9pbnRzGAEgASgEEhUKDWJhY2tsb2dfYnl0ZXMYAiABKAQSOwoXb2xkZXN0X3VuY2VydGlmaWVkX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmxhc3RfZXJyb3IYBCABKAkSMwoPbGFzdF9lcnJvcl90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIzCg9sYXN0X2ZsdXNoX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEisKB2NhdGFsb2cYByABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEhMKC2NhdGFsb2dfc2VxGAggASgEEhUKDWpvdXJuYWxfYnl0ZXMYCSABKAQSEwoLc3Bvb2xfYnl0ZXMYCiABKAQSEwoLY2FjaGVfYnl0ZXMYCyABKAQSHQoVY2VydGlmaWVkX2NoZWNrcG9pbnRzGAwgASgEEjgKFGVhcmxpZXN0X2V4cGlyZV90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1ldmljdGVkX2J5dGVzGA4gASgEEhQKDHN0b3JlZF9ibG9icxgPIAEoBBIUCgxiaWxsZWRfYnl0ZXMYECABKAQSDAoEY29zdBgRIAEoBBIYChBmYWlsaW5nX3JlbmV3YWxzGBIgASgNEioKBnNlYXJjaBgTIAEoCzIaLnR1c2twb2ludC52MS5TZWFyY2hTdGF0dXMSDQoFaG9sZXMYFCABKAQi9QEKDFNlYXJjaFN0YXR1cxIdChV1bmluZGV4ZWRfY2hlY2twb2ludHMYASABKAQSOQoVb2xkZXN0X3VuaW5kZXhlZF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIbChNpbmRleGVkX2NoZWNrcG9pbnRzGAMgASgEEg8KB3ZlY3RvcnMYBCABKAQSEgoKbGFzdF9lcnJvchgFIAEoCRIqCgZtZW13YWwYBiABKAsyGi50dXNrcG9pbnQudjEuTWVtV2FsU3RhdHVzEh0KFXRydW5jYXRlZF9jaGVja3BvaW50cxgHIAEoBCKNAgoMTWVtV2FsU3RhdHVzEg8KB2hlYWx0aHkYASABKAgSDwoHd2FpdGluZxgCIAEoBBIQCgh1bmRlcndheRgDIAEoBBIRCglkZWxpdmVyZWQYBCABKAQSNwoTb2xkZXN0X3dhaXRpbmdfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKbGFzdF9lcnJvchgGIAEoCRIzCg9sYXN0X2Vycm9yX3RpbWUYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjQKEGxhc3RfcmVjYWxsX3RpbWUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIg4KDEZsdXNoUmVxdWVzdCJbCg1GbHVzaFJlc3BvbnNlEh0KFWNlcnRpZmllZF9jaGVja3BvaW50cxgBIAEoBBIrCgdjYXRhbG9nGAIgASgLMhoudHVza3BvaW50LnYxLkJsb2JMb2NhdGlvbjKNAgoMQWRtaW5TZXJ2aWNlElgKDUdldFNlcnZlckluZm8SIi50dXNrcG9pbnQudjEuR2V0U2VydmVySW5mb1JlcXVlc3QaIy50dXNrcG9pbnQudjEuR2V0U2VydmVySW5mb1Jlc3BvbnNlEmEKEEdldEFyY2hpdmVTdGF0dXMSJS50dXNrcG9pbnQudjEuR2V0QXJjaGl2ZVN0YXR1c1JlcXVlc3QaJi50dXNrcG9pbnQudjEuR2V0QXJjaGl2ZVN0YXR1c1Jlc3BvbnNlEkAKBUZsdXNoEhoudHVza3BvaW50LnYxLkZsdXNoUmVxdWVzdBobLnR1c2twb2ludC52MS5GbHVzaFJlc3BvbnNlYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_search_service]);
+  fileDesc("CiB0dXNrcG9pbnQvdjEvYWRtaW5fc2VydmljZS5wcm90bxIMdHVza3BvaW50LnYxIpAFCgxTZXJ2ZXJMaW1pdHMSGQoRbWF4X21lc3NhZ2VfYnl0ZXMYASABKAQSFwoPbWF4X3VuYXJ5X2J5dGVzGAIgASgEEhcKD21heF9jaHVua19ieXRlcxgDIAEoBBIXCg9tYXhfdmFsdWVfYnl0ZXMYBCABKAQSHAoUbWF4X2NoZWNrcG9pbnRfYnl0ZXMYBSABKAQSGgoSbWF4X21ldGFkYXRhX2J5dGVzGAYgASgEEhQKDG1heF9jaGFubmVscxgHIAEoDRISCgptYXhfd3JpdGVzGAggASgNEhsKE21heF90aHJlYWRfaWRfYnl0ZXMYCSABKA0SHwoXbWF4X2NoZWNrcG9pbnRfbnNfYnl0ZXMYCiABKA0SHwoXbWF4X2NoZWNrcG9pbnRfaWRfYnl0ZXMYCyABKA0SMgoPZWFybHlfd3JpdGVfdHRsGAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjEKDnJlcXVlc3RfaWRfdHRsGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKD21heF9zdGF0ZV9ieXRlcxgOIAEoBBIdChVtYXhfd3JpdGVfbmFtZXNfYnl0ZXMYDyABKAQSLAoJZXZlbnRfdHRsGBAgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhgKEG1heF9idW5kbGVfYnl0ZXMYESABKAQSHQoVbWF4X3NlYXJjaF90ZXh0X2J5dGVzGBIgASgEEhcKD21heF9xdWVyeV9ieXRlcxgTIAEoDRIaChJtYXhfc2VhcmNoX3Jlc3VsdHMYFCABKA0SHAoUbWF4X3ZlY3Rvcl9kaW1lbnNpb24YFSABKA0iFgoUR2V0U2VydmVySW5mb1JlcXVlc3QimgIKFUdldFNlcnZlckluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEioKBmxpbWl0cxgCIAEoCzIaLnR1c2twb2ludC52MS5TZXJ2ZXJMaW1pdHMSDwoHbWV0aG9kcxgDIAMoCRIXCg9qb3VybmFsX2JhY2tlbmQYBCABKAkSFAoMYmxvYl9iYWNrZW5kGAUgASgJEhIKCmpvdXJuYWxfaWQYBiABKAkSLgoKc3RhcnRfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoMc2VhcmNoX21vZGVzGAggAygOMhgudHVza3BvaW50LnYxLlNlYXJjaE1vZGUSEAoIZW1iZWRkZXIYCSABKAkiGQoXR2V0QXJjaGl2ZVN0YXR1c1JlcXVlc3QitAUKGEdldEFyY2hpdmVTdGF0dXNSZXNwb25zZRIbChNiYWNrbG9nX2NoZWNrcG9pbnRzGAEgASgEEhUKDWJhY2tsb2dfYnl0ZXMYAiABKAQSOwoXb2xkZXN0X3VuY2VydGlmaWVkX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmxhc3RfZXJyb3IYBCABKAkSMwoPbGFzdF9lcnJvcl90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIzCg9sYXN0X2ZsdXNoX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEisKB2NhdGFsb2cYByABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEhMKC2NhdGFsb2dfc2VxGAggASgEEhUKDWpvdXJuYWxfYnl0ZXMYCSABKAQSEwoLc3Bvb2xfYnl0ZXMYCiABKAQSEwoLY2FjaGVfYnl0ZXMYCyABKAQSHQoVY2VydGlmaWVkX2NoZWNrcG9pbnRzGAwgASgEEjgKFGVhcmxpZXN0X2V4cGlyZV90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1ldmljdGVkX2J5dGVzGA4gASgEEhQKDHN0b3JlZF9ibG9icxgPIAEoBBIUCgxiaWxsZWRfYnl0ZXMYECABKAQSDAoEY29zdBgRIAEoBBIYChBmYWlsaW5nX3JlbmV3YWxzGBIgASgNEioKBnNlYXJjaBgTIAEoCzIaLnR1c2twb2ludC52MS5TZWFyY2hTdGF0dXMSDQoFaG9sZXMYFCABKAQSJwoLZmlyc3RfaG9sZXMYFSADKAsyEi50dXNrcG9pbnQudjEuSG9sZSKfAQoESG9sZRIRCgl0aHJlYWRfaWQYASABKAkSFQoNY2hlY2twb2ludF9ucxgCIAEoCRIVCg1jaGVja3BvaW50X2lkGAMgASgJEhYKDnNlZ21lbnRfc2hhMjU2GAQgASgMEg4KBnJlYXNvbhgFIAEoCRIuCgpyZXRyeV90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCL1AQoMU2VhcmNoU3RhdHVzEh0KFXVuaW5kZXhlZF9jaGVja3BvaW50cxgBIAEoBBI5ChVvbGRlc3RfdW5pbmRleGVkX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhsKE2luZGV4ZWRfY2hlY2twb2ludHMYAyABKAQSDwoHdmVjdG9ycxgEIAEoBBISCgpsYXN0X2Vycm9yGAUgASgJEioKBm1lbXdhbBgGIAEoCzIaLnR1c2twb2ludC52MS5NZW1XYWxTdGF0dXMSHQoVdHJ1bmNhdGVkX2NoZWNrcG9pbnRzGAcgASgEIo0CCgxNZW1XYWxTdGF0dXMSDwoHaGVhbHRoeRgBIAEoCBIPCgd3YWl0aW5nGAIgASgEEhAKCHVuZGVyd2F5GAMgASgEEhEKCWRlbGl2ZXJlZBgEIAEoBBI3ChNvbGRlc3Rfd2FpdGluZ190aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgpsYXN0X2Vycm9yGAYgASgJEjMKD2xhc3RfZXJyb3JfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNAoQbGFzdF9yZWNhbGxfdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiDgoMRmx1c2hSZXF1ZXN0IlsKDUZsdXNoUmVzcG9uc2USHQoVY2VydGlmaWVkX2NoZWNrcG9pbnRzGAEgASgEEisKB2NhdGFsb2cYAiABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uMo0CCgxBZG1pblNlcnZpY2USWAoNR2V0U2VydmVySW5mbxIiLnR1c2twb2ludC52MS5HZXRTZXJ2ZXJJbmZvUmVxdWVzdBojLnR1c2twb2ludC52MS5HZXRTZXJ2ZXJJbmZvUmVzcG9uc2USYQoQR2V0QXJjaGl2ZVN0YXR1cxIlLnR1c2twb2ludC52MS5HZXRBcmNoaXZlU3RhdHVzUmVxdWVzdBomLnR1c2twb2ludC52MS5HZXRBcmNoaXZlU3RhdHVzUmVzcG9uc2USQAoFRmx1c2gSGi50dXNrcG9pbnQudjEuRmx1c2hSZXF1ZXN0GhsudHVza3BvaW50LnYxLkZsdXNoUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_search_service]);
 
 /**
  * What the server accepts. Sizes are in bytes.
@@ -444,6 +444,13 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
    * @generated from field: uint64 holes = 20;
    */
   holes: bigint;
+
+  /**
+   * The first 100 of them, the one that was found first in front.
+   *
+   * @generated from field: repeated tuskpoint.v1.Hole first_holes = 21;
+   */
+  firstHoles: Hole[];
 };
 
 /**
@@ -452,6 +459,62 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
  */
 export const GetArchiveStatusResponseSchema: GenMessage<GetArchiveStatusResponse> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_admin_service, 4);
+
+/**
+ * Something acknowledged that cannot be read from the blob store.
+ *
+ * @generated from message tuskpoint.v1.Hole
+ */
+export type Hole = Message<"tuskpoint.v1.Hole"> & {
+  /**
+   * The thread.
+   *
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * Namespace of a checkpoint that cannot be stored as it is.
+   *
+   * @generated from field: string checkpoint_ns = 2;
+   */
+  checkpointNs: string;
+
+  /**
+   * That checkpoint; empty if a stored segment was lost.
+   *
+   * @generated from field: string checkpoint_id = 3;
+   */
+  checkpointId: string;
+
+  /**
+   * SHA-256 (32 bytes) of the lost segment; empty if a checkpoint is concerned.
+   *
+   * @generated from field: bytes segment_sha256 = 4;
+   */
+  segmentSha256: Uint8Array;
+
+  /**
+   * Why, for people.
+   *
+   * @generated from field: string reason = 5;
+   */
+  reason: string;
+
+  /**
+   * Time at which it is tried again.
+   *
+   * @generated from field: google.protobuf.Timestamp retry_time = 6;
+   */
+  retryTime?: Timestamp;
+};
+
+/**
+ * Describes the message tuskpoint.v1.Hole.
+ * Use `create(HoleSchema)` to create a new message.
+ */
+export const HoleSchema: GenMessage<Hole> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_admin_service, 5);
 
 /**
  * How the search index of a tenant stands.
@@ -515,7 +578,7 @@ export type SearchStatus = Message<"tuskpoint.v1.SearchStatus"> & {
  * Use `create(SearchStatusSchema)` to create a new message.
  */
 export const SearchStatusSchema: GenMessage<SearchStatus> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 5);
+  messageDesc(file_tuskpoint_v1_admin_service, 6);
 
 /**
  * How the delivery of summaries to MemWal stands.
@@ -586,7 +649,7 @@ export type MemWalStatus = Message<"tuskpoint.v1.MemWalStatus"> & {
  * Use `create(MemWalStatusSchema)` to create a new message.
  */
 export const MemWalStatusSchema: GenMessage<MemWalStatus> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 6);
+  messageDesc(file_tuskpoint_v1_admin_service, 7);
 
 /**
  * Request of `Flush`.
@@ -601,7 +664,7 @@ export type FlushRequest = Message<"tuskpoint.v1.FlushRequest"> & {
  * Use `create(FlushRequestSchema)` to create a new message.
  */
 export const FlushRequestSchema: GenMessage<FlushRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 7);
+  messageDesc(file_tuskpoint_v1_admin_service, 8);
 
 /**
  * Response of `Flush`.
@@ -629,7 +692,7 @@ export type FlushResponse = Message<"tuskpoint.v1.FlushResponse"> & {
  * Use `create(FlushResponseSchema)` to create a new message.
  */
 export const FlushResponseSchema: GenMessage<FlushResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 8);
+  messageDesc(file_tuskpoint_v1_admin_service, 9);
 
 /**
  * Tells what the server is and how its archive stands. Scopes: `read`, and
