@@ -56,7 +56,7 @@ from .journal.checkpoints.store import Checkpoints as CheckpointRows
 from .journal.database.database import Database
 from .journal.lineage.handoffs import Handoffs as HandoffRows
 from .journal.lineage.lineage import Lineage
-from .journal.lineage.snapshot_store import Snapshots as SnapshotRows
+from .journal.lineage.snapshots import Snapshots as SnapshotRows
 from .journal.removal.removal import Removal, Swept
 from .recall.embedders.api import EmbedderError
 from .recall.recall import Recall
@@ -402,7 +402,9 @@ async def _sweep(removal: Removal, threads: Threads, recall: Recall | None) -> N
     """Remove from time to time what is past its retention, and what nothing needs any more."""
 
     def sweep() -> Awaitable[Swept]:
-        return removal.sweep(early_write_ttl_s=LIMITS.early_write_ttl_s)
+        return removal.sweep(
+            early_write_ttl_s=LIMITS.early_write_ttl_s, indexing=recall is not None
+        )
 
     async with asyncio.TaskGroup() as sweeping:
         past = threads.delete_past_retention

@@ -24,7 +24,7 @@ from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.model import CheckpointKey, PruneStrategy, Reference
 from tuskpoint_server.journal.archiving.evict import evict_family
 from tuskpoint_server.journal.lineage import Lineage
-from tuskpoint_server.journal.lineage.evicted import ValuesEvicted
+from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 from tuskpoint_server.journal.removal.removal import Removal
 
 THREADS = ("t", "u", "v")

@@ -322,4 +322,4 @@ async def test_what_was_evicted_of_a_closure_says_where_it_is(
     [log] = one.histories
     assert log.seed is not None
     assert [log.seed.value, *(write.value for write in log.writes)] == [EVICTED, EVICTED]
-    assert [place.sha256 for entry in log.sources for place in entry.envelopes] == [segment]
+    assert [place.sha256 for place in log.sources] == [segment]

@@ -118,7 +118,7 @@ async def test_a_bundle_is_a_change_that_has_to_be_stored(journal: LineageJourna
     assert (row.seq, row.certified_seq, row.dirty_since_us is not None) == (2, 1, True)
     assert await logged(journal, "t") == [
         (1, EventKind.CHECKPOINT_SAVED, "1"),
-        (2, EventKind.PROGRESS, ""),
+        (2, EventKind.HANDED_OFF, ""),
     ]
 
 

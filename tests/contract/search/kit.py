@@ -21,7 +21,7 @@ from tuskpoint_server.domain.vectors import pack
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
 from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.lineage.snapshot_store import Snapshots
+from tuskpoint_server.journal.lineage.snapshots import Snapshots
 from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.journal.search.finding import FindRows
 from tuskpoint_server.journal.search.index import IndexRows

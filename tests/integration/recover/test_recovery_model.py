@@ -20,7 +20,7 @@ from tests.kit.stores import MemoryStore
 from tuskpoint_server.blobs.api import StoreLimits
 from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.domain.model import Reference, View
-from tuskpoint_server.journal.lineage.evicted import ValuesEvicted
+from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 
 KINDS = tuple(step for step in STEPS if step not in ("fail", "forget", "reject"))
 

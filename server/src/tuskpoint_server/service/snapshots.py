@@ -10,8 +10,8 @@ from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal
 from ..domain.lineage import Snapshot
 from ..domain.model import CheckpointKey, Durability
-from ..journal.lineage.snapshot_store import Snapshots as SnapshotRows
 from ..journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
+from ..journal.lineage.snapshots import Snapshots as SnapshotRows
 from .commits import Commits
 from .page_tokens import PageTokens, page_size
 

@@ -6,11 +6,10 @@ elsewhere founds one. Nothing here reads the blob store: what needs evicted valu
 (`ValuesEvicted`) and is called again with them.
 """
 
-from .evicted import Supplied, ValuesEvicted
+from .copies import Supplied, ValuesEvicted
 from .handoffs import Handoffs
 from .lineage import Lineage
-from .snapshot_store import Snapshots
-from .snapshots import SnapshotDraft, SnapshotQuery
+from .snapshots import SnapshotDraft, SnapshotQuery, Snapshots
 
 __all__ = [
     "Handoffs",

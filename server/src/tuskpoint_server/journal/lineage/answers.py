@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sqlalchemy import Connection, bindparam, insert, select
 
 from ...domain.errors import Reason, Refusal
 from ...domain.model import CheckpointKey, Saved
+from ..database.overlay import Batch
 from ..database.schema import requests
 from ..database.statements import Statement, all_columns
 
+_T = TypeVar("_T")
 _READ = Statement(
     select(requests.c.method, requests.c.fingerprint, requests.c.answer).where(
         requests.c.tenant == bindparam("of_tenant"),
@@ -53,19 +57,29 @@ class Request:
             raise Refusal(Reason.REQUEST_ID_REUSED, request_id=self.request_id)
         return bytes(row[2])
 
-    def keep_answer(self, connection: Connection, answer: bytes, now_us: int) -> None:
-        """Record the answer for a retry."""
-        if not self.request_id:
-            return
-        _STORE.run(
-            connection,
-            tenant=self.tenant,
-            request_id=self.request_id,
-            method=self.method,
-            fingerprint=self.fingerprint,
-            answer=answer,
-            created_us=now_us,
-        )
+    def once(
+        self,
+        batch: Batch,
+        work: Callable[[Batch], _T],
+        encode: Callable[[_T], bytes],
+        decode: Callable[[bytes], _T],
+    ) -> _T:
+        """Return what `work` does, or the first answer, which is kept in an encoded form."""
+        first = self.first_answer(batch.connection)
+        if first is not None:
+            return decode(first)
+        answer = work(batch)
+        if self.request_id:
+            _STORE.run(
+                batch.connection,
+                tenant=self.tenant,
+                request_id=self.request_id,
+                method=self.method,
+                fingerprint=self.fingerprint,
+                answer=encode(answer),
+                created_us=batch.now_us,
+            )
+        return answer
 
 
 def request(tenant: str, request_id: str, method: str, *asked: str) -> Request:
@@ -80,19 +94,13 @@ def fingerprint_of(method: str, *asked: str) -> bytes:
 
 def encode_saved(saved: Saved) -> bytes:
     """Return the form in which an outcome is kept: enough to wait for the same change."""
+    key = saved.key
     return json.dumps(
-        {
-            "thread_id": saved.key.thread_id,
-            "checkpoint_ns": saved.key.checkpoint_ns,
-            "checkpoint_id": saved.key.checkpoint_id,
-            "seq": saved.seq,
-            "incarnation": saved.incarnation,
-        }
+        [key.thread_id, key.checkpoint_ns, key.checkpoint_id, saved.seq, saved.incarnation]
     ).encode()
 
 
 def decode_saved(answer: bytes) -> Saved:
     """Return what `encode_saved` wrote."""
-    kept = json.loads(answer)
-    key = CheckpointKey(kept["thread_id"], kept["checkpoint_ns"], kept["checkpoint_id"])
-    return Saved(key, kept["seq"], kept["incarnation"])
+    thread_id, checkpoint_ns, checkpoint_id, seq, incarnation = json.loads(answer)
+    return Saved(CheckpointKey(thread_id, checkpoint_ns, checkpoint_id), seq, incarnation)

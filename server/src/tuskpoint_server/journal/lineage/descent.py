@@ -17,7 +17,7 @@ from ...domain.model import CheckpointKey
 from ...domain.snapshots import is_reserved
 from ..database.schema import DESCENDED, checkpoints, threads
 from ..database.statements import Statement
-from . import closures
+from .stored import live
 
 _STEP = select(
     threads.c.thread_id,
@@ -56,7 +56,7 @@ _COLON, _PAST_COLON = ":", ";"
 
 def tree(connection: Connection, tenant: str, thread_id: str, max_steps: int) -> LineageTree | None:
     """Return the steps to and from a thread; see `Lineage.lineage`."""
-    if closures.live(connection, tenant, thread_id) is None:
+    if live(connection, tenant, thread_id) is None:
         return None
     descendants = _descendants(connection, tenant, thread_id, max_steps + 1)
     return LineageTree(

@@ -1,23 +1,43 @@
-"""Forks and copies of threads: a new thread of the same family, with other checkpoints' content."""
+"""Threads that begin with checkpoints of others: forks, copies, adoptions."""
 
 from __future__ import annotations
 
 from sqlalchemy import bindparam, select
 
+from ...domain.closures import (
+    Closure,
+    ClosureMember,
+    delta_base_of,
+    digested_channel,
+    digested_history,
+    digested_write,
+)
 from ...domain.errors import Reason, Refusal, checkpoint_not_found
+from ...domain.formats.delta_base import encode_delta_base
 from ...domain.lineage import EventKind
-from ...domain.model import CheckpointKey, Saved
-from ..database.overlay import Batch, Log
+from ...domain.metadata import parse_metadata
+from ...domain.model import CheckpointKey, Lineage, Saved, Write
+from ...domain.state import delta_channels, encode_state
+from ..checkpoints.drafts import encode_names
+from ..database.overlay import Batch, Known, Log, Place
 from ..database.schema import writes
 from ..database.statements import Statement, in_lists
-from ..database.thread_rows import ThreadRow
 from ..search import vectors
-from . import closures, copying, insert, sources
-from .evicted import Supplied
-from .insert import StoredWrite
+from . import closures, copies, insert
+from .copies import Supplied
+from .stored import (
+    WRITE,
+    Stored,
+    StoredWrite,
+    all_numbers,
+    live,
+    named,
+    numbers_of,
+    stored_value,
+)
 
 _EARLY = Statement(
-    select(writes.c.checkpoint_ns, writes.c.checkpoint_id, writes.c.early_us, *sources.WRITE)
+    select(writes.c.checkpoint_ns, writes.c.checkpoint_id, *WRITE)
     .where(
         writes.c.thread == bindparam("of_thread"),
         writes.c.early_us.is_not(None),
@@ -28,95 +48,138 @@ _EARLY = Statement(
 
 
 def fork(batch: Batch, tenant: str, key: CheckpointKey, target: str, supplied: Supplied) -> Saved:
-    """Make a thread that begins with a checkpoint; see `Lineage.fork`.
-
-    Args:
-        batch: In a change of its own.
-        tenant: The tenant.
-        key: The checkpoint; an empty ID means the latest.
-        target: The new thread.
-        supplied: Evicted values that have been read.
-    """
+    """Make a thread that begins with a checkpoint; see `Lineage.fork`."""
     connection = batch.connection
-    origin = closures.live(connection, tenant, key.thread_id)
-    place = closures.named(connection, origin, key) if origin is not None else None
+    origin = live(connection, tenant, key.thread_id)
+    place = named(connection, origin, key) if origin is not None else None
     if origin is None or place is None:
         raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-    log = insert.begin(batch, tenant, target, origin.family)
-    numbers = sources.numbers_of(
-        connection, origin.number, closures.places(connection, origin.number, place)
-    )
-    copies = copying.prepare(connection, origin, numbers, supplied)
-    copying.refuse_lacking([copies])
-    _take_settings(log, origin)
-    copying.insert_fork(batch, log, copies, {place: str(CheckpointKey(key.thread_id, *place))})
-    end(batch, log)
-    if not origin.unsearchable and vectors.dimension(connection, tenant):
-        for new in copies.checkpoints:
-            vectors.copy(connection, tenant, origin.number, new.place, log.row.number, new.place)
-    copied = CheckpointKey(target, *place)
-    size = sum(new.new_bytes for new in copies.checkpoints)
-    return Saved(copied, log.row.seq, log.row.incarnation, size)
+    hidden = origin.unsearchable
+    log = insert.begin(batch, tenant, target, origin.family, origin.agent_id, unsearchable=hidden)
+    needed = closures.places(connection, origin.number, place)
+    numbers = numbers_of(connection, origin.number, needed)
+    [new] = copies.prepare(connection, [(origin, numbers)], supplied)
+    reference = str(CheckpointKey(key.thread_id, *place))
+    saved = insert.fill(batch, log, new, place, Lineage(forked_from=reference))
+    if not hidden and vectors.dimension(connection, tenant):
+        for one in needed:
+            vectors.copy(connection, tenant, origin.number, one, log.row.number, one)
+    return saved
 
 
 def copy_thread(batch: Batch, tenant: str, source: str, target: str, supplied: Supplied) -> int:
-    """Copy a thread with all its checkpoints; see `Lineage.copy_thread`.
-
-    Args:
-        batch: In a change of its own.
-        tenant: The tenant.
-        source: The thread.
-        target: Its copy.
-        supplied: Evicted values that have been read.
-
-    Returns:
-        The number of checkpoints.
-    """
+    """Copy a thread with all its checkpoints; see `Lineage.copy_thread`."""
     connection = batch.connection
-    origin = closures.live(connection, tenant, source)
+    origin = live(connection, tenant, source)
     if origin is None:
         raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=source)
     if source == target:
         raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
-    log = insert.begin(batch, tenant, target, origin.family)
-    _take_settings(log, origin)
-    numbers = sources.all_numbers(connection, origin.number)
+    hidden = origin.unsearchable
+    log = insert.begin(batch, tenant, target, origin.family, origin.agent_id, unsearchable=hidden)
+    numbers = all_numbers(connection, origin.number)
     for some in in_lists(numbers):
-        copies = copying.prepare(connection, origin, some, supplied, with_ancestors=True)
-        copying.refuse_lacking([copies])
-        copying.insert_as_they_are(batch, log, copies)
+        [new] = copies.prepare(connection, [(origin, some)], supplied, with_ancestors=True)
+        insert.add(batch, log, new)
         batch.write_out()
-    _copy_early_writes(batch, log, origin)
-    end(batch, log)
-    if not origin.unsearchable:
+    _copy_early_writes(batch, log, origin.number)
+    insert.end(batch, log, ("", ""), 0)
+    if not hidden:
         vectors.copy_thread(connection, tenant, origin.number, log.row.number)
     return len(numbers)
 
 
-def _take_settings(log: Log, origin: ThreadRow) -> None:
-    log.row.agent_id, log.row.unsearchable = origin.agent_id, origin.unsearchable
-
-
-def end(batch: Batch, log: Log) -> None:
-    """End the change that made a thread: its settings belong to it too.
-
-    Args:
-        batch: In a change of its own.
-        log: The thread.
-    """
-    log.row.settings_seq = log.row.seq
-    batch.store(log)
-    log.forget_checkpoints()
-
-
-def _copy_early_writes(batch: Batch, log: Log, origin: ThreadRow) -> None:
+def _copy_early_writes(batch: Batch, log: Log, origin: int) -> None:
     """Copy the writes that wait for their checkpoint; each checkpoint takes a number."""
-    rows = _EARLY.run(batch.connection, of_thread=origin.number).fetchall()
-    seqs: dict[tuple[str, str], int] = {}
-    for checkpoint_ns, checkpoint_id, early_us, *columns in rows:
+    rows = _EARLY.run(batch.connection, of_thread=origin).fetchall()
+    seqs: dict[Place, int] = {}
+    for checkpoint_ns, checkpoint_id, *columns in rows:
         place, write = (checkpoint_ns, checkpoint_id), StoredWrite(*columns)
         if place not in seqs:
             seqs[place] = batch.change(log, EventKind.WRITES_SAVED, place)
         log.row.dirty_bytes += len(write.data or b"")
-        insert.put_write(batch, log, place, write, seqs[place], early_us)
+        insert.put_write(batch, log, place, write._replace(seq=seqs[place]))
     log.early = bool(seqs)
+
+
+# --- adopting ----------------------------------------------------------------------------
+
+
+def adoptable(closure: Closure) -> list[Stored]:
+    """Return the checkpoints of a closure as they are inserted; before the queue.
+
+    Digests are taken of the values that came; what came with these is not believed.
+
+    Raises:
+        ValueError: A checkpoint came without its state.
+    """
+    return [_adoptable(member) for member in closure.members]
+
+
+def adopt(
+    batch: Batch,
+    tenant: str,
+    source: CheckpointKey,
+    new: list[Stored],
+    target: str,
+    agent_id: str,
+) -> Saved:
+    """Make a thread, of a family of its own, of a closure; see `Lineage.adopt`.
+
+    Args:
+        batch: In a change of its own.
+        tenant: The tenant.
+        source: The checkpoint that the closure is of.
+        new: What `adoptable` returned.
+        target: The new thread.
+        agent_id: Agent that drives it, or empty.
+    """
+    # A bundle does not say whether search finds its thread; where that is here too, it counts.
+    origin = live(batch.connection, tenant, source.thread_id)
+    here = origin is not None and named(batch.connection, origin, source) is not None
+    hidden = origin is not None and here and origin.unsearchable
+    log = insert.begin(batch, tenant, target, None, agent_id, unsearchable=hidden)
+    place = (source.checkpoint_ns, source.checkpoint_id)
+    return insert.fill(batch, log, new, place, Lineage(adopted_from=str(source)))
+
+
+def _adoptable(member: ClosureMember) -> Stored:
+    entry, state = member.checkpoint.entry, member.checkpoint.state
+    if state is None:
+        raise ValueError(f"checkpoint {entry.key} came without its state")
+    channels = tuple(map(digested_channel, state.channels))
+    histories = tuple(map(digested_history, member.histories))
+    seeds = [one.seed for one in histories if one.seed is not None]
+    values = {one.digest: one.value for one in (*channels, *seeds)}
+    values |= {one.digest: one.value for history in histories for one in history.writes}
+    metadata = parse_metadata(entry.metadata, "metadata_json")
+    return Stored(
+        place=(entry.key.checkpoint_ns, entry.key.checkpoint_id),
+        known=Known(
+            seq=0,
+            parent_id=entry.parent_id,
+            state=encode_state(state.frame, channels),
+            metadata=metadata.raw,
+            run_id=metadata.run_id,
+            root_id=metadata.root_id,
+            delta_channels=encode_names(delta_channels(state.frame)),
+            label=entry.label,
+            summary=entry.summary,
+            created_us=0,
+        ),
+        delta_base=encode_delta_base(delta_base_of(histories)) or None,
+        writes=[_write(digested_write(write)) for write in member.checkpoint.writes],
+        values=[
+            stored_value(digest, value)
+            for digest, value in values.items()
+            if digest is not None and value is not None
+        ],
+    )
+
+
+def _write(write: Write) -> StoredWrite:
+    value = stored_value(write.digest, write.value)
+    named = (write.task_id, write.idx, write.task_path, write.channel)
+    return StoredWrite(
+        *named, value.type, value.digest, value.size, value.encoding, 0, None, value.data
+    )

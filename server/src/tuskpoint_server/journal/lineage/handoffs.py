@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, exists, select
+from sqlalchemy import Connection, Table, bindparam, delete, exists, select
 
 from ...domain.digests import DIGEST_BYTES
 from ...domain.errors import checkpoint_not_found
@@ -19,6 +19,7 @@ from ...domain.formats.members import Kind
 from ...domain.lineage import EventKind
 from ...domain.model import BlobLocation, CheckpointKey, StoredBlob
 from ..archiving.blobs import Expiry, record
+from ..archiving.holding import split
 from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import changes, handoffs, members, threads
@@ -28,21 +29,19 @@ from .answers import Request
 METHOD = "CreateHandoff"
 
 
-def _keep(insert_into: InsertInto) -> Insert:
-    statement = insert_into(handoffs).values(all_columns(handoffs))
-    set_ = {name: statement.excluded[name] for name in ("seq", "content_seq")}
-    key = [column.name for column in handoffs.primary_key]
-    return statement.on_conflict_do_update(index_elements=key, set_=set_)
+def _replace(table: Table, key: Sequence[str], names: Sequence[str]) -> Statement:
+    """Return the statement that inserts rows, and replaces some columns of those there are."""
+
+    def upsert(insert_into: InsertInto) -> Insert:
+        statement = insert_into(table).values(all_columns(table))
+        replaced = {name: statement.excluded[name] for name in names}
+        return statement.on_conflict_do_update(index_elements=list(key), set_=replaced)
+
+    return Statement(upsert)
 
 
-def _place(insert_into: InsertInto) -> Insert:
-    statement = insert_into(members).values(all_columns(members))
-    set_ = {name: statement.excluded[name] for name in ("blob_id", "identifier", "parts")}
-    return statement.on_conflict_do_update(index_elements=["tenant", "sha256"], set_=set_)
-
-
-_KEEP = Statement(_keep)
-_PLACE = Statement(_place)
+_KEEP = _replace(handoffs, [column.name for column in handoffs.primary_key], ["seq", "content_seq"])
+_PLACE = _replace(members, ["tenant", "sha256"], ["blob_id", "identifier", "parts"])
 _SINCE = exists().where(
     changes.c.thread == handoffs.c.thread,
     changes.c.seq > handoffs.c.content_seq,
@@ -71,9 +70,7 @@ _UNCHANGED = Statement(
 class Handoffs:
     """Bundles that were handed off; calls behave as those of `Lineage`.
 
-    Args:
-        database: The journal's database.
-        expiry: Says how long a stored blob lasts.
+    `expiry` says how long a stored blob lasts.
     """
 
     def __init__(self, database: Database, expiry: Expiry) -> None:
@@ -93,10 +90,6 @@ class Handoffs:
         """Return the bundle of a checkpoint whose thread is as it was when it was handed off.
 
         `None`: there is none, and one has to be made.
-
-        Args:
-            tenant: The tenant.
-            key: The checkpoint, by its ID.
         """
 
         def look(connection: Connection) -> BlobLocation | None:
@@ -148,15 +141,13 @@ class Handoffs:
         request = Request(tenant, request_id, METHOD, fingerprint)
 
         def keep(batch: Batch) -> bytes:
-            first = request.first_answer(batch.connection)
-            if first is not None:
-                return first
             _keep_bundle(batch, tenant, key, bundle, parts, content_seq)
             record(batch.connection, tenant, blobs, batch.now_us, self._expiry)
-            request.keep_answer(batch.connection, answer, batch.now_us)
             return answer
 
-        return await self._database.transact(keep)
+        return await self._database.transact(
+            lambda batch: request.once(batch, keep, lambda made: made, lambda first: first)
+        )
 
 
 def _keep_bundle(
@@ -171,10 +162,9 @@ def _keep_bundle(
     if log is None or log.row.deleted:
         raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
     kind = Kind.PARTS if parts else Kind.SEGMENT
-    listed = b"".join(part.sha256 for part in parts) or None
     rows = [_member(tenant, part, Kind.PART, None) for part in parts]
+    listed = b"".join(part.sha256 for part in parts) or None
     _PLACE.run_many(batch.connection, [*rows, _member(tenant, bundle, kind, listed)])
-    seq = batch.change(log, EventKind.HANDED_OFF)
     _KEEP.run(
         batch.connection,
         tenant=tenant,
@@ -182,7 +172,7 @@ def _keep_bundle(
         thread=log.row.number,
         checkpoint_ns=key.checkpoint_ns,
         checkpoint_id=key.checkpoint_id,
-        seq=seq,
+        seq=batch.change(log, EventKind.HANDED_OFF),
         content_seq=content_seq,
         created_us=batch.now_us,
     )
@@ -214,22 +204,14 @@ def drop_lost(connection: Connection, tenant: str, blob_id: str) -> list[LostBun
     """Forget the bundles that lie in a blob, or have a part there; return them.
 
     They cannot be made anew: their hashes were given to others.
-
-    Args:
-        connection: In a write transaction.
-        tenant: The tenant.
-        blob_id: The blob.
     """
+    in_blob = select(members.c.sha256).where(
+        members.c.tenant == tenant, members.c.blob_id == blob_id
+    )
+    here = set(connection.execute(in_blob).scalars())
+    columns = (handoffs.c.checkpoint_ns, handoffs.c.checkpoint_id)
     rows = connection.execute(
-        select(
-            handoffs.c.sha256,
-            handoffs.c.thread,
-            threads.c.thread_id,
-            handoffs.c.checkpoint_ns,
-            handoffs.c.checkpoint_id,
-            members.c.blob_id,
-            members.c.parts,
-        )
+        select(threads.c.thread_id, *columns, handoffs.c.sha256, handoffs.c.thread, members.c.parts)
         .join(
             members,
             (members.c.tenant == handoffs.c.tenant) & (members.c.sha256 == handoffs.c.sha256),
@@ -237,23 +219,16 @@ def drop_lost(connection: Connection, tenant: str, blob_id: str) -> list[LostBun
         .join(threads, threads.c.number == handoffs.c.thread)
         .where(handoffs.c.tenant == tenant)
     ).all()
-    here = set(
-        connection.execute(
-            select(members.c.sha256).where(members.c.tenant == tenant, members.c.blob_id == blob_id)
-        ).scalars()
-    )
-    lost = [row for row in rows if row.sha256 in here or here.intersection(_hashes(row.parts))]
-    for row in lost:
+    lost: list[LostBundle] = []
+    for *key, sha256, thread, parts in rows:
+        if here.isdisjoint([sha256, *split(parts or b"", DIGEST_BYTES)]):
+            continue
+        lost.append(LostBundle(CheckpointKey(*key), bytes(sha256)))
         connection.execute(
             delete(handoffs).where(
                 handoffs.c.tenant == tenant,
-                handoffs.c.sha256 == row.sha256,
-                handoffs.c.thread == row.thread,
+                handoffs.c.sha256 == sha256,
+                handoffs.c.thread == thread,
             )
         )
-    return [LostBundle(CheckpointKey(*row[2:5]), bytes(row.sha256)) for row in lost]
-
-
-def _hashes(joined: bytes | None) -> list[bytes]:
-    stored = joined or b""
-    return [stored[start : start + DIGEST_BYTES] for start in range(0, len(stored), DIGEST_BYTES)]
+    return lost

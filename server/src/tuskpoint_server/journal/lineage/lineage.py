@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import astuple
 from functools import partial
 
 from sqlalchemy import Connection
@@ -11,13 +12,13 @@ from sqlalchemy import Connection
 from ...domain.closures import Closure
 from ...domain.errors import Reason, Refusal
 from ...domain.lineage import LineageTree
-from ...domain.model import CheckpointKey, Saved, Value
+from ...domain.model import CheckpointKey, Saved
 from ..database import thread_rows
 from ..database.database import Database
 from ..database.overlay import Batch
-from . import adoptions, answers, closures, descent, forks, insert, rollbacks
+from . import answers, closures, descent, forks, insert, rollbacks
 from .answers import Request, decode_saved, encode_saved
-from .evicted import Supplied
+from .copies import Supplied
 
 ADOPT, COPY, FORK = "AdoptHandoff", "CopyThread", "ForkThread"
 ROLLBACK = "RollbackThread"
@@ -33,9 +34,6 @@ class Lineage:
     gets the first answer, and `REQUEST_ID_REUSED` refuses another request with the same ID.
     `ValuesEvicted` says that the call needs values that are not here: it is to be made again
     with these as `supplied`. `JOURNAL_UNAVAILABLE` can come from every call.
-
-    Args:
-        database: The journal's database.
     """
 
     def __init__(self, database: Database) -> None:
@@ -69,21 +67,21 @@ class Lineage:
     ) -> Saved:
         """Make a thread that begins with a checkpoint; an empty ID means the latest.
 
-        Args:
-            tenant: The tenant.
-            key: The checkpoint.
-            target: The new thread; empty: a name is made up.
-            request_id: What a retry is known by; may be empty.
-            supplied: Evicted values that have been read.
+        An empty `target` means: make up a name.
 
         Raises:
             Refusal: `CHECKPOINT_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
             ValuesEvicted: It needs values that are not here.
         """
-        named = target or self._new_name()
         return await self._saved(
-            answers.request(tenant, request_id, FORK, *_fields(key), target),
-            partial(forks.fork, tenant=tenant, key=key, target=named, supplied=supplied),
+            answers.request(tenant, request_id, FORK, *astuple(key), target),
+            partial(
+                forks.fork,
+                tenant=tenant,
+                key=key,
+                target=target or self._new_name(),
+                supplied=supplied,
+            ),
             _size(supplied),
         )
 
@@ -97,28 +95,18 @@ class Lineage:
     ) -> int:
         """Copy a thread with all its checkpoints; return how many there are.
 
-        Args:
-            tenant: The tenant.
-            source: The thread.
-            target: The new thread.
-            request_id: What a retry is known by; may be empty.
-            supplied: Evicted values that have been read.
-
         Raises:
             Refusal: `THREAD_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
             ValuesEvicted: It needs values that are not here.
         """
         request = answers.request(tenant, request_id, COPY, source, target)
-
-        def work(batch: Batch) -> int:
-            answered = request.first_answer(batch.connection)
-            if answered is not None:
-                return int(answered)
-            count = forks.copy_thread(batch, tenant, source, target, supplied)
-            request.keep_answer(batch.connection, b"%d" % count, batch.now_us)
-            return count
-
-        return await self._database.transact(work, _size(supplied))
+        work = partial(
+            forks.copy_thread, tenant=tenant, source=source, target=target, supplied=supplied
+        )
+        return await self._database.transact(
+            lambda batch: request.once(batch, work, lambda count: b"%d" % count, int),
+            _size(supplied),
+        )
 
     async def rollback(
         self,
@@ -130,12 +118,7 @@ class Lineage:
     ) -> Saved:
         """Append a checkpoint with the state of an earlier one.
 
-        Args:
-            tenant: The tenant.
-            key: The earlier checkpoint.
-            request_id: What a retry is known by; may be empty.
-            expected_head: Required latest ID of the namespace; `None` does not ask.
-            supplied: Evicted values that have been read.
+        `expected_head` is the required latest ID of the namespace; `None` does not ask.
 
         Raises:
             Refusal: `CHECKPOINT_NOT_FOUND`, `HEAD_MOVED`, `REQUEST_ID_REUSED`,
@@ -144,7 +127,7 @@ class Lineage:
         """
         guard = "" if expected_head is None else f"={expected_head}"
         return await self._saved(
-            answers.request(tenant, request_id, ROLLBACK, *_fields(key), guard),
+            answers.request(tenant, request_id, ROLLBACK, *astuple(key), guard),
             partial(
                 rollbacks.rollback_to,
                 tenant=tenant,
@@ -167,32 +150,24 @@ class Lineage:
     ) -> Saved:
         """Make a thread of a closure from elsewhere, with all its values.
 
-        The lineage of its checkpoint says `adopted_from`.
-
-        Args:
-            tenant: The tenant.
-            closure: What came.
-            sha256: The descriptor's hash.
-            target: The new thread; empty: a name is made up.
-            agent_id: Agent that drives it, or empty.
-            request_id: What a retry is known by; may be empty.
+        The lineage of its checkpoint says `adopted_from`. `sha256` is the descriptor's hash;
+        an empty `target` means: make up a name.
 
         Raises:
             Refusal: `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
         """
-        named = target or self._new_name()
-        checkpoints = await asyncio.to_thread(adoptions.prepare, closure)
+        new = await asyncio.to_thread(forks.adoptable, closure)
         return await self._saved(
             _adoption(tenant, closure.key, sha256, target, agent_id, request_id),
             partial(
-                adoptions.adopt,
+                forks.adopt,
                 tenant=tenant,
                 source=closure.key,
-                checkpoints=checkpoints,
-                target=named,
+                new=new,
+                target=target or self._new_name(),
                 agent_id=agent_id,
             ),
-            adoptions.size_of(checkpoints),
+            sum(one.new_bytes for one in new),
         )
 
     async def adopted(
@@ -229,17 +204,9 @@ class Lineage:
     async def _saved(
         self, request: Request, work: Callable[[Batch], Saved], size_bytes: int
     ) -> Saved:
-        """Make a change, or return the first answer of the request."""
-
-        def change(batch: Batch) -> Saved:
-            answered = request.first_answer(batch.connection)
-            if answered is not None:
-                return decode_saved(answered)
-            saved = work(batch)
-            request.keep_answer(batch.connection, encode_saved(saved), batch.now_us)
-            return saved
-
-        return await self._database.transact(change, size_bytes)
+        return await self._database.transact(
+            lambda batch: request.once(batch, work, encode_saved, decode_saved), size_bytes
+        )
 
     def _new_name(self) -> str:
         """Return a name for a thread that nobody named."""
@@ -253,10 +220,5 @@ def _adoption(
     return answers.request(tenant, request_id, ADOPT, *asked)
 
 
-def _fields(key: CheckpointKey) -> tuple[str, str, str]:
-    return (key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-
-
 def _size(supplied: Supplied) -> int:
-    values: list[Value] = list(supplied.values())
-    return sum(len(value.data) for value in values)
+    return sum(len(value.data) for value in supplied.values())

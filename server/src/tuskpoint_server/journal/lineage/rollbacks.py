@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from sqlalchemy import Connection
 
 from ...domain import rollback
 from ...domain.checkpoint_ids import mint_next_checkpoint_id
 from ...domain.errors import checkpoint_not_found
-from ...domain.model import EVICTED, CheckpointKey, Lineage, Metadata, Saved
+from ...domain.model import CheckpointKey, Lineage, Saved
 from ...domain.state import decode_channels, decode_state, encode_state
-from ..checkpoints import contents
-from ..checkpoints.references import referred
 from ..checkpoints.save import check_head
-from ..database.overlay import Batch, Log, Place
+from ..database.overlay import Batch, Known, Log, Place
 from ..database.thread_rows import ThreadRow
-from . import closures, sources
-from .delta_bases import NO_NAMES
-from .evicted import Supplied, ValuesEvicted, places_of
-from .insert import NewCheckpoint, StoredValue, insert_checkpoint, stored_value
-from .sources import Source
-
-
-@dataclass(frozen=True, slots=True)
-class Follower:
-    """A subgraph that goes back with its root.
-
-    Attributes:
-        namespace: Its namespace.
-        earlier: What it goes back to; `None`: to before its first run.
-    """
-
-    namespace: str
-    earlier: Source | None
+from .copies import Supplied, bring_values
+from .insert import insert_checkpoint
+from .stored import NO_NAMES, Stored, latest, numbers_of, read
+from .subgraphs import RootPath, stateful_namespaces
 
 
 def rollback_to(
@@ -45,46 +28,23 @@ def rollback_to(
     supplied: Supplied,
     entropy: int,
 ) -> Saved:
-    """Append the state of an earlier checkpoint to its thread; see `Lineage.rollback`.
-
-    Args:
-        batch: In a change of its own.
-        tenant: The tenant.
-        key: The earlier checkpoint.
-        expected_head: Required latest ID of the namespace; `None` does not ask.
-        supplied: Evicted values that have been read.
-        entropy: 62 random bits.
-    """
-    connection = batch.connection
+    """Append the state of an earlier checkpoint to its thread; see `Lineage.rollback`."""
     log = batch.find(tenant, key.thread_id)
     place = (key.checkpoint_ns, key.checkpoint_id)
-    found = (
-        sources.read(connection, sources.numbers_of(connection, log.row.number, [place]))
-        if log is not None and not log.row.deleted
-        else []
-    )
-    if log is None or not found:
+    if log is None or log.row.deleted or not numbers_of(batch.connection, log.row.number, [place]):
         raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
     if expected_head is not None:
         check_head(batch, log, key.checkpoint_ns, expected_head)
-    [target] = found
-    followers = [] if key.checkpoint_ns else _followers(connection, log.row.number, target)
-    return roll_back(batch, log, log.row, target, followers, supplied, entropy)
+    return roll_back(batch, log, log.row, place, supplied, entropy)
 
 
 def roll_back(
-    batch: Batch,
-    log: Log,
-    at: ThreadRow,
-    target: Source,
-    followers: Sequence[Follower],
-    supplied: Supplied,
-    entropy: int,
+    batch: Batch, log: Log, at: ThreadRow, place: Place, supplied: Supplied, entropy: int
 ) -> Saved:
     """Append to a thread a checkpoint with the state of an earlier one of it.
 
     A root checkpoint takes along the subgraphs that keep a state of their own: each gets a
-    checkpoint with the state in which the runs before the target left it. Those come
+    checkpoint with the state in which the runs before the earlier one left it. Those come
     first, so that "the latest before the root's" finds them. All of them become the latest
     of their namespaces, whose values are always here: evicted ones come back.
 
@@ -93,8 +53,7 @@ def roll_back(
         log: The thread.
         at: The thread that the earlier checkpoints are stored in: the same, or one that
             holds them as they were captured.
-        target: The earlier checkpoint.
-        followers: The subgraphs that go back with it.
+        place: The earlier checkpoint.
         supplied: Evicted values that have been read.
         entropy: 62 random bits.
 
@@ -102,149 +61,97 @@ def roll_back(
         Refusal: `INVALID_FIELD` if no ID can be minted.
         ValuesEvicted: It needs values that are not here.
     """
-    earlier = [target, *(one.earlier for one in followers if one.earlier is not None)]
-    values = _values(batch.connection, log.row.family, at, earlier, supplied)
-    minted = _Minter(batch, log, entropy)
-    ids = [minted.above(one.namespace) for one in followers]
-    new = CheckpointKey(log.row.thread_id, target.checkpoint_ns, minted.above(target.checkpoint_ns))
+    batch.write_out()
+    connection = batch.connection
+    [target] = read(connection, numbers_of(connection, at.number, [place]))
+    followers = {} if place[0] else _followers(connection, log.row.number, at.number, target)
+    earlier = [target, *(one for one in followers.values() if one is not None)]
+    for one in earlier:
+        one.writes = []
+    bring_values(connection, log.row.family, at, earlier, supplied, {})
+    # An ID above the greatest of its namespace, and the root's above all others.
+    last = ""
+    ids: dict[str, str] = {}
+    for namespace in (*followers, place[0]):
+        above = max(batch.greatest(log, namespace), last)
+        last = mint_next_checkpoint_id(batch.now_us, entropy, above, field="ref.checkpoint_id")
+        ids[namespace] = last
     size = 0
-    for one, checkpoint_id in zip(followers, ids, strict=True):
-        place = (one.namespace, checkpoint_id)
-        size += _append_follower(batch, log, place, one, new.checkpoint_id, values)
-    metadata = rollback.metadata_of(target.metadata, target.checkpoint_ns, "")
-    size += _append(batch, log, (new.checkpoint_ns, new.checkpoint_id), target, metadata, values)
+    for namespace, follower in followers.items():
+        if follower is None:
+            new = _of_nothing(batch, log, (namespace, ids[namespace]), last)
+        else:
+            new = _of_earlier(batch, log, (namespace, ids[namespace]), follower, last)
+        insert_checkpoint(batch, log, new)
+        size += new.new_bytes
+    new = _of_earlier(batch, log, (place[0], last), target, "")
+    insert_checkpoint(batch, log, new)
+    size += new.new_bytes
     log.forget_checkpoints()
-    return Saved(new, log.row.seq, log.row.incarnation, size)
+    key = CheckpointKey(log.row.thread_id, *new.place)
+    return Saved(key, log.row.seq, log.row.incarnation, size)
 
 
-class _Minter:
-    """Mints IDs above the greatest of their namespaces, each above the one before."""
+def _followers(
+    connection: Connection, number: int, at: int, target: Stored
+) -> dict[str, Stored | None]:
+    """Return the stateful subgraphs that have gone on since a root checkpoint began.
 
-    def __init__(self, batch: Batch, log: Log, entropy: int) -> None:
-        self._batch = batch
-        self._log = log
-        self._entropy = entropy
-        self._last = ""
-
-    def above(self, namespace: str) -> str:
-        greatest = self._batch.greatest(self._log, namespace)
-        self._last = mint_next_checkpoint_id(
-            self._batch.now_us, self._entropy, max(greatest, self._last), field="ref.checkpoint_id"
-        )
-        return self._last
-
-
-def _followers(connection: Connection, number: int, target: Source) -> list[Follower]:
-    """Return the stateful subgraphs that have gone on since a root checkpoint began."""
-    found: list[Follower] = []
-    for namespace in closures.stateful_namespaces(connection, number):
-        left = ""
-        if target.parent_id:
-            left = closures.left_at(connection, number, target.parent_id, namespace)
-        if left == closures.latest(connection, number, namespace):
-            continue
-        earlier = None
-        if left:
-            numbers = sources.numbers_of(connection, number, [(namespace, left)])
-            [earlier] = sources.read(connection, numbers)
-        found.append(Follower(namespace, earlier))
-    return found
-
-
-def _append_follower(
-    batch: Batch,
-    log: Log,
-    place: Place,
-    follower: Follower,
-    root_id: str,
-    values: dict[bytes, StoredValue],
-) -> int:
-    """Append to a subgraph what it goes back to; return the bytes that are stored."""
-    earlier = follower.earlier
-    if earlier is not None:
-        metadata = rollback.metadata_of(earlier.metadata, place[0], root_id)
-        return _append(batch, log, place, earlier, metadata, values)
-    latest = batch.checkpoint(log, (place[0], batch.greatest(log, place[0])))
-    frame = decode_state(latest.state, {}).frame if latest is not None else b""
-    metadata = rollback.metadata_of_nothing(root_id)
-    new = NewCheckpoint(
-        place=place,
-        parent_id="",
-        state=rollback.frame_of_nothing(frame, batch.now_us),
-        metadata=metadata.raw,
-        run_id=metadata.run_id,
-        root_id=metadata.root_id,
-        delta_channels=NO_NAMES,
-        created_us=batch.now_us,
-        summary="Rolled back to before its first run.",
-    )
-    insert_checkpoint(batch, log, new)
-    return new.new_bytes
-
-
-def _append(
-    batch: Batch,
-    log: Log,
-    place: Place,
-    earlier: Source,
-    metadata: Metadata,
-    values: dict[bytes, StoredValue],
-) -> int:
-    """Append the state of an earlier checkpoint; return the bytes that are stored."""
-    reference = str(CheckpointKey(log.row.thread_id, *earlier.place))
-    frame = rollback.frame_of(decode_state(earlier.state, {}).frame, batch.now_us)
-    needed = referred(earlier.state, earlier.delta_base)
-    new = NewCheckpoint(
-        place=place,
-        parent_id=earlier.parent_id,
-        state=encode_state(frame, decode_channels(earlier.state)),
-        metadata=metadata.raw,
-        run_id=metadata.run_id,
-        root_id=metadata.root_id,
-        delta_channels=earlier.delta_channels,
-        created_us=batch.now_us,
-        delta_base=earlier.delta_base,
-        summary=rollback.summary_of(reference, earlier.summary),
-        lineage=Lineage(rolled_back_from=reference),
-        values=[values[digest] for digest in sorted(needed & values.keys())],
-    )
-    insert_checkpoint(batch, log, new)
-    return new.new_bytes
-
-
-def _values(
-    connection: Connection,
-    family: int,
-    at: ThreadRow,
-    earlier: Sequence[Source],
-    supplied: Supplied,
-) -> dict[bytes, StoredValue]:
-    """Return the values that a thread's family lacks.
-
-    Raises:
-        ValuesEvicted: They were evicted where the earlier checkpoints are stored, too.
+    Each with what it goes back to; `None`: to before its first run. What it stood at was
+    captured with the root checkpoint, whatever the thread has lost since.
     """
-    needed = {one.place: referred(one.state, one.delta_base) for one in earlier}
-    wanted = set().union(*needed.values())
-    lacking = wanted - contents.present(connection, family, wanted)
-    found = {
-        digest: stored_value(digest, supplied[digest]) for digest in lacking if digest in supplied
-    }
-    if at.family != family:
-        others = contents.read(connection, at.family, lacking - found.keys())
-        found.update(
-            (digest, stored_value(digest, value))
-            for digest, value in others.items()
-            if value is not EVICTED
-        )
-    missing = lacking - found.keys()
-    if missing:
-        raise ValuesEvicted(
-            missing,
-            (
-                place
-                for one in earlier
-                for place in places_of(connection, at, one, {}, needed[one.place] & missing)
-            ),
-        )
+    namespaces = {*stateful_namespaces(connection, number), *stateful_namespaces(connection, at)}
+    path = RootPath(connection, at, target.known.parent_id)
+    found: dict[str, Stored | None] = {}
+    for namespace in sorted(namespaces):
+        left = path.left_at(namespace) if target.known.parent_id else ""
+        if left == latest(connection, number, namespace):
+            continue
+        numbers = numbers_of(connection, at, [(namespace, left)])
+        found[namespace] = read(connection, numbers)[0] if numbers else None
     return found
+
+
+def _of_earlier(batch: Batch, log: Log, place: Place, earlier: Stored, root_id: str) -> Stored:
+    """Return a checkpoint with the state of an earlier one; `root_id` as for the metadata."""
+    reference = str(CheckpointKey(log.row.thread_id, *earlier.place))
+    known = earlier.known
+    frame = rollback.frame_of(decode_state(known.state, {}).frame, batch.now_us)
+    metadata = rollback.metadata_of(known.metadata, place[0], root_id)
+    return replace(
+        earlier,
+        place=place,
+        known=replace(
+            known,
+            state=encode_state(frame, decode_channels(known.state)),
+            metadata=metadata.raw,
+            run_id=metadata.run_id,
+            root_id=metadata.root_id,
+            label="",
+            summary=rollback.summary_of(reference, known.summary),
+            created_us=batch.now_us,
+        ),
+        lineage=Lineage(rolled_back_from=reference),
+    )
+
+
+def _of_nothing(batch: Batch, log: Log, place: Place, root_id: str) -> Stored:
+    """Return a checkpoint that takes a subgraph back to before its first run."""
+    newest = batch.checkpoint(log, (place[0], batch.greatest(log, place[0])))
+    frame = decode_state(newest.state, {}).frame if newest is not None else b""
+    metadata = rollback.metadata_of_nothing(root_id)
+    return Stored(
+        place,
+        Known(
+            seq=0,
+            parent_id="",
+            state=rollback.frame_of_nothing(frame, batch.now_us),
+            metadata=metadata.raw,
+            run_id=metadata.run_id,
+            root_id=metadata.root_id,
+            delta_channels=NO_NAMES,
+            label="",
+            summary="Rolled back to before its first run.",
+            created_us=batch.now_us,
+        ),
+    )

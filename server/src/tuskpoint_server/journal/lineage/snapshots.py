@@ -9,9 +9,9 @@ certified.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import json
+from dataclasses import astuple, dataclass
+from functools import partial
 
 from sqlalchemy import Connection, bindparam, func, select
 
@@ -19,21 +19,53 @@ from ...domain import snapshots as kept
 from ...domain.checkpoint_ids import mint_checkpoint_id
 from ...domain.digests import value_digest
 from ...domain.errors import Reason, Refusal
+from ...domain.limits import KIB, LIMITS
 from ...domain.lineage import Snapshot
 from ...domain.metadata import matches, parse_metadata
-from ...domain.model import Channel, CheckpointKey, View
+from ...domain.model import Channel, CheckpointKey, Lineage, Saved, View
 from ...domain.state import encode_state
 from ..checkpoints.load import load
-from ..database.overlay import Batch
+from ..database.database import Database
+from ..database.overlay import Batch, Known
 from ..database.schema import checkpoints, threads
 from ..database.statements import Statement
 from ..database.thread_rows import ThreadRow
 from ..removal.delete import delete_thread
-from . import closures, copying, forks, insert, sources
-from .copying import Copies
-from .delta_bases import NO_NAMES
-from .evicted import Supplied
-from .insert import NewCheckpoint, stored_value
+from . import answers, closures, copies, insert
+from .answers import decode_saved, encode_saved
+from .copies import Supplied
+from .lineage import NOTHING
+from .rollbacks import roll_back
+from .stored import NO_NAMES, Stored, all_numbers, live, numbers_of, stored_value
+
+CREATE, RESTORE = "CreateSnapshot", "RestoreSnapshot"
+
+_MEMBER_BYTES = 16 * KIB
+"""What a member counts as in a batch of the writer, so that few large snapshots share one."""
+
+_LISTED_AT_ONCE = 64
+_PAST_NUMBERS = "~"
+
+_OF_SNAPSHOTS = (
+    threads.c.tenant == bindparam("of_tenant"),
+    threads.c.thread_id >= kept.THREADS,
+    threads.c.thread_id < bindparam("below"),
+)
+_NEWEST = Statement(select(func.max(threads.c.thread_id)).where(*_OF_SNAPSHOTS))
+_BELOW = Statement(
+    select(threads.c.thread_id, checkpoints.c.metadata)
+    .join(checkpoints, checkpoints.c.thread == threads.c.number)
+    .where(*_OF_SNAPSHOTS, threads.c.deleted.is_(False))
+    .order_by(threads.c.thread_id.desc())
+)
+_MEMBERS = Statement(
+    select(threads.c.thread_id).where(
+        threads.c.tenant == bindparam("of_tenant"),
+        threads.c.thread_id >= bindparam("from_name"),
+        threads.c.thread_id < bindparam("below"),
+        threads.c.deleted.is_(False),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,140 +88,192 @@ class SnapshotDraft:
     metadata: bytes = b"{}"
 
 
-_OF_SNAPSHOTS = (
-    threads.c.tenant == bindparam("of_tenant"),
-    threads.c.thread_id >= kept.THREADS,
-    threads.c.thread_id < bindparam("below"),
-)
-_NEWEST = Statement(select(func.max(threads.c.thread_id)).where(*_OF_SNAPSHOTS))
-_BELOW = Statement(
-    select(threads.c.thread_id, checkpoints.c.metadata)
-    .join(checkpoints, checkpoints.c.thread == threads.c.number)
-    .where(*_OF_SNAPSHOTS, threads.c.deleted.is_(False))
-    .order_by(threads.c.thread_id.desc())
-)
-_MEMBERS = Statement(
-    select(threads.c.thread_id).where(
-        threads.c.tenant == bindparam("of_tenant"),
-        threads.c.thread_id >= bindparam("from_name"),
-        threads.c.thread_id < bindparam("below"),
-        threads.c.deleted.is_(False),
-    )
-)
-_AT_ONCE = 64
-_PAST_NUMBERS = "~"
+class Snapshots:
+    """Snapshots of several threads; calls behave as those of `Lineage`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create_snapshot(
+        self, tenant: str, draft: SnapshotDraft, request_id: str, supplied: Supplied = NOTHING
+    ) -> Snapshot:
+        """Capture the heads of threads at one instant.
+
+        Raises:
+            Refusal: `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`.
+            ValuesEvicted: It needs values that are not here.
+        """
+        entropy = self._database.random_bits()
+        asked = (*draft.thread_ids, draft.session_id, draft.hostname, draft.working_directory)
+        request = answers.request(tenant, request_id, CREATE, *asked, draft.metadata.hex())
+        create = partial(_create, tenant=tenant, draft=draft, supplied=supplied, entropy=entropy)
+        return await self._database.transact(
+            lambda batch: request.once(
+                batch,
+                create,
+                lambda created: created.snapshot_id.encode(),
+                lambda first: _found(batch.connection, tenant, first.decode())[0],
+            ),
+            len(draft.metadata) + len(draft.thread_ids) * _MEMBER_BYTES,
+        )
+
+    async def snapshot(self, tenant: str, snapshot_id: str) -> Snapshot | None:
+        """Return a snapshot, or `None`."""
+        found = await self._database.query(
+            lambda connection: _read(connection, tenant, snapshot_id)
+        )
+        return found[0] if found is not None else None
+
+    async def list_snapshots(
+        self, tenant: str, query: SnapshotQuery, below: str, limit: int
+    ) -> list[Snapshot]:
+        """Return snapshots, newest first, whose ID is below `below` if that is not empty."""
+        return await self._database.query(
+            lambda connection: _list(connection, tenant, query, below, limit)
+        )
+
+    async def restore_snapshot(
+        self,
+        tenant: str,
+        snapshot_id: str,
+        *,
+        rollback: bool,
+        request_id: str,
+        supplied: Supplied = NOTHING,
+    ) -> tuple[Saved, ...]:
+        """Make each member a new thread, or roll its own thread back to it; all or none.
+
+        Raises:
+            Refusal: `SNAPSHOT_NOT_FOUND`, `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`.
+            ValuesEvicted: It needs values that are not here.
+        """
+        entropy, more = self._database.random_bits(), self._database.random_bits()
+        request = answers.request(tenant, request_id, RESTORE, snapshot_id, str(rollback))
+
+        def restore(batch: Batch) -> tuple[Saved, ...]:
+            members = _found(batch.connection, tenant, snapshot_id)[1]
+            held = [
+                _member_thread(batch.connection, tenant, snapshot_id, number)
+                for number in range(len(members))
+            ]
+            if not rollback:
+                names = f"{entropy:016x}{more:016x}"
+                return _restore_anew(batch, tenant, members, held, supplied, names)
+            return tuple(
+                _roll_back(batch, tenant, member, at, supplied, entropy)
+                for member, at in zip(members, held, strict=True)
+            )
+
+        size = sum(len(value.data) for value in supplied.values())
+        size += LIMITS.max_snapshot_members * _MEMBER_BYTES  # nobody has counted them yet
+        return await self._database.transact(
+            lambda batch: request.once(batch, restore, _encode_all, _decode_all), size
+        )
+
+    async def delete_snapshot(self, tenant: str, snapshot_id: str) -> bool:
+        """Delete a snapshot with all that it captured; return whether there was one."""
+        prefix = kept.member_threads_of(snapshot_id)
+
+        def work(batch: Batch) -> bool:
+            rows = _MEMBERS.run(
+                batch.connection, of_tenant=tenant, from_name=prefix, below=prefix + _PAST_NUMBERS
+            ).fetchall()
+            for (thread_id,) in rows:
+                delete_thread(batch, tenant, thread_id)
+            return delete_thread(batch, tenant, kept.thread_of(snapshot_id)).deleted > 0
+
+        return await self._database.transact(work)
 
 
-def not_found(snapshot_id: str) -> Refusal:
-    """Return the refusal of a snapshot that does not exist."""
-    return Refusal(Reason.SNAPSHOT_NOT_FOUND, snapshot_id=snapshot_id)
+def _encode_all(restored: tuple[Saved, ...]) -> bytes:
+    return json.dumps([encode_saved(one).decode() for one in restored]).encode()
 
 
-def thread_not_found(thread_id: str, advice: str = "") -> Refusal:
-    """Return the refusal of a thread that does not exist, or has no root checkpoint."""
-    return Refusal(Reason.THREAD_NOT_FOUND, advice=advice, thread_id=thread_id)
+def _decode_all(answer: bytes) -> tuple[Saved, ...]:
+    return tuple(decode_saved(one.encode()) for one in json.loads(answer))
 
 
 # --- capturing -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Captured:
-    """A member, and what is captured of it."""
-
-    member: kept.Member
-    copies: Copies
-
-
-def create(
+def _create(
     batch: Batch, tenant: str, draft: SnapshotDraft, supplied: Supplied, entropy: int
 ) -> Snapshot:
-    """Capture the heads of threads at one instant; see `Snapshots.create_snapshot`.
-
-    Args:
-        batch: In a change of its own.
-        tenant: The tenant.
-        draft: What to capture.
-        supplied: Evicted values that have been read.
-        entropy: 62 random bits.
-    """
     connection = batch.connection
-    captured = [_capture(connection, tenant, one, supplied) for one in draft.thread_ids]
-    copying.refuse_lacking(one.copies for one in captured)
+    origins = [_captured(connection, tenant, thread_id) for thread_id in draft.thread_ids]
+    captured = copies.prepare(
+        connection, [(origin, _needed(connection, origin)) for origin in origins], supplied
+    )
     row = _NEWEST.run(connection, of_tenant=tenant, below=kept.MEMBER_THREADS).fetchone()
     newest = (row[0] or "" if row else "").removeprefix(kept.THREADS)
+    keys = tuple(CheckpointKey(one.thread_id, "", one.head_id) for one in origins)
     snapshot = Snapshot(
         snapshot_id=mint_checkpoint_id(batch.now_us, entropy, newest),
         session_id=draft.session_id,
         hostname=draft.hostname,
         working_directory=draft.working_directory,
         metadata=draft.metadata,
-        members=tuple(one.member.key for one in captured),
+        members=keys,
         created_us=batch.now_us,
     )
-    for number, one in enumerate(captured):
+    members: list[kept.Member] = []
+    for number, (key, origin, new) in enumerate(zip(keys, origins, captured, strict=True)):
+        member = kept.Member(key, origin.agent_id, origin.unsearchable)
         name = kept.member_thread_of(snapshot.snapshot_id, number)
-        log = insert.begin(batch, tenant, name, one.copies.origin.family)
-        log.row.agent_id = one.member.agent_id
-        log.row.unsearchable = one.member.unsearchable
-        copying.insert_fork(batch, log, one.copies, {})
-        forks.end(batch, log)
-    _describe(batch, tenant, snapshot, [one.member for one in captured])
+        log = insert.begin(
+            *(batch, tenant, name, origin.family, member.agent_id),
+            unsearchable=member.unsearchable,
+        )
+        insert.fill(batch, log, new, ("", key.checkpoint_id))
+        members.append(member)
+    _describe(batch, tenant, snapshot, members)
     return snapshot
 
 
-def _capture(connection: Connection, tenant: str, thread_id: str, supplied: Supplied) -> _Captured:
-    """Return what is captured of a thread: what is needed to go on from its latest root."""
-    origin = closures.live(connection, tenant, thread_id)
+def _captured(connection: Connection, tenant: str, thread_id: str) -> ThreadRow:
+    """Return a thread that is captured."""
+    origin = live(connection, tenant, thread_id)
     if origin is None or not origin.head_id:
-        raise thread_not_found(thread_id)
+        raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+    return origin
+
+
+def _needed(connection: Connection, origin: ThreadRow) -> list[int]:
+    """Return the numbers of what is needed to go on from the latest root checkpoint."""
     places = closures.places(connection, origin.number, ("", origin.head_id))
-    numbers = sources.numbers_of(connection, origin.number, places)
-    key = CheckpointKey(thread_id, "", origin.head_id)
-    return _Captured(
-        kept.Member(key, origin.agent_id, bool(origin.unsearchable)),
-        copying.prepare(connection, origin, numbers, supplied),
-    )
+    return numbers_of(connection, origin.number, places)
 
 
-def _describe(
-    batch: Batch, tenant: str, snapshot: Snapshot, members: Sequence[kept.Member]
-) -> None:
+def _describe(batch: Batch, tenant: str, snapshot: Snapshot, members: list[kept.Member]) -> None:
     record = kept.encode(snapshot, members)
-    channels = tuple(
+    channels = [
         Channel(name, 1, value_digest(value), len(value.data), value)
         for name, value in record.values
-    )
-    metadata = parse_metadata(record.metadata, "metadata_json")
+    ]
     count = len(members)
-    log = insert.begin(batch, tenant, kept.thread_of(snapshot.snapshot_id), None)
-    insert.insert_checkpoint(
-        batch,
-        log,
-        NewCheckpoint(
-            place=("", snapshot.snapshot_id),
-            parent_id="",
-            state=encode_state(record.frame, channels),
-            metadata=metadata.raw,
-            run_id=metadata.run_id,
-            root_id=metadata.root_id,
-            delta_channels=NO_NAMES,
-            created_us=batch.now_us,
-            summary=f"Snapshot of {count} thread{'s' if count != 1 else ''}.",
-            values=[
-                stored_value(one.digest, one.value)
-                for one in channels
-                if one.digest is not None and one.value is not None
-            ],
-        ),
+    metadata = parse_metadata(record.metadata, "metadata_json")
+    known = Known(
+        seq=0,
+        parent_id="",
+        state=encode_state(record.frame, channels),
+        metadata=metadata.raw,
+        run_id=metadata.run_id,
+        root_id=metadata.root_id,
+        delta_channels=NO_NAMES,
+        label="",
+        summary=f"Snapshot of {count} thread{'s' if count != 1 else ''}.",
+        created_us=0,
     )
-    forks.end(batch, log)
+    place = ("", snapshot.snapshot_id)
+    values = [stored_value(value_digest(value), value) for _, value in record.values]
+    log = insert.begin(batch, tenant, kept.thread_of(snapshot.snapshot_id), None)
+    insert.fill(batch, log, [Stored(place, known, values=values)], place)
 
 
 # --- reading ---------------------------------------------------------------------------
 
 
-def read(
+def _read(
     connection: Connection, tenant: str, snapshot_id: str
 ) -> tuple[Snapshot, tuple[kept.Member, ...]] | None:
     """Return a snapshot and its members, or `None`."""
@@ -201,54 +285,82 @@ def read(
     return kept.decode(snapshot_id, found.entry.created_us, found.entry.metadata, values)
 
 
-def read_below(
+def _found(
+    connection: Connection, tenant: str, snapshot_id: str
+) -> tuple[Snapshot, tuple[kept.Member, ...]]:
+    found = _read(connection, tenant, snapshot_id)
+    if found is None:
+        raise Refusal(Reason.SNAPSHOT_NOT_FOUND, snapshot_id=snapshot_id)
+    return found
+
+
+def _list(
     connection: Connection, tenant: str, query: SnapshotQuery, below: str, limit: int
 ) -> list[Snapshot]:
-    """Return snapshots, newest first; see `Snapshots.list_snapshots`."""
-    asked: dict[str, Any] = {
-        "session_id": query.session_id,
-        "hostname": query.hostname,
-        "working_directory": query.working_directory,
+    names = ("session_id", "hostname", "working_directory")
+    wanted: dict[str, object] = {
+        name: sought for name, sought in zip(names, astuple(query), strict=True) if sought
     }
-    wanted = {name: sought for name, sought in asked.items() if sought}
     end = kept.thread_of(below) if below else kept.MEMBER_THREADS
     rows = _BELOW.run(connection, of_tenant=tenant, below=end)
     found: list[Snapshot] = []
-    while len(found) < limit and (some := rows.fetchmany(_AT_ONCE)):
+    while len(found) < limit and (some := rows.fetchmany(_LISTED_AT_ONCE)):
         for thread_id, metadata in some:
             if len(found) < limit and matches(metadata, wanted):
-                one = read(connection, tenant, thread_id.removeprefix(kept.THREADS))
+                one = _read(connection, tenant, thread_id.removeprefix(kept.THREADS))
                 found += [one[0]] if one is not None else []
     return found
 
 
-def member_thread(connection: Connection, tenant: str, snapshot_id: str, number: int) -> ThreadRow:
-    """Return the thread that holds a member of a snapshot.
-
-    Raises:
-        LookupError: There is none, which is a defect.
-    """
-    found = closures.live(connection, tenant, kept.member_thread_of(snapshot_id, number))
+def _member_thread(connection: Connection, tenant: str, snapshot_id: str, number: int) -> ThreadRow:
+    """Return the thread that holds a member of a snapshot."""
+    found = live(connection, tenant, kept.member_thread_of(snapshot_id, number))
     if found is None:
         raise LookupError(f"snapshot {snapshot_id} lacks member {number}")
     return found
 
 
-# --- deleting --------------------------------------------------------------------------
+# --- restoring -------------------------------------------------------------------------
 
 
-def delete(batch: Batch, tenant: str, snapshot_id: str) -> bool:
-    """Delete a snapshot with all that it captured; return whether there was one.
+def _restore_anew(
+    batch: Batch,
+    tenant: str,
+    members: tuple[kept.Member, ...],
+    held: list[ThreadRow],
+    supplied: Supplied,
+    names: str,
+) -> tuple[Saved, ...]:
+    """Make a thread of each member; the names of these begin with `names`."""
+    connection = batch.connection
+    sources = [(at, all_numbers(connection, at.number)) for at in held]
+    captured = copies.prepare(connection, sources, supplied, with_ancestors=True)
+    restored = []
+    for number, (member, at, new) in enumerate(zip(members, held, captured, strict=True)):
+        own = live(connection, tenant, member.key.thread_id)
+        hidden = member.unsearchable or (own is not None and own.unsearchable)
+        log = insert.begin(
+            *(batch, tenant, f"{names}-{number}", at.family, member.agent_id), unsearchable=hidden
+        )
+        place, lineage = ("", member.key.checkpoint_id), Lineage(forked_from=str(member.key))
+        restored.append(insert.fill(batch, log, new, place, lineage))
+    return tuple(restored)
 
-    Args:
-        batch: In a change of its own.
-        tenant: The tenant.
-        snapshot_id: The snapshot.
-    """
-    prefix = kept.member_threads_of(snapshot_id)
-    rows = _MEMBERS.run(
-        batch.connection, of_tenant=tenant, from_name=prefix, below=prefix + _PAST_NUMBERS
-    ).fetchall()
-    for (thread_id,) in rows:
-        delete_thread(batch, tenant, thread_id)
-    return delete_thread(batch, tenant, kept.thread_of(snapshot_id)).deleted > 0
+
+def _roll_back(
+    batch: Batch,
+    tenant: str,
+    member: kept.Member,
+    at: ThreadRow,
+    supplied: Supplied,
+    entropy: int,
+) -> Saved:
+    """Roll a member's own thread back to what was captured of it."""
+    log = batch.find(tenant, member.key.thread_id)
+    if log is None or log.row.deleted:
+        raise Refusal(
+            Reason.THREAD_NOT_FOUND,
+            advice="restore the snapshot as new threads instead",
+            thread_id=member.key.thread_id,
+        )
+    return roll_back(batch, log, at, ("", member.key.checkpoint_id), supplied, entropy)

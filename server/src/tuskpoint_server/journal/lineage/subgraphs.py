@@ -1,0 +1,216 @@
+"""Where the subgraphs of a checkpoint stand.
+
+LangGraph says in `metadata.parents` which subgraphs are tied to a checkpoint. A call of a
+subgraph has a namespace of its own and belongs to the checkpoint that it ran under. A subgraph
+that keeps a state of its own has one namespace for the whole thread, and stands where the last
+run on the path to the checkpoint left it. If that ran under the checkpoint itself, its tasks
+may have to run again, and where it stood before them is needed too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from sqlalchemy import Connection, bindparam, func, select
+
+from ..database.overlay import Place
+from ..database.schema import checkpoints
+from ..database.statements import (
+    EMPTY,
+    Statement,
+    of_checkpoint,
+    of_namespace,
+    of_thread,
+    parameters_of,
+)
+from .stored import numbers_of
+
+NAMESPACE_SEPARATOR = "|"
+"""Separates the namespaces of nested subgraphs in LangGraph."""
+
+SUBGRAPH_CALL = ":"
+"""Separates the node's name from the task's ID in a LangGraph namespace."""
+
+_RUNS_AT_ONCE = 64
+_FIRST_BLOCK, _LONGEST_BLOCK = 16, 256
+_LEAST = "\x01"
+"""The least name that is not empty; names hold no zero character."""
+
+_of = checkpoints.c
+_PARENT = Statement(select(_of.parent_id).where(of_checkpoint(checkpoints)))
+_BLOCK = Statement(
+    select(_of.checkpoint_id, _of.parent_id)
+    .where(of_namespace(checkpoints), _of.checkpoint_id <= bindparam("of_id"))
+    .order_by(_of.checkpoint_id.desc())
+    .limit(bindparam("max_rows"))
+)
+# Not in order: for that SQLite would leave the index by root, and walk the whole thread.
+_TIED_TO_ROOT = Statement(
+    select(_of.checkpoint_ns, _of.checkpoint_id).where(
+        of_thread(checkpoints),
+        _of.root_id == bindparam("of_root"),
+        _of.root_id != EMPTY,
+        _of.checkpoint_ns != EMPTY,
+    )
+)
+_BELOW = Statement(
+    select(_of.checkpoint_ns, _of.checkpoint_id, _of.metadata)
+    .where(
+        of_thread(checkpoints),
+        _of.checkpoint_ns > bindparam("from_ns"),
+        _of.checkpoint_ns < bindparam("below_ns"),
+    )
+    .order_by(_of.checkpoint_ns, _of.checkpoint_id)
+)
+_SUBGRAPH = Statement(
+    select(_of.checkpoint_id).where(of_thread(checkpoints), _of.root_id != EMPTY).limit(1)
+)
+_NEXT_NAMESPACE = Statement(
+    select(func.min(_of.checkpoint_ns)).where(
+        of_thread(checkpoints), _of.checkpoint_ns >= bindparam("from_ns")
+    )
+)
+# Without a root it is no subgraph, but somebody's own namespace.
+_OF_RUNS = (of_namespace(checkpoints), _of.root_id != EMPTY)
+_RAN = Statement(select(_of.checkpoint_id).where(*_OF_RUNS).limit(1))
+_RUNS = Statement(
+    select(_of.checkpoint_id, _of.root_id).where(*_OF_RUNS).order_by(_of.checkpoint_id.desc())
+)
+
+
+def tied(connection: Connection, number: int, place: Place) -> set[Place]:
+    """Return where the subgraphs tied to a checkpoint stand."""
+    if place[0]:
+        return _tied_below(connection, number, place)
+    return _tied_to_root(connection, number, place[1])
+
+
+def _tied_to_root(connection: Connection, number: int, root_id: str) -> set[Place]:
+    rows = _TIED_TO_ROOT.run(connection, of_thread=number, of_root=root_id).fetchall()
+    calls: dict[str, str] = {}
+    for namespace, checkpoint_id in rows:
+        calls[namespace] = max(calls.get(namespace, ""), checkpoint_id)
+    found = set(calls.items())
+    paths = [(RootPath(connection, number, root_id), "")]
+    row = _PARENT.run(connection, **parameters_of(number, "", root_id)).fetchone()
+    if row and row[0]:  # where a subgraph stood before: there it begins when tasks run again
+        paths.append((RootPath(connection, number, row[0]), root_id))
+    for namespace in stateful_namespaces(connection, number):
+        for path, child in paths:
+            checkpoint_id = path.left_at(namespace, child=child)
+            if checkpoint_id:
+                found.add((namespace, checkpoint_id))
+    return found
+
+
+def _tied_below(connection: Connection, number: int, place: Place) -> set[Place]:
+    """Return what ran under a checkpoint of a subgraph, the greatest of each namespace."""
+    rows = _BELOW.run(
+        connection,
+        of_thread=number,
+        from_ns=place[0] + NAMESPACE_SEPARATOR,
+        below_ns=place[0] + chr(ord(NAMESPACE_SEPARATOR) + 1),
+    ).fetchall()
+    found: dict[str, str] = {}
+    for namespace, checkpoint_id, metadata in rows:
+        parents = json.loads(metadata).get("parents")
+        if isinstance(parents, dict) and parents.get(place[0]) == place[1]:
+            found[namespace] = checkpoint_id
+    return set(found.items())
+
+
+def stateful_namespaces(connection: Connection, number: int) -> list[str]:
+    """Return the namespaces of subgraphs that keep a state of their own in the whole thread."""
+    if _SUBGRAPH.run(connection, of_thread=number).fetchone() is None:
+        return []
+    return [
+        namespace
+        for namespace in _stateful_names(connection, number)
+        if _RAN.run(connection, of_thread=number, of_ns=namespace).fetchone() is not None
+    ]
+
+
+def _stateful_names(connection: Connection, number: int) -> Iterator[str]:
+    """Yield the namespaces that are no calls' own, in order.
+
+    Goes from name to name, and past all calls of a node at once: a long thread has many
+    checkpoints and many calls, and few names.
+    """
+    from_ns = _LEAST
+    of = {"of_thread": number}
+    while (row := _NEXT_NAMESPACE.run(connection, **of, from_ns=from_ns).fetchone()) and row[0]:
+        node, call, _ = row[0].partition(SUBGRAPH_CALL)
+        if call:
+            from_ns = node + chr(ord(SUBGRAPH_CALL) + 1)
+        else:
+            yield row[0]
+            from_ns = row[0] + _LEAST
+
+
+class RootPath:
+    """A root checkpoint and its ancestors, walked as far as someone asks.
+
+    It ends early at one that is not stored: pruned, or left behind by a fork.
+    """
+
+    def __init__(self, connection: Connection, number: int, root_id: str) -> None:
+        self._connection = connection
+        self._number = number
+        self._known: set[str] = set()
+        self._next = root_id
+        self._block: dict[str, str] = {}
+        self._block_size = _FIRST_BLOCK
+
+    def left_at(self, namespace: str, *, child: str = "") -> str:
+        """Return where the last run on the path left a stateful subgraph.
+
+        Args:
+            namespace: The subgraph's namespace.
+            child: A child of the root checkpoint. What ran under it is known to be off the
+                path: to find that out takes a walk to the path's end.
+
+        Returns:
+            A checkpoint ID of the namespace; empty if it had not run yet.
+        """
+        rows = _RUNS.run(self._connection, of_thread=self._number, of_ns=namespace)
+        while some := rows.fetchmany(_RUNS_AT_ONCE):
+            for checkpoint_id, ran_under in some:
+                if ran_under != child and self._leads_to(ran_under):
+                    return str(checkpoint_id)
+        return ""
+
+    def _leads_to(self, root_id: str) -> bool:
+        # IDs fall along the path, but for those of other clocks: these are met at its end.
+        while root_id not in self._known:
+            if not self._walk_on():
+                return self._may_have_led_to(root_id)
+        return True
+
+    def _walk_on(self) -> bool:
+        """Walk on by one; return whether that was possible.
+
+        IDs mostly fall along the path, so each read takes the next ones below.
+        """
+        at = self._next
+        if not at or at in self._known:
+            return False
+        if at not in self._block:
+            of = parameters_of(self._number, "", at)
+            rows = _BLOCK.run(self._connection, **of, max_rows=self._block_size)
+            self._block = dict(rows.fetchall())
+            self._block_size = min(self._block_size * 2, _LONGEST_BLOCK)
+            if at not in self._block:
+                return False
+        self._known.add(at)
+        self._next = self._block[at]
+        return True
+
+    def _may_have_led_to(self, root_id: str) -> bool:
+        """Return whether one that is gone can have been where the path is not known any more.
+
+        It cannot be distinguished from an abandoned branch that was pruned; LangGraph does
+        not either, which looks for the latest before a checkpoint.
+        """
+        gone = not numbers_of(self._connection, self._number, [("", root_id)])
+        return root_id <= self._next and gone
