@@ -181,7 +181,7 @@ async def check_certified(house: House, *, gaps: bool = False) -> int:
                 stored.discard(place)
                 places.discard(place)
                 continue
-            assert found.entry.certified_revision, f"{key} has no location"
+            assert found.entry.certified, f"{key} has no location"
             assert shown(await house.archive.read(TENANT, found.entry, bypass_cache=True)) == shown(
                 found
             )
@@ -189,7 +189,7 @@ async def check_certified(house: House, *, gaps: bool = False) -> int:
             segments = [entry.record.segment, *(one.segment for one in entry.writes)]
             locations = [manifest.location(sha256) for sha256 in dict.fromkeys(segments)]
             assert None not in locations, f"nobody says where {key} lies"
-            recorded = replace(found.entry, envelopes=tuple(filter(None, locations)))
+            recorded = replace(found.entry, segments=tuple(filter(None, locations)))
             assert shown(await CheckpointReader(house.store, 0).read(recorded)) == shown(found)
             assert entry.record.label == found.entry.label
             assert manifest.needed() <= manifest.members.keys()

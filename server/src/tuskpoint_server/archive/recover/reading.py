@@ -24,7 +24,6 @@ from ...journal.archiving.plan import PlannedMember, joined
 from ...journal.checkpoints.drafts import encode_names
 from ...journal.checkpoints.thread_state import judge
 from ...journal.database.overlay import Known, KnownWrite
-from ...journal.lineage.insert import StoredWrite
 from ...journal.recovery.inserting import (
     RecoveredCheckpoint,
     RecoveredValue,
@@ -65,7 +64,7 @@ class Taken:
     @property
     def size_bytes(self) -> int:
         """About how many bytes the rows have."""
-        return sum(len(one.write.data or b"") + 300 for one in self.writes) + sum(
+        return sum(len(one.write.data) + 300 for one in self.writes) + sum(
             len(one.known.state) + len(one.known.metadata) + 500 for one in self.checkpoints
         )
 
@@ -291,21 +290,7 @@ class ThreadReading:
                 self._pending[write.task_id, write.idx] = KnownWrite(
                     write.task_path, write.channel, write.type, write.digest, write.size, seq
                 )
-            yield RecoveredWrite(
-                place,
-                seq,
-                StoredWrite(
-                    write.task_id,
-                    write.idx,
-                    write.task_path,
-                    write.channel,
-                    write.type,
-                    write.digest,
-                    write.size,
-                    write.encoding,
-                    write.data if kept else None,
-                ),
-            )
+            yield RecoveredWrite(place, seq, write, kept)
 
     def _value(self, digest: bytes, value: Value | None) -> RecoveredValue:
         held = self._held[digest]

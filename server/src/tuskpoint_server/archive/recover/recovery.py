@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -15,12 +15,13 @@ from ...domain.formats.members import Kind
 from ...domain.formats.merging import read_threads
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
-from ...domain.snapshots import is_reserved
+from ...domain.snapshots import MEMBER_THREADS, THREADS, is_reserved, member_thread_of
 from ...domain.stored_json import malformed
 from ...journal.archiving import status
 from ...journal.archiving.plan import PlannedMember
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
+from ...journal.lineage import Snapshots
 from ...journal.recovery import inserting
 from ..apart import every
 from ..read.segments import Segments, Stored
@@ -89,6 +90,7 @@ class Recovery:
         self._database = database
         self._blobs = blobs
         self._segments = Segments(blobs)
+        self._snapshots = Snapshots(database)
         self._skip_damaged = skip_damaged
         self._on_progress = on_progress
         self._done = Recovered()
@@ -116,7 +118,7 @@ class Recovery:
         else:
             manifest = source.content
             await self._recover([ThreadReading(manifest, manifest.seq, anew=True)], anew=True)
-        self._done.snapshots = await self._database.transact(self._finish)
+        await self._finish()
         return self._done
 
     async def _from_catalog(self, catalog: Catalog, location: BlobLocation) -> None:
@@ -146,10 +148,32 @@ class Recovery:
                 group, size = [], 0
         await self._recover(group)
 
-    def _finish(self, batch: Batch) -> int:
+    async def _finish(self) -> None:
         if self._blobs.epoch_s is not None:
-            inserting.add_blobs(batch, self._tenant)
-        return inserting.drop_torn_snapshots(batch, self._tenant)
+            await self._database.transact(lambda batch: inserting.add_blobs(batch, self._tenant))
+        heads = await self._database.query(
+            lambda connection: inserting.snapshot_threads(connection, self._tenant)
+        )
+        names = (name.removeprefix(MEMBER_THREADS).removeprefix(THREADS) for name in heads)
+        for snapshot_id in sorted({name.partition("/")[0] for name in names}):
+            await self._keep_whole(snapshot_id, heads)
+
+    async def _keep_whole(self, snapshot_id: str, heads: Mapping[str, str]) -> None:
+        """Delete a snapshot of which something is not here.
+
+        What it captured may have been certified in another flush than what describes it.
+        """
+        try:
+            found = await self._snapshots.snapshot(self._tenant, snapshot_id)
+        except (KeyError, TypeError, ValueError):  # what describes it makes no sense
+            found = None
+        if found is not None and all(
+            heads.get(member_thread_of(snapshot_id, number)) == member.checkpoint_id
+            for number, member in enumerate(found.members)
+        ):
+            self._done.snapshots += 1
+        else:
+            await self._snapshots.delete_snapshot(self._tenant, snapshot_id)
 
     # --- groups of threads ---------------------------------------------------------------
 

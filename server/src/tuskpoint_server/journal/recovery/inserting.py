@@ -17,12 +17,13 @@ from ...domain import snapshots as kept
 from ...domain.compression import Packed
 from ...domain.formats.catalogs import Catalog, encode_catalog
 from ...domain.formats.folding import Manifest
+from ...domain.formats.segments import SegmentWrite
 from ...domain.lineage import EventKind
-from ...domain.model import BlobLocation, Lineage, StoredBlob, ThreadState
+from ...domain.model import EVICTED, BlobLocation, Lineage, StoredBlob, ThreadState, Write
 from ..archiving import blobs, holes, uses
 from ..archiving.plan import PlannedHole, PlannedMember
 from ..checkpoints.rows import checkpoint_row
-from ..database.overlay import Batch, Known, Log, Place
+from ..database.overlay import CONTENT_COLUMNS, WRITE_COLUMNS, Batch, Known, Log, Place
 from ..database.schema import catalogs, checkpoints, handoffs, members, removed, threads, writes
 from ..database.statements import (
     Insert,
@@ -32,8 +33,6 @@ from ..database.statements import (
     of_checkpoint,
     parameters_of,
 )
-from ..lineage import snapshots
-from ..lineage.insert import StoredWrite, put_write
 
 
 class RecoveredCheckpoint(NamedTuple):
@@ -47,11 +46,12 @@ class RecoveredCheckpoint(NamedTuple):
 
 
 class RecoveredWrite(NamedTuple):
-    """A pending write of a checkpoint, and its number."""
+    """A pending write of a checkpoint, its number, and whether the journal keeps its value."""
 
     place: Place
     seq: int
-    write: StoredWrite
+    write: SegmentWrite
+    kept: bool
 
 
 class RecoveredValue(NamedTuple):
@@ -239,8 +239,12 @@ def add_checkpoints(
     for place, known, lineage, delta_base, held in found:
         row = checkpoint_row(log, place, known, lineage=lineage, delta_base=delta_base, held=held)
         batch.put_checkpoint(log, place, row)
-    for place, seq, write in written:
-        put_write(batch, log, place, write, seq, None)
+    for one in written:
+        write = one.write
+        named = Write(
+            write.task_id, write.task_path, write.idx, write.channel, EVICTED, write.digest
+        )
+        batch.put_write(log, one.place, named, _write_row(log, one))
 
 
 def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
@@ -272,35 +276,9 @@ def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
         _drop_lost(batch, log, end.lost)
 
 
-def drop_torn_snapshots(batch: Batch, tenant: str) -> int:
-    """Delete the snapshots of which something is not here; return how many are left.
-
-    What a snapshot captured may have been certified in another flush than what describes it.
-
-    Args:
-        batch: In a change of its own.
-        tenant: The tenant.
-    """
-    heads = dict(_SNAPSHOT_THREADS.run(batch.connection, of_tenant=tenant).fetchall())
-    names = (one.removeprefix(kept.MEMBER_THREADS).removeprefix(kept.THREADS) for one in heads)
-    whole = 0
-    for snapshot_id in sorted({name.partition("/")[0] for name in names}):
-        if _is_whole(batch.connection, tenant, snapshot_id, heads):
-            whole += 1
-        else:
-            snapshots.delete(batch, tenant, snapshot_id)
-    return whole
-
-
-def _is_whole(connection: Connection, tenant: str, snapshot_id: str, heads: dict[str, str]) -> bool:
-    try:
-        found = snapshots.read(connection, tenant, snapshot_id)
-    except (KeyError, TypeError, ValueError):  # what describes it makes no sense
-        return False
-    return found is not None and all(
-        heads.get(kept.member_thread_of(snapshot_id, number)) == member.key.checkpoint_id
-        for number, member in enumerate(found[1])
-    )
+def snapshot_threads(connection: Connection, tenant: str) -> dict[str, str]:
+    """Return the threads that snapshots are kept in, and their latest root checkpoints."""
+    return dict(_SNAPSHOT_THREADS.run(connection, of_tenant=tenant).fetchall())
 
 
 def _drop_lost(batch: Batch, log: Log, lost: Sequence[Place]) -> None:
@@ -359,19 +337,41 @@ def _log(batch: Batch, tenant: str, thread_id: str) -> Log:
     return log
 
 
+def _write_row(log: Log, one: RecoveredWrite) -> tuple[object, ...]:
+    write = one.write
+    row = {
+        "thread": log.row.number,
+        "checkpoint_ns": one.place[0],
+        "checkpoint_id": one.place[1],
+        "task_id": write.task_id,
+        "idx": write.idx,
+        "task_path": write.task_path,
+        "channel": write.channel,
+        "type": write.type,
+        "digest": write.digest,
+        "size": write.size,
+        "encoding": write.encoding,
+        "data": write.data if one.kept else None,
+        "seq": one.seq,
+        "early_us": None,
+    }
+    return tuple(row[name] for name in WRITE_COLUMNS)
+
+
 def _content_row(log: Log, one: RecoveredValue) -> tuple[object, ...]:
     packed = one.packed
-    return (
-        log.row.family,
-        one.digest,
-        one.type,
-        one.size,
-        0 if packed is None else int(packed.encoding),
-        None,
-        0,
-        0,
-        log.row.number,
-        one.seq,
-        one.segment if packed is None else None,
-        None if packed is None else packed.data,
-    )
+    row = {
+        "family": log.row.family,
+        "digest": one.digest,
+        "type": one.type,
+        "size": one.size,
+        "encoding": 0 if packed is None else int(packed.encoding),
+        "data": None if packed is None else packed.data,
+        "keyframe": None,
+        "patches": 0,
+        "patch_bytes": 0,
+        "thread": log.row.number,
+        "seq": one.seq,
+        "segment": one.segment if packed is None else None,
+    }
+    return tuple(row[name] for name in CONTENT_COLUMNS)
