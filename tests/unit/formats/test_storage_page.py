@@ -1,4 +1,4 @@
-"""A reader that was written from docs/storage-format.md, and uses nothing of the server.
+"""A reader that was written from docs/storage.md, and uses nothing of the server.
 
 It goes from the catalog to a checkpoint with its writes, by zstd, protobuf, JSON and SHA-256.
 """

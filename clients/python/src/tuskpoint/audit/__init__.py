@@ -2,7 +2,7 @@
 
 An audit reads blobs from any Walrus aggregator or from a blob directory and follows hashes
 from what it was given down to every value. It has readers of its own, written from
-docs/storage-format.md, so that a mistake of the server is not repeated here: nothing in this
+docs/storage.md, so that a mistake of the server is not repeated here: nothing in this
 room may import the server, or anything that opens a channel to one.
 
 `formats` say what bytes mean, sources where they come from (`sources`, `aggregator`), and

@@ -31,7 +31,7 @@ _SLACK_BYTES = MIB
 class Bounds:
     """How much is read and unpacked, in bytes, and parsed. What is larger fails.
 
-    The defaults are those of docs/storage-format.md.
+    The defaults are those of docs/storage.md.
 
     Attributes:
         segment: A segment, unpacked; in parts it may be stored with as many.

@@ -1,4 +1,4 @@
-"""Records, and what those of a thread come to. See docs/storage-format.md."""
+"""Records, and what those of a thread come to. See docs/storage.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Catalogs, and the runs of records that they name. See docs/storage-format.md."""
+"""Catalogs, and the runs of records that they name. See docs/storage.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments: a piece of a thread's log, and the values in it. See docs/storage-format.md."""
+"""Segments: a piece of a thread's log, and the values in it. See docs/storage.md."""
 
 from __future__ import annotations
 

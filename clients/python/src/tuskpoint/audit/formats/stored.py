@@ -1,4 +1,4 @@
-"""Stored JSON, read field by field, and where stored bytes lie. See docs/storage-format.md."""
+"""Stored JSON, read field by field, and where stored bytes lie. See docs/storage.md."""
 
 from __future__ import annotations
 
