@@ -149,6 +149,18 @@ async def test_changes_above_the_watermarks_stay_however_old(
     assert await left(journal) == []
 
 
+async def test_where_nothing_is_indexed_no_change_waits_for_search(
+    journal: Journal, removal: Removal, clock: Clock
+) -> None:
+    await save(journal, draft("a"))
+    await certify_all(journal, indexed=False)
+    await save(journal, draft("b"))
+    clock.advance(2 * LIMITS.event_ttl_s)
+    assert await swept(removal) == 0
+    assert (await removal.sweep(early_write_ttl_s=FOREVER, indexing=False)).changes == 1
+    assert await left(journal) == [2]
+
+
 async def test_what_search_need_not_know_of_does_not_hold_changes_up(
     journal: Journal, removal: Removal, clock: Clock
 ) -> None:

@@ -108,11 +108,12 @@ class Removal:
             partial(retention.delete_if_past, tenant=tenant, thread_id=thread_id)
         )
 
-    async def sweep(self, *, early_write_ttl_s: float) -> Swept:
+    async def sweep(self, *, early_write_ttl_s: float, indexing: bool = True) -> Swept:
         """Remove values that no checkpoint needs, and what has expired.
 
         Args:
             early_write_ttl_s: Seconds that a write waits for its checkpoint.
+            indexing: Search is switched on, and has to read changes before they go.
         """
         now_us = self._database.now_us()
         return Swept(
@@ -123,7 +124,9 @@ class Removal:
                 self._database, now_us - LIMITS.request_id_ttl_s * _MICROSECONDS
             ),
             changes=await sweep.drop_changes(
-                self._database, now_us - LIMITS.event_ttl_s * _MICROSECONDS
+                self._database,
+                now_us - LIMITS.event_ttl_s * _MICROSECONDS,
+                indexing=indexing,
             ),
             contents=await self._remove_contents(),
         )

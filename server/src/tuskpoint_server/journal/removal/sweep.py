@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, case, delete, select, update
+from sqlalchemy import Boolean, Connection, and_, bindparam, case, delete, or_, select, update
 
 from ..database.database import Database
 from ..database.overlay import Batch
@@ -43,7 +43,11 @@ _DROP_ANSWER = Statement(
 )
 # What search need not know of holds nothing up.
 _INDEXED = case(
-    (threads.c.unindexed_since_us.is_(None), threads.c.certified_seq), else_=threads.c.indexed_seq
+    (
+        or_(~bindparam("indexing", type_=Boolean), threads.c.unindexed_since_us.is_(None)),
+        threads.c.certified_seq,
+    ),
+    else_=threads.c.indexed_seq,
 )
 _SETTLED = case((threads.c.certified_seq > _INDEXED, _INDEXED), else_=threads.c.certified_seq)
 _FIRST_CREATED = (
@@ -128,11 +132,12 @@ async def drop_answers(database: Database, before_us: int) -> int:
     return count
 
 
-async def drop_changes(database: Database, before_us: int) -> int:
+async def drop_changes(database: Database, before_us: int, *, indexing: bool) -> int:
     """Remove changes from before a time that are certified and indexed; return how many.
 
-    What is left of a log has no gap: a change goes only with all before it. After a clock
-    was set back, one may stay until those before it are old enough.
+    Where nothing is indexed, none waits for it: search goes through checkpoints by key once
+    it is switched on. What is left of a log has no gap: a change goes only with all before it.
+    After a clock was set back, one may stay until those before it are old enough.
 
     Raises:
         Refusal: `JOURNAL_UNAVAILABLE`.
@@ -141,7 +146,7 @@ async def drop_changes(database: Database, before_us: int) -> int:
     ended = False
     while not ended:
         found, after, ended = await database.query(
-            partial(_old_logs, after=after, before_us=before_us)
+            partial(_old_logs, after=after, before_us=before_us, indexing=indexing)
         )
         while found:
             gone, found = await database.transact(
@@ -168,10 +173,16 @@ def _drop_answers(batch: Batch, before_us: int) -> int:
     return _DROP_ANSWER.run_many(batch.connection, keys)
 
 
-def _old_logs(connection: Connection, after: int, before_us: int) -> tuple[list[OldLog], int, bool]:
+def _old_logs(
+    connection: Connection, after: int, before_us: int, *, indexing: bool
+) -> tuple[list[OldLog], int, bool]:
     """Return the next threads whose oldest changes may go, where to go on, and if it ended."""
     rows = _THREADS.run(
-        connection, after=after, before_us=before_us, max_rows=THREADS_AT_ONCE
+        connection,
+        after=after,
+        before_us=before_us,
+        indexing=indexing,
+        max_rows=THREADS_AT_ONCE,
     ).fetchall()
     found = [OldLog(*row[:-1]) for row in rows if row[-1]]
     return found, rows[-1][0] if rows else after, len(rows) < THREADS_AT_ONCE
