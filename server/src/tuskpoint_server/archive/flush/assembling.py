@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ...blobs.api import Member
 from ...domain.digests import blob_digest
 from ...domain.formats.catalogs import NO_RUNS, Catalog, encode_catalog
 from ...domain.formats.members import Kind
-from ...domain.formats.merging import advance
+from ...domain.formats.merging import advance, relocated
 from ...domain.formats.parts import encode_parts
+from ...domain.formats.records import Record
 from ...domain.formats.runs import Put, store_records
 from ...domain.model import BlobLocation
 from ...journal.archiving.plan import Plan, PlannedMember
@@ -24,6 +25,23 @@ _T = TypeVar("_T")
 
 Predict = Callable[[bytes, int], BlobLocation]
 Fetch = Callable[[BlobLocation], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Chores:
+    """What a catalog takes up that no change of a thread brought.
+
+    Attributes:
+        records: Records.
+        moved: Members of earlier puts that lie elsewhere now, by hash.
+        dropped: Hashes of members that nothing needs any more.
+        anew: The records are all that there are; no earlier run counts.
+    """
+
+    records: Sequence[Record] = ()
+    moved: Mapping[bytes, BlobLocation] = field(default_factory=dict)
+    dropped: Sequence[bytes] = ()
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +82,7 @@ async def assemble(
     located: Mapping[bytes, BlobLocation],
     predict: Predict,
     fetch: Fetch,
+    chores: Chores,
 ) -> Assembled:
     """Build the final put of a flush.
 
@@ -77,9 +96,12 @@ async def assemble(
         located: Where members lie that are stored already, by hash.
         predict: Where members of the final put will lie.
         fetch: Returns members of earlier puts.
+        chores: What the catalog takes up besides.
     """
     return await _in_threads(
-        lambda ask: _assemble(built, known, used, filled, origin, begun_us, located, predict, ask),
+        lambda ask: _assemble(
+            built, known, used, filled, origin, begun_us, located, predict, ask, chores
+        ),
         fetch,
     )
 
@@ -94,6 +116,7 @@ async def _assemble(
     located: Mapping[bytes, BlobLocation],
     predict: Predict,
     fetch: Fetch,
+    chores: Chores,
 ) -> Assembled:
     members: dict[bytes, Member] = {}
     runs: dict[bytes, PlannedMember] = {}
@@ -116,11 +139,13 @@ async def _assemble(
         _add_segment(segment, add)
     recorded = record(built, used, origin.generation, locate)
     recorded.filled.extend(filled)
+    recorded.records.extend(chores.records)
     follows = known is not None and known.catalog.generation == origin.generation
     number = 1 + known.catalog.number if known is not None and follows else 1
     put = Put(origin.generation, number, store_run)
     new = store_records(recorded.records, put)
-    live = known.catalog.runs if known is not None else NO_RUNS
+    live = known.catalog.runs if known is not None and not chores.anew else NO_RUNS
+    live, rewritten = await relocated(live, chores.moved, fetch, put)
     advanced = await advance(live, new, fetch, put)
     catalog = Catalog(
         tenant=origin.tenant,
@@ -134,7 +159,8 @@ async def _assemble(
     leaves = tuple(members[sha256] for sha256 in runs if sha256 in members)
     stored = encode_catalog(catalog)
     place = add(stored, Kind.CATALOG)
-    dropped = [location.sha256 for location in advanced.dropped]
+    dropped = [*chores.dropped, *rewritten]
+    dropped += [location.sha256 for location in advanced.dropped]
     if known is not None:
         dropped.append(known.location.sha256)
     plan = Plan(
@@ -155,6 +181,7 @@ async def _assemble(
         holes=tuple(recorded.holes),
         filled=tuple(recorded.filled),
         dropped=tuple(dropped),
+        moved=tuple(chores.moved.values()),
     )
     return Assembled(tuple(members.values()), leaves, plan, stored, recorded)
 
@@ -195,8 +222,8 @@ async def _in_threads(work: Callable[[Fetch], Coroutine[Any, bytes, _T]], fetch:
             return result[0]
         try:
             found = await fetch(asked.location)
-        except BaseException:
-            running.close()
+        except BaseException as error:
+            running.throw(error)  # Python 3.11 cannot close it while a generator in it waits
             raise
 
 
