@@ -36,7 +36,7 @@ async def test_a_value_that_grew_is_stored_as_its_growth(home: Home) -> None:
 async def test_a_patch_without_its_keyframe_is_never_stored(home: Home) -> None:
     """The keyframe was saved in a checkpoint that was refused, so the next value is whole."""
     await home.save("a", {"x": b"small"})
-    keyframes = home.checkpoints._keyframes
+    keyframes = home.checkpoints.keyframes
     keyframes.prepare("default", "t", "", "x", grown(0), digest(grown(0)))
     await home.save("b", {"x": grown(1)}, parent="a")
     await home.save("c", {"x": grown(2)}, parent="b")
@@ -73,7 +73,7 @@ async def test_equal_values_are_stored_once_per_family(home: Home) -> None:
 async def test_a_fork_goes_on_with_patches_on_the_same_keyframe(home: Home) -> None:
     await home.save("a", {"x": grown(0)})
     await home.fork("t", "a", "forked")
-    home.checkpoints._keyframes.share("default", "t", "forked")
+    home.checkpoints.keyframes.share("default", "t", "forked")
     await home.save("b", {"x": grown(1)}, parent="a", thread="forked")
     await home.save("b", {"x": grown(2)}, parent="a")
     rows = await home.rows()

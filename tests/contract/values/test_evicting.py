@@ -364,6 +364,18 @@ async def test_a_value_that_a_save_refers_to_meanwhile_stays(home: Home) -> None
     assert await home.here("c") == {"x"}
 
 
+async def test_what_is_labelled_meanwhile_stays_for_the_next_flush(home: Home) -> None:
+    await home.save("a", {"x": b"1"})
+    await home.save("b", {"x": b"2"}, parent="a")
+    await home.certify()
+
+    async def label() -> None:
+        await home.checkpoints.set_label(TENANT, key("a"), "milestone")
+
+    assert await during(home, *[nothing] * 6, label) == Evicted()
+    assert await home.here("a") == {"x"}
+
+
 async def test_a_patch_that_is_saved_meanwhile_keeps_its_keyframe(home: Home) -> None:
     await home.save("a", {"x": BASE})
     await home.save("b", {"x": b"other"}, parent="a")
@@ -372,7 +384,7 @@ async def test_a_patch_that_is_saved_meanwhile_keeps_its_keyframe(home: Home) ->
     async def save() -> None:
         await home.save("c", {"x": BASE + b"1"}, parent="b")
 
-    home.checkpoints._keyframes.prepare(TENANT, "t", "", "x", BASE, digest(BASE))
+    home.checkpoints.keyframes.prepare(TENANT, "t", "", "x", BASE, digest(BASE))
     assert await during(home, *[nothing] * 6, save) == Evicted()
     await home.check_groups()
     assert await home.data("c") == {"x": BASE + b"1"}

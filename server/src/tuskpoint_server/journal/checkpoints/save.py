@@ -143,6 +143,7 @@ def set_label(batch: Batch, tenant: str, key: CheckpointKey, label: str) -> Save
         return Saved(named, known.seq, log.row.incarnation)
     seq = batch.change(log, EventKind.LABEL_SET, place, size_bytes=len(label), indexed=True)
     batch.set_label(log, place, label, seq)
+    batch.note(log, known.channels.values())  # the next flush needs them
     known.label, known.seq = label, seq
     return Saved(named, seq, log.row.incarnation, len(label))
 
