@@ -17,7 +17,7 @@ from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.records import MemberRecord
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
-from tuskpoint_server.domain.model import Durability, PruneStrategy, Reference, View
+from tuskpoint_server.domain.model import PruneStrategy, Reference, View
 from tuskpoint_server.journal.archiving import certify, dirty
 from tuskpoint_server.journal.archiving.certify import Void
 from tuskpoint_server.journal.archiving.plan import PlannedThread
@@ -86,11 +86,11 @@ async def test_a_saved_checkpoint_is_certified_only_after_its_flush(home: House)
     await grow(home, 1)
     found = await home.journal.load(TENANT, key("0000"), View.ENTRY)
     assert found is not None
-    assert found.entry.durability is Durability.JOURNALED
+    assert not found.entry.certified
     await home.flush()
     found = await home.journal.load(TENANT, key("0000"), View.ENTRY)
     assert found is not None
-    assert found.entry.durability is Durability.CERTIFIED
+    assert found.entry.certified
 
 
 async def test_a_value_that_a_segment_holds_is_named_and_not_stored_again(
@@ -206,7 +206,7 @@ async def test_a_re_save_that_overtook_its_flush_is_neither_lost_nor_certified_e
     assert (row.checkpoint_id, row.seq) == ("a", 3)
     found = await home.journal.load(TENANT, key("a"), View.ENTRY)
     assert found is not None
-    assert found.entry.durability is Durability.JOURNALED
+    assert not found.entry.certified
     store.verdict = lambda members: None
     await home.flush()
     assert data_of(await home.from_blobs(key("a")))["x"] == b"again"

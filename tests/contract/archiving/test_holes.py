@@ -17,7 +17,7 @@ from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.members import Kind
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.formats.segments import Segment, encode_segment
-from tuskpoint_server.domain.model import Durability, View
+from tuskpoint_server.domain.model import View
 
 
 def rejecting(store: MemoryStore, *names: str) -> None:
@@ -72,7 +72,7 @@ async def test_one_rejected_checkpoint_in_a_busy_tenant_holds_up_nothing(
     assert await check_certified(home, gaps=True) == 7
     found = await home.journal.load(TENANT, key("later", "t1"), View.ENTRY)
     assert found is not None
-    assert found.entry.durability is Durability.CERTIFIED
+    assert found.entry.certified
     [gap] = (await home.manifest("t1")).gaps
     assert (gap.checkpoint_id, gap.seq) == ("bad", 3)
 
@@ -242,7 +242,7 @@ async def test_a_hole_below_the_watermark_is_not_called_certified(
     await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
     found = await home.journal.load(TENANT, key("bad"), View.ENTRY)
     assert found is not None
-    assert found.entry.durability is Durability.JOURNALED
+    assert not found.entry.certified
     await refused(home.from_blobs(key("bad")), Reason.NOT_CERTIFIED)
 
 

@@ -16,7 +16,6 @@ from tuskpoint_server.domain.model import (
     BlobLocation,
     CheckpointDraft,
     CheckpointQuery,
-    Durability,
     Entry,
     ThreadState,
     View,
@@ -317,7 +316,7 @@ async def entries(journal: Journal) -> dict[str, Entry]:
 async def standing(journal: Journal) -> dict[str, tuple[bool, tuple[BlobLocation, ...]]]:
     """Return whether each checkpoint is certified, and where it lies."""
     return {
-        name: (entry.durability is Durability.CERTIFIED, entry.envelopes)
+        name: (entry.certified, entry.segments)
         for name, entry in (await entries(journal)).items()
     }
 

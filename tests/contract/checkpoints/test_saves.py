@@ -24,7 +24,6 @@ from tuskpoint_server.domain.model import (
     Checkpoint,
     CheckpointDraft,
     CheckpointKey,
-    Durability,
     Reference,
     State,
     ThreadState,
@@ -101,7 +100,7 @@ async def test_what_is_loaded_is_what_was_saved(journal: Journal, clock: Clock) 
     entry = loaded.entry
     assert entry.metadata == saved.metadata.raw
     assert (entry.label, entry.summary, entry.parent_id) == ("first", "It began.", "")
-    assert (entry.durability, entry.seq) == (Durability.JOURNALED, 1)
+    assert (entry.certified, entry.seq) == (False, 1)
     assert entry.created_us == clock.now_us
     assert loaded.writes == saved.writes
 

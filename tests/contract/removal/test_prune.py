@@ -356,10 +356,7 @@ async def test_evicted_writes_are_handed_over_by_what_holds_them(
     ]
     (found,) = await journal.delta_history(TENANT, key("03"), ["log"])
     assert [one.value is EVICTED for one in found.writes] == [True] * 3
-    assert [one.digest for one in found.writes] == [digest(b"%d" % n) for n in range(3)]
-    (source,) = found.sources
-    assert source.key == key("03")
-    assert {place.sha256 for place in source.envelopes} == {b"%d" % n * 32 for n in (1, 2, 3)}
+    assert {place.sha256 for place in found.sources} == {b"%d" % n * 32 for n in (1, 2, 3)}
 
 
 async def test_a_value_that_is_here_brings_an_evicted_one_back(

@@ -9,6 +9,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, insert, select, text
+from tuskpoint_server.journal.full_text import scope_word
 
 from tests.contract.search.kit import (
     Rooms,
@@ -21,7 +22,6 @@ from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
 from tuskpoint_server.journal.database.statements import Statement, all_columns
-from tuskpoint_server.journal.full_text import scope_word
 
 PER_THREAD = 100
 AT_ONCE = 10_000

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection, bindparam, case, delete, func, literal_column, select, update
+from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from ...domain.formats.catalogs import decode_catalog, encode_catalog
 from ...domain.model import BlobLocation
 from ..database.overlay import Batch
-from ..database.schema import catalogs, changes, checkpoints, members, removed, threads
+from ..database.schema import catalogs, changes, checkpoints, members, removed
 from ..database.statements import (
     Insert,
     InsertInto,
@@ -44,32 +44,11 @@ def _upsert(table: object, key: Sequence[str]) -> Statement:
 _CATALOG = Statement(select(catalogs.c.sha256).where(catalogs.c.tenant == bindparam("of_tenant")))
 _PUT_CATALOG = _upsert(catalogs, ("tenant",))
 _PUT_MEMBER = _upsert(members, ("tenant", "sha256"))
-_NEXT_LEFT = (
+_FIRST_LEFT = Statement(
     select(changes.c.created_us)
-    .where(changes.c.thread == threads.c.number, changes.c.seq > bindparam("through"))
-    .correlate(threads)
+    .where(changes.c.thread == bindparam("of_thread"), changes.c.seq > bindparam("through"))
     .order_by(changes.c.seq)
     .limit(1)
-    .scalar_subquery()
-)
-_ALL_STORED = threads.c.seq <= bindparam("through")
-_MOVE = Statement(
-    update(threads)
-    .where(
-        threads.c.number == bindparam("of_number"), threads.c.certified_seq == bindparam("after")
-    )
-    .values(
-        certified_seq=bindparam("through"),
-        dirty_since_us=case((_ALL_STORED, None), else_=_NEXT_LEFT),
-        dirty_bytes=case(
-            (_ALL_STORED, literal_column("0")),
-            (
-                threads.c.dirty_bytes > bindparam("stored_bytes"),
-                threads.c.dirty_bytes - bindparam("stored_bytes"),
-            ),
-            else_=literal_column("0"),
-        ),
-    )
 )
 _DROP_REMOVED = Statement(
     delete(removed).where(
@@ -156,27 +135,26 @@ def move(batch: Batch, tenant: str, moved: Sequence[PlannedThread]) -> None:
     Raises:
         Void: Another flush has moved one of them.
     """
-    count = _MOVE.run_many(
-        batch.connection,
-        [
-            {
-                "of_number": thread.number,
-                "after": thread.after,
-                "through": thread.through,
-                "stored_bytes": thread.size_bytes,
-            }
-            for thread in moved
-        ],
-    )
-    if count != len(moved):
-        raise Void("the watermark of a thread has moved")
+    for one in moved:
+        log = batch.find(tenant, one.thread_id)
+        if log is None or log.row.certified_seq != one.after:
+            raise Void("the watermark of a thread has moved")
+        row = log.row
+        row.certified_seq = one.through
+        if row.seq <= one.through:
+            row.dirty_since_us, row.dirty_bytes = None, 0
+        else:
+            left = _FIRST_LEFT.run(
+                batch.connection, of_thread=row.number, through=one.through
+            ).fetchone()
+            row.dirty_since_us = left[0] if left is not None else None
+            row.dirty_bytes = max(0, row.dirty_bytes - one.size_bytes)
+        batch.store(log)
+        batch.changed.add((tenant, one.thread_id))
     _DROP_REMOVED.run_many(
         batch.connection,
-        [{"of_thread": thread.number, "through": thread.through} for thread in moved],
+        [{"of_thread": one.number, "through": one.through} for one in moved],
     )
-    for thread in moved:
-        batch.forget(tenant, thread.thread_id)
-        batch.changed.add((tenant, thread.thread_id))
 
 
 def _follow(connection: Connection, tenant: str, plan: Plan) -> None:

@@ -50,13 +50,13 @@ def content_row(batch: Batch, log: Log, one: ChannelChange, seq: int) -> tuple[o
         one.type,
         one.size,
         int(packed.encoding),
-        packed.data,
         packed.keyframe,
         patches,
         patch_bytes,
         log.row.number,
         seq,
         None,
+        packed.data,
     )
 
 
@@ -76,7 +76,7 @@ def write_row(
         write.digest,
         len(write.value.data),
         int(one.packed.encoding),
-        one.packed.data,
         seq,
         early_us,
+        one.packed.data,
     )
