@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 
 from tuskpoint_server.domain.model import CheckpointKey, Value
 from tuskpoint_server.journal.search.index import IndexRows
-from tuskpoint_server.journal.search.records import Advance, Backlog, Document, Due, Stretch
+from tuskpoint_server.journal.search.records import (
+    Advance,
+    Backlog,
+    Document,
+    Due,
+    Stretch,
+    Unembedded,
+)
 
 TENANT = "default"
 
@@ -27,16 +34,22 @@ def accept(_: Sequence[object]) -> None:
 
 @dataclass
 class Rows(IndexRows):
-    """Threads whose changes are waiting; `before_take` and `before_store` may raise."""
+    """Threads whose changes are waiting, and texts without vectors; each `before_` may raise."""
 
     waiting: list[Due] = field(default_factory=list)
     stored: list[Document] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     watermarks: dict[int, int] = field(default_factory=dict)
+    texts: list[Unembedded] = field(default_factory=list)
+    vectors: dict[int, bytes] = field(default_factory=dict)
+    adopted: list[tuple[str, int]] = field(default_factory=list)
     before_take: Callable[[Sequence[object]], None] = accept
     before_store: Callable[[Sequence[Document]], None] = accept
+    before_adopt: Callable[[Sequence[object]], None] = accept
+    before_embed: Callable[[Sequence[object]], None] = accept
     remembered: bool = False
     takes: int = 0
+    looks: int = 0
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def take(self, limit: int) -> Stretch:
@@ -70,12 +83,6 @@ class Rows(IndexRows):
         await self.tell()
         return len(made)
 
-    async def again(self, numbers: Sequence[int]) -> Stretch:
-        """Return them with the watermark where it is."""
-        at = self.watermarks.get(1, 0)
-        some = tuple(due(number) for number in numbers)
-        return Stretch(some, (Advance(1, TENANT, "t1", at, at),))
-
     async def now(self, tenant: str) -> dict[int, int]:
         """Return the greatest that waits of each thread."""
         mine = [one for one in self.waiting if one.tenant == tenant]
@@ -92,6 +99,25 @@ class Rows(IndexRows):
             )
             for tenant in tenants
         ]
+
+    async def unembedded(self, limit: int) -> list[Unembedded]:
+        """Return the oldest without a vector."""
+        self.looks += 1
+        await self.tell()
+        return [text for text in self.texts if text.number not in self.vectors][:limit]
+
+    async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
+        """Store vectors."""
+        assert embedder == self.adopted[-1][0]
+        self.before_embed(made)
+        self.vectors.update((text.number, vector) for text, vector in made)
+        await self.tell()
+
+    async def adopt_embedder(self, embedder: str, dimension: int) -> int:
+        """Note who embeds."""
+        self.before_adopt(())
+        self.adopted.append((embedder, dimension))
+        return 0
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something is so; it is looked at after each call."""

@@ -9,21 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy import Connection, LargeBinary, String, Table, insert, select
 
-from tests.contract.journal_drafts import TENANT, draft
-from tests.simulation.crashes import Life
-from tests.simulation.memory_journal import Database, JournalFaults, MemoryJournal, database
+from tests.kit.drafts import TENANT
+from tests.simulation.life import Life
+from tests.simulation.memory_database import JournalFaults, MemoryDatabase, disk
 from tests.simulation.virtual_loop import VirtualLoop
 from tuskpoint_server.domain.memories import MemoryState, memory_text, pointer_of
-from tuskpoint_server.journal import saves
-from tuskpoint_server.journal.journal import SqlJournal
-from tuskpoint_server.journal.memories import MemoryRows
-from tuskpoint_server.journal.schema import documents, memories
-from tuskpoint_server.journal.statements import Statement, all_columns
+from tuskpoint_server.journal.database.schema import checkpoints, documents, memories, threads
+from tuskpoint_server.journal.search.memories import MemoryRows
 from tuskpoint_server.recall.memwal.api import (
     COST_ASK,
     COST_BATCH,
@@ -39,17 +35,6 @@ from tuskpoint_server.recall.memwal.budget import Budget
 from tuskpoint_server.recall.memwal.delivery import Delivery
 from tuskpoint_server.recall.memwal.health import Health
 from tuskpoint_server.recall.settings import MemWalSettings
-
-_T = TypeVar("_T")
-
-
-def _adding(table: Table) -> Statement:
-    columns = {name: one for name, one in all_columns(table).items() if name != "number"}
-    return Statement(insert(table).values(columns))
-
-
-_DOCUMENT, _MEMORY = _adding(documents), _adding(memories)
-WAITING = MemoryState.WAITING.value
 
 SETTINGS = MemWalSettings(private_key="", account_id="")
 START_US = 1_700_000_000_000_000
@@ -225,11 +210,6 @@ class Row:
     attempts: int
 
 
-class _Journal(MemoryJournal):
-    def now_us(self) -> int:
-        return now_us()
-
-
 def now_us() -> int:
     return START_US + int(asyncio.get_running_loop().time() * 1e6)
 
@@ -246,10 +226,9 @@ class House:
         self.rng = rng or random.Random(0)
         self.budget = Budget(settings, self.loop.time)
         self.health = Health(now_us, works="MemWal works", waits="memories wait")
-        self.database: Database = database("memwal")
-        self.database.empty()
+        self.disk = disk("memwal")
+        self.disk.format("memwal")
         self.faults = JournalFaults()
-        self.lives: list[Life] = []
         self.open()
 
     @property
@@ -263,9 +242,9 @@ class House:
 
     def open(self) -> None:
         """Begin a life: with what the journal has, and nothing else."""
-        self.lives.append(Life(len(self.lives) + 1))
-        self.journal = _Journal(self.database, self.lives[-1], self.faults, self.rng)
-        self.rows = MemoryRows(cast(SqlJournal, self.journal))
+        self.life = Life()
+        self.journal = MemoryDatabase(self.disk, now_us, self.rng, self.life, self.faults)
+        self.rows = MemoryRows(self.journal)
         self.delivery = Delivery(
             self.rows,
             self.relayer,
@@ -280,15 +259,16 @@ class House:
 
     def crash(self) -> None:
         """End the life where it is; nothing that is left of it has an effect."""
-        self.lives[-1].end("crash")
+        self.life.end()
         for task in self.loop.living():
             if task.get_name() == "memwal-delivery":
                 task.cancel()
 
     def remember(self, *summaries: str, tenant: str = TENANT) -> None:
         """Save checkpoints with summaries, indexed, and say so to the delivery."""
-        for summary in summaries:
-            self.database.transact(partial(_remember, tenant, summary), lambda: None)
+        with self.disk.engine.begin() as connection:
+            for summary in summaries:
+                _remember(connection, tenant, summary)
         self.delivery.wake()
 
     async def until(self, seconds: float) -> None:
@@ -299,11 +279,9 @@ class House:
 
     def at(self) -> dict[str, Row]:
         """Return the memories by their summaries."""
-        found = self.database.connection.execute(
-            select(memories.c.text, memories.c.state, memories.c.unsure, memories.c.attempts)
-        ).all()
+        found = self.disk.ask("SELECT text, state, unsure, attempts FROM search_memories")
         return {
-            summary_of(text): Row(MemoryState(state), unsure, attempts)
+            summary_of(text): Row(MemoryState(state), bool(unsure), attempts)
             for text, state, unsure, attempts in found
         }
 
@@ -311,43 +289,37 @@ class House:
         return Counter(row.state for row in self.at().values())
 
 
-def _remember(tenant: str, summary: str, connection: Connection) -> None:
-    saved = saves.save_checkpoint(
-        connection,
-        tenant,
-        draft(summary, thread_id=f"about {summary}", summary=summary),
-        now_us(),
-        0,
-    )
+def _remember(connection: Connection, tenant: str, summary: str) -> None:
+    """Insert a checkpoint in a thread of its own, its document, and what MemWal has to have."""
+    number = len(connection.execute(select(memories.c.number)).all()) + 1
     pointer = pointer_of(tenant, "", summary)
-    told = memory_text(summary, pointer)
-    _DOCUMENT.run(
+    text = memory_text(summary, pointer)
+    _insert(connection, threads, number=number, tenant=tenant, thread_id=f"about {summary}")
+    _insert(connection, checkpoints, number=number, thread=number, summary=summary)
+    _insert(connection, documents, number=number, tenant=tenant, thread=number, pointer=pointer)
+    _insert(
         connection,
-        tenant=tenant,
-        thread_id=saved.key.thread_id,
-        checkpoint_ns="",
-        checkpoint_id=summary,
-        scope="",
-        summary=summary,
-        body="",
-        planned=False,
-        pointer=pointer,
-        unembedded=False,
-    )
-    _MEMORY.run(
-        connection,
+        memories,
+        number=number,
         tenant=tenant,
         pointer=pointer,
-        text=told,
-        digest=hashlib.sha256(told.encode()).digest(),
-        state=WAITING,
-        unsure=False,
-        attempts=0,
+        text=text,
+        digest=hashlib.sha256(text.encode()).digest(),
+        state=MemoryState.WAITING.value,
         due_us=now_us(),
-        job_id="",
-        blob_id="",
-        created_us=now_us(),
     )
+
+
+def _insert(connection: Connection, table: Table, **values: object) -> None:
+    """Insert a row; what is not said of it is empty, 0 or false."""
+    said = {column.name: _nothing(column.type) for column in table.columns if not column.nullable}
+    connection.execute(insert(table).values({**said, **values}))
+
+
+def _nothing(kind: object) -> object:
+    if isinstance(kind, LargeBinary):
+        return b""
+    return "" if isinstance(kind, String) else 0
 
 
 def quick(**changes: Any) -> MemWalSettings:

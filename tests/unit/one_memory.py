@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuskpoint_server.domain.memories import Memory, MemoryState, memory_text
-from tuskpoint_server.journal.search_api import MemoriesStanding, MemoryTally
+from tuskpoint_server.journal.search.memories import MemoryRows
+from tuskpoint_server.journal.search.records import MemoryTally
 
 POINTER = b"p" * 16
 
 
 @dataclass
-class OneMemory:
+class OneMemory(MemoryRows):
     """The rows of a journal with one summary to tell MemWal."""
 
     state: MemoryState = MemoryState.WAITING
@@ -65,12 +66,6 @@ class OneMemory:
 
     async def next_due_us(self, states: Sequence[MemoryState]) -> int | None:
         return self.due_us if self.state in states else None
-
-    async def standing(self, tenant: str) -> MemoriesStanding:
-        raise AssertionError(f"nobody asks how {tenant} stands")
-
-    async def pending(self, tenant: str) -> int:
-        raise AssertionError("only searches ask")
 
     async def tallies(self) -> list[MemoryTally]:
         return [MemoryTally("default", self.state, 1)]

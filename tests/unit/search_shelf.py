@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from tuskpoint_server.domain import vectors
 from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.domain.search import Found, Metric, SearchScope
-from tuskpoint_server.domain.search_words import Words
-from tuskpoint_server.journal.search_api import (
+from tuskpoint_server.journal.search.finding import FindRows
+from tuskpoint_server.journal.search.records import (
     Candidate,
     Candidates,
     IndexStanding,
-    Recalled,
     VectorRow,
 )
 
@@ -33,8 +32,8 @@ class Row:
 
 
 @dataclass
-class Shelf:
-    """Satisfies `search_api.Finding` for vectors. Numbers rise and are never used again."""
+class Shelf(FindRows):
+    """Rows with vectors. Numbers rise and are never used again."""
 
     page: int = 1000
     asks_first: bool = False
@@ -107,19 +106,6 @@ class Shelf:
         """Count the vectors."""
         assert tenant == TENANT
         return IndexStanding(vectors=len(self.rows))
-
-    async def lexical(
-        self, tenant: str, words: Words, scope: SearchScope, limit: int
-    ) -> list[Found]:
-        raise AssertionError("nobody searches by words here")
-
-    async def by_pointers(
-        self, tenant: str, recalled: Sequence[Recalled], scope: SearchScope, limit: int
-    ) -> list[Found]:
-        raise AssertionError("nobody recalls here")
-
-    async def dimension(self, tenant: str) -> int:
-        raise AssertionError("nobody asks for it here")
 
     def expected(
         self, query: Sequence[float], metric: Metric, scope: SearchScope, limit: int

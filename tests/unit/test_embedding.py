@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.unit.search_rows import TENANT, Rows
+from tests.unit.index_rows import TENANT, Rows
 from tuskpoint_server.domain.errors import Reason, Refusal, invalid_field
 from tuskpoint_server.domain.vectors import pack
-from tuskpoint_server.journal.search_api import Unembedded
+from tuskpoint_server.journal.search.records import Unembedded
 from tuskpoint_server.recall import embedding as embedding_module
 from tuskpoint_server.recall.embedders.api import EmbedderError
 from tuskpoint_server.recall.embedding import PROBE, Embedding

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.one_memory import POINTER, OneMemory
 from tests.unit.virtual_time import virtually
 from tuskpoint_server.domain.memories import MemoryState
-from tuskpoint_server.journal.search_api import MemoryTally, Recalled
+from tuskpoint_server.journal.search.records import MemoryTally, Recalled
 from tuskpoint_server.recall.memwal.api import (
     Job,
     JobState,

@@ -119,8 +119,8 @@ async def test_tenants_have_namespaces_of_their_own() -> None:
 async def test_recalls_that_come_first_leave_the_memories_as_they_were() -> None:
     house = House()
 
-    def recall() -> None:
-        house.journal.on_commit = lambda: None
+    def recall(_: object) -> None:
+        house.journal.on_commit = lambda changed: None
         assert [house.budget.take_recall(COST_RECALL) for _ in range(21)] == [0] * 21
 
     house.journal.on_commit = recall

@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.virtual_time import virtually
 from tuskpoint_server.domain.memories import memory_text
-from tuskpoint_server.journal.search_api import Recalled
+from tuskpoint_server.journal.search.records import Recalled
 from tuskpoint_server.recall.memwal.api import (
     Job,
     Memorised,

@@ -5,7 +5,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tuskpoint_server.domain.memories import MemoryState
 from tuskpoint_server.domain.search import SearchMode
-from tuskpoint_server.journal.search_api import MemoryTally
+from tuskpoint_server.journal.search.records import MemoryTally
 from tuskpoint_server.recall.telemetry import BacklogReading, Instruments
 
 

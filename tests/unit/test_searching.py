@@ -19,7 +19,7 @@ from tuskpoint_server.domain.search import (
 )
 from tuskpoint_server.domain.search_words import Words
 from tuskpoint_server.domain.vectors import pack
-from tuskpoint_server.journal.search_api import IndexStanding
+from tuskpoint_server.journal.search.records import IndexStanding
 from tuskpoint_server.recall.embedders.api import EmbedderError
 from tuskpoint_server.recall.memwal.api import RelayerError, Trouble
 from tuskpoint_server.recall.recall import MemWalFindings, RecallStanding

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.unit.search_shelf import TENANT, Shelf
 from tuskpoint_server.domain import vectors
 from tuskpoint_server.domain.search import Found, Metric, SearchScope
-from tuskpoint_server.journal.search_api import VectorRow
+from tuskpoint_server.journal.search.records import VectorRow
 from tuskpoint_server.recall.scoring import Block
 from tuskpoint_server.recall.vectors import VectorIndex
 

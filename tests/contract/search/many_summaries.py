@@ -8,8 +8,7 @@ from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, insert, select, text
-from tuskpoint_server.journal.full_text import scope_word
+from sqlalchemy import Connection, insert, select
 
 from tests.contract.search.kit import (
     Rooms,
@@ -22,6 +21,7 @@ from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
 from tuskpoint_server.journal.database.statements import Statement, all_columns
+from tuskpoint_server.journal.search.full_text import add
 
 PER_THREAD = 100
 AT_ONCE = 10_000
@@ -35,10 +35,6 @@ _STORE = {
     table: Statement(insert(table).values(all_columns(table)))
     for table in (threads, checkpoints, documents, vectors)
 }
-_FILL = text(
-    "INSERT INTO search_text (rowid, scope, summary, body) "
-    "SELECT number, scope, summary, body FROM search_documents WHERE number > :after"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +157,6 @@ def _store(batch: Batch, templates: dict[str, _Row], many: Many, places: list[in
             {
                 **templates[documents.name],
                 **where,
-                "scope": scope_word(TENANT, one.thread_id),
-                "summary": one.summary,
                 "pointer": pointer_of(TENANT, "", one.key.checkpoint_id),
             }
             for one, where in zip(ones, of, strict=True)
@@ -175,4 +169,4 @@ def _store(batch: Batch, templates: dict[str, _Row], many: Many, places: list[in
             for one, where in zip(ones, of, strict=True)
         ],
     )
-    connection.execute(_FILL, {"after": places[0] + 1})
+    add(connection, [(one.place + 2, one.thread, one.summary, "") for one in ones])

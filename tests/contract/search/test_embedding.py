@@ -199,7 +199,7 @@ async def test_vectors_are_dropped_in_turns_while_others_are_saved_and_copied(
 
     async def copy_between(work: Any) -> Any:
         found = await query(work)
-        if not copied and isinstance(found, tuple):
+        if not copied and isinstance(found, list):
             copied.append(await journal.lineage.copy_thread(TENANT, "t", "copy", ""))
         return found
 

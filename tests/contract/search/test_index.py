@@ -53,10 +53,21 @@ from tuskpoint_server.journal.search.searched_values import MAX_VALUES, MAX_VALU
 
 
 async def check_text(journal: Rooms) -> None:
-    """Check that the full text says exactly what the documents say."""
+    """Check that the full text is sound, and has the text of all documents and no other."""
     await journal.database.transact(
         lambda batch: batch.connection.exec_driver_sql(
-            "INSERT INTO search_text (search_text, rank) VALUES ('integrity-check', 1)"
+            "INSERT INTO search_text (search_text) VALUES ('integrity-check')"
+        )
+    )
+    numbers = {number for (number,) in await rows_of(journal, documents, "number")}
+    assert set(await summaries(journal)) == numbers
+
+
+async def summaries(journal: Rooms) -> dict[object, object]:
+    """Return what the full text has as summaries, by number."""
+    return await journal.database.query(
+        lambda connection: dict(
+            connection.exec_driver_sql("SELECT rowid, summary FROM search_text").all()
         )
     )
 
@@ -158,15 +169,49 @@ async def test_the_watermark_moves_with_the_documents(journal: Rooms, clock: Clo
     assert await journal.index.backlog() == []
 
 
-async def test_the_plan_comes_first_then_what_changed(journal: Rooms) -> None:
+async def test_the_plan_comes_first_then_what_is_new(journal: Rooms) -> None:
     await journal.save_checkpoint(TENANT, draft("01", "", {"a": b"same", "z": b"old"}))
     channels = {"a": b"same", "b": b"added", "current_plan": b"same plan", "z": b"new"}
     await journal.save_checkpoint(TENANT, draft("02", "01", channels))
     await journal.save_checkpoint(TENANT, draft("03", "02", {**channels, "a": b"next"}))
     told = {one.key.checkpoint_id: one.channels for one in await due(journal)}
     assert told["01"] == (("a", Value("msgpack", b"same")), ("z", Value("msgpack", b"old")))
-    assert [name for name, _ in told["02"]] == ["current_plan", "b", "z", "a"]
-    assert [name for name, _ in told["03"]] == ["current_plan", "a", "b", "z"]
+    assert [name for name, _ in told["02"]] == ["current_plan", "b", "z"]
+    assert [name for name, _ in told["03"]] == ["current_plan", "a"]
+
+
+async def test_of_a_value_that_grew_only_what_is_new_is_indexed(journal: Rooms) -> None:
+    for number in range(1, 40):
+        said = [f"message{at} " + "word " * 100 for at in range(number)]
+        before = f"{number - 1:02d}" if number > 1 else ""
+        made = draft(f"{number:02d}", before, {"log": as_json(said), "note": as_json("noted")})
+        await journal.save_checkpoint(TENANT, made)
+    told = {one.key.checkpoint_id: dict(one.channels) for one in await due(journal)}
+    assert sorted(told["01"]) == ["log", "note"]
+    assert list(told["39"]) == ["log"]
+    assert json.loads(told["39"]["log"].data)[0].startswith("message38 ")
+    await drain(journal)
+    for at in (0, 7, 38):
+        assert await look(journal, f"message{at}") == [key(f"{at + 1:02d}")]
+    assert await look(journal, "noted") == [key("01")]
+    assert (await journal.finding.standing(TENANT)).truncated == 0
+
+
+async def test_what_removed_checkpoints_said_is_found_where_it_is_still_held(
+    journal: Rooms,
+) -> None:
+    log = ["walrus"]
+    await journal.save_checkpoint(TENANT, draft("01", "", {"log": as_json(log)}))
+    for number, word in enumerate(("seal", "otter"), 2):
+        log.append(word)
+        made = draft(f"0{number}", f"0{number - 1}", {"log": as_json(log)})
+        await journal.save_checkpoint(TENANT, made)
+    await drain(journal)
+    assert await look(journal, "walrus") == [key("01")]
+    await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    await drain(journal)
+    for word in log:
+        assert await look(journal, word) == [key("03")]
 
 
 async def test_channels_of_langgraphs_own_take_no_room(journal: Rooms) -> None:
@@ -252,7 +297,7 @@ async def test_no_more_channels_are_read_than_a_bound(journal: Rooms) -> None:
 # --- delta channels ------------------------------------------------------------------------
 
 
-async def test_a_delta_channel_is_indexed_with_its_seed_and_writes(journal: Rooms) -> None:
+async def test_of_a_delta_channel_the_new_writes_are_indexed(journal: Rooms) -> None:
     seed, step = value(b"\x91\xa4seed"), b"\x91\xa4step"
     await journal.save_checkpoint(TENANT, draft("01", "", {"log": seed}, delta=("log",)))
     await journal.save_writes(TENANT, key("01"), [write("log", step)])
@@ -261,25 +306,15 @@ async def test_a_delta_channel_is_indexed_with_its_seed_and_writes(journal: Room
     await journal.save_checkpoint(TENANT, draft("03", "02", {}, delta=("log",)))
     told = {one.key.checkpoint_id: one for one in await due(journal)}
     assert dict(told["01"].channels) == {"log": seed}
-    assert told["02"].channels[0][1].data.endswith(b"\x91\xa4seed\x91\xa4step")
-    assert told["03"].channels[0][1].data.endswith(b"\x91\xa4seed\x91\xa4step\x91\xa4next")
+    assert told["02"].channels[0][1].data.endswith(b"\x00\x00\x01\x91\xa4step")
+    assert told["03"].channels[0][1].data.endswith(b"\x00\x00\x01\x91\xa4next")
     assert not any(one.truncated for one in told.values())
     await drain(journal)
-    assert set(await look(journal, "step")) == {key("02"), key("03")}
-
-
-async def test_of_a_long_delta_channel_the_latest_writes_are_indexed(journal: Rooms) -> None:
-    await journal.save_checkpoint(TENANT, draft("000", "", {"log": value(b"\x90")}, delta=("log",)))
-    for number in range(100):
-        at = f"{number:03d}"
-        await journal.save_writes(TENANT, key(at), [write("log", b"\xa4%04d" % number)])
-        made = draft(f"{number + 1:03d}", at, {}, delta=("log",))
-        await journal.save_checkpoint(TENANT, made)
-    last = (await due(journal))[-1]
-    assert last.truncated
-    [(_, held)] = last.channels
-    assert held.data.endswith(b"\xa40098\xa40099")
-    assert b"0001" not in held.data
+    assert await look(journal, "step") == [key("02")]
+    assert await look(journal, "next") == [key("03")]
+    await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    await drain(journal)
+    assert [await look(journal, word) for word in ("seed", "step", "next")] == [[key("03")]] * 3
 
 
 # --- nothing is missed ---------------------------------------------------------------------
@@ -480,7 +515,7 @@ def test_after_any_changes_the_documents_are_those_that_may_be_found(
         await drain(journal)
         may_be_found = await findable(journal)
         assert await indexed(journal) >= may_be_found
-        said = {row[0]: row[1] for row in await rows_of(journal, documents, "number", "summary")}
+        said = await summaries(journal)
         for number, summary in await rows_of(journal, checkpoints, "number", "summary"):
             assert said.get(number, summary) == summary
         await index.sweep()

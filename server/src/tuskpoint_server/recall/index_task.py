@@ -28,9 +28,6 @@ HURRIED_BATCH = 256
 PATIENCE = 3
 """Refusals in a row after which one checkpoint may be the reason, not the journal."""
 
-MOST_LEFT_OUT = 1000
-"""Checkpoints that could not be indexed and are tried again."""
-
 COUNT_S = 10.0
 """Seconds between two counts of a long backlog."""
 
@@ -111,8 +108,6 @@ class IndexTask:
         self._clock = clock
         self._wait = wait
         self._backoff = Backoff(settings.first_retry_s, settings.longest_retry_s)
-        self._left_out: dict[int, tuple[str, str]] = {}
-        self._retry_at = 0.0
         self._problem = ""
         self._logged = ""
         self._logged_of_body = ""
@@ -139,10 +134,7 @@ class IndexTask:
     @property
     def last_error(self) -> str:
         """What went wrong last, or still does, for people; empty since the last success."""
-        if self._problem or not self._left_out:
-            return self._problem
-        _, problem = next(iter(self._left_out.values()))
-        return f"{len(self._left_out)} checkpoints could not be indexed: {problem}"
+        return self._problem
 
     def backlog(self) -> list[BacklogReading]:
         """Return what is not indexed, as far as it was counted; from any thread."""
@@ -173,11 +165,10 @@ class IndexTask:
                     await pause(self._settings.catch_up_s, search.ended)
         finally:
             self._searches.discard(search)
-        left_out = sum(whose == tenant for whose, _ in self._left_out.values())
         if search.came:
-            return left_out
+            return 0
         lacking = [one for one in await self._rows.backlog() if one.tenant == tenant]
-        return left_out + sum(one.checkpoints for one in lacking)
+        return sum(one.checkpoints for one in lacking)
 
     @property
     def _is_working(self) -> bool:
@@ -216,8 +207,6 @@ class IndexTask:
         """Index a batch; tell whether there is more."""
         if not self._searches:
             self._hurried.clear()
-        if self._left_out and self._clock() >= self._retry_at:
-            await self._try_again()
         stretch = await self._rows.take(HURRIED_BATCH if self._searches else BATCH)
         if stretch.advances:
             documents = await asyncio.to_thread(self._documents, stretch.due)
@@ -294,19 +283,10 @@ class IndexTask:
             Exception: None could be stored; the last reason.
         """
         try:
-            stored = await self._rows.store(stretch, documents, remember=self._remember)
+            return await self._rows.store(stretch, documents, remember=self._remember)
         except Exception as error:
             if isinstance(error, Refusal) and self._backoff.failures < PATIENCE:
                 raise
-            stored = await self._store_apart(stretch, documents)
-            await self._rows.store(stretch, (), remember=self._remember)
-        else:
-            for document in documents:
-                self._left_out.pop(document.due.number, None)
-        return stored
-
-    async def _store_apart(self, stretch: Stretch, documents: Sequence[Document]) -> int:
-        """Store documents one by one, with the watermarks where they are."""
         standing = tuple(replace(one, through=one.before, walk=None) for one in stretch.advances)
         alone = replace(stretch, advances=standing)
         stored = 0
@@ -319,32 +299,13 @@ class IndexTask:
         # If the journal takes none of them, that says nothing about one.
         if len(failed) == len(documents):
             raise failed[-1][1] if failed else RuntimeError("a batch without documents failed")
+        await self._rows.store(stretch, (), remember=self._remember)
         for document, reason in failed:
-            self._leave_out(document.due, reason)
+            _log.error(
+                "checkpoint '%s' of thread '%s' cannot be indexed; search does not find it until "
+                "it is saved again",
+                document.due.key.checkpoint_id,
+                document.due.key.thread_id,
+                exc_info=reason,
+            )
         return stored
-
-    async def _try_again(self) -> None:
-        """Try those once more that could not be stored while others could."""
-        self._retry_at = self._clock() + self._settings.longest_retry_s
-        stretch = await self._rows.again(list(self._left_out))
-        alive = {one.number for one in stretch.due}
-        self._left_out = {number: one for number, one in self._left_out.items() if number in alive}
-        for document in await asyncio.to_thread(self._documents, stretch.due):
-            try:
-                await self._rows.store(stretch, (document,), remember=self._remember)
-            except Exception as error:  # noqa: BLE001 - it stays among those that are left out
-                _log.debug("a checkpoint still cannot be indexed", exc_info=error)
-            else:
-                self._left_out.pop(document.due.number, None)
-
-    def _leave_out(self, due: Due, error: Exception) -> None:
-        if not self._left_out:
-            self._retry_at = self._clock() + self._settings.longest_retry_s
-        if len(self._left_out) < MOST_LEFT_OUT:
-            self._left_out[due.number] = (due.tenant, text_of(error))
-        _log.error(
-            "checkpoint '%s' of thread '%s' cannot be indexed; it is tried again from time to time",
-            due.key.checkpoint_id,
-            due.key.thread_id,
-            exc_info=error,
-        )

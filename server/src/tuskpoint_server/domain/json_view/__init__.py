@@ -9,6 +9,7 @@ with a key that begins with one "$". Every escape is documented at
 from .checkpoints import MAX_CHECKPOINT_TEXT, checkpoint_view
 from .deltas import delta_view, joined
 from .escapes import MAX_DEPTH, MAX_ENCODED, MAX_TEXT, Json, escapes_of
+from .grown import new_part
 from .latest import latest_part, shares
 from .values import Room, Shown, dump, show, value_view
 
@@ -26,6 +27,7 @@ __all__ = [
     "escapes_of",
     "joined",
     "latest_part",
+    "new_part",
     "shares",
     "show",
     "value_view",

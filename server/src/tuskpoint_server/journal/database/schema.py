@@ -402,16 +402,12 @@ documents = Table(
     Column("tenant", Name, nullable=False),
     Column("thread", BigInteger, nullable=False),
     Column("seq", BigInteger, nullable=False, comment="of the checkpoint that it says"),
-    Column("scope", Text, nullable=False, comment="word that stands for the thread"),
-    Column("summary", Text, nullable=False),
-    Column("body", Text, nullable=False, comment="searchable text of the state"),
     Column("planned", Boolean, nullable=False, comment="the body is a plan, not JSON"),
-    Column("truncated", Boolean, nullable=False, comment="only the latest part is indexed"),
+    Column("truncated", Boolean, nullable=False, comment="of what is new only a part is indexed"),
     Column("pointer", LargeBinary, nullable=False, comment="domain.memories.pointer_of"),
     Column("unembedded", Boolean, nullable=False, comment="the embedder owes it a vector"),
-    Index("search_documents_by_thread", "thread"),
     Index("search_documents_by_pointer", "tenant", "pointer"),
-    comment="Text of each checkpoint that is indexed; full text has it under the same number.",
+    comment="Checkpoints that are indexed; full text has their text under the same numbers.",
 )
 _partial(
     "search_documents_unembedded",
@@ -423,15 +419,14 @@ _partial(
     documents.c.tenant,
     where=documents.c.truncated,
 )
-# Full text over the documents, whose text it does not hold again. Words are found by their
-# stems, without accents (https://www.sqlite.org/fts5.html#external_content_tables).
+# The text of documents, found by the stems of its words, without accents
+# (https://www.sqlite.org/fts5.html).
 event.listen(
     documents,
     "after_create",
     DDL(  # type: ignore[no-untyped-call]
         "CREATE VIRTUAL TABLE search_text USING fts5("
-        "scope, summary, body, content='search_documents', content_rowid='number', "
-        "tokenize='porter unicode61 remove_diacritics 2')"
+        "scope, summary, body, tokenize='porter unicode61 remove_diacritics 2')"
     ).execute_if(dialect="sqlite"),
 )
 

@@ -139,7 +139,8 @@ def _remove(batch: Batch, log: Log, nodes: Nodes, doomed: AbstractSet[Place]) ->
         return Removed()
     row = log.row
     give(batch, log, needed_bases(batch.connection, row.number, nodes, doomed))
-    seq = batch.change(log, EventKind.CHECKPOINTS_DELETED, deleted=len(doomed))
+    # Search finds by what is new over the parent: children of what goes are indexed anew.
+    seq = batch.change(log, EventKind.CHECKPOINTS_DELETED, deleted=len(doomed), indexed=True)
     places = sorted(doomed)
     keys = [parameters_of(row.number, *place) for place in places]
     _DROP_CHECKPOINT.run_many(

@@ -23,21 +23,21 @@ from ..database.schema import checkpoints, documents, threads, vectors
 from ..database.statements import EMPTY, Statement, in_lists
 from . import vectors as vector_rows
 from .findable import DOCUMENT_MAY_BE_FOUND, FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR
+from .full_text import TEXT
 from .records import Unembedded
 
 EMBEDDED_BODY = 1000
 """Characters that are embedded of a body without a summary; a vector of more means less."""
 
-SCANNED_AT_ONCE = 2000
-"""Vectors that one read transaction looks at."""
-
 _OWED: ColumnElement[bool] = literal_column("search_documents.unembedded")
 """Spelled as in the partial index, which is used only then."""
 
 _NUMBERS: Any = bindparam("numbers", expanding=True)
-_SAID = (documents.c.summary, documents.c.body, documents.c.planned)
+_SAID = (TEXT.c.summary, TEXT.c.body, documents.c.planned)
+_ITS_TEXT = TEXT.c.rowid == documents.c.number
 _UNEMBEDDED = Statement(
     select(documents.c.number, documents.c.tenant, *_SAID)
+    .select_from(documents.outerjoin(TEXT, _ITS_TEXT))
     .where(_OWED, DOCUMENT_MAY_BE_FOUND)
     .order_by(documents.c.number)
     .limit(bindparam("max_rows"))
@@ -53,7 +53,8 @@ _STILL_OWED = (
         vectors.c.number,
     )
     .select_from(
-        documents.join(checkpoints, ITS_DOCUMENT)
+        documents.outerjoin(TEXT, _ITS_TEXT)
+        .join(checkpoints, ITS_DOCUMENT)
         .join(threads, ITS_THREAD)
         .outerjoin(vectors, ITS_VECTOR)
     )
@@ -65,20 +66,22 @@ _SET_OWED = Statement(
     .values(unembedded=bindparam("owed"))
 )
 _UNFIT = Statement(
-    select(
-        vectors.c.number,
+    select(vectors.c.number)
+    .where(
         or_(
             and_(vectors.c.embedder != EMPTY, vectors.c.embedder != bindparam("of_embedder")),
             func.length(vectors.c.vector) != bindparam("of_length"),
-        ),
+        )
     )
-    .where(vectors.c.number > bindparam("after"))
     .order_by(vectors.c.number)
-    .limit(SCANNED_AT_ONCE)
 )
 _DOCUMENTS = (
     select(documents.c.number, *_SAID)
-    .select_from(vectors.join(checkpoints, ITS_VECTOR).join(documents, ITS_DOCUMENT))
+    .select_from(
+        vectors.join(checkpoints, ITS_VECTOR)
+        .join(documents, ITS_DOCUMENT)
+        .outerjoin(TEXT, _ITS_TEXT)
+    )
     .where(vectors.c.number.in_(_NUMBERS))
 )
 _DROP = Statement(delete(vectors).where(vectors.c.number == bindparam("of_number")))
@@ -125,21 +128,11 @@ def embed(connection: Connection, embedder: str, made: Sequence[tuple[Unembedded
     _set_owed(connection, settled, owed=False)
 
 
-def unfit(
-    embedder: str, dimension: int, after: int, connection: Connection
-) -> tuple[list[int], int | None]:
-    """Return the next vectors that do not go with an embedder, and where to go on.
-
-    See `IndexRows.adopt_embedder`; `None` at the end.
-    """
-    rows = _UNFIT.run(
-        connection,
-        of_embedder=embedder,
-        of_length=dimension * COMPONENT_BYTES,
-        after=after,
-    ).fetchall()
-    found = [number for number, is_unfit in rows if is_unfit]
-    return found, rows[-1][0] if len(rows) == SCANNED_AT_ONCE else None
+def unfit(connection: Connection, embedder: str, dimension: int) -> list[int]:
+    """Return the vectors that do not go with an embedder; see `IndexRows.adopt_embedder`."""
+    length = dimension * COMPONENT_BYTES
+    rows = _UNFIT.run(connection, of_embedder=embedder, of_length=length).fetchall()
+    return [number for (number,) in rows]
 
 
 def drop(numbers: Sequence[int], connection: Connection) -> int:

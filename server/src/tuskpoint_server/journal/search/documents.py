@@ -7,40 +7,43 @@ its number, and so its document its place.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, delete, select
 
 from ...domain.memories import MemoryState, memory_text, one_line, pointer_of
 from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, documents, memories, vectors
-from ..database.statements import EMPTY, Statement, all_columns
+from ..database.statements import EMPTY, Insert, InsertInto, Statement, all_columns, in_lists
 from . import full_text
 from . import vectors as vector_rows
 from .document_vectors import embedded_text
 from .findable import ITS_DOCUMENT, ITS_VECTOR
-from .full_text import Text
-from .numbered import Numbered
+from .full_text import TEXT
 from .records import Advance, Document, Stretch
 
-_STANDING = Numbered(
+_NUMBERS: Any = bindparam("numbers", expanding=True)
+_STANDING = (
     select(
         checkpoints.c.number,
         checkpoints.c.seq,
-        documents.c.number,
-        documents.c.scope,
-        documents.c.summary,
-        documents.c.body,
         documents.c.planned,
+        TEXT.c.summary,
+        TEXT.c.body,
         vectors.c.number,
         vectors.c.embedder,
-    ).select_from(checkpoints.outerjoin(documents, ITS_DOCUMENT).outerjoin(vectors, ITS_VECTOR)),
-    checkpoints.c.number,
+    )
+    .select_from(
+        checkpoints.outerjoin(documents, ITS_DOCUMENT)
+        .outerjoin(TEXT, TEXT.c.rowid == documents.c.number)
+        .outerjoin(vectors, ITS_VECTOR)
+    )
+    .where(checkpoints.c.number.in_(_NUMBERS))
 )
 _ANY_BY_CALLER = Statement(select(vectors.c.number).where(vectors.c.embedder == EMPTY).limit(1))
 _copies = checkpoints.alias("copies")
-_BY_CALLER = Numbered(
+_BY_CALLER = (
     select(
         _copies.c.number,
         _copies.c.tenant,
@@ -48,7 +51,8 @@ _BY_CALLER = Numbered(
         _copies.c.checkpoint_ns,
         _copies.c.checkpoint_id,
         vectors.c.vector,
-    ).select_from(
+    )
+    .select_from(
         _copies.join(
             checkpoints,
             and_(
@@ -59,25 +63,19 @@ _BY_CALLER = Numbered(
                 checkpoints.c.number != _copies.c.number,
             ),
         ).join(vectors, and_(ITS_VECTOR, vectors.c.embedder == EMPTY))
-    ),
-    _copies.c.number,
+    )
+    .where(_copies.c.number.in_(_NUMBERS))
 )
 _COLUMNS = tuple(column.name for column in documents.columns)
 
 
-def _upsert() -> Statement:
-    return Statement(
-        lambda insert_into: (
-            statement := insert_into(documents).values(all_columns(documents))
-        ).on_conflict_do_update(
-            index_elements=["number"],
-            set_={name: statement.excluded[name] for name in _COLUMNS if name != "number"},
-        )
-    )
+def _put_statement(insert_into: InsertInto) -> Insert:
+    statement = insert_into(documents).values(all_columns(documents))
+    new = {name: statement.excluded[name] for name in _COLUMNS if name != "number"}
+    return statement.on_conflict_do_update(index_elements=["number"], set_=new)
 
 
-_PUT = _upsert()
-_DELETE = Statement(delete(documents).where(documents.c.number == bindparam("of_number")))
+_PUT = Statement(_put_statement)
 _DROP_VECTOR = Statement(delete(vectors).where(vectors.c.number == bindparam("of_number")))
 _MEMORY = {name: one for name, one in all_columns(memories).items() if name != "number"}
 _REMEMBER = Statement(
@@ -95,49 +93,15 @@ _FIRST_ABOVE = Statement(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """What stands of a checkpoint that is to get a document.
-
-    Attributes:
-        seq: Change that made its row.
-        document: Text and `planned` of its document, if there is one.
-        vector: Number of its vector, and whether an embedder made it, if there is one.
-    """
+class _Before(NamedTuple):
+    """What stands of a checkpoint that is to get a document; `None` for what does not."""
 
     seq: int
-    document: tuple[Text, bool] | None
-    vector: tuple[int, bool] | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """A document that is stored, in the place of another one perhaps."""
-
-    document: Document
-    content: Text
-    before: _Before
-
-    @property
-    def embedded(self) -> str:
-        """What is embedded of it."""
-        return embedded_text(self.content.summary, self.content.body, planned=self.document.planned)
-
-    @property
-    def is_new_text(self) -> bool:
-        """Whether the full text has to be changed."""
-        return self.before.document is None or self.before.document[0] != self.content
-
-    @property
-    def outdated_vector(self) -> int | None:
-        """Number of a vector that an embedder made of another text."""
-        if self.before.vector is None or not self.before.vector[1]:
-            return None
-        if self.before.document is not None:
-            content, planned = self.before.document
-            if self.embedded == embedded_text(content.summary, content.body, planned=planned):
-                return None
-        return self.before.vector[0]
+    planned: bool | None
+    summary: str | None
+    body: str | None
+    vector: int | None
+    embedder: str | None
 
 
 def store(batch: Batch, stretch: Stretch, made: Sequence[Document], *, remember: bool) -> int:
@@ -157,27 +121,20 @@ def store(batch: Batch, stretch: Stretch, made: Sequence[Document], *, remember:
     """
     open_threads = {advance.thread for advance in stretch.advances if _advance(batch, advance)}
     connection = batch.connection
-    wanted = [one for one in made if one.due.thread in open_threads]
-    standing = _standing(connection, [one.due.number for one in wanted])
+    standing = _standing(connection, [one.due.number for one in made])
     planned = [
-        _Planned(one, _content(one), before)
-        for one in wanted
-        if (before := standing.get(one.due.number)) is not None and before.seq == one.due.seq
+        (one, before)
+        for one in made
+        if one.due.thread in open_threads
+        and (before := standing.get(one.due.number)) is not None
+        and before.seq == one.due.seq
     ]
     if planned:
-        _put(connection, planned, _with_vector(connection, planned))
+        has_vector = _with_vector(connection, planned)
+        _put(connection, planned, has_vector)
         if remember:
-            _remember(connection, planned, batch.now_us)
+            _remember(connection, [one for one, _ in planned], batch.now_us)
     return len(planned)
-
-
-def remove(connection: Connection, rows: Sequence[tuple[int, Text]]) -> None:
-    """Remove documents, each with the text it has, and their full text."""
-    full_text.remove(connection, rows)
-    _DELETE.run_many(connection, [{"of_number": number} for number, _ in rows])
-
-
-# --- watermarks --------------------------------------------------------------------------
 
 
 def _advance(batch: Batch, advance: Advance) -> bool:
@@ -201,22 +158,27 @@ def _advance(batch: Batch, advance: Advance) -> bool:
 # --- documents ---------------------------------------------------------------------------
 
 
-def _content(document: Document) -> Text:
-    due = document.due
-    scope = full_text.scope_word(due.tenant, due.key.thread_id)
-    return Text(scope, due.summary, document.body)
+_Planned = tuple[Document, _Before]
 
 
 def _standing(connection: Connection, numbers: Sequence[int]) -> dict[int, _Before]:
-    found: dict[int, _Before] = {}
-    for row in _STANDING.rows(connection, numbers):
-        number, seq, document, scope, summary, body, planned, vector, embedder = row
-        found[number] = _Before(
-            seq,
-            (Text(scope, summary, body), bool(planned)) if document is not None else None,
-            (vector, embedder != vector_rows.CALLER) if vector is not None else None,
-        )
-    return found
+    return {
+        row[0]: _Before(*row[1:])
+        for some in in_lists(numbers)
+        for row in connection.execute(_STANDING, {"numbers": some})
+    }
+
+
+def _embedded(one: Document) -> str:
+    return embedded_text(one.due.summary, one.body, planned=one.planned)
+
+
+def _is_outdated(one: Document, before: _Before) -> bool:
+    """Tell whether an embedder made the vector of another text."""
+    if before.vector is None or before.embedder == vector_rows.CALLER:
+        return False
+    said = embedded_text(before.summary or "", before.body or "", planned=bool(before.planned))
+    return said != _embedded(one)
 
 
 def _with_vector(connection: Connection, planned: Sequence[_Planned]) -> set[int]:
@@ -227,14 +189,10 @@ def _with_vector(connection: Connection, planned: Sequence[_Planned]) -> set[int
     state: no caller mints the same ID in two threads for the same state unless it means
     the same.
     """
-    outdated = [number for one in planned if (number := one.outdated_vector) is not None]
+    outdated = {before.vector for one, before in planned if _is_outdated(one, before)}
     _DROP_VECTOR.run_many(connection, [{"of_number": number} for number in outdated])
-    has = {
-        one.document.due.number
-        for one in planned
-        if one.before.vector is not None and one.before.vector[0] not in outdated
-    }
-    without = [number for one in planned if (number := one.document.due.number) not in has]
+    has = {one.due.number for one, before in planned if before.vector not in (None, *outdated)}
+    without = [one.due.number for one, _ in planned if one.due.number not in has]
     if without and _ANY_BY_CALLER.run(connection).fetchone() is not None:
         has |= _inherit(connection, without)
     return has
@@ -243,57 +201,52 @@ def _with_vector(connection: Connection, planned: Sequence[_Planned]) -> set[int
 def _inherit(connection: Connection, numbers: Sequence[int]) -> set[int]:
     sizes: dict[str, int] = {}
     rows: dict[int, tuple[object, ...]] = {}
-    for number, tenant, *place, vector in _BY_CALLER.rows(connection, numbers):
-        if tenant not in sizes:
-            sizes[tenant] = vector_rows.size_bytes(connection, tenant)
-        # While an embedder is adopted, some of another dimension are still there.
-        if sizes[tenant] in (0, len(vector)):
-            rows[number] = (tenant, *place, vector_rows.CALLER, vector)
+    for some in in_lists(numbers):
+        for row in connection.execute(_BY_CALLER, {"numbers": some}):
+            number, tenant, *place, vector = row
+            if tenant not in sizes:
+                sizes[tenant] = vector_rows.size_bytes(connection, tenant)
+            # While an embedder is adopted, some of another dimension are still there.
+            if sizes[tenant] in (0, len(vector)):
+                rows[number] = (tenant, *place, vector_rows.CALLER, vector)
     vector_rows.add(connection, list(rows.values()))
     return set(rows)
 
 
 def _put(connection: Connection, planned: Sequence[_Planned], has_vector: set[int]) -> None:
+    _PUT.run_rows(connection, _COLUMNS, [_row(one, has_vector) for one, _ in planned])
+    changed = [
+        (one, before)
+        for one, before in planned
+        if (before.summary, before.body) != (one.due.summary, one.body)
+    ]
     full_text.remove(
-        connection,
-        [
-            (one.document.due.number, one.before.document[0])
-            for one in planned
-            if one.is_new_text and one.before.document is not None
-        ],
+        connection, [one.due.number for one, before in changed if before.body is not None]
     )
-    _PUT.run_rows(connection, _COLUMNS, [_row(one, has_vector) for one in planned])
     full_text.add(
         connection,
-        [(one.document.due.number, one.content) for one in planned if one.is_new_text],
+        [(one.due.number, one.due.thread, one.due.summary, one.body) for one, _ in changed],
     )
 
 
-def _row(one: _Planned, has_vector: set[int]) -> tuple[object, ...]:
-    due = one.document.due
+def _row(one: Document, has_vector: set[int]) -> tuple[object, ...]:
+    due = one.due
     return (
         due.number,
         due.tenant,
         due.thread,
         due.seq,
-        one.content.scope,
-        one.content.summary,
-        one.content.body,
-        one.document.planned,
-        one.document.truncated,
+        one.planned,
+        one.truncated,
         pointer_of(due.tenant, due.key.checkpoint_ns, due.key.checkpoint_id),
-        bool(one.embedded) and due.number not in has_vector,
+        bool(_embedded(one)) and due.number not in has_vector,
     )
 
 
-# --- memories ----------------------------------------------------------------------------
-
-
-def _remember(connection: Connection, planned: Iterable[_Planned], now_us: int) -> None:
+def _remember(connection: Connection, made: Sequence[Document], now_us: int) -> None:
     """Note what MemWal has to have; copies of a checkpoint are one memory."""
     rows = []
-    for one in planned:
-        due = one.document.due
+    for due in (one.due for one in made):
         if not one_line(due.summary):
             continue
         pointer = pointer_of(due.tenant, due.key.checkpoint_ns, due.key.checkpoint_id)

@@ -36,6 +36,7 @@ from ..database.schema import vectors as vectors_table
 from ..database.statements import EMPTY, IN_LIST, Statement
 from . import following, full_text, vectors
 from .findable import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR
+from .full_text import TEXT
 from .passing import passing
 from .records import Candidates, IndexStanding, Recalled, VectorRow
 
@@ -95,7 +96,7 @@ _OF_POINTER = Statement(
         documents.c.pointer == bindparam("of_pointer"),
     )
 )
-_BODY = Statement(select(documents.c.body).where(documents.c.number == bindparam("of_number")))
+_BODY = Statement(select(TEXT.c.body).where(TEXT.c.rowid == bindparam("of_number")))
 _OF_TENANT = vectors_table.c.tenant == bindparam("of_tenant")
 _THREAD = select(threads.c.number).where(
     threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
@@ -153,12 +154,11 @@ class FindRows:
         self, tenant: str, words: Words, scope: SearchScope, limit: int
     ) -> list[Found]:
         """Return checkpoints by words, best first; distance is 1 / (1 + BM25)."""
-        word = full_text.scope_word(tenant, scope.thread_id) if scope.thread_id else ""
-        matching = full_text.expression(words, word)
-        if not matching:
-            return []
 
         def work(connection: Connection) -> list[Found]:
+            matching = full_text.expression(words, _word_of(connection, tenant, scope))
+            if not matching:
+                return []
             # Closed before the transaction ends: what is left of it would keep it open.
             with closing(full_text.ranked(connection, matching)) as ranked:
                 proposed = (_Proposed(number, 1 / (1 + score)) for number, score in ranked)
@@ -237,6 +237,16 @@ class FindRows:
     async def standing(self, tenant: str) -> IndexStanding:
         """Return how the index stands."""
         return await self._database.query(lambda connection: _standing(connection, tenant))
+
+
+def _word_of(connection: Connection, tenant: str, scope: SearchScope) -> str:
+    """Return the word of the one thread in scope; empty if it may be any."""
+    if not scope.thread_id:
+        return ""
+    number = connection.execute(
+        _THREAD, {"of_tenant": tenant, "of_thread": scope.thread_id}
+    ).scalar()
+    return full_text.scope_word(number or 0)
 
 
 def _with_pointer(connection: Connection, tenant: str, pointer: bytes) -> list[tuple[str, int]]:

@@ -1,8 +1,9 @@
 """Which changes of the threads' logs the index has to follow next.
 
-A checkpoint is due where its row is the one that a change above the watermark made. Of a
-thread whose log says too little (it was swept before search was switched on, or search was
-switched on for the thread) all checkpoints are gone through by key instead.
+A checkpoint is due where its row is the one that a change above the watermark made, and where
+the parent went whose text it did without. Of a thread whose log says too little (it was swept
+before search was switched on, or search was switched on for the thread) all checkpoints are
+gone through by key instead.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from ...domain.lineage import EventKind
 from ...domain.model import CheckpointKey
 from ..database.schema import changes, checkpoints, threads
 from ..database.statements import EMPTY, Statement
-from .findable import FINDABLE, ITS_THREAD
-from .numbered import Numbered
+from .findable import FINDABLE
 from .records import Advance, Backlog, Due, Stretch, Walk
 from .searched_values import ROW, SearchedValues
 
@@ -89,11 +89,14 @@ _BY_KEY = Statement(
     )
     .order_by(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
 )
-_BY_NUMBER = Numbered(
-    select(*_LOG, *_CHECKPOINT)
-    .select_from(checkpoints.join(threads, ITS_THREAD).outerjoin(_parents, _ITS_PARENT))
-    .where(FINDABLE),
-    checkpoints.c.number,
+_ORPHANS = Statement(
+    select(*_CHECKPOINT)
+    .select_from(checkpoints.outerjoin(_parents, _ITS_PARENT))
+    .where(
+        checkpoints.c.thread == bindparam("of_thread"),
+        checkpoints.c.parent_id != EMPTY,
+        _parents.c.number.is_(None),
+    )
 )
 # So spelled, no index is asked for it: few threads are behind, and many may be the tenant's.
 _TENANT = func.coalesce(threads.c.tenant, EMPTY)
@@ -171,9 +174,7 @@ def stretch(connection: Connection, limit: int, walking: tuple[int, Walk] | None
         else:
             advances.append(log.advance(log.seq))
         if advances and advances[-1].thread == log.number:
-            for row in rows:
-                if row[3] is not None:
-                    searched.add(_due(log, row[3:]), log.family, row[7:])
+            _add(connection, searched, log, rows)
         if log.number == found.cut:
             break
     if walked is not None:
@@ -184,20 +185,16 @@ def stretch(connection: Connection, limit: int, walking: tuple[int, Walk] | None
     return Stretch(tuple(searched.due()), tuple(advances), complete)
 
 
-def again(connection: Connection, numbers: Sequence[int]) -> Stretch:
-    """Return checkpoints that are to be indexed wherever the watermarks of their threads are.
-
-    Args:
-        connection: In a transaction.
-        numbers: Of checkpoints; those that search may not find are left out.
-    """
-    searched = SearchedValues(connection)
-    advances: dict[int, Advance] = {}
-    for row in _BY_NUMBER.rows(connection, numbers):
-        log, found = _log(row[: len(_LOG)]), row[len(_LOG) :]
-        searched.add(_due(log, found), log.family, found[4:])
-        advances[log.number] = log.advance(log.indexed_seq)
-    return Stretch(tuple(searched.due()), tuple(advances.values()))
+def _add(
+    connection: Connection, searched: SearchedValues, log: _Log, rows: Sequence[Sequence[Any]]
+) -> None:
+    """Note what is due of a thread because of its changes."""
+    found = {row[3]: row[3:] for row in rows if row[3] is not None}
+    if any(row[2] == EventKind.CHECKPOINTS_DELETED for row in rows):
+        orphans = _ORPHANS.run(connection, of_thread=log.number).fetchall()
+        found |= {row[0]: row for row in orphans}
+    for row in found.values():
+        searched.add(_due(log, row), log.family, row[4:])
 
 
 def now(connection: Connection, tenant: str) -> dict[int, int]:

@@ -1,16 +1,10 @@
-"""The full text of documents: all that is FTS5's own (https://www.sqlite.org/fts5.html).
-
-The table `search_text` has what `search_documents` has, under the same numbers, without
-holding the text again. So a row can only be removed by whoever still knows its text.
-"""
+"""The full text of documents: all that is FTS5's own (https://www.sqlite.org/fts5.html)."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, column, table, text
 
 from ...domain.search_words import Words
 from ..database.statements import Statement
@@ -18,7 +12,9 @@ from ..database.statements import Statement
 SUMMARY_WEIGHT, BODY_WEIGHT = 4.0, 1.0
 """What a word counts by where it stands: a summary was written to be found."""
 
-_SCOPE_BYTES = 16
+TEXT = table("search_text", column("rowid"), column("summary"), column("body"))
+"""The text of documents; `rowid` is the number of a document."""
+
 _AT_ONCE = 256
 _COLUMNS = ("number", "scope", "summary", "body")
 
@@ -28,12 +24,7 @@ _ADD = Statement(
         "VALUES (:number, :scope, :summary, :body)"
     )
 )
-_REMOVE = Statement(
-    text(
-        "INSERT INTO search_text (search_text, rowid, scope, summary, body) "
-        "VALUES ('delete', :number, :scope, :summary, :body)"
-    )
-)
+_REMOVE = Statement(text("DELETE FROM search_text WHERE rowid = :number"))
 # Ordered by `rank` and nothing else, FTS5 sorts the matches by itself, each scored once.
 _RANKED = Statement(
     text(
@@ -44,28 +35,12 @@ _RANKED = Statement(
 _WEIGHTS = f"bm25(0.0, {SUMMARY_WEIGHT}, {BODY_WEIGHT})"
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """The text of a document.
-
-    Attributes:
-        scope: What `scope_word` says.
-        summary: The summary.
-        body: Searchable text of the state.
-    """
-
-    scope: str
-    summary: str
-    body: str
-
-
-def scope_word(tenant: str, thread_id: str) -> str:
-    """Return the word that stands for a thread.
+def scope_word(thread: int) -> str:
+    """Return the word that stands for a thread, by its number.
 
     It ends in a digit, so that the stemmer, which cuts endings of letters, leaves it whole.
     """
-    named = f"{len(tenant)}:{tenant}{thread_id}".encode()
-    return f"t{hashlib.sha256(named).digest()[:_SCOPE_BYTES].hex()}0"
+    return f"t{thread}"
 
 
 def expression(words: Words, scope: str = "") -> str:
@@ -96,23 +71,15 @@ def _quoted(word: str) -> str:
     return f'"{doubled}"'
 
 
-def add(connection: Connection, documents: Sequence[tuple[int, Text]]) -> None:
-    """Index documents, each with its number."""
-    _ADD.run_rows(connection, _COLUMNS, _rows(documents))
+def add(connection: Connection, documents: Sequence[tuple[int, int, str, str]]) -> None:
+    """Index documents: of each its number, its thread's, summary and body."""
+    rows = [(number, scope_word(thread), *said) for number, thread, *said in documents]
+    _ADD.run_rows(connection, _COLUMNS, rows)
 
 
-def remove(connection: Connection, documents: Sequence[tuple[int, Text]]) -> None:
-    """Remove documents from the index.
-
-    Args:
-        connection: In a write transaction.
-        documents: Number and exactly the text that was added of each.
-    """
-    _REMOVE.run_rows(connection, _COLUMNS, _rows(documents))
-
-
-def _rows(documents: Sequence[tuple[int, Text]]) -> list[tuple[object, ...]]:
-    return [(number, one.scope, one.summary, one.body) for number, one in documents]
+def remove(connection: Connection, numbers: Sequence[int]) -> None:
+    """Remove documents from the index."""
+    _REMOVE.run_many(connection, [{"number": number} for number in numbers])
 
 
 def ranked(connection: Connection, matching: str) -> Generator[tuple[int, float], None, None]:

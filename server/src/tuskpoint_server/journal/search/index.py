@@ -14,10 +14,8 @@ from .records import Backlog, Document, Stretch, Unembedded, Walk
 DROPPED_AT_ONCE = 100
 """Rows that one write transaction removes; a document takes as long as it took to add."""
 
-_Page = Callable[[int, Connection], tuple[list[int], int | None]]
-"""Returns the next rows to remove, by number, and where to go on; `None` at the end."""
-
 _Drop = Callable[[Sequence[int], Connection], int]
+"""Removes rows by their numbers; returns how many."""
 
 
 class IndexRows:
@@ -42,14 +40,6 @@ class IndexRows:
         return await self._database.query(
             lambda connection: following.stretch(connection, limit, walking)
         )
-
-    async def again(self, numbers: Sequence[int]) -> Stretch:
-        """Return checkpoints that the watermarks have passed and that have no document.
-
-        Args:
-            numbers: Of checkpoints; those that search may not find are left out.
-        """
-        return await self._database.query(lambda connection: following.again(connection, numbers))
 
     async def store(self, stretch: Stretch, made: Sequence[Document], *, remember: bool) -> int:
         """Store documents and move the watermarks; return how many documents were stored.
@@ -112,10 +102,10 @@ class IndexRows:
         await self._database.transact(
             lambda batch: vectors.note_embedder(batch.connection, embedder, dimension)
         )
-        return await self._in_turns(
-            partial(document_vectors.unfit, embedder, dimension),
-            document_vectors.drop,
+        numbers = await self._database.query(
+            lambda connection: document_vectors.unfit(connection, embedder, dimension)
         )
+        return await self._in_turns(numbers, document_vectors.drop)
 
     async def forget_embedder(self) -> None:
         """Begin to do without an embedder: vectors stay, and nothing is asked of others."""
@@ -125,21 +115,17 @@ class IndexRows:
     async def sweep(self) -> int:
         """Remove what belongs to no checkpoint that search may find; return how many rows."""
         count = 0
-        for kind in sweeping.KINDS:
-            count += await self._in_turns(
-                partial(sweeping.lost, kind), partial(sweeping.drop, kind)
-            )
+        for table in sweeping.TABLES:
+            numbers = await self._database.query(partial(sweeping.lost, table))
+            count += await self._in_turns(numbers, partial(sweeping.drop, table))
         return count
 
-    async def _in_turns(self, page: _Page, drop: _Drop) -> int:
-        """Look for rows beside the writer and remove them in short turns; return how many."""
+    async def _in_turns(self, numbers: Sequence[int], drop: _Drop) -> int:
+        """Remove rows in short turns of the writer; return how many."""
         count = 0
-        after: int | None = 0
-        while after is not None:
-            found, after = await self._database.query(partial(page, after))
-            for start in range(0, len(found), DROPPED_AT_ONCE):
-                some = found[start : start + DROPPED_AT_ONCE]
-                count += await self._database.transact(
-                    lambda batch, some=some: drop(some, batch.connection)  # type: ignore[misc]
-                )
+        for start in range(0, len(numbers), DROPPED_AT_ONCE):
+            some = numbers[start : start + DROPPED_AT_ONCE]
+            count += await self._database.transact(
+                lambda batch, some=some: drop(some, batch.connection)  # type: ignore[misc]
+            )
         return count

@@ -1,16 +1,15 @@
-"""The values of checkpoints that search looks at: what tells them apart, and not too much.
+"""The values of checkpoints that search looks at: what is new in them, and not too much.
 
-Of a checkpoint that is its plan, which may turn out to say nothing, then the channels that
-differ from the parent's, then the others. LangGraph's own would take room from what says
-something. Of a long value the latest part is taken: what an earlier one held was indexed
-with an earlier checkpoint.
+Of a checkpoint that is its plan, which may turn out to say nothing, and what the state of its
+parent did not hold: that was indexed with the parent, or with one before it. LangGraph's own
+channels would take room from what says something. Of what is long the latest part is taken.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
@@ -18,7 +17,7 @@ from sqlalchemy import Connection, bindparam, select
 from tuskpoint.v1 import checkpoint_pb2
 
 from ...domain.compression import DamagedValueError, unpack
-from ...domain.json_view import MAX_ENCODED, joined, latest_part, shares
+from ...domain.json_view import MAX_ENCODED, joined, latest_part, new_part, shares
 from ...domain.limits import KIB, LIMITS
 from ...domain.model import EVICTED, Value
 from ...domain.searchable import PLAN, is_internal
@@ -38,9 +37,6 @@ MAX_VALUES = 256
 MAX_READ_BYTES = MAX_ENCODED
 """Most bytes of values that are read of a checkpoint to find their latest part."""
 
-MAX_DELTA_PATH = 64
-"""Ancestors whose writes are looked at to rebuild a delta channel."""
-
 ROW = ("summary", "state", "delta_channels", "delta_base", "parent_id")
 """Columns of a checkpoint that `SearchedValues.add` takes, its parent's state after them."""
 
@@ -54,12 +50,20 @@ _WRITE = Statement(
 
 @dataclass(slots=True)
 class _Channel:
-    """A channel of which there is a value, or one that is rebuilt from writes: `delta`."""
+    """A channel of which there is something new.
+
+    Attributes:
+        name: Its name.
+        digest: Of its value; empty if it is rebuilt from writes.
+        size: Bytes that are looked at.
+        before: Digest of the parent's value; empty if there is none.
+        delta: Writes that rebuild it.
+    """
 
     name: str
     digest: bytes
     size: int
-    changed: bool
+    before: bytes = b""
     delta: DeltaPath | None = None
 
 
@@ -93,10 +97,17 @@ class SearchedValues:
             row: `ROW`, then the state of its parent or `None`.
         """
         _, state, delta_channels, _, _, before = row
-        found = list(_stored(state, before))
+        known = _channels(before) if before is not None else {}
+        stored = _channels(state)
+        found = [
+            _Channel(name, digest, size, known.get(name, (b"", 0))[0])
+            for name, (digest, size) in stored.items()
+            if name == PLAN or name not in known or known[name][0] != digest
+        ]
         if delta_channels != _NO_NAMES:
-            found += self._rebuilt(due, delta_channels, {channel.name for channel in found})
-        found.sort(key=lambda one: (one.name != PLAN, not one.changed, one.name))
+            names = [name for name in json.loads(delta_channels) if name not in stored]
+            found += self._rebuilt(due, names, is_root=before is None)
+        found.sort(key=lambda one: (one.name != PLAN, one.name))
         channels, room = list[_Channel](), MAX_READ_BYTES
         for channel in found:
             if len(channels) == MAX_VALUES or channel.size > room:
@@ -117,57 +128,58 @@ class SearchedValues:
         return [self._due(one, values.get(one.family, {})) for one in self._wanted]
 
     def _due(self, wanted: _Wanted, values: Mapping[bytes, Value]) -> Due:
-        taken: list[tuple[str, Value]] = []
-        truncated = wanted.left_out
-        sizes = [channel.size for channel in wanted.channels]
-        for channel, share in zip(wanted.channels, shares(sizes, MAX_VALUES_BYTES), strict=True):
-            value, whole = self._value(channel, values, share)
-            if value is not None:
-                taken.append((channel.name, value))
-            truncated = truncated or not whole
-        due = wanted.due
-        return Due(
-            number=due.number,
-            thread=due.thread,
-            tenant=due.tenant,
-            key=due.key,
-            seq=due.seq,
-            summary=due.summary,
-            channels=tuple(taken),
-            truncated=truncated,
+        found = [(one.name, *self._new(one, values)) for one in wanted.channels]
+        said = [(name, value) for name, value, _ in found if value is not None]
+        sizes = [len(value.data) for _, value in said]
+        parts = [
+            (name, value, latest_part(value, share))
+            for (name, value), share in zip(said, shares(sizes, MAX_VALUES_BYTES), strict=True)
+        ]
+        return replace(
+            wanted.due,
+            channels=tuple((name, part) for name, _, part in parts if part is not None),
+            truncated=wanted.left_out
+            or not all(whole for *_, whole in found)
+            or any(part is not value for _, value, part in parts),
         )
 
-    def _value(
-        self, channel: _Channel, values: Mapping[bytes, Value], share: int
-    ) -> tuple[Value | None, bool]:
-        """Return the latest part of a channel's value, and whether it is all of it."""
+    def _new(self, channel: _Channel, values: Mapping[bytes, Value]) -> tuple[Value | None, bool]:
+        """Return what is new in a channel's value, and whether it is all of it."""
         if channel.delta is not None:
-            return self._delta_value(channel.delta, values, share)
+            return self._delta_value(channel.delta, values)
         value = values.get(channel.digest, EVICTED)
         if value is EVICTED:
             return None, False
-        part = latest_part(value, share)
-        return part, part is value
+        before = values.get(channel.before, EVICTED)
+        if before is EVICTED or channel.name == PLAN:
+            return value, True
+        return new_part(value, before), True
 
     # --- delta channels ----------------------------------------------------------------
 
-    def _rebuilt(self, due: Due, names: bytes, stored: set[str]) -> Iterator[_Channel]:
-        """Yield the delta channels that the checkpoint does not store itself."""
-        missing = [name for name in json.loads(names) if name not in stored]
+    def _rebuilt(self, due: Due, names: Sequence[str], *, is_root: bool) -> Iterator[_Channel]:
+        """Yield the delta channels that the checkpoint does not store itself.
+
+        What is new of one is what was written at the parent. Without a parent that is all
+        that rebuilding begins with.
+        """
         place = (due.key.checkpoint_ns, due.key.checkpoint_id)
-        paths = follow(self._connection, due.thread, place, missing, most=MAX_DELTA_PATH)
+        paths = follow(self._connection, due.thread, place, names, most=1)
         for name, path in paths.items():
+            if not is_root:
+                path.seed = None
             size = path.seed.size if path.seed is not None else 0
             size += sum(one.write.size for one in path.newest_first)
             if path.newest_first or path.seed is not None:
-                yield _Channel(name, b"", min(size, MAX_VALUES_BYTES), True, path)
+                yield _Channel(name, b"", min(size, MAX_VALUES_BYTES), delta=path)
 
     def _delta_value(
-        self, path: DeltaPath, values: Mapping[bytes, Value], room: int
+        self, path: DeltaPath, values: Mapping[bytes, Value]
     ) -> tuple[Value | None, bool]:
         """Return the latest writes of a channel and, if there is room, what they began with."""
         latest: list[Value] = []
-        whole = path.complete
+        room = MAX_VALUES_BYTES
+        whole = True
         for one in path.newest_first:
             if one.write.size > room:
                 whole = False
@@ -200,16 +212,13 @@ class SearchedValues:
             return EVICTED
 
 
-def _stored(state: bytes, before: bytes | None) -> Iterator[_Channel]:
-    """Yield the channels of a state that have a value, and are the agent's own."""
-    known: dict[str, bytes] = {}
-    if before:
-        parent = checkpoint_pb2.CheckpointState.FromString(before)
-        known = {channel.name: channel.digest for channel in parent.channels}
-    for channel in checkpoint_pb2.CheckpointState.FromString(state).channels:
-        name, digest = channel.name, channel.digest
-        if digest and not is_internal(name):
-            yield _Channel(name, digest, channel.size_bytes, known.get(name) != digest)
+def _channels(state: bytes) -> dict[str, tuple[bytes, int]]:
+    """Return digest and size of the values of a state's channels, if they are the agent's own."""
+    return {
+        channel.name: (channel.digest, channel.size_bytes)
+        for channel in checkpoint_pb2.CheckpointState.FromString(state).channels
+        if channel.digest and not is_internal(channel.name)
+    }
 
 
 def _digests(channels: Sequence[_Channel]) -> Iterator[bytes]:
@@ -217,6 +226,8 @@ def _digests(channels: Sequence[_Channel]) -> Iterator[bytes]:
     for channel in channels:
         if channel.delta is None:
             yield channel.digest
+            if channel.before:
+                yield channel.before
             continue
         seed, room = channel.delta.seed, MAX_VALUES_BYTES
         for one in channel.delta.newest_first:
