@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.kit.archives import House, house, keys_of, shown
-from tests.kit.drafts import TENANT
+from tests.kit.drafts import TENANT, draft, write
 from tests.kit.journal import Clock
 from tuskpoint_server.archive.recover.recovery import Recovered, Recovery
 from tuskpoint_server.archive.recover.sources import Source, read_source
@@ -110,3 +110,22 @@ async def compare(before: House, after: House) -> int:
             values = await after.archive.read_values(TENANT, found.sources, wanted)
             assert values.keys() == wanted
     return len(rows)
+
+
+async def grow(home: House, count: int, thread_id: str = "t", start: int = 0) -> None:
+    """Append checkpoints whose text grows, each in a flush of its own."""
+    for number in range(start, start + count):
+        await home.journal.save_checkpoint(
+            TENANT,
+            draft(
+                f"{number:04d}",
+                f"{number - 1:04d}" if number else "",
+                {"step": b"%d" % number, "text": bytes(range(250)) * 30 + b"%d" % number},
+                thread_id=thread_id,
+                label=f"label {number}",
+                summary=f"step {number}",
+                agent_id="agent",
+                writes=(write("w", b"written %d" % number),),
+            ),
+        )
+        await home.flush()

@@ -1,14 +1,15 @@
-"""Single promises of recovery: heads, removals, hand-offs, damage, manifests, generations."""
+"""Single promises of recovery: heads, removals, hand-offs, manifests, snapshots, generations."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.integration.recover.recovered import (
     compare,
+    grow,
     newest,
     recover,
     recovered_house,
@@ -16,6 +17,7 @@ from tests.integration.recover.recovered import (
 from tests.kit.archives import House, check_certified, house, keys_of
 from tests.kit.drafts import TENANT, channel, data_of, draft, key, refused, write, written
 from tests.kit.stores import MemoryStore
+from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.archive.recover.sources import read_source
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.domain.digests import blob_digest
@@ -23,41 +25,18 @@ from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats.catalogs import Catalog
 from tuskpoint_server.domain.formats.manifests import encode_manifest
 from tuskpoint_server.domain.formats.members import Kind
+from tuskpoint_server.domain.formats.segment_reading import decode_segment
+from tuskpoint_server.domain.lineage import Snapshot
 from tuskpoint_server.domain.model import BlobLocation, PruneStrategy, Reference, View
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage import (
+    Lineage,
+    SnapshotDraft,
+    SnapshotQuery,
+    Snapshots,
+)
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.recovery import publishing
 from tuskpoint_server.journal.removal.removal import Removal
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-async def home(tmp_path: Path, store: MemoryStore) -> AsyncIterator[House]:
-    async with house(tmp_path, store) as opened:
-        yield opened
-
-
-async def grow(home: House, count: int, thread_id: str = "t", start: int = 0) -> None:
-    """Append checkpoints whose text grows, each in a flush of its own."""
-    for number in range(start, start + count):
-        await home.journal.save_checkpoint(
-            TENANT,
-            draft(
-                f"{number:04d}",
-                f"{number - 1:04d}" if number else "",
-                {"step": b"%d" % number, "text": bytes(range(250)) * 30 + b"%d" % number},
-                thread_id=thread_id,
-                label=f"label {number}",
-                summary=f"step {number}",
-                agent_id="agent",
-                writes=(write("w", b"written %d" % number),),
-            ),
-        )
-        await home.flush()
 
 
 async def test_the_next_save_inherits_from_the_recovered_head(home: House, tmp_path: Path) -> None:
@@ -126,7 +105,7 @@ async def test_what_was_removed_stays_removed(home: House, tmp_path: Path) -> No
 async def test_forks_and_rollbacks_keep_their_lineage(home: House, tmp_path: Path) -> None:
     lineage = Lineage(home.journal.database)
     await grow(home, 3)
-    await lineage.fork(TENANT, key("0001"), "fork", "")
+    await lineage.fork(TENANT, key("0001"), "fork", "a request")
     await lineage.rollback(TENANT, key("0001"), "", None)
     await lineage.copy_thread(TENANT, "t", "copy", "")
     await home.flush()
@@ -136,7 +115,10 @@ async def test_forks_and_rollbacks_keep_their_lineage(home: House, tmp_path: Pat
             "SELECT forked_from FROM checkpoints AS c JOIN threads AS t ON t.number = c.thread"
             " WHERE thread_id = 'fork'"
         )
-        assert origin
+        assert origin == "t:0001"
+        # First answers are in no blob: a retry is a new request.
+        again = Lineage(second.journal.database).fork(TENANT, key("0001"), "fork", "a request")
+        await refused(again, Reason.THREAD_EXISTS)
 
 
 async def test_a_recovered_journal_is_another_one_without_changes(
@@ -154,63 +136,115 @@ async def test_a_recovered_journal_is_another_one_without_changes(
         assert unindexed is not None
 
 
-async def segment_of(home: House, checkpoint_id: str, thread_id: str = "t") -> bytes:
-    entry = (await home.manifest(thread_id)).entries["", checkpoint_id]
-    return entry.record.segment
+async def test_an_identical_save_changes_nothing(home: House, tmp_path: Path) -> None:
+    once = draft("1", "", {"x": b"1", "y": b""}, writes=(write("w", b"w"),))
+    saved = await home.journal.save_checkpoint(TENANT, once)
+    await home.flush()
+    async with recovered_house(tmp_path / "second", home) as second:
+        again = await second.journal.save_checkpoint(TENANT, once)
+        assert again.seq == saved.seq
+        assert await second.flush() == 0
 
 
-async def test_the_first_damage_ends_a_recovery(
-    home: House, store: MemoryStore, tmp_path: Path
-) -> None:
-    await grow(home, 3)
-    store.lost.add(await segment_of(home, "0001"))
-    with pytest.raises(Refusal) as caught:
-        await recover(tmp_path / "second", store, await newest(home), home.clock)
-    assert caught.value.reason is Reason.BLOB_NOT_FOUND
-    assert publishing.remains(tmp_path / "second" / "journal.db") == []
-
-
-async def test_what_is_lost_is_left_out_and_named(
-    home: House, store: MemoryStore, tmp_path: Path
-) -> None:
-    await grow(home, 3, "other")
-    await grow(home, 3)
-    store.lost.add(await segment_of(home, "0002"))
-    source, directory = await newest(home), tmp_path / "second"
-    recovered = await recover(directory, store, source, home.clock, skip_damaged=True)
-    assert recovered.checkpoints == 5
-    assert any("checkpoint '0002' of thread 't'" in one for one in recovered.left_out)
-    async with house(directory, store, home.clock) as second:
-        assert await keys_of(second, "t") == [key("0000"), key("0001")]
-        await second.flush()
-        # What was left out is recorded as removed: the next recovery needs no permission.
+async def test_many_flushes_come_back_over_merged_runs(home: House, tmp_path: Path) -> None:
+    await grow(home, 20)
+    async with recovered_house(tmp_path / "second", home) as second:
+        await compare(home, second)
+        await grow(second, 20, "u")
+        content = (await newest(second)).content
+        assert isinstance(content, Catalog)
+        assert any(content.runs.levels[1:]), "runs were merged"
         async with recovered_house(tmp_path / "third", second) as third:
-            assert await keys_of(third, "t") == [key("0000"), key("0001")]
-            assert len(await keys_of(third, "other")) == 3
+            assert await compare(second, third) == 40
 
 
-async def test_a_lost_run_is_left_out_and_the_next_catalog_does_not_name_it(
-    home: House, store: MemoryStore, tmp_path: Path
+async def test_a_server_that_goes_on_beside_a_recovered_one_harms_neither(
+    home: House, tmp_path: Path
 ) -> None:
-    await grow(home, 1, "t")
+    await grow(home, 3)
+    async with recovered_house(tmp_path / "second", home) as second:
+        for start in (3, 4):
+            await grow(home, 1, start=start)
+            await grow(second, 1, start=start)
+        for number, one in enumerate((home, second)):
+            async with recovered_house(tmp_path / f"of-{number}", one) as third:
+                assert await compare(one, third) == 5
+
+
+async def test_what_a_pruned_thread_is_rebuilt_from_comes_back(home: House, tmp_path: Path) -> None:
+    frame = checkpoint_pb2.CheckpointState(delta_channels=("log",)).SerializeToString()
+    for number in range(5):
+        await home.journal.save_checkpoint(
+            TENANT,
+            draft(
+                f"{number}",
+                f"{number - 1}" if number else "",
+                {"x": b"%d" % number} if number else {"log": b"seed"},
+                frame=frame,
+                delta=("log",),
+                writes=(write("log", b"written %d" % number),),
+            ),
+        )
+    await Removal(home.journal.database).prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    await home.flush()
+    async with recovered_house(tmp_path / "second", home) as second:
+        assert await compare(home, second) == 1
+        histories = [
+            await one.journal.delta_history(TENANT, key("4"), ("log",)) for one in (home, second)
+        ]
+        assert [len(found[0].writes) for found in histories] == [4, 4]
+        assert [one.digest for one in histories[1][0].writes] == [
+            one.digest for one in histories[0][0].writes
+        ]
+
+
+async def test_snapshots_come_back_and_can_be_restored(home: House, tmp_path: Path) -> None:
+    await grow(home, 2)
     await grow(home, 1, "u")
-    source = await newest(home)
-    assert isinstance(source.content, Catalog)
-    lost = source.content.runs.oldest_first()[0].location.sha256
-    store.lost.add(lost)
+    taken = await take_snapshot(home, "t", "u")
+    await Removal(home.journal.database).delete_thread(TENANT, "t")
+    await home.flush()
+    async with recovered_house(tmp_path / "second", home) as second:
+        await compare(home, second)
+        snapshots = Snapshots(second.journal.database)
+        assert await snapshots.list_snapshots(TENANT, SnapshotQuery(), "", 9) == [taken]
+        restored = await snapshots.restore_snapshot(
+            TENANT, taken.snapshot_id, rollback=False, request_id=""
+        )
+        found = await second.journal.load(TENANT, restored[0].key, View.FULL)
+        assert data_of(found)["step"] == b"1"
+
+
+@pytest.mark.parametrize("part", ["", "~"])
+async def test_a_snapshot_of_which_something_is_not_certified_does_not_exist(
+    home: House, store: MemoryStore, tmp_path: Path, part: str
+) -> None:
+    await grow(home, 1)
+    whole = await take_snapshot(home, "t")
+    await home.flush()
+    await home.journal.save_checkpoint(TENANT, draft("0001", "0000", {"step": b"1"}))
+    torn = await take_snapshot(home, "t")
+    store.verdict = lambda members: rejected(members, f"$snapshot/{part}{torn.snapshot_id}")
     with pytest.raises(Refusal):
-        await recover(tmp_path / "strict", store, source, home.clock)
-    directory = tmp_path / "second"
-    recovered = await recover(directory, store, source, home.clock, skip_damaged=True)
-    assert recovered.threads == 1
-    assert "records from thread 't' to thread 't'" in recovered.left_out[0]
-    async with house(directory, store, home.clock) as second:
-        await grow(second, 1, "v")
-        following = (await newest(second)).content
-        assert isinstance(following, Catalog)
-        assert lost not in {ref.location.sha256 for ref in following.runs.oldest_first()}
-        async with recovered_house(tmp_path / "third", second) as third:
-            assert await compare(second, third) == 2
+        await home.flush()
+    async with recovered_house(tmp_path / "second", home) as second:
+        snapshots = Snapshots(second.journal.database)
+        assert await snapshots.list_snapshots(TENANT, SnapshotQuery(), "", 9) == [whole]
+        kept = await second.ask("SELECT thread_id FROM threads WHERE NOT deleted ORDER BY 1")
+        assert len(kept) == 3
+        assert not [name for [name] in kept if torn.snapshot_id in str(name)]
+
+
+async def take_snapshot(home: House, *threads: str) -> Snapshot:
+    snapshots = Snapshots(home.journal.database)
+    return await snapshots.create_snapshot(TENANT, SnapshotDraft(threads, "session"), "")
+
+
+def rejected(members: Sequence[Member], beginning: str) -> Reason | None:
+    """Reject what holds the log of a thread whose name begins so."""
+    logs = [decode_segment(one.data, "") for one in members if one.kind == Kind.SEGMENT]
+    found = any(one.thread_id.startswith(beginning) for one in logs)
+    return Reason.BLOB_REJECTED if found else None
 
 
 async def store_manifest(home: House, store: MemoryStore, thread_id: str) -> BlobLocation:

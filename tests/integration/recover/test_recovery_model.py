@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,15 +15,25 @@ from hypothesis import strategies as st
 from tests.contract.archiving.test_flush_model import EXPECTED, STEPS, History
 from tests.integration.recover.recovered import compare, recovered_house
 from tests.kit.archives import House, check_certified, house, keys_of
-from tests.kit.drafts import TENANT, channel, draft
+from tests.kit.drafts import TENANT, channel, draft, write
 from tests.kit.journal import Clock
 from tests.kit.stores import MemoryStore
+from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.blobs.api import StoreLimits
 from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.domain.model import Reference, View
-from tuskpoint_server.journal.lineage.copies import ValuesEvicted
+from tuskpoint_server.journal.lineage import (
+    SnapshotDraft,
+    SnapshotQuery,
+    Snapshots,
+    ValuesEvicted,
+)
 
-KINDS = tuple(step for step in STEPS if step not in ("fail", "forget", "reject"))
+DELTA = checkpoint_pb2.CheckpointState(delta_channels=("log",)).SerializeToString()
+KINDS = (
+    *(step for step in STEPS if step not in ("fail", "forget", "reject")),
+    *("delta", "inside", "wait", "settings", "snapshot", "restore", "adopt", "drop_run"),
+)
 
 
 async def go_on(home: House, thread_id: str) -> None:
@@ -61,7 +72,69 @@ async def check(home: House, directory: Path) -> None:
 
 
 class Recovering(History):
-    """Recovers after each flush."""
+    """Recovers after each flush, and does more of what has to come back."""
+
+    async def latest(self, thread_id: str, ns: str = "") -> str:
+        names = [one.checkpoint_id for one in await keys_of(self.house, thread_id)]
+        return max(names, default="") if not ns else ""
+
+    async def grow(self, thread_id: str, **more: Any) -> None:
+        """Append a checkpoint that says more than those of `save`."""
+        self.made += 1
+        parent_id = await self.latest(thread_id, more.get("ns", ""))
+        made = draft(f"{self.made:06d}", parent_id, thread_id=thread_id, **more)
+        await self.house.journal.save_checkpoint(TENANT, made)
+
+    async def delta(self) -> None:
+        whole: dict[str, bytes] = {"log": self.content()} if self.random.random() < 0.2 else {}
+        written = (write("log", self.content()),)
+        channels = {"a": self.content(), **whole}
+        await self.grow(
+            self.thread(), channels=channels, frame=DELTA, delta=("log",), writes=written
+        )
+
+    async def inside(self) -> None:
+        thread_id = self.thread()
+        parents = {"parents": {"": await self.latest(thread_id)}, "run_id": "inner"}
+        channels = {"a": self.content()}
+        await self.grow(thread_id, channels=channels, ns="inner", metadata=parents)
+
+    async def wait(self) -> None:
+        channel_name = self.random.choice(("__interrupt__", "__error__", "__resume__"))
+        await self.grow(self.thread(), channels={"a": b"x"}, writes=(write(channel_name, b"?"),))
+
+    async def settings(self) -> None:
+        thread_id = self.thread()
+        if await keys_of(self.house, thread_id):
+            await self.removal.set_retention(TENANT, thread_id, self.random.choice((0, 9999)))
+            await self.removal.set_searchable(TENANT, thread_id, self.random.random() < 0.5)
+
+    async def snapshot(self) -> None:
+        await Snapshots(self.house.journal.database).create_snapshot(
+            TENANT, SnapshotDraft((self.thread(),), "session"), ""
+        )
+
+    async def restore(self) -> None:
+        snapshots = Snapshots(self.house.journal.database)
+        for one in await snapshots.list_snapshots(TENANT, SnapshotQuery(), "", 1):
+            how = self.random.choice(("rollback", "threads", "delete"))
+            if how == "delete":
+                await snapshots.delete_snapshot(TENANT, one.snapshot_id)
+            else:
+                await snapshots.restore_snapshot(
+                    TENANT, one.snapshot_id, rollback=how == "rollback", request_id=""
+                )
+
+    async def adopt(self) -> None:
+        key = await self.some_key()
+        if key is not None:
+            closure = await self.lineage.closure(TENANT, key)
+            if closure is not None:
+                target = f"adopted-{self.thread()}"
+                await self.lineage.adopt(TENANT, closure, "hash", target, "adopter", "")
+
+    async def drop_run(self) -> None:
+        await self.removal.delete_runs(TENANT, ["inner"])
 
     async def flush(self) -> None:
         await self.house.flush()

@@ -118,7 +118,7 @@ class Recovery:
         else:
             manifest = source.content
             await self._recover([ThreadReading(manifest, manifest.seq, anew=True)], anew=True)
-        await self._finish()
+        await self._keep_whole_snapshots()
         return self._done
 
     async def _from_catalog(self, catalog: Catalog, location: BlobLocation) -> None:
@@ -148,9 +148,7 @@ class Recovery:
                 group, size = [], 0
         await self._recover(group)
 
-    async def _finish(self) -> None:
-        if self._blobs.epoch_s is not None:
-            await self._database.transact(lambda batch: inserting.add_blobs(batch, self._tenant))
+    async def _keep_whole_snapshots(self) -> None:
         heads = await self._database.query(
             lambda connection: inserting.snapshot_threads(connection, self._tenant)
         )

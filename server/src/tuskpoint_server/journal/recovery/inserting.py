@@ -19,8 +19,8 @@ from ...domain.formats.catalogs import Catalog, encode_catalog
 from ...domain.formats.folding import Manifest
 from ...domain.formats.segments import SegmentWrite
 from ...domain.lineage import EventKind
-from ...domain.model import EVICTED, BlobLocation, Lineage, StoredBlob, ThreadState, Write
-from ..archiving import blobs, holes, uses
+from ...domain.model import EVICTED, BlobLocation, Lineage, ThreadState, Write
+from ..archiving import holes, uses
 from ..archiving.plan import PlannedHole, PlannedMember
 from ..checkpoints.rows import checkpoint_row
 from ..database.overlay import CONTENT_COLUMNS, WRITE_COLUMNS, Batch, Known, Log, Place
@@ -109,9 +109,6 @@ _PUT_HANDOFF = Statement(insert(handoffs).values(all_columns(handoffs)))
 _PUT_REMOVED = Statement(insert(removed).values(all_columns(removed)))
 _DROP_CHECKPOINT = Statement(delete(checkpoints).where(of_checkpoint(checkpoints)))
 _DROP_WRITES = Statement(delete(writes).where(of_checkpoint(writes)))
-_BLOBS = Statement(
-    select(members.c.blob_id).where(members.c.tenant == bindparam("of_tenant")).distinct()
-)
 _SNAPSHOT_THREADS = Statement(
     select(threads.c.thread_id, threads.c.head_id).where(
         threads.c.tenant == bindparam("of_tenant"),
@@ -171,13 +168,6 @@ def add_members(
             for one in found
         ],
     )
-
-
-def add_blobs(batch: Batch, tenant: str) -> None:
-    """Record the blobs of all members as ones that may end at any time: nobody knows when."""
-    rows = _BLOBS.run(batch.connection, of_tenant=tenant).fetchall()
-    found = [StoredBlob(blob_id, end_epoch=0) for (blob_id,) in rows]
-    blobs.record(batch.connection, tenant, found, batch.now_us, lambda blob: batch.now_us)
 
 
 def begin_thread(batch: Batch, tenant: str, manifest: Manifest, seq: int, *, anew: bool) -> None:
