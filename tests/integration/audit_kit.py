@@ -9,8 +9,8 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,9 @@ from tuskpoint.audit.sources import DirectorySource, Source
 from tuskpoint.audit.verdicts import Findings, Item
 from tuskpoint.v1 import checkpoint_pb2, segment_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
+from tuskpoint.v1 import thread_service_pb2 as tpb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 
 LONG, SHORT, FORK, COPY, GONE = "long", "short", "fork", "copy", "gone"
 NOT_CERTIFIED_BY_ITSELF = {"TUSKPOINT_FLUSH_INTERVAL": "3600"}
@@ -42,18 +44,20 @@ class House:
         blobs: Its blob directory, or where a copy of it is.
         catalog: Its newest catalog.
         handoff: The descriptor of a hand-off.
+        manifest: The stored manifest of the short thread.
         ids: Thread to the IDs of its checkpoints, oldest first.
     """
 
     blobs: Path
     catalog: Location
     handoff: Descriptor
+    manifest: Location
     ids: Mapping[str, list[str]] = field(default_factory=dict)
 
     def copied(self, folder: Path) -> House:
         """Return the same with a blob directory that may be damaged."""
         shutil.copytree(self.blobs, folder / "blobs")
-        return House(folder / "blobs", self.catalog, self.handoff, self.ids)
+        return replace(self, blobs=folder / "blobs")
 
     def stored(self, at: Location | Mapping[str, Any]) -> MemberFile:
         """What lies at a location, or where a reference leads."""
@@ -66,26 +70,30 @@ class House:
         return found
 
     def records(self, thread_id: str) -> list[dict[str, Any]]:
-        """The records of a thread, those of older runs first; each with the blob it lies in."""
-        found = []
+        """The records of a thread, those of older runs first; each names its blob."""
+        return [record for record in self._all_records() if record["thread_id"] == thread_id]
+
+    def threads(self) -> set[str]:
+        """The threads of which records say something."""
+        return {record["thread_id"] for record in self._all_records()}
+
+    def _all_records(self) -> Iterator[dict[str, Any]]:
         for level in reversed(self.opened()["levels"]):
             for run in level["runs"]:
                 holder = run["blob_id"] or self.catalog.blob_id
-                _, *lines = _frames(self.stored({**run, "blob_id": holder}).read_bytes())
-                for line in b"".join(lines).splitlines():
+                _, *pages = _frames(self.stored({**run, "blob_id": holder}).read_bytes())
+                for line in b"".join(pages).splitlines():
                     record = json.loads(line)
                     if record["kind"] == "member":
                         record["blob_id"] = record["blob_id"] or holder
-                    if record["thread_id"] == thread_id:
-                        found.append(record)
-        return found
+                    yield record
 
     def segments(self, thread_id: str) -> list[Location]:
-        """Where the segments of a thread lie, oldest first."""
+        """Where the segments of a thread's log lie, oldest first."""
         return [
             located(record)
             for record in self.records(thread_id)
-            if record["kind"] == "member" and record["holds"] == "segment"
+            if record["kind"] == "member" and "last_seq" in record
         ]
 
     def segment(self, at: Location) -> segment_pb2.ThreadSegment:
@@ -110,31 +118,37 @@ class House:
         }
 
     def forged(self, *records: dict[str, Any]) -> Location:
-        """Store a catalog whose only run has records; all hashes in it are right.
+        """Store a catalog whose only run has records; all hashes in it are right."""
+        return self.forged_levels([self.leaf(sorted(records, key=position))])
 
-        What comes of it is wrong in what it says, or in nothing.
-        """
-        ordered = sorted(records, key=_position)
-        lines = [stored_json(record) for record in ordered]
-        plain = b"".join(line + b"\n" for line in lines)
+    def forged_levels(self, runs: list[dict[str, Any]]) -> Location:
+        """Store a catalog that names runs, and return where."""
+        return self.forged_catalog({"levels": [{"runs": runs}]})
+
+    def leaf(self, records: list[dict[str, Any]]) -> dict[str, Any]:
+        """Store a run of one page with records, and return what names it."""
+        plain = b"".join(stored_json(record) + b"\n" for record in records)
         page = zstd.compress(plain)
-        ends = {"first": _position(ordered[0]), "last": _position(ordered[-1])}
-        return self.forged_run(
-            {"pages": [{**ends, "records": len(lines), **named(page)}]},
-            ends,
-            len(lines),
-            plain,
-            page,
-        )
+        ends = {"first": position(records[0]), "last": position(records[-1])}
+        named = {"sha256": hashlib.sha256(page).hexdigest(), "size_bytes": len(page)}
+        index = {"pages": [{**ends, **named, "records": len(records)}]}
+        sizes = {"records": len(records), "plain_bytes": len(plain), "height": 0}
+        return {**ends, **sizes, **self._run(index, page)}
 
-    def forged_run(
-        self, index: dict[str, Any], ends: dict[str, Any], records: int, plain: bytes, *pages: bytes
-    ) -> Location:
-        """Store a catalog with one run: the run's index, what names it, and its pages."""
+    def branch(self, runs: list[dict[str, Any]], height: int = 1) -> dict[str, Any]:
+        """Store a run that names others, and return what names it."""
+        return {
+            "first": runs[0]["first"],
+            "last": runs[-1]["last"],
+            "records": sum(run["records"] for run in runs),
+            "plain_bytes": sum(run["plain_bytes"] for run in runs),
+            "height": height,
+            **self._run({"runs": runs}),
+        }
+
+    def _run(self, index: dict[str, Any], *pages: bytes) -> dict[str, Any]:
         head = {"format_version": 2, "kind": "run", "generation": 1, "number": 1, "order": 0}
-        stored = b"".join((zstd.compress(stored_json({**head, **index}) + b"\n"), *pages))
-        sizes = {"records": records, "plain_bytes": len(plain), "height": 0}
-        return self.forged_catalog({"levels": [{"runs": [{**ends, **sizes, **self.put(stored)}]}]})
+        return self.put(b"".join((zstd.compress(stored_json({**head, **index}) + b"\n"), *pages)))
 
     def forged_catalog(self, changes: Mapping[str, Any]) -> Location:
         """Store a catalog that differs from the newest."""
@@ -147,25 +161,25 @@ class House:
         at = self.put(stored)
         member = {
             **{key: first[key] for key in ("thread_id", "incarnation", "generation", "seq")},
-            **{"kind": "member", "holds": "segment", **at},
+            **at,
+            "kind": "member",
+            "holds": "segment",
         }
         return self.forged({**first, "segment": at["sha256"], **changes}, member)
 
 
+def header(version: int = 2, sealing: int = 1) -> bytes:
+    """What stands before the zstd frame of a segment."""
+    said = b"\x08" + bytes([version]) + b"\x10" + bytes([sealing])
+    return b"\x50\x2a\x4d\x18" + len(said).to_bytes(4, "little") + said
+
+
 def stored_segment(message: segment_pb2.ThreadSegment) -> bytes:
     """Return the stored bytes of a segment."""
-    header = segment_pb2.SegmentHeader(format_version=2, sealing="SEALING_NONE")
-    said = header.SerializeToString()
-    head = b"\x50\x2a\x4d\x18" + len(said).to_bytes(4, "little") + said
-    return head + zstd.compress(message.SerializeToString())
+    return header() + zstd.compress(message.SerializeToString())
 
 
-def named(data: bytes) -> dict[str, Any]:
-    """What names a page."""
-    return {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
-
-
-def _position(record: Mapping[str, Any]) -> list[str]:
+def position(record: Mapping[str, Any]) -> list[str]:
     """Where a record stands in a run."""
     kind, thread_id = record["kind"], record["thread_id"]
     if kind == "end":
@@ -216,9 +230,10 @@ def left_behind(folder: Path, settings: Mapping[str, str], steps: int) -> House:
             client.flush()
             found = client.status().catalog
         assert found is not None
+        manifest = _stored_manifest(server.target)
         assert server.stop() == 0
     location = Location(found.blob_id, found.identifier, found.sha256)
-    return House(server.data_dir / "blobs", location, handoff, ids)
+    return House(server.data_dir / "blobs", location, handoff, manifest, ids)
 
 
 def _filled(client: Client, target: str, steps: int) -> dict[str, list[str]]:
@@ -231,7 +246,7 @@ def _filled(client: Client, target: str, steps: int) -> dict[str, list[str]]:
         GONE: [client.save(GONE, {"x": 1})],
     }
     client.flush()
-    _write_late(target, ids[SHORT][1])
+    _write_late(target, ids[SHORT][0])
     client.set_label(SHORT, "second", checkpoint_id=ids[SHORT][1])
     client.fork(SHORT, ids[SHORT][1], new_thread_id=FORK)
     client.copy(SHORT, COPY)
@@ -254,6 +269,14 @@ def _write_late(target: str, checkpoint_id: str) -> None:
     )
     with grpc.insecure_channel(target) as channel:
         CheckpointServiceStub(channel).SaveWrites(request)
+
+
+def _stored_manifest(target: str) -> Location:
+    """Let a server store the manifest of the short thread, and return where."""
+    with grpc.insecure_channel(target) as channel:
+        stub = ThreadServiceStub(channel)
+        at = stub.GetManifest(tpb.GetManifestRequest(thread_id=SHORT, store=True)).manifest
+    return Location(at.blob_id, at.identifier, at.sha256.hex())
 
 
 # --- auditing --------------------------------------------------------------------------

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
-import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from backports import zstd
 
 from tests.kit.member_file import pack_of, read_pack
 from tuskpoint.audit.catalog import UnknownThread
 from tuskpoint.audit.formats.stored import Location
-from tuskpoint.audit.reading import MIB, Bounds
+from tuskpoint.audit.reading import Bounds
 from tuskpoint.audit.report import BadReport, Report, compare, read_report
 from tuskpoint.audit.roots import UnclearName, named
 from tuskpoint.audit.sources import BadSource, DirectorySource
 from tuskpoint.audit.verdicts import Findings, ItemKind, Verdict
-from tuskpoint.v1 import envelope_pb2, handoff_pb2
+from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 
 from . import audit_kit as kit
 from .audit_kit import COPY, FORK, GONE, LONG, SHORT, House
-from .recovery_kit import draft, flush, new_kit, recovered_kit, save
 
 NO_HASH = "0" * 64
-STEPS = 130
-"""Checkpoints of the long thread: three segments."""
+STEPS = 30
+"""Checkpoints of the long thread."""
+
+Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -56,30 +56,29 @@ async def test_all_that_a_server_certified_passes_without_it(left: House) -> Non
     assert found.result == "PASS"
     assert found.of(LONG) == dict.fromkeys(left.ids[LONG], "PASS")
     assert found.of(SHORT) == dict.fromkeys(left.ids[SHORT], "PASS")
-    assert sorted(found.of(COPY).values()) == ["PASS", "RETRACTED"]
-    assert list(found.of(FORK).values()) == ["PASS"]
+    assert list(found.of(COPY).values()) == list(found.of(FORK).values()) == ["PASS"]
     totals = {total.thread_id: total for total in found.findings.threads}
-    assert totals[LONG].segments == 3
-    assert totals[LONG].records == STEPS
+    assert totals[LONG].checkpoints["pass"] == STEPS
     assert totals[GONE].ended
+    assert found.of(GONE) == {}
     assert totals[GONE].facts["deleted_through"] == left.ids[GONE][0]
     assert totals[SHORT].facts["agent_id"] == "planner"
-    assert found.findings.facts["live_threads"] == 4
-    assert found.findings.facts["snapshots"] == 1
-    assert found.findings.facts["ended_threads"] == 1
-    assert found.findings.facts["settings"] == {}
+    facts = found.findings.facts
+    assert (facts["live_threads"], facts["snapshots"], facts["ended_threads"]) == (4, 1, 1)
     assert found.told[-1].done == found.told[-1].total == len(found.told)
 
 
-async def test_late_writes_are_read_as_addenda_and_copies_are_said_to_be_copies(
+async def test_late_writes_lie_in_a_segment_of_their_own_and_copies_share_one(
     left: House,
 ) -> None:
     found = await audited(left)
     items = {(item.thread_id, item.checkpoint_id): item for item in found.findings.items}
-    second = left.ids[SHORT][1]
-    assert [blob.role for blob in items[SHORT, second].blobs] == ["envelope", "addendum"]
-    assert items[SHORT, second].notes == ()
-    assert items[FORK, second].notes == ("shares the envelope that was made for thread 'short'",)
+    first = left.ids[SHORT][0]
+    assert len(items[SHORT, first].blobs) == 2
+    assert items[SHORT, first].notes == ()
+    snapshot = [name for name, _ in items if name.startswith("$snapshot/~") and name[-1] == "0"]
+    note = "shares the segment that was made for thread 'long'"
+    assert items[snapshot[0], left.ids[LONG][-1]].notes == (note,)
 
 
 async def test_only_the_threads_that_are_named_are_audited(left: House) -> None:
@@ -87,22 +86,42 @@ async def test_only_the_threads_that_are_named_are_audited(left: House) -> None:
     assert [total.thread_id for total in found.findings.threads] == [GONE, SHORT]
     assert found.of(LONG) == {}
     assert found.result == "PASS"
-    with pytest.raises(UnknownThread, match="no thread 'nobody'"):
+    with pytest.raises(UnknownThread, match="nothing of a thread 'nobody'"):
         await audited(left, threads=("nobody",))
 
 
-async def test_a_manifest_alone_passes(left: House) -> None:
-    [head, *_] = left.segments(LONG)
-    found = await kit.audited_manifest(kit.directory(left), head)
+async def test_a_stored_manifest_passes(left: House) -> None:
+    found = await kit.audited_manifest(kit.directory(left), left.manifest)
     assert found.result == "PASS"
-    assert found.of(LONG) == dict.fromkeys(left.ids[LONG], "PASS")
+    assert found.of(SHORT) == dict.fromkeys(left.ids[SHORT], "PASS")
     assert found.findings.trust == "the SHA-256 that was given for it"
+    unpinned = Location(left.manifest.blob_id)
+    assert (await kit.audited_manifest(kit.directory(left), unpinned)).result == "PASS"
 
 
-async def test_a_descriptor_passes(left: House) -> None:
+async def test_a_descriptor_and_the_bundle_that_a_catalog_knows_of_pass(left: House) -> None:
     found = await kit.audited_descriptor(kit.directory(left), left.handoff)
     assert found.result == "PASS"
     assert found.of(SHORT) == {left.ids[SHORT][1]: "PASS"}
+    items = (await audited(left, threads=(SHORT,))).findings.items
+    [bundle] = [item for item in items if item.kind is ItemKind.BUNDLE]
+    assert bundle.checkpoint_id == left.ids[SHORT][1]
+    assert bundle.blobs[0].actual_sha256 == left.handoff.blob_sha256
+
+
+async def test_the_catalogs_before_are_read_when_asked_for(house: House) -> None:
+    number = house.opened()["number"]
+    found = await audited(house, history=100)
+    assert found.result == "PASS"
+    assert found.findings.facts["history"] == number - 1
+    assert (await audited(house, history=1)).findings.facts["history"] == 1
+    previous = house.opened()["previous"]
+    house.stored(previous).flip()
+    assert (await audited(house, history=0)).result == "PASS"
+    [problem] = (await audited(house, history=100)).problems
+    assert (problem.kind, problem.verdict) == (ItemKind.CATALOG, Verdict.FAIL)
+    house.stored(previous).unlink()
+    assert (await audited(house, threads=(LONG,), history=100)).findings.facts["history"] == 0
 
 
 async def test_a_blob_id_of_a_directory_pins_what_it_names(left: House) -> None:
@@ -119,7 +138,7 @@ async def test_a_blob_id_of_a_directory_pins_every_member_of_its_pack(house: Hou
     """A pack with another catalog in it is not the one that was named."""
     file = house.stored(house.catalog).path
     members = read_pack(file.read_bytes())
-    forged = kit.stored_json({**house.json(house.catalog), "changes": [], "runs": []})
+    forged = kit.stored_json({**house.opened(), "levels": [], "merges": []})
     del members[house.catalog.identifier]
     members[hashlib.sha256(forged).hexdigest()] = (forged, b"catalog")
     file.write_bytes(pack_of(members))
@@ -129,156 +148,78 @@ async def test_a_blob_id_of_a_directory_pins_every_member_of_its_pack(house: Hou
     assert found.findings.root.actual_sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-async def test_runs_that_were_merged_and_generations_after_a_recovery_are_followed(
-    tmp_path: Path,
-) -> None:
-    """By the archive alone, which flushes faster than a server is asked to."""
-    async with new_kit(tmp_path / "old") as old:
-        for n in range(40):
-            await save(old, draft(f"{n}", thread_id=f"thread-{n % 5}"))
-            catalog = await flush(old)
-        async with recovered_kit(tmp_path / "new", old, catalog) as new:
-            await save(new, draft("after", thread_id="thread-0"))
-            catalog = await flush(new)
-            blobs = DirectorySource(old.root / "blobs")
-            found = await kit.audited_catalog(blobs, Location(catalog.blob_id))
+async def test_a_run_with_runs_in_it_is_followed(house: House) -> None:
+    """The records of one thread, cut into two runs that a third one names."""
+    records = sorted(house.records(SHORT), key=kit.position)
+    leaves = [house.leaf(records[:3]), house.leaf(records[3:])]
+    found = await audited(house, house.forged_levels([house.branch(leaves)]))
     assert found.result == "PASS"
-    assert found.findings.counts[Verdict.PASS] == 41
-    assert found.findings.facts["generation"] == 2
-    roles = {blob.role for item in found.findings.items for blob in item.blobs}
-    assert roles == {"catalog", "page", "segment", "envelope"}
-    [total] = [one for one in found.findings.threads if one.thread_id == "thread-0"]
-    assert (total.segments, total.records) == (2, 9)
+    assert found.of(SHORT) == dict.fromkeys(left_ids(house), "PASS")
+    house.stored(leaves[0]).flip(-10)
+    found = await audited(house, house.forged_levels([house.branch(leaves)]))
+    assert found.problems[0].kind is ItemKind.CATALOG
+    assert found.problems[0].blobs[0].actual_sha256 not in ("", leaves[0]["sha256"])
 
 
-async def test_an_index_leads_to_pages_and_to_the_index_before(house: House) -> None:
-    heads = house.heads()
-    pages = [
-        house.put(kit.stored_json({"format_version": 1, "kind": "page", "heads": [heads[name]]}))
-        for name in (SHORT, FORK)
-    ]
-    last = None
-    for page in pages:
-        index = {"format_version": 1, "kind": "index", "pages": [page], "previous": last}
-        last = house.put(kit.stored_json(index))
-    location = house.forged_catalog({"changes": [], "runs": [[], [{"run": 1, **(last or {})}]]})
-    found = await audited(house, location)
-    assert found.result == "PASS"
-    assert [total.thread_id for total in found.findings.threads] == [FORK, SHORT]
-
-    house.stored(pages[0]).flip()
-    found = await audited(house, location)
-    assert found.only_problem().blobs[0].role == "page"
-    assert [total.thread_id for total in found.findings.threads] == [FORK]
-
-
-async def test_pages_of_a_run_that_tell_of_one_thread_in_two_ways_fail(house: House) -> None:
-    head = house.heads()[SHORT]
-    pages = [
-        house.put(kit.stored_json({"format_version": 1, "kind": "page", "heads": [one]}))
-        for one in (head, {**head, "ended": True})
-    ]
-    index = {"format_version": 1, "kind": "index", "pages": pages, "previous": None}
-    run = {"run": 1, **house.put(kit.stored_json(index))}
-    found = await audited(house, house.forged_catalog({"changes": [], "runs": [[], [run]]}))
-    assert found.only_problem().reason == "another page of its run tells of thread 'short' too"
-
-
-async def test_of_many_pieces_few_are_in_memory(house: House) -> None:
-    """A small catalog may name large pieces, and one of them many times."""
-    piece = b" " * (MIB // 4) + kit.stored_json({"format_version": 1, "kind": "page", "heads": []})
-    pages = 100 * [house.put(piece)]
-    index = {"format_version": 1, "kind": "index", "pages": pages, "previous": None}
-    run = {"run": 1, **house.put(kit.stored_json(index))}
-    location = house.forged_catalog({"changes": [], "runs": [[], [run]]})
-    tracemalloc.start()
-    try:
-        assert (await audited(house, location)).result == "PASS"
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 15 * MIB
-
-
-async def test_a_thread_of_which_nothing_is_stored_is_said_to_be_so(house: House) -> None:
-    head = {**house.heads()[SHORT], "manifest": None}
-    found = await audited(house, house.forged_catalog({"changes": [head], "runs": []}))
-    now = datetime.now(UTC)
-    report = Report.of(found.findings, kit.directory(house), now, now)
-    assert "short (incarnation 1): nothing of it is stored" in report.to_text()
+def left_ids(house: House) -> list[str]:
+    return house.ids[SHORT]
 
 
 # --- damaged ---------------------------------------------------------------------------
 
 
-async def test_one_flipped_bit_of_an_envelope_fails_its_checkpoint_alone(house: House) -> None:
-    third = house.envelopes(LONG)[2]
-    house.stored(third).flip(30)
+async def test_one_flipped_bit_of_a_segment_fails_what_lies_in_it(house: House) -> None:
+    first = house.segments(SHORT)[0]
+    house.stored(first).flip(30)
     found = await audited(house)
     assert found.result == "FAIL"
-    item = found.only_problem()
-    assert (item.thread_id, item.checkpoint_id) == (LONG, house.ids[LONG][2])
-    [blob] = item.blobs
-    assert (blob.verdict, blob.identifier) == (Verdict.FAIL, third.identifier)
-    assert blob.actual_sha256 not in ("", blob.expected_sha256)
-    assert found.of(LONG)[house.ids[LONG][3]] == "PASS"
+    assert found.of(SHORT)[house.ids[SHORT][0]] == "FAIL"
+    assert found.of(LONG) == dict.fromkeys(house.ids[LONG], "PASS")
+    for item in found.problems:
+        [blob] = [one for one in item.blobs if one.verdict is Verdict.FAIL]
+        assert (blob.role, blob.identifier) == ("segment", first.identifier)
+        assert blob.expected_sha256 == first.sha256
+        assert blob.actual_sha256 not in ("", first.sha256)
 
 
-async def test_a_truncated_and_a_longer_envelope_fail(house: House) -> None:
-    short, long = house.envelopes(LONG)[:2]
-    house.stored(short).write_bytes(house.stored(short).read_bytes()[:-1])
-    house.stored(long).write_bytes(house.stored(long).read_bytes() + b"more")
-    found = await audited(house)
-    assert [item.checkpoint_id for item in found.problems] == house.ids[LONG][:2]
-    assert {item.verdict for item in found.problems} == {Verdict.FAIL}
+@pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: data + b"more"])
+async def test_a_truncated_and_a_longer_segment_fail(
+    house: House, change: Callable[[bytes], bytes]
+) -> None:
+    at = house.segments(LONG)[0]
+    house.stored(at).write_bytes(change(house.stored(at).read_bytes()))
+    found = await audited(house, threads=(LONG,))
+    assert set(found.of(LONG).values()) == {"FAIL"}
     assert all(item.blobs[0].actual_sha256 for item in found.problems)
 
 
 async def test_a_huge_file_is_not_read(house: House) -> None:
-    at = house.put(b"an envelope")
-    location = house.forge(SHORT, lambda segment: segment["records"][0].update(envelope=at))
-    with house.stored(at).path.open("r+b") as file:
+    location = house.with_segment(SHORT, b"a segment")
+    lying = [path for path in house.blobs.rglob("*") if path.is_file() and path.stat().st_size == 9]
+    with lying[0].open("r+b") as file:
         file.truncate(1 << 40)
-    [blob] = (await audited(house, location, threads=(SHORT,))).only_problem().blobs
+    [blob] = (await audited(house, location)).only_problem().blobs
     assert blob.verdict is Verdict.FAIL
     assert blob.actual_sha256 == ""
     assert blob.reason.startswith("it is longer than")
 
 
 async def test_a_huge_member_is_not_read(house: House) -> None:
-    first = house.envelopes(LONG)[0]
+    first = house.segments(LONG)[0]
     with house.stored(first).path.open("r+b") as file:
         row = file.read().index(bytes.fromhex(first.identifier))
         file.truncate(1 << 40)
         file.seek(row + 40)
         file.write((1 << 39).to_bytes(8, "little"))
-    [blob] = (await audited(house)).only_problem().blobs
+    found = await audited(house, threads=(LONG,))
+    [blob] = found.problems[0].blobs
     assert blob.verdict is Verdict.FAIL
     assert blob.actual_sha256 == ""
     assert blob.reason.startswith("it is longer than")
 
 
-async def test_a_missing_envelope_is_missing(house: House) -> None:
-    at = house.put(b"an envelope")
-    location = house.forge(SHORT, lambda segment: segment["records"][0].update(envelope=at))
-    house.stored(at).unlink()
-    found = await audited(house, location, threads=(SHORT,))
-    item = found.only_problem()
-    assert (item.verdict, item.checkpoint_id) == (Verdict.MISSING, house.ids[SHORT][0])
-    assert found.result == "FAIL"
-
-
-async def test_what_a_pack_lacks_is_missing(house: House) -> None:
-    nowhere = {**house.put(b"an envelope"), "blob_id": house.catalog.blob_id}
-    nowhere["identifier"] = nowhere["sha256"]
-    location = house.forge(SHORT, lambda segment: segment["records"][0].update(envelope=nowhere))
-    item = (await audited(house, location, threads=(SHORT,))).only_problem()
-    assert (item.verdict, item.checkpoint_id) == (Verdict.MISSING, house.ids[SHORT][0])
-
-
 async def test_a_lost_pack_takes_everything_that_lay_in_it(house: House) -> None:
-    envelopes = house.envelopes(LONG)
-    house.stored(envelopes[0]).unlink()
+    house.stored(house.segments(LONG)[0]).unlink()
     found = await audited(house)
     assert found.result == "FAIL"
     assert {item.verdict for item in found.problems} == {Verdict.MISSING}
@@ -298,37 +239,6 @@ async def test_a_damaged_pack_fails_with_the_hash_of_the_file(
     assert root.actual_sha256 == hashlib.sha256(damaged).hexdigest()
 
 
-@pytest.mark.parametrize("position", [0, 1, 2])
-async def test_a_flipped_bit_of_a_segment_breaks_the_chain(house: House, position: int) -> None:
-    house.stored(house.segments(LONG)[position]).flip(200)
-    found = await audited(house, threads=(LONG,))
-    [manifest] = [item for item in found.findings.items if item.kind is ItemKind.MANIFEST]
-    assert manifest.verdict is Verdict.FAIL
-    assert manifest.reason == f"segment {2 - position}: it has another SHA-256"
-    assert found.findings.threads[0].manifest is Verdict.FAIL
-    # What newer segments tell of is judged all the same.
-    assert set(found.of(LONG).values()) <= {"PASS"}
-    assert len(found.of(LONG)) == (0, STEPS - 128, STEPS - 64)[position]
-
-
-async def test_a_missing_segment_is_missing(house: House) -> None:
-    _, middle, _ = house.segments(LONG)
-    at = house.put(house.stored(middle).read_bytes())
-    location = house.forge(LONG, lambda segment: segment.update(previous=at))
-    house.stored(at).unlink()
-    found = await audited(house, location, threads=(LONG,))
-    item = found.only_problem()
-    assert (item.kind, item.verdict) == (ItemKind.MANIFEST, Verdict.MISSING)
-    assert item.reason == "segment 1: the source does not have it"
-
-
-async def test_a_segment_in_the_place_of_another_fails(house: House) -> None:
-    _, middle, oldest = house.segments(LONG)
-    house.stored(middle).write_bytes(house.stored(oldest).read_bytes())
-    found = await audited(house, threads=(LONG,))
-    assert found.only_problem().reason == "segment 1: it has another SHA-256"
-
-
 async def test_a_flipped_bit_of_the_catalog_fails_before_anything_is_believed(
     house: House,
 ) -> None:
@@ -336,290 +246,449 @@ async def test_a_flipped_bit_of_the_catalog_fails_before_anything_is_believed(
     found = await audited(house)
     assert found.result == "FAIL"
     assert found.findings.root.verdict is Verdict.FAIL
+    assert found.findings.root.actual_sha256 not in ("", house.catalog.sha256)
     assert found.findings.threads == ()
     assert len(found.findings.items) == 1
 
 
 async def test_a_damaged_run_fails_and_the_rest_is_looked_at(house: House) -> None:
-    [[run, *_], *_] = house.json(house.catalog)["runs"]
+    [[newest, *_], *_] = [level["runs"] for level in house.opened()["levels"]]
+    run = {**newest, "blob_id": newest["blob_id"] or house.catalog.blob_id}
     house.stored(run).flip()
     found = await audited(house)
+    problem = found.problems[0]
+    assert (problem.kind, problem.blobs[0].role) == (ItemKind.CATALOG, "run")
+    assert problem.blobs[0].actual_sha256 not in ("", run["sha256"])
+    assert found.findings.threads != ()
+
+
+@pytest.mark.parametrize("what", ["manifest", "handoff"])
+async def test_a_flipped_bit_of_a_manifest_or_a_bundle_fails(house: House, what: str) -> None:
+    source = kit.directory(house)
+    if what == "manifest":
+        house.stored(house.manifest).flip()
+        found = await kit.audited_manifest(source, house.manifest)
+        expected = house.manifest.sha256
+    else:
+        house.stored(Location(house.handoff.blob_id)).flip()
+        found = await kit.audited_descriptor(source, house.handoff)
+        expected = house.handoff.blob_sha256
+        assert (await audited(house)).only_problem().kind is ItemKind.BUNDLE
+    assert found.result == "FAIL"
+    assert found.findings.root.expected_sha256 == expected
+    assert found.findings.root.actual_sha256 not in ("", expected)
+
+
+async def test_a_file_that_cannot_be_read_is_no_verdict(house: House) -> None:
+    path = house.stored(house.catalog).path
+    path.unlink()
+    path.mkdir()
+    found = await audited(house)
+    assert found.findings.root.verdict is Verdict.UNREADABLE
+    assert found.result == "INCOMPLETE"
+
+
+# --- what a server recorded of its own losses ------------------------------------------
+
+
+def of_kind(house: House, thread_id: str, kind: str) -> list[Json]:
+    return [one for one in house.records(thread_id) if one["kind"] == kind]
+
+
+def told(record: Json, kind: str, **more: Any) -> Json:
+    """Another record of the same thread, at the next change."""
+    kept = {key: record[key] for key in ("thread_id", "incarnation", "generation")}
+    return {**kept, "seq": record["seq"] + 1000, "kind": kind, **more}
+
+
+async def test_a_recorded_gap_is_neither_a_pass_nor_a_failure(house: House) -> None:
+    records = house.records(SHORT)
+    first = of_kind(house, SHORT, "checkpoint")[0]
+    place = {key: first[key] for key in ("checkpoint_ns", "checkpoint_id")}
+    gap = told(first, "gap", reason="the store refused it", **place)
+    found = await audited(house, house.forged(*records, gap))
+    assert found.result == "INCOMPLETE"
     item = found.only_problem()
-    assert (item.kind, item.blobs[0].blob_id) == (ItemKind.CATALOG, run["blob_id"])
-    assert found.of(SHORT) == dict.fromkeys(house.ids[SHORT], "PASS")
+    assert (item.verdict, item.checkpoint_id) == (Verdict.GAP, first["checkpoint_id"])
+    assert item.reason.endswith("is lost: the store refused it")
+    over = {**gap, "seq": gap["seq"] + 1, "reason": ""}
+    assert (await audited(house, house.forged(*records, gap, over))).result == "PASS"
+    alone = {**gap, "checkpoint_id": "never-stored"}
+    item = (await audited(house, house.forged(*records, alone))).only_problem()
+    assert (item.verdict, item.checkpoint_id) == (Verdict.GAP, "never-stored")
 
 
-async def test_a_forged_hash_fails(left: House) -> None:
-    forged = Location(left.catalog.blob_id, left.catalog.identifier, NO_HASH)
-    found = await audited(left, forged)
-    assert found.result == "FAIL"
-    assert found.findings.root.expected_sha256 == NO_HASH
-    assert found.findings.root.actual_sha256 == left.catalog.sha256
+async def test_a_lost_segment_that_was_recorded_is_a_gap_and_wrong_bytes_still_fail(
+    house: House,
+) -> None:
+    at = house.put(house.stored(house.segments(LONG)[0]).read_bytes())
+    records = [{**one, **at} if one["kind"] == "member" else one for one in house.records(LONG)]
+    gap = told(records[0], "gap", reason="its blob expired", segment=at["sha256"])
+    location = house.forged(*records, gap)
+    assert (await audited(house, location)).result == "PASS"
+    house.stored(at).flip()
+    assert set((await audited(house, location)).of(LONG).values()) == {"FAIL"}
+    house.stored(at).unlink()
+    found = await audited(house, location)
+    assert set(found.of(LONG).values()) == {"GAP"}
+    assert found.result == "INCOMPLETE"
 
 
-async def test_a_number_that_no_json_can_have_fails(house: House) -> None:
-    content = {**house.json(house.catalog), "settings": {"x": "here"}}
-    at = house.put(kit.stored_json(content).replace(b'"here"', b"1e999"))
-    found = await audited(house, Location(at["blob_id"], "", at["sha256"]))
-    assert found.only_problem().reason == "'settings' holds a number that is too large"
+async def test_a_moved_segment_is_read_in_its_place(house: House) -> None:
+    records = house.records(LONG)
+    [member] = [one for one in records if one["kind"] == "member"]
+    message = house.segment(kit.located(member))
+    message.checkpoints.sort(key=lambda one: one.checkpoint_id, reverse=True)
+    at = house.put(kit.stored_segment(message))
+    others = [one for one in records if one["kind"] != "member"]
+    moved = told(member, "moved", segment=member["sha256"], replacement=at["sha256"])
+    found = await audited(house, house.forged(*others, {**member, **at}, moved))
+    assert found.result == "PASS"
+    assert found.of(LONG) == dict.fromkeys(house.ids[LONG], "PASS")
+    item = next(item for item in found.findings.items if item.checkpoint_id)
+    assert item.blobs[0].actual_sha256 == at["sha256"]
+    back = told(member, "moved", segment=at["sha256"], replacement=member["sha256"])
+    found = await audited(house, house.forged(*others, {**member, **at}, moved, back))
+    assert set(found.of(LONG).values()) == {"FAIL"}
+    assert "in a circle" in found.problems[0].reason
 
 
-async def test_a_missing_catalog_is_missing(left: House) -> None:
-    found = await audited(left, named("A" * 43))
-    assert found.findings.root.verdict is Verdict.MISSING
-    assert found.result == "FAIL"
+async def test_what_was_deleted_is_not_reported_as_lost(house: House) -> None:
+    records = house.records(SHORT)
+    first, *_ = of_kind(house, SHORT, "checkpoint")
+    place = {key: first[key] for key in ("checkpoint_ns", "checkpoint_id")}
+    found = await audited(house, house.forged(*records, told(first, "removal", **place)))
+    assert found.result == "PASS"
+    assert first["checkpoint_id"] not in found.of(SHORT)
+    end = told(first, "end", deleted_through="zzz")
+    found = await audited(house, house.forged(*records, end))
+    assert found.result == "PASS"
+    assert found.of(SHORT) == {}
+    assert found.findings.threads[0].ended
 
 
-# --- right hashes, wrong words ---------------------------------------------------------
+async def test_writes_that_wait_for_their_checkpoint_are_checked(house: House) -> None:
+    writes, *_ = of_kind(house, SHORT, "writes")
+    members = of_kind(house, SHORT, "member")
+    location = house.forged(writes, *members)
+    [item] = [one for one in (await audited(house, location)).findings.items if one.checkpoint_id]
+    assert item.verdict is Verdict.PASS
+    assert item.notes == ("only writes of it are stored, which wait for it",)
 
 
-def drop_first_record(segment: dict[str, Any]) -> None:
-    del segment["records"][0]
-
-
-def swap_envelopes(segment: dict[str, Any]) -> None:
-    first, second = segment["records"][:2]
-    first["envelope"], second["envelope"] = second["envelope"], first["envelope"]
-
-
-def another_parent(segment: dict[str, Any]) -> None:
-    segment["records"][1]["parent_checkpoint_id"] = "elsewhere"
-
-
-def another_thread(segment: dict[str, Any]) -> None:
-    segment["thread_id"] = "stolen"
-
-
-def another_number(segment: dict[str, Any]) -> None:
-    segment["segment"] = 7
-
-
-def skipped(segment: dict[str, Any]) -> None:
-    segment["previous"] = None
-
-
-def later_generation(segment: dict[str, Any]) -> None:
-    segment["generation"] = 9
-
-
-def no_put(segment: dict[str, Any]) -> None:
-    segment["records"][0] = {
-        "type": "LABEL",
-        "checkpoint_ns": "",
-        "checkpoint_id": "unheard-of",
-        "label": "x",
-        "revision": 1,
-    }
-
-
-def wrong_size(segment: dict[str, Any]) -> None:
-    segment["records"][0]["envelope"]["size_bytes"] += 1
-
-
-def addendum_of_another(segment: dict[str, Any]) -> None:
-    [writes] = [one for one in segment["records"] if one["type"] == "WRITES"]
-    writes["checkpoint_id"] = segment["records"][0]["checkpoint_id"]
-
-
-def unknown_type(segment: dict[str, Any]) -> None:
-    segment["records"][0]["type"] = "INVENTED"
+# --- lies whose hashes are right -------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (drop_first_record, "the chain has 129 records where 130 were recorded"),
-        (swap_envelopes, "its envelope holds checkpoint "),
-        (another_parent, "where the manifest says 'elsewhere'"),
-        (another_thread, "segment 2 is of thread 'stolen', incarnation 1"),
-        (another_number, "segment 7 stands where segment 2 belongs"),
-        (skipped, "segment 2: exactly segment 0 has no predecessor"),
-        (later_generation, "segment 2 is of generation 9"),
-        (no_put, "none says where its envelope lies"),
-        (wrong_size, "were recorded"),
-        (unknown_type, "segment 2: records of type 'INVENTED' are not known"),
+        ({"state_sha256": NO_HASH}, "where the record says 0000"),
+        ({"checkpoint_id": "0"}, "its segment does not hold it"),
+        ({"parent_checkpoint_id": "x"}, "its parent is '' where the record says 'x'"),
+        ({"thread_id": "stolen"}, "its segment is of thread 'short'"),
+        ({"segment": NO_HASH}, f"no record says where segment {NO_HASH} lies"),
+        ({"held_ns": "elsewhere"}, "its segment does not hold it"),
     ],
 )
-async def test_a_manifest_that_lies_fails_though_every_hash_is_right(
-    house: House, change: Callable[[dict[str, Any]], None], reason: str
-) -> None:
-    found = await audited(house, house.forge(LONG, change), threads=(LONG,))
-    assert found.result == "FAIL"
-    assert any(reason in item.reason for item in found.problems), found.problems
-
-
-async def test_an_addendum_of_another_checkpoint_fails(house: House) -> None:
-    found = await audited(house, house.forge(SHORT, addendum_of_another), threads=(SHORT,))
-    assert found.only_problem().verdict is Verdict.FAIL
-
-
-async def test_a_successor_of_a_segment_that_is_not_full_fails(house: House) -> None:
-    """Of the chain, segment 1 loses a record, and everything above it gets right hashes."""
-    _, middle, _ = house.segments(LONG)
-    content = house.json(middle)
-    del content["records"][5]
-    forged = house.put(kit.stored_json(content))
-    found = await audited(
-        house, house.forge(LONG, lambda segment: segment.update(previous=forged)), threads=(LONG,)
-    )
-    [manifest] = [item for item in found.problems if item.kind is ItemKind.MANIFEST]
-    assert manifest.reason == "segment 1 has a successor and only 63 records"
-
-
-async def test_a_snapshot_of_a_name_that_cannot_be_written_fails(house: House) -> None:
-    [snapshot] = [name for name in house.heads() if name.startswith("$snapshot/")]
-
-    def rename(segment: dict[str, Any]) -> None:
-        [root] = [one for one in segment["records"] if not one["checkpoint_ns"]]
-        stored = house.stored(root["envelope"]).read_bytes()
-        envelope = envelope_pb2.CheckpointEnvelope.FromString(gzip.decompress(stored))
-        [members] = [one for one in envelope.state.channels if one.name == "members"]
-        members.value.data = rb'[{"checkpoint_id":"\ud800"}]'
-        members.digest = b""
-        root["envelope"] = house.put(gzip.compress(envelope.SerializeToString()))
-
-    found = await audited(house, house.forge(snapshot, rename), threads=(snapshot,))
-    assert "'checkpoint_id' cannot be written in UTF-8" in found.only_problem().reason
-
-
-async def test_a_snapshot_that_lacks_a_member_fails(house: House) -> None:
-    [snapshot] = [name for name in house.heads() if name.startswith("$snapshot/")]
-
-    def forget(segment: dict[str, Any]) -> None:
-        segment["records"] = [one for one in segment["records"] if one["checkpoint_ns"] != "1"]
-
-    found = await audited(house, house.forge(snapshot, forget, fewer=2), threads=(snapshot,))
-    assert found.only_problem().reason.startswith("the snapshot says that it captured it")
+async def test_a_record_that_lies_fails(house: House, change: Json, reason: str) -> None:
+    first, *_ = of_kind(house, SHORT, "checkpoint")
+    records = [{**first, **change}, *of_kind(house, SHORT, "member")]
+    if "thread_id" in change:
+        records = [{**one, **change} for one in records]
+    found = await audited(house, house.forged(*records))
+    assert reason in found.only_problem().reason
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ({"format_version": 2}, "format_version is 2 and only 1 is known"),
-        ({"kind": "page", "heads": []}, "it is a page where a catalog belongs"),
-        ({"kind": "parts"}, "it is no piece of a catalog (kind 'parts')"),
-        ({"changes": [{"thread_id": 5}]}, "'thread_id' is missing or not of type str"),
-        ({"settings": {"x": "\ud800"}}, "'settings' cannot be written in UTF-8"),
-        ({"seq": 1 << 63}, "'seq' is not a count"),
+        ({"format_version": 1}, "format_version is 1 and only 2 is known"),
+        ({"kind": "manifest"}, "it is of kind 'manifest' where a catalog belongs"),
+        ({"tenant": ""}, "'tenant' is empty"),
+        ({"tenant": "\ud800"}, "it is not JSON in UTF-8, or has a key twice"),
+        ({"number": 1 << 63}, "'number' is not a count"),
+        ({"levels": [{}]}, "'runs' is missing or not of type list"),
+        ({"levels": [{"runs": []}] * 33}, "it has more than 32 levels of runs"),
+        ({"merges": [{"level": 0}]}, "it merges a level that has fewer than 8 runs"),
+        ({"merges": [{"level": 1}, {"level": 0}]}, "its merges are not in order"),
     ],
 )
 async def test_a_catalog_that_makes_no_sense_fails(
-    house: House, content: dict[str, Any], reason: str
+    house: House, content: Json, reason: str
 ) -> None:
-    forged = {**house.json(house.catalog), **content}
-    at = house.put(json.dumps(forged).encode())
+    at = house.put(json.dumps({**house.opened(), **content}).encode())
     found = await audited(house, Location(at["blob_id"], "", at["sha256"]))
     assert found.only_problem().reason == reason
 
 
-# --- envelopes and bundles that mean harm ----------------------------------------------
+async def test_runs_that_are_not_what_names_them_fail(house: House) -> None:
+    records = sorted(house.records(SHORT), key=kit.position)
+    leaf, (first, *others, last) = house.leaf(records), records
+    cases = [
+        ([{**leaf, "records": 1}], "what it holds does not make up 1 records"),
+        ([{**leaf, "plain_bytes": leaf["plain_bytes"] + 1}], "its pages do not make up all of it"),
+        ([{**leaf, "plain_bytes": 9}], "where 9 are the most"),
+        ([{**leaf, "last": ["u", "", "", ""]}], "is not in order, or not what names it says"),
+        ([leaf, leaf], "it is named twice"),
+        ([house.leaf([first, *others[::-1], last])], "of a page are not in order"),
+        ([house.leaf([first, {**first, "kind": "invented"}, last])], "'invented' are not known"),
+        ([house.branch([leaf], height=0)], "or one that is as high as itself"),
+        ([house.leaf([{**first, "seq": -1}])], "'seq' is not a count"),
+        ([house.leaf([{**first, "thread_id": ""}])], "'thread_id' is empty"),
+    ]
+    for runs, reason in cases:
+        found = await audited(house, house.forged_levels(runs))
+        [problem] = [item for item in found.problems if item.kind is ItemKind.CATALOG]
+        assert reason in problem.reason, (problem.reason, reason)
 
 
-def with_envelope(house: House, stored: bytes) -> Location:
-    """Let the first checkpoint of the short thread lie in other bytes, with their right hash."""
-    at = house.put(stored)
-    return house.forge(SHORT, lambda segment: segment["records"][0].update(envelope=at))
+async def test_a_page_that_was_changed_fails_with_both_hashes(house: House) -> None:
+    """The catalog names the run with its right hash; the run's index names another page."""
+    leaf = house.leaf(house.records(SHORT))
+    data = bytearray(house.stored(leaf).read_bytes())
+    data[-3] ^= 1
+    found = await audited(house, house.forged_levels([{**leaf, **house.put(bytes(data))}]))
+    assert found.only_problem().reason.startswith("a page has SHA-256 ")
+    assert " where the index says " in found.only_problem().reason
 
 
-def first_envelope(house: House) -> envelope_pb2.CheckpointEnvelope:
-    stored = house.stored(house.envelopes(SHORT)[0]).read_bytes()
-    return envelope_pb2.CheckpointEnvelope.FromString(gzip.decompress(stored))
+async def test_of_many_records_no_more_are_kept_than_are_allowed(house: House) -> None:
+    found = await audited(house, bounds=Bounds(records=10_000))
+    assert "audit some threads at a time, with --thread" in found.problems[0].reason
 
 
-async def test_a_gzip_bomb_is_not_unpacked(house: House) -> None:
-    location = with_envelope(house, gzip.compress(bytes(8 << 20)))
-    found = await audited(house, location, threads=(SHORT,), bounds=Bounds(envelope=1 << 20))
-    assert found.only_problem().reason == "it unpacks to more than 1048576 bytes"
+async def test_a_snapshot_that_lacks_a_member_is_none_yet(house: House) -> None:
+    names = {one for one in house.threads() if one.startswith("$snapshot/")}
+    lacking = [one for one in names if not one.endswith("/1")]
+    records = [record for name in lacking for record in house.records(name)]
+    found = await audited(house, house.forged(*records))
+    item = found.only_problem()
+    assert item.reason.startswith("the snapshot says that it captured it")
+    assert (item.verdict, item.checkpoint_id) == (Verdict.GAP, house.ids[SHORT][1])
+
+
+# --- segments and bundles that mean harm -----------------------------------------------
+
+
+def first_segment(house: House) -> segment_pb2.ThreadSegment:
+    """A segment whose first value belongs to its first checkpoint."""
+    message = house.segment(house.segments(SHORT)[0])
+    needed = checkpoint_pb2.CheckpointState.FromString(message.checkpoints[0].state).channels
+    message.values.sort(key=lambda value: value.digest != needed[0].digest)
+    return message
+
+
+async def test_a_zstd_bomb_is_not_unpacked(house: House) -> None:
+    bomb = kit.header() + zstd.compress(bytes(8 << 20))
+    found = await audited(house, house.with_segment(SHORT, bomb), bounds=Bounds(segment=1 << 20))
+    assert found.only_problem().reason == "it unpacks to 8388608 bytes where 1048576 are the most"
 
 
 async def test_a_bomb_of_empty_fields_is_not_parsed(house: House) -> None:
-    empty_channels = b"\x32\xd0\x0f" + b"\x1a\x00" * 1000
-    location = with_envelope(house, gzip.compress(empty_channels))
-    found = await audited(house, location, threads=(SHORT,), bounds=Bounds(fields=1000))
+    bomb = kit.header() + zstd.compress(b"\x42\x00" * 1001)
+    found = await audited(house, house.with_segment(SHORT, bomb), bounds=Bounds(fields=1000))
     assert found.only_problem().reason == "it has more fields than any reader takes"
+
+
+async def test_a_value_that_declares_to_be_huge_is_not_unpacked(house: House) -> None:
+    message = first_segment(house)
+    message.values[0].size_bytes = 1 << 40
+    found = await audited(house, house.with_segment(SHORT, kit.stored_segment(message)))
+    assert found.only_problem().reason == f"a value takes {1 << 40} bytes"
+    message = first_segment(house)
+    value = message.values[0]
+    value.encoding, value.size_bytes = segment_pb2.VALUE_ENCODING_ZSTD, 5
+    value.data = zstd.compress(bytes(1 << 20))
+    found = await audited(house, house.with_segment(SHORT, kit.stored_segment(message)))
+    assert "it unpacks to 1048576 bytes where 5 are the most" in found.only_problem().reason
 
 
 @pytest.mark.parametrize(
     ("stored", "reason"),
     [
-        (b"no gzip", "it is not gzip, or damaged"),
-        (gzip.compress(b"x") + b"y", "bytes follow its gzip stream"),
-        (gzip.compress(b"x" * 99)[:-4], "its gzip stream is cut off"),
-        (gzip.compress(b"\x0a\xff"), "it ends inside a field"),
-        (gzip.compress(b""), "format_version is 0 and only 1 is known"),
-        (b'{"kind":"parts"}', "its list of parts: 'format_version' is missing"),
+        (b"no zstd at all", "it does not begin with the header of a segment"),
+        (b"short", "it is too short for a segment"),
+        (kit.header() + zstd.compress(b"x") + b"y", "bytes follow its zstd frame"),
+        (kit.header() + zstd.compress(b"x" * 99)[:-4], "its zstd frame is cut off"),
+        (kit.header() + zstd.compress(b"\x0a\xff"), "it is not a ThreadSegment"),
+        (kit.header() + zstd.compress(b""), "it lacks its thread"),
+        (kit.header(version=3) + zstd.compress(b""), "format_version is 3 and only 2 is known"),
+        (kit.header(sealing=2) + zstd.compress(b""), "it is sealed, in way 2, which is not known"),
+        (b'{"format_version":2,"kind":"parts"}', "its list of parts: 'parts' is missing"),
     ],
-    ids=["no gzip", "more after it", "cut off", "cut field", "empty", "no parts"],
+    ids=["none", "short", "more", "cut off", "no message", "empty", "version", "sealed", "parts"],
 )
-async def test_bytes_that_are_no_envelope_fail(house: House, stored: bytes, reason: str) -> None:
-    found = await audited(house, with_envelope(house, stored), threads=(SHORT,))
+async def test_bytes_that_are_no_segment_fail(house: House, stored: bytes, reason: str) -> None:
+    found = await audited(house, house.with_segment(SHORT, stored))
     assert found.only_problem().reason.startswith(reason)
 
 
-def lying_digest(message: envelope_pb2.CheckpointEnvelope) -> None:
-    message.state.channels[0].digest = bytes(32)
+def other_digest(message: segment_pb2.ThreadSegment) -> None:
+    message.values[0].data = bytes(len(message.values[0].data))
 
 
-def channel_twice(message: envelope_pb2.CheckpointEnvelope) -> None:
-    message.state.channels.append(message.state.channels[0])
+def other_type(message: segment_pb2.ThreadSegment) -> None:
+    message.values[0].type = "pickle"
 
 
-def no_content(message: envelope_pb2.CheckpointEnvelope) -> None:
-    message.state.channels[0].ClearField("content")
+def value_twice(message: segment_pb2.ThreadSegment) -> None:
+    message.values.append(message.values[0])
 
 
-def no_metadata(message: envelope_pb2.CheckpointEnvelope) -> None:
-    message.metadata_json = b"[]"
+def row_twice(message: segment_pb2.ThreadSegment) -> None:
+    message.checkpoints.append(message.checkpoints[0])
 
 
-def of_another_namespace(message: envelope_pb2.CheckpointEnvelope) -> None:
-    message.ref.checkpoint_ns = "agent:1"
+def without_values(message: segment_pb2.ThreadSegment) -> None:
+    del message.values[:]
+
+
+def patch_of_nothing(message: segment_pb2.ThreadSegment) -> None:
+    message.values[0].encoding = segment_pb2.VALUE_ENCODING_PATCH
+
+
+def unknown_encoding(message: segment_pb2.ThreadSegment) -> None:
+    message.values[0].encoding = 9  # type: ignore[assignment]
+
+
+def no_metadata(message: segment_pb2.ThreadSegment) -> None:
+    message.checkpoints[0].metadata_json = b"[]"
+
+
+def five_members(message: segment_pb2.ThreadSegment) -> None:
+    for number in range(5):
+        location = checkpoint_pb2.BlobLocation(sha256=bytes(32))
+        message.members.add(location=location, digests=bytes([number] * 16))
+
+
+def members_in_disorder(message: segment_pb2.ThreadSegment) -> None:
+    location = checkpoint_pb2.BlobLocation(sha256=bytes(32))
+    message.members.add(location=location, digests=b"b" * 16 + b"a" * 16)
+
+
+def range_of_none(message: segment_pb2.ThreadSegment) -> None:
+    message.first_seq = message.last_seq + 1
+
+
+def too_late(message: segment_pb2.ThreadSegment) -> None:
+    message.checkpoints[0].seq = 1 << 63
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lying_digest, "has another digest than it says"),
-        (channel_twice, "is there twice"),
-        (no_content, "has no content"),
+        (other_digest, "has digest "),
+        (other_type, "has digest "),
+        (value_twice, "it holds a value twice"),
+        (row_twice, "it holds a checkpoint twice"),
+        (without_values, "and names nothing that holds it"),
+        (patch_of_nothing, "the encoding and the keyframe of a value contradict each other"),
+        (unknown_encoding, "a value is of unknown encoding"),
         (no_metadata, "its metadata is not a JSON object"),
-        (of_another_namespace, "its envelope is of namespace 'agent:1'"),
+        (five_members, "it names more than 4 members"),
+        (members_in_disorder, "do not ascend"),
+        (range_of_none, "its range ends before it begins"),
+        (too_late, "it has a number above 2^63 - 1"),
     ],
 )
-async def test_an_envelope_that_contradicts_itself_fails(
-    house: House, change: Callable[[envelope_pb2.CheckpointEnvelope], None], reason: str
+async def test_a_segment_that_contradicts_itself_fails(
+    house: House, change: Callable[[segment_pb2.ThreadSegment], None], reason: str
 ) -> None:
-    message = first_envelope(house)
+    message = first_segment(house)
     change(message)
-    location = with_envelope(house, gzip.compress(message.SerializeToString()))
-    found = await audited(house, location, threads=(SHORT,))
+    found = await audited(house, house.with_segment(SHORT, kit.stored_segment(message)))
     assert reason in found.only_problem().reason
 
 
-async def test_an_envelope_in_parts_is_joined_and_each_part_checked(house: House) -> None:
-    stored = house.stored(house.envelopes(SHORT)[0]).read_bytes()
-    parts = [house.put(stored[:100]), house.put(stored[100:])]
-    listed = {
-        "format_version": 1,
-        "kind": "parts",
-        "sha256": house.put(stored)["sha256"],
-        "size_bytes": len(stored),
-        "parts": parts,
-    }
-    location = with_envelope(house, kit.stored_json(listed))
-    assert (await audited(house, location, threads=(SHORT,))).result == "PASS"
+def channel_twice(state: checkpoint_pb2.CheckpointState) -> None:
+    state.channels.append(state.channels[0])
 
-    listed["parts"] = parts[::-1]
-    swapped = with_envelope(house, kit.stored_json(listed))
-    item = (await audited(house, swapped, threads=(SHORT,))).only_problem()
+
+def no_value(state: checkpoint_pb2.CheckpointState) -> None:
+    state.channels[0].digest = b"short"
+
+
+def no_kind(state: checkpoint_pb2.CheckpointState) -> None:
+    state.channels[0].version.Clear()
+    state.channels[0].version.SetInParent()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (channel_twice, "has a channel twice"),
+        (no_value, "is not empty and names no value"),
+        (no_kind, "has a version without a kind"),
+    ],
+)
+async def test_a_state_that_makes_no_sense_fails(
+    house: House, change: Callable[[checkpoint_pb2.CheckpointState], None], reason: str
+) -> None:
+    message = first_segment(house)
+    state = checkpoint_pb2.CheckpointState.FromString(message.checkpoints[0].state)
+    change(state)
+    message.checkpoints[0].state = state.SerializeToString()
+    sha256 = hashlib.sha256(message.checkpoints[0].state).hexdigest()
+    location = house.with_segment(SHORT, kit.stored_segment(message), state_sha256=sha256)
+    assert reason in (await audited(house, location)).only_problem().reason
+
+
+async def test_a_value_in_a_member_that_does_not_hold_it_fails(house: House) -> None:
+    message = first_segment(house)
+    value = message.values.pop(0)
+    other = house.put(kit.stored_segment(segment_pb2.ThreadSegment(thread_id=SHORT)))
+    location = checkpoint_pb2.BlobLocation(
+        sha256=bytes.fromhex(other["sha256"]),
+        size_bytes=other["size_bytes"],
+        blob_id=other["blob_id"],
+    )
+    message.members.add(location=location, digests=value.digest[:16])
+    found = await audited(house, house.with_segment(SHORT, kit.stored_segment(message)))
+    assert found.only_problem().reason.endswith("is not where it should be")
+    right = segment_pb2.ThreadSegment(thread_id=SHORT, values=[value])
+    at = house.put(kit.stored_segment(right))
+    named = message.members[0].location
+    named.sha256, named.blob_id = bytes.fromhex(at["sha256"]), at["blob_id"]
+    named.size_bytes = at["size_bytes"]
+    location_of_it = house.with_segment(SHORT, kit.stored_segment(message))
+    assert (await audited(house, location_of_it)).result == "PASS"
+    house.stored(at).flip()
+    item = (await audited(house, location_of_it)).only_problem()
+    assert [blob.verdict.value for blob in item.blobs] == ["PASS", "FAIL"]
+
+
+async def test_a_segment_in_parts_is_joined_and_each_part_checked(house: House) -> None:
+    stored = kit.stored_segment(first_segment(house))
+    parts = [house.put(stored[:100]), house.put(stored[100:])]
+    whole = {"sha256": hashlib.sha256(stored).hexdigest(), "size_bytes": len(stored)}
+    listed = {"format_version": 2, "kind": "parts", **whole, "parts": parts}
+    location = house.with_segment(SHORT, kit.stored_json(listed))
+    assert (await audited(house, location)).result == "PASS"
+
+    swapped = house.with_segment(SHORT, kit.stored_json({**listed, "parts": parts[::-1]}))
+    item = (await audited(house, swapped)).only_problem()
     assert item.reason.startswith("its parts make SHA-256")
 
     house.stored(parts[1]).flip()
-    item = (await audited(house, location, threads=(SHORT,))).only_problem()
+    item = (await audited(house, location)).only_problem()
     assert [blob.verdict.value for blob in item.blobs] == ["PASS", "PASS", "FAIL"]
 
 
-# --- descriptors -----------------------------------------------------------------------
+# --- manifests and descriptors ---------------------------------------------------------
+
+
+async def test_a_manifest_of_another_thread_or_out_of_order_fails(house: House) -> None:
+    content = json.loads(house.stored(house.manifest).read_bytes())
+    records = content["records"]
+    for change, reason in (
+        ({"thread_id": "mine"}, "it is of thread 'mine' and has records of another one"),
+        ({"records": records[::-1]}, "its records are not in the order of the log"),
+        ({"kind": "catalog"}, "it is of kind 'catalog' where a manifest belongs"),
+    ):
+        at = house.put(kit.stored_json({**content, **change}))
+        location = Location(at["blob_id"], "", at["sha256"])
+        found = await kit.audited_manifest(kit.directory(house), location)
+        assert found.only_problem().reason == reason
 
 
 @pytest.mark.parametrize(
@@ -638,8 +707,8 @@ async def test_a_descriptor_that_lies_fails(
     left: House, fields: dict[str, str], reason: str
 ) -> None:
     checkpoint_id = left.ids[SHORT][1]
-    told = {key: value.replace("{id}", checkpoint_id) for key, value in fields.items()}
-    found = await kit.audited_descriptor(kit.directory(left), kit.changed(left.handoff, **told))
+    said = {key: value.replace("{id}", checkpoint_id) for key, value in fields.items()}
+    found = await kit.audited_descriptor(kit.directory(left), kit.changed(left.handoff, **said))
     assert found.result == "FAIL"
     assert found.problems[0].reason.startswith(reason.replace("{id}", checkpoint_id))
 
@@ -650,27 +719,57 @@ async def test_a_descriptor_without_a_blob_is_missing_it(left: House) -> None:
     assert found.only_problem().verdict is Verdict.MISSING
 
 
-async def test_a_bundle_is_read_within_bounds(house: House) -> None:
-    at = house.put(gzip.compress(bytes(4 << 20)))
-    given = kit.changed(house.handoff, blob_id=at["blob_id"], blob_sha256=at["sha256"])
-    found = await kit.audited_descriptor(kit.directory(house), given, Bounds(bundle=1 << 20))
-    assert found.only_problem().reason == "it unpacks to more than 1048576 bytes"
+def bundle(house: House) -> segment_pb2.ThreadSegment:
+    return house.segment(Location(house.handoff.blob_id))
+
+
+async def with_bundle(
+    house: House, message: segment_pb2.ThreadSegment, **fields: str
+) -> kit.Audited:
+    at = house.put(kit.stored_segment(message))
+    fields = {"blob_id": at["blob_id"], "blob_sha256": at["sha256"], **fields}
+    return await kit.audited_descriptor(kit.directory(house), kit.changed(house.handoff, **fields))
 
 
 async def test_the_summary_of_a_checkpoint_that_has_none_is_the_sentence_that_names_it(
     house: House,
 ) -> None:
-    bundle = handoff_pb2.HandoffBundle.FromString(
-        gzip.decompress(house.stored(Location(house.handoff.blob_id)).read_bytes())
-    )
-    envelope = bundle.checkpoints[0].envelope
-    envelope.summary = ""
-    envelope.metadata_json = b'{"step": 3, "source": "loop"}'
-    at = house.put(gzip.compress(bundle.SerializeToString()))
-    given = kit.changed(house.handoff, blob_id=at["blob_id"], blob_sha256=at["sha256"])
-    fits = kit.changed(given, summary="Step 3 (loop) of thread short.")
-    assert (await kit.audited_descriptor(kit.directory(house), fits)).result == "PASS"
-    assert (await kit.audited_descriptor(kit.directory(house), given)).result == "FAIL"
+    message = bundle(house)
+    message.checkpoints[0].summary = ""
+    message.checkpoints[0].metadata_json = b'{"step": 3, "source": "loop"}'
+    summary = "Step 3 (loop) of thread short."
+    assert (await with_bundle(house, message, summary=summary)).result == "PASS"
+    assert (await with_bundle(house, message)).result == "FAIL"
+
+
+async def test_a_bundle_that_lacks_something_fails(house: House) -> None:
+    def no_handoff(message: segment_pb2.ThreadSegment) -> None:
+        message.ClearField("handoff")
+
+    def lacks_it(message: segment_pb2.ThreadSegment) -> None:
+        message.handoff.checkpoint_id = "x"
+
+    def ancestor(message: segment_pb2.ThreadSegment) -> None:
+        base = message.checkpoints[0].delta_base
+        base.channels.add(name="d", ancestor_checkpoint_id="before")
+
+    def foreign_write(message: segment_pb2.ThreadSegment) -> None:
+        digest = hashlib.sha256(b"json\x00").digest()
+        message.writes.add(checkpoint_id="x", task_id="t", channel="c", type="json", digest=digest)
+
+    for change, reason in (
+        (no_handoff, "it is a segment that hands nothing off"),
+        (lacks_it, "it lacks the checkpoint that it hands off"),
+        (five_members, "it hands off a checkpoint and needs other segments"),
+        (ancestor, "a delta channel is rebuilt from an ancestor that it lacks"),
+        (foreign_write, "it has writes of a checkpoint that it lacks"),
+        (other_digest, "has digest "),
+    ):
+        message = bundle(house)
+        change(message)
+        if change is five_members:
+            del message.members[1:]
+        assert reason in (await with_bundle(house, message)).only_problem().reason
 
 
 # --- reports ---------------------------------------------------------------------------
@@ -688,7 +787,7 @@ async def test_two_auditors_of_the_same_bytes_find_the_same(left: House, house: 
     read = [read_report(one.to_json(), "report") for one in (first, second)]
     assert compare(*read).same
 
-    house.stored(house.envelopes(LONG)[2]).flip()
+    house.stored(house.segments(LONG)[0]).flip()
     third = read_report(report_of((await audited(house)).findings, house).to_json(), "third")
     found = compare(read[0], third)
     assert not found.same
@@ -705,23 +804,23 @@ async def test_a_report_that_was_changed_is_noticed(left: House) -> None:
     no_report = {**json.loads(written), "findings": {"items": [7]}}
     no_number = {**json.loads(written), "findings": {"items": [], "x": float("nan")}}
     contents: list[object] = [7, [], no_report, no_number]
-    for content in (*contents, {"kind": "tuskpoint-audit", "format_version": 2}):
+    for content in (*contents, {"kind": "tuskpoint-audit", "format_version": 1}):
         with pytest.raises(BadReport):
             read_report(json.dumps(content), "something")
 
 
 async def test_the_text_names_everything_that_was_checked(house: House) -> None:
-    damaged = house.envelopes(SHORT)[0]
+    damaged = house.segments(SHORT)[-1]
     house.stored(damaged).flip()
     found = await audited(house, threads=(SHORT,))
     text = report_of(found.findings, house).to_text()
     assert text.startswith("Audit of catalog ")
     assert "trusted by   the SHA-256 that was given" in text
     assert all(checkpoint_id in text for checkpoint_id in house.ids[SHORT])
-    assert f"FAIL       envelope {damaged.blob_id}/{damaged.identifier}" in text
+    assert f"FAIL       segment {damaged.blob_id}/{damaged.identifier}" in text
     brief = report_of(found.findings, house).to_text(brief=True)
     assert damaged.identifier in brief
-    assert house.ids[SHORT][1] not in brief
+    assert house.ids[SHORT][0] not in brief
 
 
 # --- what cannot be audited ------------------------------------------------------------

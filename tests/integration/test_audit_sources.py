@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gzip
 import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -20,7 +19,7 @@ from tuskpoint.audit.reading import SILENT_AT_MOST, Bounds, Reader
 from tuskpoint.audit.roots import UnclearName, find
 from tuskpoint.audit.sources import BadSource, is_patch_id
 from tuskpoint.audit.verdicts import Verdict
-from tuskpoint.v1 import envelope_pb2, handoff_pb2
+from tuskpoint.v1 import segment_pb2
 
 from . import audit_kit as kit
 
@@ -34,14 +33,10 @@ BUSY = Reply(429, b"Too many requests")
 
 
 def bundle() -> bytes:
-    ref = {"thread_id": "t", "checkpoint_id": "c"}
-    envelope = envelope_pb2.CheckpointEnvelope(
-        format_version=1, kind="ENVELOPE_KIND_FULL", ref=ref, summary="Half way."
-    )
-    message = handoff_pb2.HandoffBundle(
-        format_version=1, ref=ref, checkpoints=[{"envelope": envelope}]
-    )
-    return gzip.compress(message.SerializeToString(), mtime=0)
+    place = {"checkpoint_ns": "", "checkpoint_id": "c"}
+    row = segment_pb2.SegmentCheckpoint(**place, summary="Half way.")
+    message = segment_pb2.ThreadSegment(thread_id="t", checkpoints=[row], handoff=place)
+    return kit.stored_segment(message)
 
 
 STORED = bundle()
@@ -169,9 +164,9 @@ async def test_more_bytes_than_a_blob_can_have_are_not_kept(peers: tuple[Peer, P
     endless = Reply(200, bytes(8 << 20), {"Content-Length": ""}, drop_after=8 << 20)
     first.always = instead(endless)
     source = AggregatorSource([first.url])
-    found = await kit.audited_descriptor(source, GIVEN, Bounds(bundle=1 << 20))
+    piece = await Reader(source, Bounds()).read("bundle", Location(BLOB, "", "", 1 << 20))
     await source.close()
-    assert found.findings.root.reason == "it is longer than 2097152 bytes"
+    assert piece.finding.reason == "it is longer than 2097152 bytes"
     assert source.traffic.bytes_read < 3 << 20
 
 
@@ -237,10 +232,10 @@ async def test_a_source_that_has_stopped_answering_is_not_asked_for_ever(
     source = AggregatorSource([first.url])
     reader = Reader(source, Bounds())
     location = Location(BLOB, "", GIVEN.blob_sha256)
-    pieces = [await reader.read("envelope", location, 1 << 20) for _ in range(20)]
+    pieces = [await reader.read("segment", location) for _ in range(20)]
     await source.close()
     assert len(first.asked) == SILENT_AT_MOST
-    assert {piece.verdict for piece in pieces} == {Verdict.UNREADABLE}
+    assert {piece.finding.verdict for piece in pieces} == {Verdict.UNREADABLE}
     assert pieces[-1].finding.reason.startswith("it was not asked for")
 
 
@@ -274,14 +269,16 @@ async def test_a_catalog_is_found_in_its_quilt_and_is_no_pass_without_a_hash(
     first, _ = peers
     content = kit.stored_json(
         {
-            "format_version": 1,
+            "format_version": 2,
             "kind": "catalog",
+            "tenant": "default",
+            "journal_id": "j",
             "generation": 1,
-            "seq": 1,
+            "number": 1,
+            "create_time_us": 1,
             "previous": None,
-            "settings": {},
-            "runs": [],
-            "changes": [],
+            "levels": [],
+            "merges": [],
         }
     )
     name = hashlib.sha256(content).hexdigest()
@@ -302,8 +299,8 @@ async def test_a_catalog_is_found_in_its_quilt_and_is_no_pass_without_a_hash(
         assert (await kit.audited_catalog(source, location)).result == "PASS"
     assert (await kit.audited_catalog(source, Location(quilt_id, "", other))).result == "FAIL"
     alone = first.world.add_quilt({name: ({"tuskpoint-kind": "catalog"}, content)})
-    with pytest.raises(UnclearName, match="holds no segment"):
-        await find(source, Location(alone), "segment")
+    with pytest.raises(UnclearName, match="holds no manifest"):
+        await find(source, Location(alone), "manifest")
     await source.close()
 
 
