@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 from dataclasses import replace
 
@@ -125,23 +124,6 @@ def test_changed_and_cut_catalogs_are_refused_or_read(data: st.DataObject) -> No
         decode_catalog(bytes(changed), "b")
     with pytest.raises(Refusal):
         decode_catalog(whole[: data.draw(st.integers(0, len(whole) - 1))], "b")
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b'{"format_version":1,"kind":"catalog","generation":1,"seq":812,"changes":[]}',
-        b'{"format_version":1,"kind":"page","heads":[]}',
-        b'{"format_version":1,"thread_id":"t1","segment":3,"records":[]}',
-        gzip.compress(b"an envelope"),
-    ],
-)
-def test_what_the_first_version_wrote_is_named_as_such(data: bytes) -> None:
-    with pytest.raises(
-        Refusal, match="written by the first version of TuskPoint, which this server does not read"
-    ) as refused:
-        decode_catalog(data, "b")
-    assert refused.value.reason is Reason.BLOB_MALFORMED
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from tuskpoint_server.domain.formats.parts import (
     is_part_list,
     join,
 )
-from tuskpoint_server.domain.formats.record_json import decode_record, encode_record
 from tuskpoint_server.domain.formats.records import (
     CheckpointRecord,
     EndRecord,
@@ -32,6 +31,8 @@ from tuskpoint_server.domain.formats.records import (
     RemovalRecord,
     SettingRecord,
     WritesRecord,
+    decode_record,
+    encode_record,
     settle,
 )
 from tuskpoint_server.domain.formats.segments import encode_segment
@@ -209,11 +210,6 @@ def test_a_manifest_with_records_of_another_thread_is_refused() -> None:
         decode_manifest(data, "b")
 
 
-def test_a_manifest_of_the_first_version_is_named_as_such() -> None:
-    with pytest.raises(Refusal, match="written by the first version of TuskPoint"):
-        decode_manifest(b'{"format_version":1,"segment":0,"thread_id":"t"}', "b")
-
-
 @untimed
 @given(st.data())
 def test_changed_manifests_are_refused_or_read(data: st.DataObject) -> None:
@@ -258,13 +254,10 @@ def test_parts_that_make_up_something_else_are_refused() -> None:
         decode_parts(stored, located(stored), 3)
 
 
-def test_a_list_of_too_many_parts_or_of_the_first_version_is_refused() -> None:
+def test_a_list_of_too_many_parts_is_refused() -> None:
     stored = encode_parts(b"", [located(b"")] * (MAX_PARTS + 1))
     with pytest.raises(Refusal, match="more than 4096 parts"):
         decode_parts(stored, located(stored), 99)
-    first = stored.replace(b'"format_version":2', b'"format_version":1')
-    with pytest.raises(Refusal, match="written by the first version of TuskPoint"):
-        decode_parts(first, located(first), 99)
 
 
 @untimed

@@ -14,12 +14,13 @@ from tests.unit.formats.test_records import records
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats import runs
 from tuskpoint_server.domain.formats.lines import Line, Position, line_of, read_line
-from tuskpoint_server.domain.formats.record_json import decode_record, encode_record
 from tuskpoint_server.domain.formats.records import (
     CheckpointRecord,
     EndRecord,
     MemberRecord,
     Record,
+    decode_record,
+    encode_record,
 )
 from tuskpoint_server.domain.formats.runs import (
     Put,

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 from dataclasses import replace
 
 import pytest
@@ -180,11 +179,6 @@ def test_what_an_unknown_version_or_sealing_hides_is_not_guessed_at() -> None:
         decode_segment(stored(plain, version=3), "b")
     with pytest.raises(Refusal, match="sealing 2"):
         decode_segment(stored(plain, sealing=2), "b")
-
-
-def test_an_envelope_of_the_first_version_is_named_as_such() -> None:
-    with pytest.raises(Refusal, match="written by the first version of TuskPoint"):
-        decode_segment(gzip.compress(b"an envelope"), "b")
 
 
 def test_a_size_above_the_bound_is_refused_before_anything_is_unpacked() -> None:

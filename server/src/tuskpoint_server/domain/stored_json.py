@@ -1,43 +1,43 @@
-"""JSON as it is stored in blobs: manifests and catalogs.
+"""JSON as it is stored: records, indexes of runs, catalogs, manifests, lists of parts.
 
-UTF-8, sorted snake_case keys, no white space, hashes as lowercase hex: the same
-content has the same bytes and so the same hash. What is read is checked field by
-field, because a hash proves who wrote the bytes, not that they make sense.
+UTF-8, snake_case keys in ascending order, no white space, hashes as lowercase hex: equal
+content has equal bytes and so an equal hash. What is read is checked field by field, because
+a hash proves who wrote the bytes, not that they make sense.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TypeVar
 
 from .digests import DIGEST_BYTES
 from .errors import Reason, Refusal
 from .model import BlobLocation
 
-_T = TypeVar("_T")
-
 JsonObject = dict[str, object]
+
+FORMAT_VERSION = 2
+"""Version of every stored format."""
+
+MAX_NUMBER = (1 << 63) - 1
+"""The greatest number that is read: every database and language holds it."""
+
+_ENCODE = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+).encode
 
 
 def dump(content: Mapping[str, object]) -> bytes:
     """Return the canonical bytes."""
-    return json.dumps(
-        content, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
-    ).encode()
+    return _ENCODE(content).encode()
 
 
 def malformed(name: str, problem: str) -> Refusal:
-    """Return the refusal of stored bytes that cannot be understood.
-
-    Args:
-        name: Blob ID, or what else names the bytes.
-        problem: What is wrong.
-    """
+    """Return the refusal of stored bytes that cannot be understood; `name` is their blob ID."""
     return Refusal(Reason.BLOB_MALFORMED, blob_id=name, problem=problem)
 
 
-class Reader:
+class Fields:
     """Typed access to a parsed JSON object.
 
     Every method raises `Refusal` (`BLOB_MALFORMED`) if the field is missing or of another
@@ -47,122 +47,135 @@ class Reader:
     __slots__ = ("_content", "_name")
 
     def __init__(self, content: object, name: str) -> None:
-        if not isinstance(content, dict):
+        if type(content) is not dict:
             raise malformed(name, "an object was expected")
         self._content = content
         self._name = name
 
     @classmethod
-    def parse(cls, data: bytes, name: str, format_version: int) -> Reader:
-        """Parse bytes and check their `format_version`."""
+    def parse(cls, data: bytes | str, name: str) -> Fields:
+        """Parse one object, JSON in UTF-8."""
         try:
-            content = json.loads(data.decode("utf-8"))
+            text = data if isinstance(data, str) else data.decode("utf-8")
+            content = json.loads(text, object_pairs_hook=_distinct)
+            if "\\u" in text:
+                _ENCODE(content).encode()  # half a surrogate pair is no text
         except (ValueError, RecursionError):
-            raise malformed(name, "it is not JSON in UTF-8") from None
-        reader = cls(content, name)
-        found = reader.number("format_version")
-        if found != format_version:
-            raise malformed(name, f"format_version is {found} and only {format_version} is known")
-        return reader
+            raise malformed(name, "it is not JSON in UTF-8, or has a key twice") from None
+        return cls(content, name)
+
+    @classmethod
+    def document(cls, data: bytes, name: str, kind: str) -> Fields:
+        """Parse the bytes of a document and check its `format_version` and `kind`."""
+        fields = cls.parse(data, name)
+        version = fields.number("format_version")
+        if version != FORMAT_VERSION:
+            raise fields.fail(f"format_version is {version} and only {FORMAT_VERSION} is known")
+        found = fields.text("kind")
+        if found != kind:
+            raise fields.fail(f"it is of kind '{found[:40]}' where '{kind}' was expected")
+        return fields
 
     def fail(self, problem: str) -> Refusal:
         """Return the refusal that names this blob."""
         return malformed(self._name, problem)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._content
+
     def has(self, key: str) -> bool:
-        """Tell whether a field is there and not null."""
+        """Return whether a field is there and not null."""
         return self._content.get(key) is not None
 
-    def text(self, key: str, default: str | None = None) -> str:
+    def text(self, key: str) -> str:
         """Return a string."""
-        return self._typed(key, str, default)
-
-    def number(self, key: str, default: int | None = None) -> int:
-        """Return an integer that is not negative."""
-        found = self._typed(key, int, default)
-        if isinstance(found, bool) or found < 0:
-            raise self.fail(f"'{key}' is not a count")
+        found = self._content.get(key)
+        if type(found) is not str:
+            raise self.fail(f"'{key}' is missing or no text")
         return found
 
-    def numbers(self, key: str) -> list[int]:
-        """Return a list of integers."""
-        found = self._typed(key, list, None)
-        if not all(type(item) is int for item in found):
-            raise self.fail(f"'{key}' is not a list of numbers")
+    def name(self, key: str) -> str:
+        """Return a string that is not empty."""
+        found = self.text(key)
+        if not found:
+            raise self.fail(f"'{key}' is empty")
         return found
 
-    def flag(self, key: str, default: bool | None = None) -> bool:
+    def optional_text(self, key: str) -> str:
+        """Return a string, empty if the field is missing."""
+        return self.text(key) if key in self._content else ""
+
+    def number(self, key: str) -> int:
+        """Return an integer from 0 to `MAX_NUMBER`."""
+        found = self._content.get(key)
+        if type(found) is not int or not 0 <= found <= MAX_NUMBER:
+            raise self.fail(f"'{key}' is missing or no count")
+        return found
+
+    def flag(self, key: str) -> bool:
         """Return a boolean."""
-        return self._typed(key, bool, default)
+        found = self._content.get(key)
+        if type(found) is not bool:
+            raise self.fail(f"'{key}' is missing or no boolean")
+        return found
 
     def sha256(self, key: str) -> bytes:
         """Return a hash that is written as lowercase hex."""
-        spelled = self.text(key)
-        try:
-            digest = bytes.fromhex(spelled)
-        except ValueError:
-            raise self.fail(f"'{key}' is not hexadecimal") from None
-        if len(digest) != DIGEST_BYTES or digest.hex() != spelled:
-            raise self.fail(f"'{key}' is not a SHA-256 in lowercase hex")
-        return digest
+        return self._hash(self._content.get(key), key)
 
-    def child(self, key: str) -> Reader:
+    def sha256s(self, key: str) -> tuple[bytes, ...]:
+        """Return a list of hashes."""
+        return tuple(self._hash(one, key) for one in self._list(key))
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return a list of strings."""
+        found = []
+        for one in self._list(key):
+            if type(one) is not str:
+                raise self.fail(f"'{key}' holds something that is no text")
+            found.append(one)
+        return tuple(found)
+
+    def child(self, key: str) -> Fields:
         """Return a nested object."""
-        return Reader(self._content.get(key), self._name)
+        return Fields(self._content.get(key), self._name)
 
-    def children(self, key: str) -> list[Reader]:
+    def children(self, key: str) -> list[Fields]:
         """Return a list of nested objects."""
-        return [Reader(item, self._name) for item in self._typed(key, list, None)]
+        return [Fields(one, self._name) for one in self._list(key)]
 
-    def lists(self, key: str) -> list[list[Reader]]:
-        """Return a list of lists of nested objects."""
-        outer: list[list[Reader]] = []
-        for inner in self._typed(key, list, None):
-            if not isinstance(inner, list):
-                raise self.fail(f"'{key}' is not a list of lists")
-            outer.append([Reader(item, self._name) for item in inner])
-        return outer
-
-    def object(self, key: str) -> JsonObject:
-        """Return a nested object as it is."""
-        return self._typed(key, dict, None)
-
-    def location(self, key: str) -> BlobLocation:
-        """Return a nested location."""
-        return self.child(key).as_location()
-
-    def optional_location(self, key: str) -> BlobLocation | None:
-        """Return a nested location, or `None` if it is null or missing."""
-        return self.location(key) if self.has(key) else None
-
-    def as_location(self) -> BlobLocation:
+    def location(self) -> BlobLocation:
         """Return this object as a location."""
         return BlobLocation(
             sha256=self.sha256("sha256"),
             size=self.number("size_bytes"),
-            blob_id=self.text("blob_id", ""),
-            identifier=self.text("identifier", ""),
+            blob_id=self.text("blob_id"),
+            identifier=self.text("identifier"),
         )
 
-    def _typed(self, key: str, kind: type[_T], default: _T | None) -> _T:
-        found = self._content.get(key, default)
-        if not isinstance(found, kind):
-            raise self.fail(f"'{key}' is missing or not of type {kind.__name__}")
+    def optional_location(self, key: str) -> BlobLocation | None:
+        """Return a nested location, or `None` if it is null or missing."""
+        return self.child(key).location() if self.has(key) else None
+
+    def _list(self, key: str) -> list[object]:
+        found = self._content.get(key)
+        if type(found) is not list:
+            raise self.fail(f"'{key}' is missing or no list")
         return found
 
+    def _hash(self, spelled: object, key: str) -> bytes:
+        if type(spelled) is str and len(spelled) == 2 * DIGEST_BYTES:
+            try:
+                digest = bytes.fromhex(spelled)
+            except ValueError:
+                digest = b""
+            if digest.hex() == spelled:
+                return digest
+        raise self.fail(f"'{key}' is missing or no SHA-256 in lowercase hex")
 
-def location_json(location: BlobLocation) -> JsonObject:
-    """Return the stored form of a location. An empty `blob_id` means "this quilt"."""
-    return {
-        "sha256": location.sha256.hex(),
-        "size_bytes": location.size,
-        "blob_id": location.blob_id,
-        "identifier": location.identifier,
-    }
 
-
-def resolved(location: BlobLocation, holder: str) -> BlobLocation:
-    """Return a location with "this quilt" replaced by the blob that held the reference."""
-    if location.blob_id or not holder:
-        return location
-    return BlobLocation(location.sha256, location.size, holder, location.identifier)
+def _distinct(pairs: list[tuple[str, object]]) -> JsonObject:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a key comes twice")
+    return content

@@ -46,19 +46,6 @@ MAX_STORED_BYTES = MAX_BUNDLE_BYTES + 64 * MIB
 """Bound on a stored one."""
 
 
-def check_size(closure: Closure) -> None:
-    """Refuse a closure whose values alone are more than a bundle holds.
-
-    Looks at the sizes of channels only, so it works where values were evicted.
-
-    Raises:
-        Refusal: `LIMIT_EXCEEDED`.
-    """
-    states = (member.checkpoint.state for member in closure.members)
-    size = sum(channel.size for state in states if state for channel in state.channels)
-    check_bytes(closure.key, size)
-
-
 def check_bytes(key: CheckpointKey, size: int) -> None:
     """Refuse the closure of a checkpoint whose values take more bytes than a bundle holds.
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..model import BlobLocation
-from .fields import Fields, JsonObject, dump
-from .frames import FORMAT_VERSION
+from ..stored_json import FORMAT_VERSION, Fields, JsonObject, dump
 from .members import Kind, location_json, settled
 from .merging import FAN_OUT, LiveRuns, Merge
 from .runs import BRANCH_RUNS, RunRef, read_position, read_ref, ref_json

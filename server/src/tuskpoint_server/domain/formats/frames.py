@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 
-from ..errors import Refusal
 from ..stored_json import malformed
 
 if sys.version_info >= (3, 14):
@@ -13,12 +12,8 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-FORMAT_VERSION = 2
-"""Version of every stored format. The first version of TuskPoint wrote 1 and is not read."""
-
 _LEVEL = 1
 _SHORTEST = 9  # a frame of nothing; what is shorter may be read past its end
-_GZIP = b"\x1f\x8b"
 
 
 class _PerThread(threading.local):
@@ -37,13 +32,9 @@ def pack(plain: bytes) -> bytes:
 
 
 def unpack(frame: bytes | memoryview, name: str, max_bytes: int) -> bytes:
-    """Return what a frame holds.
+    """Return what a frame holds; nothing may follow it.
 
-    Args:
-        frame: The frame; nothing may follow it.
-        name: Blob ID, for the refusal.
-        max_bytes: Bound on what it holds. The declared size is checked before anything is
-            allocated, and no more than that is unpacked.
+    The declared size is checked before anything is allocated, and no more is unpacked.
 
     Raises:
         Refusal: `BLOB_MALFORMED`.
@@ -77,22 +68,3 @@ def frame_size(data: bytes, name: str) -> int:
         return zstd.get_frame_size(data)
     except zstd.ZstdError:
         raise malformed(name, "it does not begin with a whole zstd frame") from None
-
-
-def first_version(what: str, name: str) -> Refusal:
-    """Return the refusal of what the first version of TuskPoint stored."""
-    return malformed(
-        name,
-        f"it is {what} that was written by the first version of TuskPoint, which this server "
-        "does not read",
-    )
-
-
-def refuse_gzip(data: bytes, name: str) -> None:
-    """Refuse the gzip that the first version stored envelopes and bundles as.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
-    if data.startswith(_GZIP):
-        raise first_version("an envelope or a bundle", name)

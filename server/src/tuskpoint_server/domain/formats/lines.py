@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ..stored_json import malformed
-from .fields import dump
-from .record_json import encode_record
+from ..stored_json import dump, malformed
 from .records import (
+    KINDS,
+    PASSING,
+    SUBJECTS,
     CheckpointRecord,
     EndRecord,
     GapRecord,
     Identity,
     MemberRecord,
-    MovedRecord,
-    PinRecord,
     Rank,
     Record,
-    ReleaseRecord,
-    RemovalRecord,
-    SettingRecord,
-    WritesRecord,
+    record_json,
 )
 
 Position = tuple[str, ...]
@@ -30,16 +26,6 @@ Position = tuple[str, ...]
 Records that can override or remove one another have the same position, but for the end of an
 incarnation, which comes first in its thread.
 """
-
-_OF_CHECKPOINTS = (CheckpointRecord.kind, WritesRecord.kind, RemovalRecord.kind)
-_NAMED_BY = {
-    MemberRecord.kind: (MemberRecord.kind, "sha256"),
-    ReleaseRecord.kind: (MemberRecord.kind, "sha256"),
-    PinRecord.kind: (PinRecord.kind, "segment"),
-    MovedRecord.kind: (MovedRecord.kind, "segment"),
-    GapRecord.kind: (GapRecord.kind, "segment"),
-}
-_PASSING = (RemovalRecord.kind, ReleaseRecord.kind)
 
 _decode = json.JSONDecoder().raw_decode
 
@@ -71,7 +57,8 @@ class Line(NamedTuple):
 
 def line_of(record: Record) -> Line:
     """Return a record as it stands in a run."""
-    return read_line(encode_record(record).decode(), "")
+    content: dict[str, Any] = record_json(record)
+    return _line(content, dump(content).decode())
 
 
 def read_line(stored: str, name: str) -> Line:
@@ -86,41 +73,38 @@ def read_line(stored: str, name: str) -> Line:
     """
     try:
         content, end = _decode(stored)
-        kind, thread_id = content["kind"], content["thread_id"]
-        incarnation = content["incarnation"]
-        rank = (content["generation"], content["seq"])
-        about, identity = _about(kind, content)
-        passing = kind in _PASSING or (kind == GapRecord.kind and not content["reason"])
-        if kind == MemberRecord.kind and name and not content["blob_id"]:
+        if end != len(stored):
+            raise malformed(name, "something follows a record on its line")
+        if content["kind"] == MemberRecord.kind and name and not content["blob_id"]:
             content["blob_id"] = name
-            stored, end = dump(content).decode(), -1
+            stored = dump(content).decode()
         if "\\u" in stored:
             dump(content)  # half a surrogate pair is no text
+        line = _line(content, stored)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise malformed(name, "it holds a line that is no record") from None
-    position = (thread_id, *about)
-    if {*map(type, position), *map(type, identity)} != {str} or not thread_id:
+    if {*map(type, line.position), *map(type, line.identity)} != {str} or not line.thread_id:
         raise malformed(name, "a record does not say what it is about")
-    if {*map(type, rank), type(incarnation)} != {int}:
+    if {*map(type, line.rank), type(line.incarnation)} != {int}:
         raise malformed(name, "a record does not say where in the log it stands")
-    if end not in (len(stored), -1):
-        raise malformed(name, "something follows a record on its line")
-    return Line(position, incarnation, rank, identity, passing, stored)
+    return line
 
 
-def _about(kind: str, content: dict[str, str]) -> tuple[tuple[str, str, str], Identity]:
-    """Return what follows the thread in a record's position, and its identity."""
-    if kind in _OF_CHECKPOINTS or (kind == GapRecord.kind and "segment" not in content):
-        key = (content["checkpoint_ns"], content["checkpoint_id"])
-        position = (CheckpointRecord.kind, *key)
-        if kind == WritesRecord.kind:
-            return position, (kind, *key, content["segment"])
-        return position, (kind, *key)
-    if kind == EndRecord.kind:
-        return ("", "", ""), (kind,)
-    if kind == SettingRecord.kind:
-        return (kind, "", ""), (kind,)
-    about, field = _NAMED_BY[kind]
+def _line(content: dict[str, Any], stored: str) -> Line:
+    kind = content["kind"]
+    about, subject = KINDS[kind].about, SUBJECTS[kind]
+    passing = kind in PASSING
     if kind == GapRecord.kind:
-        return (about, content[field], ""), (kind, "", "", content[field])
-    return (about, content[field], ""), (about, content[field])
+        passing = not content["reason"]
+        about = about[2:] if "segment" in content else about[:2]
+    named = [content[name] for name in about]
+    if about[:2] == CheckpointRecord.about:
+        position = (content["thread_id"], CheckpointRecord.kind, named[0], named[1])
+    elif kind == EndRecord.kind:
+        position = (content["thread_id"], "", "", "")
+    else:
+        position = (content["thread_id"], subject, named[0] if named else "", "")
+    if kind == GapRecord.kind and "segment" in content:
+        named = ["", "", *named]
+    rank = (content["generation"], content["seq"])
+    return Line(position, content["incarnation"], rank, (subject, *named), passing, stored)

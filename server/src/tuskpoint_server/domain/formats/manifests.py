@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from ..stored_json import malformed
-from .fields import Fields, dump
+from ..stored_json import FORMAT_VERSION, Fields, dump, malformed
 from .folding import Manifest, fold
-from .frames import FORMAT_VERSION
 from .members import Kind
-from .record_json import encode_record, read_record
-from .records import settle
+from .records import encode_record, read_record, settle
 
 _RECORDS = b'"records":[]'
 

@@ -12,9 +12,9 @@ it, and stores what lives of them. Meanwhile readers go on reading its inputs.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 
@@ -22,14 +22,14 @@ from ..limits import MIB
 from ..model import BlobLocation
 from .folding import live
 from .lines import Line, Position
-from .record_json import decode_record
-from .records import EndRecord, Record
+from .records import EndRecord, Record, decode_record
 from .runs import (
     BRANCH_RUNS,
     Fetch,
     Put,
     RunRef,
     branch,
+    decode_run,
     leaves,
     members_of,
     read_pages,
@@ -152,6 +152,43 @@ async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) ->
         read_bytes,
         tuple(dropped),
     )
+
+
+async def relocated(
+    runs: LiveRuns, places: Mapping[bytes, BlobLocation], fetch: Fetch, put: Put
+) -> tuple[LiveRuns, list[bytes]]:
+    """Return runs some of whose members lie elsewhere now.
+
+    Args:
+        runs: The runs.
+        places: Where the members lie that were moved, by hash.
+        fetch: Returns members of earlier puts.
+        put: Takes branches, which have to be written anew where they name what was moved.
+
+    Returns:
+        The runs, and the hashes of the branches that others have replaced.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`, and what `fetch` raises.
+    """
+    replaced: list[bytes] = []
+
+    async def moved(ref: RunRef) -> RunRef:
+        if ref.height:
+            children = decode_run(await fetch(ref.location), ref).runs
+            found = [await moved(child) for child in children]
+            if found != list(children):
+                replaced.append(ref.location.sha256)
+                return branch(found, put)
+        return replace(ref, location=places.get(ref.location.sha256, ref.location))
+
+    async def of_lists(lists: Iterable[Sequence[RunRef]]) -> tuple[tuple[RunRef, ...], ...]:
+        return tuple([tuple([await moved(ref) for ref in one]) for one in lists])
+
+    if not places:
+        return runs, replaced
+    merges = [replace(merge, made=await of_lists(merge.made)) for merge in runs.merges]
+    return LiveRuns(await of_lists(runs.levels), tuple(merges)), replaced
 
 
 async def read_thread(runs: LiveRuns, thread_id: str, fetch: Fetch) -> list[Record]:

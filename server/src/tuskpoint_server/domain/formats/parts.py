@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from ..digests import blob_digest
 from ..errors import Reason, Refusal
 from ..model import BlobLocation
-from ..stored_json import malformed
-from .fields import Fields, dump
-from .frames import FORMAT_VERSION
+from ..stored_json import FORMAT_VERSION, Fields, dump, malformed
 from .members import Kind, location_json, settled
 
 MAX_PARTS = 4096

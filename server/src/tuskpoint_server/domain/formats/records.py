@@ -1,17 +1,19 @@
 """Records: what the manifests of threads are made of, one JSON object each.
 
 Every record is about one thread and carries its place in the log: incarnation, generation
-and `seq`. `record_json` has the stored forms. What several records say of the same thing is
-decided by `folding`.
+and `seq`. What several records say of the same thing is decided by `folding`.
+docs/storage-format.md says what each kind means.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, ClassVar, NamedTuple
 
 from ..model import BlobLocation, Lineage
-from .members import Kind, settled
+from ..stored_json import Fields, JsonObject, dump
+from .members import Kind, location_json, settled
 
 NO_LINEAGE = Lineage()
 
@@ -30,10 +32,12 @@ class Record:
         thread_id: The thread.
         incarnation: Its incarnation.
         generation: Generation of the log.
-        seq: The change that the record tells of.
+        seq: The change that the record is of.
     """
 
     kind: ClassVar[str]
+    about: ClassVar[tuple[str, ...]] = ()
+    """Which of its fields say what it is about."""
 
     thread_id: str
     incarnation: int
@@ -48,12 +52,12 @@ class Record:
     @property
     def identity(self) -> Identity:
         """What it is about."""
-        raise NotImplementedError
+        return (SUBJECTS[self.kind], *[getattr(self, name) for name in self.about])
 
     @property
     def passing(self) -> bool:
         """Whether it only takes away what older runs say, and says nothing without them."""
-        return False
+        return self.kind in PASSING
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class CheckpointRecord(Record):
     """
 
     kind = "checkpoint"
+    about = ("checkpoint_ns", "checkpoint_id")
 
     checkpoint_ns: str
     checkpoint_id: str
@@ -86,34 +91,21 @@ class CheckpointRecord(Record):
     lineage: Lineage = NO_LINEAGE
     held_ns: str | None = None
 
-    @property
-    def identity(self) -> Identity:
-        """The checkpoint."""
-        return (self.kind, self.checkpoint_ns, self.checkpoint_id)
-
 
 @dataclass(frozen=True, slots=True)
 class WritesRecord(Record):
-    """A segment holds pending writes of a checkpoint; `seq` is their greatest.
+    """A segment holds pending writes of a checkpoint, all of which count.
 
-    Attributes:
-        checkpoint_ns: Namespace of the checkpoint.
-        checkpoint_id: The checkpoint.
-        segment: SHA-256 of the segment; all writes of the checkpoint in it count.
-        held_ns: Of a copy that a segment of another thread holds: its namespace there.
+    `held_ns`: of a copy that a segment of another thread holds, its namespace there.
     """
 
     kind = "writes"
+    about = ("checkpoint_ns", "checkpoint_id", "segment")
 
     checkpoint_ns: str
     checkpoint_id: str
     segment: bytes
     held_ns: str | None = None
-
-    @property
-    def identity(self) -> Identity:
-        """The writes of this checkpoint in this segment."""
-        return (self.kind, self.checkpoint_ns, self.checkpoint_id, self.segment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,42 +113,27 @@ class RemovalRecord(Record):
     """A checkpoint was removed, with its writes and gaps up to this change."""
 
     kind = "removal"
+    about = ("checkpoint_ns", "checkpoint_id")
 
     checkpoint_ns: str
     checkpoint_id: str
-
-    @property
-    def identity(self) -> Identity:
-        """The removal of this checkpoint."""
-        return (self.kind, self.checkpoint_ns, self.checkpoint_id)
-
-    @property
-    def passing(self) -> bool:
-        """Always."""
-        return True
 
 
 @dataclass(frozen=True, slots=True)
 class EndRecord(Record):
     """The incarnation was deleted, and with it all that is said of it and of lower ones.
 
-    Attributes:
-        deleted_through: Greatest checkpoint ID of all ended incarnations, or empty.
+    `deleted_through` is the greatest checkpoint ID of all ended incarnations, or empty.
     """
 
     kind = "end"
 
     deleted_through: str
 
-    @property
-    def identity(self) -> Identity:
-        """The end of the incarnation."""
-        return (self.kind,)
-
 
 @dataclass(frozen=True, slots=True)
 class GapRecord(Record):
-    """Something of the log cannot be read from the blob store.
+    """Something of the log cannot be read from the blob store: a segment or a checkpoint.
 
     Attributes:
         reason: Why, for people. Empty: it can be read again.
@@ -167,16 +144,12 @@ class GapRecord(Record):
     """
 
     kind = "gap"
+    about = ("checkpoint_ns", "checkpoint_id", "segment")
 
     reason: str
     checkpoint_ns: str = ""
     checkpoint_id: str = ""
     segment: bytes = b""
-
-    @property
-    def identity(self) -> Identity:
-        """The gap at this checkpoint or segment."""
-        return (self.kind, self.checkpoint_ns, self.checkpoint_id, self.segment)
 
     @property
     def passing(self) -> bool:
@@ -186,13 +159,7 @@ class GapRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class SettingRecord(Record):
-    """Agent and settings of the thread's incarnation.
-
-    Attributes:
-        agent_id: Agent that drives the thread, or empty.
-        retention_s: Seconds without a change after which it is deleted; 0: never.
-        unsearchable: Search does not find its checkpoints.
-    """
+    """Agent and settings of the thread's incarnation, as the thread's row has them."""
 
     kind = "setting"
 
@@ -200,32 +167,17 @@ class SettingRecord(Record):
     retention_s: int
     unsearchable: bool
 
-    @property
-    def identity(self) -> Identity:
-        """The settings of the incarnation."""
-        return (self.kind,)
-
 
 @dataclass(frozen=True, slots=True)
 class PinRecord(Record):
-    """A checkpoint was handed off; its bundle is kept as long as the thread lives.
-
-    Attributes:
-        segment: SHA-256 of the bundle.
-        checkpoint_ns: Namespace of the checkpoint.
-        checkpoint_id: The checkpoint.
-    """
+    """A checkpoint was handed off in a bundle, which is kept as long as the thread lives."""
 
     kind = "pin"
+    about = ("segment",)
 
     segment: bytes
     checkpoint_ns: str
     checkpoint_id: str
-
-    @property
-    def identity(self) -> Identity:
-        """The bundle."""
-        return (self.kind, self.segment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +195,7 @@ class MemberRecord(Record):
     """
 
     kind = "member"
+    about = ("sha256",)
 
     location: BlobLocation
     holds: Kind = Kind.SEGMENT
@@ -251,9 +204,9 @@ class MemberRecord(Record):
     last_seq: int = 0
 
     @property
-    def identity(self) -> Identity:
+    def sha256(self) -> bytes:
         """The member."""
-        return (self.kind, self.location.sha256)
+        return self.location.sha256
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,38 +214,27 @@ class ReleaseRecord(Record):
     """The thread does not need a member; takes its `MemberRecord` away."""
 
     kind = "release"
+    about = ("sha256",)
 
     sha256: bytes
-
-    @property
-    def identity(self) -> Identity:
-        """The member."""
-        return (MemberRecord.kind, self.sha256)
-
-    @property
-    def passing(self) -> bool:
-        """Always."""
-        return True
 
 
 @dataclass(frozen=True, slots=True)
 class MovedRecord(Record):
-    """What the thread needs of a segment is in another one now.
-
-    Attributes:
-        segment: SHA-256 of the segment that records and other segments name.
-        replacement: SHA-256 of the one to read in its place.
-    """
+    """What the thread needs of a segment is in the replacement now."""
 
     kind = "moved"
+    about = ("segment",)
 
     segment: bytes
     replacement: bytes
 
-    @property
-    def identity(self) -> Identity:
-        """The segment that was replaced."""
-        return (self.kind, self.segment)
+
+KINDS: Mapping[str, type[Record]] = {one.kind: one for one in Record.__subclasses__()}
+SUBJECTS = {**{kind: kind for kind in KINDS}, ReleaseRecord.kind: MemberRecord.kind}
+"""What the identity of a record begins with, by its kind."""
+
+PASSING = (RemovalRecord.kind, ReleaseRecord.kind)
 
 
 def settle(record: Record, holder: str) -> Record:
@@ -300,3 +242,157 @@ def settle(record: Record, holder: str) -> Record:
     if isinstance(record, MemberRecord):
         return replace(record, location=settled(record.location, holder))
     return record
+
+
+# --- stored form -------------------------------------------------------------------------
+
+
+class _Field(NamedTuple):
+    """How a field of records is stored.
+
+    Attributes:
+        key: Its name in JSON.
+        spell: Makes JSON of it; `None`: it is JSON.
+        read: Reads it.
+    """
+
+    key: str
+    spell: Callable[[Any], Any] | None
+    read: Callable[[Fields, str], object]
+
+
+_HOLDS = {kind.value: kind for kind in (Kind.SEGMENT, Kind.PARTS, Kind.PART)}
+
+
+def _read_holds(stored: Fields, key: str) -> Kind:
+    holds = _HOLDS.get(stored.text(key))
+    if holds is None:
+        raise stored.fail("a member holds neither a segment nor parts of one")
+    return holds
+
+
+def _lineage_json(lineage: Lineage) -> JsonObject:
+    stored = {
+        "forked_from": lineage.forked_from,
+        "rolled_back_from": lineage.rolled_back_from,
+        "adopted_from": lineage.adopted_from,
+    }
+    return {key: reference for key, reference in stored.items() if reference}
+
+
+def _read_lineage(stored: Fields, _: str) -> Lineage:
+    keys = ("forked_from", "rolled_back_from", "adopted_from")
+    return Lineage(*[stored.optional_text(key) for key in keys])
+
+
+_HASH, _INLINE = (bytes.hex, Fields.sha256), ""
+_STORED: dict[str, _Field] = {
+    "checkpoint_ns": _Field("checkpoint_ns", None, Fields.text),
+    "checkpoint_id": _Field("checkpoint_id", None, Fields.name),
+    "parent_id": _Field("parent_checkpoint_id", None, Fields.text),
+    "created_us": _Field("create_time_us", None, Fields.number),
+    "segment": _Field("segment", *_HASH),
+    "state_sha256": _Field("state_sha256", *_HASH),
+    "label": _Field("label", None, Fields.text),
+    "summary": _Field("summary", None, Fields.text),
+    "lineage": _Field(_INLINE, _lineage_json, _read_lineage),
+    "held_ns": _Field("held_ns", None, Fields.text),
+    "deleted_through": _Field("deleted_through", None, Fields.text),
+    "reason": _Field("reason", None, Fields.text),
+    "agent_id": _Field("agent_id", None, Fields.text),
+    "retention_s": _Field("retention_s", None, Fields.number),
+    "unsearchable": _Field("unsearchable", None, Fields.flag),
+    "location": _Field(_INLINE, location_json, lambda stored, _: stored.location()),
+    "holds": _Field("holds", None, _read_holds),
+    "needs": _Field("needs", lambda needs: [one.hex() for one in needs], Fields.sha256s),
+    "first_seq": _Field("first_seq", None, Fields.number),
+    "last_seq": _Field("last_seq", None, Fields.number),
+    "sha256": _Field("sha256", *_HASH),
+    "replacement": _Field("replacement", *_HASH),
+}
+_REQUIRED = {(MemberRecord, "holds"), (GapRecord, "checkpoint_ns"), (GapRecord, "checkpoint_id")}
+_PLACE = len(fields(Record))
+
+
+def _layout(kind: type[Record]) -> tuple[tuple[str, object, _Field], ...]:
+    """Return name, default and stored form of the fields of a kind.
+
+    One that holds its default is left out; `MISSING` has no equal and is no default.
+    """
+    return tuple(
+        (
+            one.name,
+            MISSING if (kind, one.name) in _REQUIRED else one.default,
+            _STORED[one.name],
+        )
+        for one in fields(kind)[_PLACE:]
+    )
+
+
+_LAYOUTS = {kind: _layout(one) for kind, one in KINDS.items()}
+_OF_SEGMENT = tuple(one for one in _LAYOUTS[GapRecord.kind] if one[0] in ("reason", "segment"))
+
+
+def record_json(record: Record) -> JsonObject:
+    """Return the JSON object that is stored."""
+    content: JsonObject = {
+        "kind": record.kind,
+        "thread_id": record.thread_id,
+        "incarnation": record.incarnation,
+        "generation": record.generation,
+        "seq": record.seq,
+    }
+    of_segment = isinstance(record, GapRecord) and record.segment
+    for name, default, stored in _OF_SEGMENT if of_segment else _LAYOUTS[record.kind]:
+        value = getattr(record, name)
+        if value == default:
+            continue
+        spelled = value if stored.spell is None else stored.spell(value)
+        if stored.key:
+            content[stored.key] = spelled
+        else:
+            content.update(spelled)
+    return content
+
+
+def encode_record(record: Record) -> bytes:
+    """Return the stored bytes: canonical JSON, without a line end.
+
+    Raises:
+        ValueError: A text is no Unicode.
+    """
+    return dump(record_json(record))
+
+
+def decode_record(line: bytes | str, name: str) -> Record:
+    """Return what the stored bytes of one record hold; `name` is the blob ID, for the refusal.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    return read_record(Fields.parse(line, name))
+
+
+def read_record(stored: Fields) -> Record:
+    """Return the record in a parsed object.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    kind = stored.text("kind")
+    layout = _LAYOUTS.get(kind)
+    if layout is None:
+        raise stored.fail(f"record kind '{kind[:40]}' is not known")
+    if kind == GapRecord.kind and "segment" in stored:
+        layout = _OF_SEGMENT
+    return KINDS[kind](
+        stored.name("thread_id"),
+        stored.number("incarnation"),
+        stored.number("generation"),
+        stored.number("seq"),
+        **{
+            name: field.read(stored, field.key)
+            for name, default, field in layout
+            if default is MISSING or not field.key or field.key in stored
+        },
+    )

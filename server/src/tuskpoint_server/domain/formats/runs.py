@@ -17,9 +17,8 @@ from itertools import count
 from ..digests import blob_digest
 from ..limits import MIB
 from ..model import BlobLocation
-from ..stored_json import malformed
-from .fields import Fields, JsonObject, dump
-from .frames import FORMAT_VERSION, frame_size, pack, refuse_gzip, unpack
+from ..stored_json import FORMAT_VERSION, Fields, JsonObject, dump, malformed
+from .frames import frame_size, pack, unpack
 from .lines import Line, Position, line_of, read_line
 from .members import Kind, location_json, settled
 from .records import Record
@@ -253,7 +252,6 @@ def decode_run(data: bytes, ref: RunRef) -> Run:
         Refusal: `BLOB_MALFORMED`.
     """
     name = ref.location.blob_id
-    refuse_gzip(data, name)
     begin = frame_size(data, name)
     index = unpack(memoryview(data)[:begin], name, _MAX_UNPACKED)
     fields = Fields.document(index, name, Kind.RUN)

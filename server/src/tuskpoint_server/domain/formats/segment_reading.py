@@ -13,11 +13,10 @@ from ..compression import Encoding
 from ..digests import DIGEST_BYTES
 from ..limits import LIMITS
 from ..model import BlobLocation, Lineage
-from ..stored_json import malformed
+from ..stored_json import FORMAT_VERSION, MAX_NUMBER, malformed
 from .delta_base import decode_delta_base
 from .field_count import MAX_FIELDS, has_too_many, shape
-from .fields import MAX_NUMBER
-from .frames import FORMAT_VERSION, refuse_gzip, unpack
+from .frames import unpack
 from .segments import (
     MAX_MEMBERS,
     MAX_SEGMENT_BYTES,
@@ -134,7 +133,6 @@ def state_digests(state: bytes, name: str) -> list[bytes]:
 
 def _content(data: bytes, name: str) -> memoryview:
     """Return what follows the header, after checking the header."""
-    refuse_gzip(data, name)
     if len(data) < SKIPPABLE.size:
         raise malformed(name, "it is too short for a segment")
     magic, size = SKIPPABLE.unpack_from(data)

@@ -18,8 +18,9 @@ from tuskpoint.v1 import segment_pb2
 from ..compression import Encoding
 from ..limits import LIMITS, MIB
 from ..model import BlobLocation, Lineage
+from ..stored_json import FORMAT_VERSION
 from .field_count import MAX_FIELDS
-from .frames import FORMAT_VERSION, pack
+from .frames import pack
 
 MAX_SEGMENT_BYTES = LIMITS.max_bundle + 64 * MIB
 """Bound on an unpacked segment. Only bundles and lone large checkpoints come near it."""
