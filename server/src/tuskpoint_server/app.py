@@ -308,6 +308,7 @@ def _walrus(config: Config) -> BlobStore:
             WalrusSettings(
                 aggregators=config.walrus_aggregator_url,
                 publishers=config.walrus_publisher_url,
+                epochs=config.walrus_epochs,
                 epoch_s=config.walrus_epoch_seconds,
                 send_object_to=config.walrus_send_object_to,
                 jwt_secret=_jwt_secret(config.walrus_jwt_secret_file),
@@ -347,6 +348,8 @@ async def _start_archive(config: Config, journal: Database, blobs: BlobStore) ->
         hard_limit_bytes=config.backlog_hard_limit,
         apart=config.packing == "blob",
         epochs=config.walrus_epochs,
+        renew_interval_s=config.walrus_renew_interval,
+        renew_margin_epochs=config.walrus_renew_margin,
     )
     try:
         config.pointer.parent.mkdir(parents=True, exist_ok=True)

@@ -64,6 +64,7 @@ class AdminServicer:
             stored_blobs=status.stored_blobs,
             billed_bytes=status.billed_bytes,
             cost=status.cost,
+            failing_renewals=status.failing_renewals,
             holes=status.holes,
             first_holes=[
                 pb.Hole(

@@ -15,11 +15,13 @@ from ...domain.errors import Reason, Refusal
 from ...domain.formats.folding import Manifest
 from ...domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
 from ...journal.archiving import blobs as blob_rows
-from ...journal.archiving import holes, packs, status
+from ...journal.archiving import holes, located, packs, status
 from ...journal.archiving.blobs import Expiry
 from ...journal.archiving.holes import ShownHole
 from ...journal.archiving.status import KnownCatalog
 from ...journal.database.database import Connection, Database
+from ..lifetime.epochs import EpochClock
+from ..lifetime.lifetime import Lifetime
 from ..read.manifest import manifest, store_manifest
 from ..read.reader import CheckpointReader
 from ..verify import ThreadVerification, begin
@@ -65,6 +67,7 @@ class ArchiveStatus:
         cost: Price of those puts in the store's smallest coin.
         holes: How much below a watermark cannot be read from the blob store.
         first_holes: The first of it.
+        failing_renewals: Blobs that are due and could not be stored again.
     """
 
     backlog_checkpoints: int
@@ -85,6 +88,7 @@ class ArchiveStatus:
     cost: int = 0
     holes: int = 0
     first_holes: Sequence[ShownHole] = ()
+    failing_renewals: int = 0
 
 
 class StoreChangedError(Exception):
@@ -104,10 +108,10 @@ class Archive:
         settings: Settings.
         clock_us: Microseconds since the epoch.
         meters: Where to measure; OpenTelemetry's global provider if none is given.
-        expiry: Says how long a stored blob lasts; `None`: for ever.
 
     Attributes:
         handoffs: Stores and fetches bundles of hand-offs.
+        lifetime: Keeps what is needed in the store.
         expiry: Says how long a stored blob lasts.
     """
 
@@ -120,7 +124,6 @@ class Archive:
         settings: ArchiveSettings,
         clock_us: Callable[[], int],
         meters: MeterProvider | None = None,
-        expiry: Expiry = lambda blob: None,
     ) -> None:
         self._database = database
         self._blobs = blobs
@@ -129,14 +132,18 @@ class Archive:
         self._settings = settings
         self._clock_us = clock_us
         self._pointer = Pointer(settings.pointer)
-        self.expiry = expiry
-        self._runner = PackRunner(database, self._origin, self._spool, expiry)
+        epochs = EpochClock(blobs.epoch_s, settings.epochs)
+        self.expiry: Expiry = lambda blob: epochs.stored(blob, clock_us())
+        self._runner = PackRunner(database, self._origin, self._spool, self.expiry)
         self.handoffs = HandoffStore(self._origin)
-        self._reader = CheckpointReader(blobs)
-        self._origin_reader = CheckpointReader(self._origin, 0)
+        self._reader = CheckpointReader(blobs, places=self._places)
+        self._origin_reader = CheckpointReader(self._origin, 0, self._places)
         self._instruments = Instruments(self._backlogs, meters)
         self._flushers: dict[str, TenantFlusher] = {}
         self._started = False
+        self.lifetime = Lifetime(
+            database, blobs, self._runner, epochs, settings, self._flusher, clock_us, meters
+        )
 
     async def start(self) -> None:
         """Resume what an earlier run left on its way, and begin to flush.
@@ -163,9 +170,11 @@ class Archive:
         for flusher in self._flushers.values():
             flusher.start()
             flusher.flush_soon()
+        await self.lifetime.start()
 
     async def stop(self) -> None:
         """Stop flushing; a pack on its way is finished or resumes at the next start."""
+        await self.lifetime.stop()
         self._started = False
         await asyncio.gather(*(flusher.stop() for flusher in self._flushers.values()))
 
@@ -339,6 +348,7 @@ class Archive:
                 cost=totals.cost,
                 holes=holes.count(connection, tenant),
                 first_holes=holes.first(connection, tenant, _HOLES_SHOWN),
+                failing_renewals=self.lifetime.failing(tenant),
             )
 
         trouble = self._trouble(tenant)
@@ -359,7 +369,15 @@ class Archive:
 
     def _trouble(self, tenant: str) -> Trouble | None:
         flusher = self._flushers.get(tenant)
-        return flusher.trouble if flusher else None
+        troubles = [self.lifetime.trouble(tenant), flusher.trouble if flusher else None]
+        found = [one for one in troubles if one is not None]
+        return max(found, key=lambda one: one.at_us, default=None)
+
+    async def _places(self, locations: Sequence[BlobLocation]) -> Sequence[BlobLocation]:
+        """Return where bytes lie by what was recorded last."""
+        hashes = {one.sha256 for one in locations}
+        known = await self._database.query(lambda connection: located.anywhere(connection, hashes))
+        return [known.get(one.sha256, one) for one in locations]
 
     def _flusher(self, tenant: str) -> TenantFlusher:
         flusher = self._flushers.get(tenant)
@@ -375,7 +393,13 @@ class Archive:
                 self._clock_us,
             )
             flusher = TenantFlusher(
-                tenant, flush, self._database, self._settings, self._instruments, self._clock_us
+                tenant,
+                flush,
+                self._database,
+                self._settings,
+                self._instruments,
+                self._clock_us,
+                self.lifetime.damaged,
             )
             self._flushers[tenant] = flusher
             if self._started:

@@ -22,6 +22,8 @@ from .telemetry import Instruments
 
 _log = logging.getLogger(__name__)
 
+_DAMAGE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED)
+
 _IDLE_FLUSHES = 16
 """Flushes in a row that certify nothing, after which the next one waits a little."""
 
@@ -89,6 +91,10 @@ class TenantFlusher:
         settings: Settings.
         instruments: What is measured.
         clock_us: Microseconds since the epoch.
+        on_damage: Called with the tenant if stored bytes that a flush needs cannot be read.
+
+    Attributes:
+        turn: Held while a flush runs; whoever holds it keeps flushes from beginning.
     """
 
     def __init__(
@@ -99,6 +105,7 @@ class TenantFlusher:
         settings: ArchiveSettings,
         instruments: Instruments,
         clock_us: Callable[[], int],
+        on_damage: Callable[[str], None],
     ) -> None:
         self.tenant = tenant
         self.backlog = Backlog(settings)
@@ -108,6 +115,8 @@ class TenantFlusher:
         self._settings = settings
         self._instruments = instruments
         self._clock_us = clock_us
+        self._on_damage = on_damage
+        self.turn = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         # Dictionaries, because they keep the order in which waiters came.
         self._changes: dict[_ChangeWaiter, None] = {}
@@ -224,7 +233,9 @@ class TenantFlusher:
             try:
                 if self.backlog.warning():  # what was deleted waits no longer
                     await self.count_backlog()
-                await self._settle(await self.flush.once(self.backlog.collecting), waiting)
+                async with self.turn:
+                    flushed = await self.flush.once(self.backlog.collecting)
+                await self._settle(flushed, waiting)
             except (Refusal, OSError) as error:
                 self._failed(error, waiting)
             except Exception as error:  # noqa: BLE001 - a defect must not end the loop; it is retried
@@ -263,6 +274,8 @@ class TenantFlusher:
         self._instruments.retry(reason)
         if reason == Reason.BLOB_HASH_MISMATCH:
             self._instruments.mismatch()
+        if reason in _DAMAGE:
+            self._on_damage(self.tenant)
         _log.warning("certification of tenant %s waits: %s", self.tenant, self.trouble.message)
         for waiter in waiting:
             if not waiter.answer.done():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...blobs.api import BlobStore, Member
@@ -21,13 +21,13 @@ from ...domain.formats.members import Kind
 from ...domain.formats.parts import encode_parts
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
-from ...journal.archiving import certify, holes
+from ...journal.archiving import certify, holes, status
 from ...journal.archiving.collect import Collected, collect
 from ...journal.archiving.dirty_rows import Bounds, Place
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ..read.segments import Segments
-from .assembling import Assembled, Origin, assemble
+from .assembling import Assembled, Chores, Origin, assemble
 from .building import Built, BuiltSegment, build
 from .packs import Pack, PackRunner
 from .pointer import Pointer
@@ -42,6 +42,7 @@ _SEGMENTS = (Kind.SEGMENT, Kind.PARTS, Kind.PART)
 _FOR_EVER_US = (1 << 63) - 1
 _KEPT_RUN_BYTES = 16 * MIB
 _THREADS_PER_FLUSH = 4096
+_NO_CHORES = Chores()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class _Current:
         begun_us: Time at which it was read.
         left_out: The store rejected some of it.
         located: Where its members lie that are stored already, by hash.
+        chores: What its catalog takes up besides.
     """
 
     collected: Collected
@@ -82,6 +84,7 @@ class _Current:
     begun_us: int
     left_out: bool = False
     located: dict[bytes, BlobLocation] = field(default_factory=dict)
+    chores: Chores = _NO_CHORES
 
 
 class Flush:
@@ -171,6 +174,37 @@ class Flush:
         if current.left_out:
             return await self._finish(pack, complete=False)
         return self._settled(await self._finish(pack, complete=current.collected.complete))
+
+    async def settle(self) -> None:
+        """Finish what is on its way; what was only read is read again.
+
+        Raises:
+            Refusal: Of the blob store or the journal.
+        """
+        while self._packs:
+            await self._finish(self._packs[0], complete=False)
+        self._current = None
+
+    async def record(self, chores: Chores, runs: Iterable[Member] = ()) -> None:
+        """Certify a catalog that takes something up; nothing is on its way.
+
+        Args:
+            chores: What it takes up.
+            runs: Bytes of runs that are not asked for again.
+
+        Raises:
+            Refusal: Of the blob store or the journal; a pack that is spooled stays on its way.
+        """
+        for member in runs:
+            self._keep_run(member)
+        known = await self._database.query(
+            lambda connection: status.catalog(connection, self._tenant)
+        )
+        now_us = self._clock_us()
+        pack = await self._pack(_Current(Collected(known), Built(), now_us, chores=chores))
+        if pack is not None:
+            self._packs.append(pack)
+            await self._finish(pack, complete=False)
 
     def _settled(self, flushed: Flushed) -> Flushed:
         """Note that nothing stood in the way of what a flush read, if it is certified."""
@@ -294,6 +328,7 @@ class Flush:
             current.located,
             self._blobs.predict,
             self._fetch_run,
+            current.chores,
         )
 
     async def _store_segments(self, current: _Current) -> None:

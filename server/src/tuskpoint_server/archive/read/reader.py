@@ -23,7 +23,7 @@ from ...domain.model import (
 )
 from ...domain.state import decode_state
 from ...domain.stored_json import malformed
-from .segments import KEPT_BYTES, Segments, Stored, checked
+from .segments import KEPT_BYTES, Places, Segments, Stored, checked
 
 
 class CheckpointReader:
@@ -32,10 +32,13 @@ class CheckpointReader:
     Args:
         blobs: Where segments are read.
         kept_bytes: Bound on the segments that are kept decoded, by their stored bytes.
+        places: As of `Segments`.
     """
 
-    def __init__(self, blobs: BlobStore, kept_bytes: int = KEPT_BYTES) -> None:
-        self._segments = Segments(blobs, kept_bytes)
+    def __init__(
+        self, blobs: BlobStore, kept_bytes: int = KEPT_BYTES, places: Places | None = None
+    ) -> None:
+        self._segments = Segments(blobs, kept_bytes, places)
 
     async def read(self, entry: Entry) -> Checkpoint:
         """Return a checkpoint whose state, writes and metadata come from its segments.

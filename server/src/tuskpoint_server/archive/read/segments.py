@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...blobs.api import BlobStore
 from ...domain.compression import DamagedValueError, Encoding, unpack
 from ...domain.digests import value_digest
+from ...domain.errors import Reason, Refusal
 from ...domain.formats.members import settled
 from ...domain.formats.parts import decode_parts, is_part_list, join
 from ...domain.formats.segment_reading import decode_segment
@@ -24,6 +25,11 @@ from ...domain.formats.segments import (
 from ...domain.limits import LIMITS, MIB
 from ...domain.model import BlobLocation, Value
 from ...domain.stored_json import malformed
+
+Places = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[BlobLocation]]]
+"""Returns where bytes lie by what was recorded last; what is not recorded stays as it is."""
+
+_NOT_THERE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
 
 KEPT_BYTES = 32 * MIB
 """Stored bytes of the segments that are kept decoded."""
@@ -56,10 +62,14 @@ class Segments:
     Args:
         blobs: Where they are read.
         kept_bytes: Bound on the segments that are kept decoded, by their stored bytes.
+        places: Asked about bytes that are not where a segment says; `None`: nobody knows.
     """
 
-    def __init__(self, blobs: BlobStore, kept_bytes: int = KEPT_BYTES) -> None:
+    def __init__(
+        self, blobs: BlobStore, kept_bytes: int = KEPT_BYTES, places: Places | None = None
+    ) -> None:
         self._blobs = blobs
+        self._places = places
         self._limit = kept_bytes
         self._kept: OrderedDict[bytes, tuple[Stored, int]] = OrderedDict()
         self._kept_bytes = 0
@@ -99,6 +109,18 @@ class Segments:
         Raises:
             Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`.
         """
+        try:
+            return await self._get(locations)
+        except Refusal as refusal:
+            if self._places is None or refusal.reason not in _NOT_THERE:
+                raise
+            # What a segment names may lie elsewhere since.
+            places = await self._places(locations)
+            if list(places) == list(locations):
+                raise
+        return await self._get(places)
+
+    async def _get(self, locations: Sequence[BlobLocation]) -> Sequence[bytes]:
         if len(locations) == 1:
             return [await self._blobs.get(locations[0])]
         return await self._blobs.get_many(locations)

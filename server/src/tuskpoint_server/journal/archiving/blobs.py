@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, and_, case, func, or_, select
+from sqlalchemy import Connection, and_, case, exists, func, or_, select
 
 from ...domain.model import StoredBlob
-from ..database.schema import blobs
+from ..database.schema import blobs, members
 from ..database.statements import Insert, InsertInto, Statement, all_columns
 
 Expiry = Callable[[StoredBlob], int | None]
@@ -103,7 +103,8 @@ def totals(connection: Connection, tenant: str) -> Totals:
 
 
 def earliest_expiry(connection: Connection, tenant: str) -> int | None:
-    """Return the earliest time at which a blob may be gone; `None` if none ever is."""
-    statement = select(func.min(blobs.c.expire_us)).where(blobs.c.tenant == tenant)
+    """Return the earliest time at which a blob with members may be gone; `None`: none ever is."""
+    holds = exists().where(members.c.tenant == tenant, members.c.blob_id == blobs.c.blob_id)
+    statement = select(func.min(blobs.c.expire_us)).where(blobs.c.tenant == tenant, holds)
     found = connection.execute(statement).scalar_one()
     return None if found is None else int(found)

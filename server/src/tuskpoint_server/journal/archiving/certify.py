@@ -58,10 +58,15 @@ _DROP_REMOVED = Statement(
 _HOLD = Statement(
     update(checkpoints).where(of_checkpoint(checkpoints)).values(held=bindparam("new_held"))
 )
-_DROP_MEMBER = Statement(
-    delete(members).where(
-        members.c.tenant == bindparam("of_tenant"), members.c.sha256 == bindparam("of_sha256")
-    )
+_OF_MEMBER = (
+    members.c.tenant == bindparam("of_tenant"),
+    members.c.sha256 == bindparam("of_sha256"),
+)
+_DROP_MEMBER = Statement(delete(members).where(*_OF_MEMBER))
+_MOVE_MEMBER = Statement(
+    update(members)
+    .where(*_OF_MEMBER)
+    .values(blob_id=bindparam("new_blob"), identifier=bindparam("new_identifier"))
 )
 
 
@@ -115,6 +120,18 @@ def certify(
     holes.record(connection, tenant, plan.holes, batch.now_us)
     _DROP_MEMBER.run_many(
         connection, [{"of_tenant": tenant, "of_sha256": sha256} for sha256 in plan.dropped]
+    )
+    _MOVE_MEMBER.run_many(
+        connection,
+        [
+            {
+                "of_tenant": tenant,
+                "of_sha256": one.sha256,
+                "new_blob": one.blob_id,
+                "new_identifier": one.identifier,
+            }
+            for one in plan.moved
+        ],
     )
     place = locations[plan.catalog]
     _PUT_CATALOG.run(

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, select
 
 from ...domain.model import BlobLocation
-from ..database.schema import contents, holes, members
+from ..database.schema import catalogs, contents, holes, members
 from ..database.statements import Statement, in_lists
 from .held import Held, decode_held
 
@@ -174,4 +174,16 @@ def by_hash(
         ).where(members.c.tenant == tenant, members.c.sha256.in_(some))
         for row in connection.execute(statement):
             found[row[0]] = BlobLocation(*row)
+    return found
+
+
+def anywhere(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, BlobLocation]:
+    """Return where stored bytes lie, by hash, whatever tenant stored them.
+
+    Equal hashes mean equal bytes; whoever asks has the hash from what it may read.
+    """
+    tenants = connection.execute(select(catalogs.c.tenant)).scalars().all()
+    found: dict[bytes, BlobLocation] = {}
+    for tenant in tenants:
+        found.update(by_hash(connection, tenant, hashes))
     return found

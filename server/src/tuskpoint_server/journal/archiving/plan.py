@@ -114,6 +114,7 @@ class Plan:
         holes: What is not stored.
         filled: Numbers of holes that are no more.
         dropped: Hashes of members that nothing needs any more.
+        moved: Where members of earlier flushes lie now.
     """
 
     begun_us: int
@@ -129,6 +130,7 @@ class Plan:
     holes: tuple[PlannedHole, ...] = ()
     filled: tuple[int, ...] = ()
     dropped: tuple[bytes, ...] = ()
+    moved: tuple[BlobLocation, ...] = ()
 
     @property
     def checkpoints(self) -> int:
@@ -146,6 +148,7 @@ _LISTS = {
     "uses": PlannedUse,
     "holds": PlannedHold,
     "holes": PlannedHole,
+    "moved": BlobLocation,
 }
 
 

@@ -1,0 +1,589 @@
+"""Keeping what is needed in the blob store: looks at what is due, from time to time.
+
+Every blob that may expire within the margin is taken up, and every one of which no end is known.
+One that was stored in the epoch that was last seen gains nothing, unless the next epoch has begun
+unseen: of those, one is tried at a time. What fails is said (log, metrics, status) and tried
+again; if half the margin is left, or the blob is gone, what it holds is stored elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from opentelemetry.metrics import MeterProvider
+
+from ...blobs.api import BlobStore
+from ...domain.errors import Reason, Refusal
+from ...domain.failpoints import failpoint
+from ...domain.limits import MIB
+from ...journal.archiving import blobs as blob_rows
+from ...journal.archiving import lifetimes, status
+from ...journal.archiving.lifetimes import DueBlob
+from ...journal.database.database import Database
+from ..flush.flusher import TenantFlusher, Trouble
+from ..flush.packs import PackRunner
+from ..flush.settings import ArchiveSettings
+from .epochs import EpochClock
+from .salvage import Salvage, Salvaged
+from .survey import Survey, Surveyed, survey
+from .telemetry import LifetimeInstruments, LifetimeReading
+
+_log = logging.getLogger(__name__)
+
+BATCH = 256
+"""Blobs that are looked at together."""
+
+ROUND_BLOBS = 1024
+"""Blobs that one round takes up; another follows at once if more are due."""
+
+FIRST_RETRY_S = 30.0
+SHORTEST_PAUSE_S = 0.05
+ROUNDS_PER_EPOCH = 8
+_MOVED_BYTES = 32 * MIB
+_DAMAGE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A needed blob that is not stored again.
+
+    Attributes:
+        since_us: Time of the first failure.
+        retry_us: Time of the next attempt.
+        attempts: Failures in a row.
+        expire_us: Earliest time at which it may expire; `None` if that is not known.
+        gone: The store does not have it any more, or has other bytes.
+        problem: What went wrong, for people.
+        at_us: Time of the last failure.
+    """
+
+    since_us: int
+    retry_us: int
+    attempts: int
+    expire_us: int | None
+    gone: bool
+    problem: str
+    at_us: int
+
+
+@dataclass(slots=True)
+class Round(Salvaged):
+    """What a round did: numbers of blobs beside those of `Salvaged`."""
+
+    renewed: int = 0
+    failed: int = 0
+    dropped: int = 0
+    more: bool = False
+
+
+class Lifetime:
+    """Keeps the blobs of all tenants.
+
+    Args:
+        database: The journal.
+        blobs: The store, behind a cache or not.
+        runner: Stores packs.
+        epochs: What is known of the store's epochs.
+        settings: Settings.
+        flusher: Returns the flusher of a tenant.
+        meters: Where to measure; OpenTelemetry's global provider if none is given.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        runner: PackRunner,
+        epochs: EpochClock,
+        settings: ArchiveSettings,
+        flusher: Callable[[str], TenantFlusher],
+        clock_us: Callable[[], int],
+        meters: MeterProvider | None = None,
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._epochs = epochs
+        self._settings = settings
+        self._flusher = flusher
+        self._clock_us = clock_us
+        self._salvage = Salvage(database, blobs, runner)
+        self._instruments = LifetimeInstruments(self._readings, meters)
+        self._failing: dict[tuple[str, str], Failure] = {}
+        self._fallen: Trouble | None = None
+        self._unlike: set[str] = set()
+        self._damaged: set[str] = set()
+        self._earliest: dict[str, int | None] = {}
+        self._reckoned_us: int | None = None
+        self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Take up what the journal knows of epochs, and begin to look."""
+        for epoch, at_us in await self._database.query(lifetimes.observations):
+            self._epochs.observe(epoch, at_us)
+        self._epochs.fallen = None  # it was dealt with when it was seen
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(self._wake.set)
+
+        self._epochs.on_new_epoch = wake
+        self._task = asyncio.create_task(self._run(), name="lifetime")
+
+    async def stop(self) -> None:
+        """Stop; what is cut off is repeated after the next start."""
+        self._epochs.on_new_epoch = lambda: None
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def damaged(self, tenant: str) -> None:
+        """Note that a flush could not read what is stored: look at once."""
+        self._damaged.add(tenant)
+        self._wake.set()
+
+    async def look_now(self) -> Round:
+        """Store again whatever is due, also what failed a moment ago.
+
+        Raises:
+            Refusal: `JOURNAL_UNAVAILABLE`.
+        """
+        return await self._round(patient=False)
+
+    def failing(self, tenant: str) -> int:
+        """Return the number of blobs that are due and that could not be stored again."""
+        return sum(1 for of, _ in list(self._failing) if of == tenant)
+
+    def trouble(self, tenant: str) -> Trouble | None:
+        """Return the last failure among the blobs that still fail, or that the network is new."""
+        mine = [failure for (of, _), failure in self._failing.items() if of == tenant]
+        last = max(mine, key=lambda failure: failure.at_us, default=None)
+        return self._fallen if last is None else Trouble(last.problem, last.at_us)
+
+    # --- the loop --------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            pause_s: float | None = FIRST_RETRY_S
+            try:
+                done = await self._round(patient=True)
+                pause_s = 0.0 if done.more else self._pause_s()
+            except Refusal as refusal:
+                _log.warning("looking for blobs that expire waits: %s", refusal)
+            except Exception:  # noqa: BLE001 - a defect must not end the looking; it is repeated
+                _log.exception("a look for blobs that expire failed")
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def _pause_s(self) -> float | None:
+        """Return the seconds to the next look; `None`: until something is damaged."""
+        now_us = self._clock_us()
+        waits = [(failure.retry_us - now_us) / 1e6 for failure in self._failing.values()]
+        if self._damaged:
+            waits.append(FIRST_RETRY_S)
+        if self._epochs.length_us is not None:
+            waits.append(self._settings.renew_interval_s)
+            waits.append(self._epochs.length_us / 1e6 / ROUNDS_PER_EPOCH)
+        return max(min(waits), SHORTEST_PAUSE_S) if waits else None
+
+    async def _round(self, *, patient: bool) -> Round:
+        async with self._turn:
+            done = Round()
+            if self._epochs.fallen is not None:
+                await self._begin_anew(*self._epochs.fallen)
+            await self._reckon()
+            for tenant in await self._database.query(status.catalog_tenants):
+                if tenant in self._damaged and not await self._mend(tenant):
+                    continue
+                if self._epochs.length_us is None:
+                    continue
+                await self._keep(tenant, done, patient=patient)
+                await self._clean_up(tenant)
+                self._earliest[tenant] = await self._database.query(
+                    partial(blob_rows.earliest_expiry, tenant=tenant)
+                )
+            if not self._failing and not done.waits:
+                self._fallen = None
+            return done
+
+    async def _begin_anew(self, before: int, now: int) -> None:
+        """Take up every blob: the network that had them is another one now."""
+        self._epochs.fallen = None
+        problem = (
+            f"the epoch of the blob store fell from {before} to {now}: the network was wiped, or "
+            "the endpoints belong to another one. If that was not intended, correct the endpoints; "
+            "whatever can be is stored again"
+        )
+        _log.error("%s", problem)
+        self._fallen = Trouble(problem, self._clock_us())
+        await self._database.transact(lambda batch: lifetimes.forget_ends(batch.connection))
+        self._failing.clear()
+
+    async def _reckon(self) -> None:
+        """Bring the journal's times of expiry up to what the clock has learnt since."""
+        origin_us, length_us = self._epochs.expire_us(0), self._epochs.length_us
+        if origin_us is None or length_us is None:
+            return
+        known = self._reckoned_us
+        if known is not None and known <= origin_us < known + length_us // 100:
+            return
+        await self._database.transact(
+            lambda batch: lifetimes.reckon(batch.connection, origin_us, length_us)
+        )
+        self._reckoned_us = origin_us
+
+    # --- what is due -----------------------------------------------------------------
+
+    @property
+    def _margin_us(self) -> int:
+        return self._settings.renew_margin_epochs * (self._epochs.length_us or 0)
+
+    async def _keep(self, tenant: str, done: Round, *, patient: bool) -> None:
+        """Store again what gains by it; then try whether an epoch has begun unseen."""
+        passed = self._waiting(tenant) if patient else set()
+        taken = 0
+        while True:
+            epoch = self._epochs.epoch_at(self._clock_us())
+            gains_below = None if epoch is None else epoch + self._epochs.epochs
+            batch = await self._due(tenant, BATCH, gains_below, passed)
+            probing = not batch
+            if probing:
+                batch = await self._due(tenant, 1, None, passed)
+            if not batch:
+                return
+            if taken >= ROUND_BLOBS:
+                done.more = True
+                return
+            taken += len(batch)
+            passed.update(blob.blob_id for blob in batch)
+            before = done.failed
+            try:
+                await self._take(tenant, batch, done)
+            except Refusal as refusal:
+                if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
+                    raise
+                for blob in batch:
+                    self._note_failure(tenant, blob, refusal)
+                done.failed += len(batch)
+            failed = done.failed - before
+            if probing and (failed or self._epochs.epoch_at(self._clock_us()) == epoch):
+                return
+            if failed == BATCH and not self._any_gone(tenant, batch):
+                return  # the store takes nothing now; single blobs that fail stop nobody
+
+    async def _due(
+        self, tenant: str, limit: int, below_epoch: int | None, passed: Collection[str]
+    ) -> list[DueBlob]:
+        before_us = self._clock_us() + self._margin_us
+        return await self._database.query(
+            lambda connection: lifetimes.due(
+                connection, tenant, before_us, limit, below_epoch=below_epoch, passed=passed
+            )
+        )
+
+    def _waiting(self, tenant: str) -> set[str]:
+        """Return the blobs whose next attempt is not due yet."""
+        now_us = self._clock_us()
+        return {
+            blob_id
+            for (of, blob_id), failure in self._failing.items()
+            if of == tenant and failure.retry_us > now_us
+        }
+
+    def _any_gone(self, tenant: str, batch: Iterable[DueBlob]) -> bool:
+        failures = (self._failing.get((tenant, blob.blob_id)) for blob in batch)
+        return any(failure is not None and failure.gone for failure in failures)
+
+    async def _take(self, tenant: str, batch: Sequence[DueBlob], done: Round) -> None:
+        """Store again what is needed of some blobs, each in the way that suits it.
+
+        Raises:
+            Refusal: Of the blob store or the journal.
+        """
+        flusher = self._flusher(tenant)
+        async with flusher.turn:
+            settled, found = await self._survey(flusher, batch)
+            needed = [blob for blob in found.blobs if blob.is_needed]
+            leaving = [one for one in needed if one.of_ended and not self._is_late(one.blob)]
+            dense: list[Surveyed] = []
+            if settled:
+                await self._drop(tenant, found, done)
+                dense = self._dense([blob for blob in needed if blob not in leaving])
+                for some in _slices(dense):
+                    await self._move(flusher, found, some, done)
+        if leaving:  # once others need them no more, they lapse with their blob
+            ended = set().union(*(blob.of_ended for blob in leaving))
+            await self._store_again(flusher, ended, done)
+        whole = [blob.blob for blob in needed if blob not in dense and blob not in leaving]
+        failed = await self._renew_all(tenant, whole)
+        done.renewed += len(whole) - len(failed)
+        done.failed += len(failed)
+        endangered = [blob for blob in failed if self._is_endangered(tenant, blob)]
+        if endangered:
+            await self._save(flusher, endangered, done)
+
+    async def _survey(
+        self, flusher: TenantFlusher, batch: Sequence[DueBlob]
+    ) -> tuple[bool, Survey]:
+        """Return what is needed of blobs; runs that cannot be read are replaced before.
+
+        Args:
+            flusher: The tenant's, whose turn the caller holds.
+            batch: The blobs.
+
+        Returns:
+            Whether nothing is on its way, and the survey.
+
+        Raises:
+            Refusal: Of the blob store or the journal.
+        """
+        settled = True
+        try:
+            await flusher.flush.settle()
+        except Refusal as refusal:
+            if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
+                raise
+            settled = False
+        try:
+            return settled, await survey(self._database, self._blobs, flusher.tenant, batch)
+        except Refusal as refusal:
+            if refusal.reason not in _DAMAGE or not settled:
+                raise
+            _log.error("tenant %s: a run cannot be read: %s", flusher.tenant, refusal.message)
+        await self._salvage.rebuild(flusher)
+        flusher.flush_soon()
+        return True, await survey(self._database, self._blobs, flusher.tenant, batch)
+
+    def _dense(self, needed: Sequence[Surveyed]) -> list[Surveyed]:
+        """Return the blobs whose members go into dense packs."""
+        movable = [blob for blob in needed if not blob.is_member]
+        dense = [blob for blob in movable if blob.is_sparse or blob.blob.blob_id in self._unlike]
+        capacity = self._blobs.limits.max_put_bytes or 0
+        small = [blob for blob in movable if blob not in dense and 2 * blob.alive_bytes < capacity]
+        # Each is billed for a multiple of what it holds; together they are one.
+        return dense + small if len(dense) + len(small) > 1 else dense
+
+    async def _drop(self, tenant: str, found: Survey, done: Round) -> None:
+        """Forget what is in blobs of which nothing is needed, so that they lapse."""
+        unneeded = [blob for blob in found.blobs if not blob.is_needed]
+        hashes = [one.location.sha256 for blob in unneeded for one in blob.dead]
+        if hashes:
+            await self._database.transact(
+                lambda batch: lifetimes.drop(batch.connection, tenant, hashes)
+            )
+            done.dropped += len(unneeded)
+        for blob in unneeded:
+            self._failing.pop((tenant, blob.blob.blob_id), None)
+
+    # --- renewing --------------------------------------------------------------------
+
+    async def _renew_all(self, tenant: str, batch: Sequence[DueBlob]) -> list[DueBlob]:
+        """Renew blobs as a whole; return those that were not."""
+        # Half of what the store takes at once: flushes must get through.
+        gate = asyncio.Semaphore(max(1, self._blobs.limits.puts_at_once // 2))
+
+        async def one(blob: DueBlob) -> bool:
+            async with gate:
+                return await self._renew(tenant, blob)
+
+        outcomes = await asyncio.gather(*map(one, batch), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [blob for blob, renewed in zip(batch, outcomes, strict=True) if not renewed]
+
+    async def _renew(self, tenant: str, blob: DueBlob) -> bool:
+        """Renew a blob; return whether the store took it."""
+        try:
+            receipt = await self._blobs.renew(blob.blob_id)
+        except Refusal as refusal:
+            self._note_failure(tenant, blob, refusal)
+            return False
+        failpoint("archive.after_renewal")
+        now_us = self._clock_us()
+        await self._database.transact(
+            lambda batch: blob_rows.record(
+                batch.connection,
+                tenant,
+                receipt.blobs,
+                now_us,
+                lambda stored: self._epochs.stored(stored, now_us),
+            )
+        )
+        self._failing.pop((tenant, blob.blob_id), None)
+        if any(stored.blob_id != blob.blob_id for stored in receipt.blobs):
+            self._unlike.add(blob.blob_id)  # its members have to be looked for there
+            self._wake.set()
+        ends = [stored.end_epoch for stored in receipt.blobs]
+        self._instruments.renewal("unchanged" if ends == [blob.end_epoch] else "renewed")
+        return True
+
+    def _note_failure(self, tenant: str, blob: DueBlob, refusal: Refusal) -> None:
+        now_us = self._clock_us()
+        before = self._failing.get((tenant, blob.blob_id))
+        attempts = before.attempts + 1 if before else 1
+        pause_s = min(self._settings.renew_interval_s, FIRST_RETRY_S * 2 ** min(attempts - 1, 20))
+        gone = refusal.reason in _DAMAGE
+        left = "unknown"
+        if blob.expire_us is not None:
+            left = f"{max(0, blob.expire_us - now_us) // 1_000_000} s"
+        problem = f"blob {blob.blob_id} is not renewed, time left: {left}: {refusal.message}"
+        self._failing[tenant, blob.blob_id] = Failure(
+            since_us=before.since_us if before else now_us,
+            retry_us=now_us + round(pause_s * 1e6),
+            attempts=attempts,
+            expire_us=blob.expire_us,
+            gone=gone,
+            problem=problem,
+            at_us=now_us,
+        )
+        self._instruments.renewal("gone" if gone else "failed")
+        _log.warning("tenant %s: %s", tenant, problem)
+
+    # --- when renewing fails ---------------------------------------------------------
+
+    def _is_endangered(self, tenant: str, blob: DueBlob) -> bool:
+        """Return whether a blob is gone, or half the margin is left and it is not renewed."""
+        failure = self._failing.get((tenant, blob.blob_id))
+        if failure is None:
+            return False
+        # Of a blob whose end is not known, half a margin of failures is too long.
+        late_us = failure.since_us + self._margin_us
+        return failure.gone or self._is_late(blob._replace(expire_us=blob.expire_us or late_us))
+
+    def _is_late(self, blob: DueBlob) -> bool:
+        """Return whether only half the margin is left of a blob."""
+        soon_us = self._clock_us() + self._margin_us // 2
+        return blob.expire_us is not None and blob.expire_us < soon_us
+
+    def _is_over(self, tenant: str, blob: DueBlob) -> bool:
+        """Return whether the store does not have a blob, and should not have it any more.
+
+        One that should still last may be there again tomorrow: the wrong network may have been
+        asked for it.
+        """
+        failure = self._failing.get((tenant, blob.blob_id))
+        if failure is None or not failure.gone:
+            return False
+        end_us = failure.expire_us or failure.since_us + self._margin_us
+        return end_us <= self._clock_us()
+
+    async def _save(self, flusher: TenantFlusher, blobs: Sequence[DueBlob], done: Round) -> None:
+        """Store elsewhere what lies in blobs that are gone, or that nothing renewed in time."""
+        tenant = flusher.tenant
+        for blob in blobs:
+            if self._is_over(tenant, blob):
+                done.bundles_lost += await self._salvage.lose_bundles(tenant, blob.blob_id)
+        async with flusher.turn:
+            settled, found = await self._survey(flusher, blobs)
+            here = [blob for blob in found.blobs if blob.is_needed]
+            if settled:
+                await self._drop(tenant, found, done)
+                try:
+                    for some in _slices([blob for blob in here if not blob.is_member]):
+                        await self._move(flusher, found, some, done)
+                    here = [blob for blob in here if blob.is_member]
+                except Refusal as refusal:
+                    _log.warning("tenant %s: %s", tenant, refusal.message)
+        # What could not be moved, the journal takes back while it can be read.
+        await self._store_again(flusher, {one.owner for b in here for one in b.alive}, done)
+
+    async def _move(
+        self, flusher: TenantFlusher, found: Survey, chosen: Sequence[Surveyed], done: Round
+    ) -> None:
+        """Move what is needed of blobs; what cannot be read is lost, and stored again if possible.
+
+        Raises:
+            Refusal: Of the blob store or the journal.
+        """
+        tenant = flusher.tenant
+        wanted = [one for blob in chosen for one in blob.alive]
+        lost = await self._salvage.move(flusher, found, chosen)
+        flusher.flush_soon()
+        holes = await self._salvage.lose(tenant, wanted, lost)
+        dead = [one.location.sha256 for blob in chosen for one in blob.dead]
+        await self._database.transact(lambda batch: lifetimes.drop(batch.connection, tenant, dead))
+        if holes:
+            await self._store_again(flusher, holes, done)
+        done.moved += len(wanted) - len(lost)
+        for blob in chosen:
+            self._unlike.discard(blob.blob.blob_id)
+            if not any(one.location.sha256 in lost for one in blob.alive):
+                self._failing.pop((tenant, blob.blob.blob_id), None)
+
+    async def _store_again(
+        self, flusher: TenantFlusher, segments: Collection[bytes], done: Round
+    ) -> None:
+        """Let what needs some segments be stored again by the next flush, while there is room."""
+        before = done.stored_again, done.lost
+        room = self._settings.soft_limit_bytes
+        await self._salvage.store_again(
+            flusher.tenant,
+            segments,
+            done,
+            lambda: flusher.backlog.size_bytes < room,
+        )
+        self._instruments.stored_again(done.stored_again - before[0])
+        self._instruments.lost(done.lost - before[1])
+        if done.stored_again > before[0]:
+            await flusher.count_backlog()
+            flusher.flush_soon()
+
+    async def _mend(self, tenant: str) -> bool:
+        """Replace the newest catalog if runs of it cannot be read; return whether that went well.
+
+        Raises:
+            Refusal: `JOURNAL_UNAVAILABLE`.
+        """
+        flusher = self._flusher(tenant)
+        try:
+            async with flusher.turn:
+                await self._survey(flusher, ())
+        except Refusal as refusal:
+            if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
+                raise
+            _log.warning("tenant %s: its catalog is not replaced: %s", tenant, refusal.message)
+            return False
+        self._damaged.discard(tenant)
+        return True
+
+    async def _clean_up(self, tenant: str) -> None:
+        """Forget blobs that have lapsed, once it is certain, and failures of what is not due."""
+        now_us = self._clock_us()
+        before_us = now_us - (self._epochs.length_us or 0)
+        await self._database.transact(
+            lambda batch: lifetimes.drop_expired(batch.connection, tenant, before_us)
+        )
+        due = {blob.blob_id for blob in await self._due(tenant, ROUND_BLOBS, None, ())}
+        for of, blob_id in list(self._failing):
+            if of == tenant and blob_id not in due:
+                del self._failing[of, blob_id]
+
+    def _readings(self) -> Iterable[LifetimeReading]:
+        now_us = self._clock_us()
+        for tenant, expire_us in list(self._earliest.items()):
+            left_s = None if expire_us is None else (expire_us - now_us) / 1e6
+            yield LifetimeReading(tenant, self.failing(tenant), left_s)
+
+
+def _slices(blobs: Iterable[Surveyed]) -> Iterable[list[Surveyed]]:
+    """Yield blobs in runs whose needed members fit into memory."""
+    some: list[Surveyed] = []
+    size = 0
+    for blob in blobs:
+        some.append(blob)
+        size += blob.alive_bytes
+        if size >= _MOVED_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some

@@ -1,0 +1,248 @@
+"""Checkpoints that have to be stored again, because what holds them will not last or is gone.
+
+Each takes a new number, and so do its writes and values: as if it had been saved again, the next
+flush stores it, and what waits for a flush is never evicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, bindparam, func, or_, select, update
+
+from ...domain.digests import DIGEST_BYTES
+from ...domain.lineage import EventKind
+from ...domain.model import BlobLocation
+from ..checkpoints.load import ROW
+from ..checkpoints.references import referred
+from ..database.overlay import Batch
+from ..database.schema import checkpoints, contents, members, threads, uses, writes
+from ..database.statements import Statement, in_lists, of_checkpoint, of_thread, parameters_of
+from . import located, values_of
+from .dirty_rows import Place
+from .holding import split
+from .restore import PackedValue, PackedWrite, restore, restore_writes
+
+
+class User(NamedTuple):
+    """A live thread that needs a segment."""
+
+    number: int
+    thread_id: str
+    family: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """A checkpoint that needs a segment which will not last.
+
+    Attributes:
+        place: Namespace and ID.
+        seq: The change that made its row as it is.
+        digests: The values that it needs, and their keyframes.
+        evicted: Those of them that the journal has not.
+        evicted_writes: Task and slot of its writes that the journal has not, to digest.
+        sources: Segments that hold what the journal has not.
+        size_bytes: Bytes of it in the journal.
+    """
+
+    place: Place
+    seq: int
+    digests: frozenset[bytes]
+    evicted: frozenset[bytes]
+    evicted_writes: Mapping[tuple[str, int], bytes]
+    sources: tuple[BlobLocation, ...]
+    size_bytes: int
+
+
+_ROWS = Statement(
+    select(*ROW, checkpoints.c.state, checkpoints.c.delta_base)
+    .join(threads, threads.c.number == checkpoints.c.thread)
+    .where(of_thread(checkpoints))
+)
+_WRITES = Statement(
+    select(
+        writes.c.checkpoint_ns,
+        writes.c.checkpoint_id,
+        writes.c.task_id,
+        writes.c.idx,
+        writes.c.digest,
+        writes.c.seq,
+        func.length(writes.c.data),
+    ).where(of_thread(writes), writes.c.early_us.is_(None))
+)
+_NEEDED = (
+    contents.c.digest,
+    contents.c.keyframe,
+    contents.c.segment,
+    func.length(contents.c.data),
+)
+_RENUMBER = Statement(
+    update(checkpoints).where(of_checkpoint(checkpoints)).values(seq=bindparam("new"), held=None)
+)
+_RENUMBER_WRITES = Statement(
+    update(writes)
+    .where(of_checkpoint(writes), writes.c.early_us.is_(None))
+    .values(seq=bindparam("new"))
+)
+_RENUMBER_VALUE = Statement(
+    update(contents)
+    .where(
+        contents.c.family == bindparam("of_family"),
+        contents.c.digest == bindparam("of_digest"),
+        contents.c.data.is_not(None),
+        or_(contents.c.thread != bindparam("new_thread"), contents.c.seq <= bindparam("through")),
+    )
+    .values(thread=bindparam("new_thread"), seq=bindparam("new"), segment=None)
+)
+
+
+def users(connection: Connection, tenant: str, segments: Collection[bytes]) -> list[User]:
+    """Return the live threads that need segments."""
+    found: dict[int, User] = {}
+    for some in in_lists(segments):
+        using = select(uses.c.thread).where(uses.c.tenant == tenant, uses.c.segment.in_(some))
+        keeping = select(contents.c.family).where(contents.c.segment.in_(some))
+        rows = connection.execute(
+            select(*(threads.c[name] for name in User._fields)).where(
+                threads.c.tenant == tenant,
+                threads.c.deleted.is_(False),
+                threads.c.number.in_(using) | threads.c.family.in_(keeping),
+            )
+        )
+        found.update((row[0], User(*row)) for row in rows)
+    return list(found.values())
+
+
+def affected(
+    connection: Connection, tenant: str, user: User, segments: Collection[bytes]
+) -> list[Affected]:
+    """Return the checkpoints of a thread that need one of these segments.
+
+    Those above the watermark are left out: they are stored anyway.
+    """
+    bad = set(segments) | _naming(connection, tenant, user.number, segments)
+    written: dict[Place, list[tuple[tuple[str, int], bytes, int, int | None]]] = {}
+    for ns, name, task, idx, digest, seq, size in _WRITES.run(
+        connection, of_thread=user.number
+    ).fetchall():
+        written.setdefault((ns, name), []).append(((task, idx), digest, seq, size))
+    rows = _ROWS.run(connection, of_thread=user.number).fetchall()
+    numbers = [[row[7], *(one[2] for one in written.get((row[5], row[6]), ()))] for row in rows]
+    places = located.of_rows(connection, tenant, rows, numbers)
+    found = []
+    for row, at in zip(rows, places, strict=True):
+        if row[7] > row[4]:
+            continue
+        one = _affected(connection, tenant, user, row, written.get((row[5], row[6]), ()))
+        if any(place.sha256 in bad for place in at) or any(
+            place.sha256 in bad for place in one.sources
+        ):
+            found.append(one)
+    return sorted(found, key=lambda one: one.seq)
+
+
+def _naming(
+    connection: Connection, tenant: str, thread: int, segments: Collection[bytes]
+) -> set[bytes]:
+    """Return the segments that a thread uses and that name one of these."""
+    rows = connection.execute(
+        select(members.c.sha256, members.c.needs)
+        .join(uses, (uses.c.tenant == members.c.tenant) & (uses.c.segment == members.c.sha256))
+        .where(uses.c.tenant == tenant, uses.c.thread == thread, members.c.needs.is_not(None))
+    )
+    return {
+        sha256 for sha256, needs in rows if not set(segments).isdisjoint(split(needs, DIGEST_BYTES))
+    }
+
+
+def _affected(
+    connection: Connection,
+    tenant: str,
+    user: User,
+    row: Sequence[Any],
+    written: Sequence[tuple[tuple[str, int], bytes, int, int | None]],
+) -> Affected:
+    state, delta_base = row[len(ROW)], row[len(ROW) + 1]
+    digests = referred(state, delta_base)
+    size = len(state)
+    evicted = set()
+    keyframes = set()
+    for digest, keyframe, _, stored in values_of.rows(connection, _NEEDED, user.family, digests):
+        if stored is None:
+            evicted.add(digest)
+        if keyframe is not None:
+            keyframes.add(keyframe)
+        size += stored or 0
+    gone = [(slot, digest, seq) for slot, digest, seq, stored in written if stored is None]
+    sources: dict[BlobLocation, None] = {}
+    if evicted:
+        found = located.of_values(connection, tenant, user.family, sorted(evicted))
+        sources.update(dict.fromkeys(found))
+    if gone:
+        held: bytes | None = row[16]
+        seqs = [seq for _, _, seq in gone]
+        of_writes = located.of_writes(connection, tenant, user.number, held, seqs)
+        sources.update(dict.fromkeys(of_writes))
+    return Affected(
+        (row[5], row[6]),
+        row[7],
+        frozenset(digests | keyframes),
+        frozenset(evicted),
+        {slot: digest for slot, digest, _ in gone},
+        tuple(sources),
+        size + sum(stored or 0 for *_, stored in written),
+    )
+
+
+def store_again(
+    batch: Batch,
+    tenant: str,
+    user: User,
+    chosen: Iterable[tuple[Affected, Sequence[PackedValue], Sequence[PackedWrite]]],
+) -> int:
+    """Let checkpoints be stored again by the next flush; return how many.
+
+    Args:
+        batch: In a change of its own.
+        tenant: The tenant.
+        user: Their thread; nothing happens if another incarnation lives by now.
+        chosen: The checkpoints, each with what the journal had given up.
+    """
+    log = batch.find(tenant, user.thread_id)
+    if log is None or log.row.deleted or log.row.incarnation != user.incarnation:
+        return 0
+    count = 0
+    updated_us = log.row.updated_us
+    for one, values, written in chosen:
+        known = batch.checkpoint(log, one.place)
+        if known is None or known.seq != one.seq:
+            continue  # it was removed, or saved again
+        restore(batch.connection, user.family, values)
+        restore_writes(batch.connection, user.number, *one.place, written)
+        seq = batch.change(log, EventKind.CHECKPOINT_SAVED, one.place, indexed=True)
+        log.row.dirty_bytes += one.size_bytes
+        of = parameters_of(user.number, *one.place)
+        _RENUMBER.run(batch.connection, **of, new=seq)
+        _RENUMBER_WRITES.run(batch.connection, **of, new=seq)
+        _RENUMBER_VALUE.run_many(
+            batch.connection,
+            [
+                {
+                    "of_family": user.family,
+                    "of_digest": digest,
+                    "new_thread": user.number,
+                    "new": seq,
+                    "through": log.row.certified_seq,
+                }
+                for digest in one.digests
+            ],
+        )
+        batch.note_digests(log, one.digests)
+        count += 1
+    log.row.set_updated(updated_us)  # nobody changed it: it is not kept any longer for this
+    log.forget_checkpoints()
+    return count
