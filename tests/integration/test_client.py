@@ -71,7 +71,7 @@ async def test_a_state_comes_back_as_it_was_saved(client: AsyncClient) -> None:
     assert record.parent_checkpoint_id == ""
     assert record.metadata == {"source": "loop", "step": 1}
     assert (record.summary, record.label) == ("Planned.", "plan")
-    assert (record.durability, record.revision, record.location) == ("journaled", 1, None)
+    assert (record.durability, record.seq, record.location) == ("journaled", 1, None)
     assert record.created is not None
     assert abs(record.created - datetime.now(UTC)) < timedelta(hours=1)
     assert [channel.version for channel in record.channels.values()] == [1] * 4
@@ -125,7 +125,7 @@ async def test_a_certified_save_says_where_it_lies_and_loads_from_there(
     assert len(record.location.sha256) == 64
     assert record.location.size > 0
     (entry,) = [one async for one in client.manifest("t")]
-    assert (entry.checkpoint_id, entry.envelope) == (saved, record.location)
+    assert (entry.checkpoint_id, entry.segment) == (saved, record.location)
     later = await client.save("t", {"a": 3})
     with pytest.raises(PreconditionFailed):
         await client.load("t", later, source="blob")
@@ -305,7 +305,7 @@ async def test_a_guarded_save_whose_answer_was_lost_may_be_sent_again(target: st
     first = await calls.save_checkpoint(guarded)
     again = await calls.save_checkpoint(guarded)
     await calls.aclose()
-    assert (first.revision, again.revision) == (1, 1)
+    assert (first.seq, again.seq) == (2, 2)
 
 
 async def test_threads_that_share_a_client_and_a_thread_make_one_line(target: str) -> None:

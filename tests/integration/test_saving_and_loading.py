@@ -51,8 +51,7 @@ async def test_a_checkpoint_comes_back_as_it_was_saved(
     saved = await checkpoints.SaveCheckpoint(request)
     loaded = (await checkpoints.GetCheckpoint(get())).checkpoint
 
-    assert (saved.durability, saved.revision, saved.incarnation) == (JOURNALED, 1, 1)
-    assert loaded.revision == 1
+    assert (saved.durability, saved.seq, saved.incarnation) == (JOURNALED, 1, 1)
     assert loaded.seq == saved.seq
     assert loaded.metadata_json == checkpoint.metadata_json
     assert (loaded.label, loaded.summary) == ("a label", "What happened.")
@@ -152,15 +151,14 @@ async def test_what_is_not_certified_does_not_come_from_the_blob_store(
             grpc.StatusCode.FAILED_PRECONDITION,
             "NOT_CERTIFIED",
         )
-        assert answer.metadata["certified_revision"] == "0"
+        assert answer.metadata["seq"] == "1"
     flushed = await admin.Flush(admin_service_pb2.FlushRequest())
     assert flushed.certified_checkpoints == 1
     await checkpoints.GetCheckpoint(get(source=blob))
     await checkpoints.SetLabel(pb.SetLabelRequest(ref=ref(FIRST), label="new"))
     assert (await refused(checkpoints.GetCheckpoint(get(source=blob)))).metadata == {
         "checkpoint_id": FIRST,
-        "revision": "2",
-        "certified_revision": "1",
+        "seq": "2",
     }
 
 
@@ -174,7 +172,7 @@ async def test_writes_are_certified_with_their_checkpoint_only(
     loaded = (await checkpoints.GetCheckpoint(get())).checkpoint
     assert not loaded.writes, "refused writes are not stored"
     saved = await checkpoints.SaveWrites(request)
-    assert (saved.durability, saved.revision) == (CERTIFIED, 2)
+    assert (saved.durability, saved.seq) == (CERTIFIED, 2)
 
 
 async def test_a_listing_is_newest_first_and_stops_at_its_limit(
@@ -236,7 +234,7 @@ async def test_large_values_go_both_ways_byte_for_byte(
     )
     stream = checkpoints.SaveCheckpoints(iter(frames(1, request, [large, b"", medium, medium])))
     answers = [answer async for answer in stream]
-    assert [answer.checkpoint.revision for answer in answers] == [1]
+    assert [answer.checkpoint.seq for answer in answers] == [1]
 
     answer = await refused(checkpoints.GetCheckpoint(get()))
     assert (answer.code, answer.reason) == (

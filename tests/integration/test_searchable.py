@@ -117,7 +117,7 @@ async def test_save_sets_it_with_the_first_checkpoint(
     await checkpoints.SaveCheckpoint(save_request(SECOND, parent=FIRST))
     assert await unsearchable()
     again = await checkpoints.SaveCheckpoint(save_request(searchable=True))
-    assert (again.revision, again.seq) == (first.revision, first.seq)
+    assert again.seq == first.seq
     assert not await unsearchable()
 
 
