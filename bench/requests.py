@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from langgraph.checkpoint.base.id import uuid6
 
 from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, CheckpointState
-from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
-from tuskpoint.v1.value_pb2 import Channel, Inherit, Value, Version
+from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveWritesRequest
+from tuskpoint.v1.value_pb2 import Channel, Inherit, PendingWrite, Value, Version
 
 CHANGING = ("messages", "findings")
 STEADY = ("documents", "plan", "question", "settings")
@@ -55,6 +55,15 @@ def saves(
         )
         yield SaveCheckpointRequest(checkpoint=checkpoint)
         parent = checkpoint_id
+
+
+def writes_of(save: SaveCheckpointRequest) -> SaveWritesRequest:
+    """Return what one task wrote after a save: the two values that changed with it."""
+    changed = [one for one in save.checkpoint.state.channels if one.name in CHANGING]
+    return SaveWritesRequest(
+        ref=save.checkpoint.ref,
+        writes=[PendingWrite(task_id="task", channel=one.name, value=one.value) for one in changed],
+    )
 
 
 def _inline(source: random.Random, name: str, step: int, size: int) -> Channel:

@@ -8,7 +8,7 @@ import grpc.aio
 
 from bench.agents import MESSAGE_BYTES, Agent, Saver
 from bench.contenders import opened_sqlite
-from bench.report import Table, number, ratio
+from bench.report import Table, number
 from bench.servers import running_tuskpoint
 from bench.setting import Setting
 from tuskpoint import TuskPointSaver
@@ -16,7 +16,6 @@ from tuskpoint.v1.admin_service_pb2 import FlushRequest
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 
 TITLE = "Bytes stored for one thread of steps that each append a message"
-_STORED = ("blobs", "spool")
 _SQLITE_HEADER = b"SQLite format 3\0"
 
 
@@ -24,38 +23,54 @@ async def measure(setting: Setting) -> Table:
     """Run the same thread on TuskPoint and on LangGraph's SQLite saver; weigh the files."""
     steps = 100 if setting.quick else 400
     folder = setting.place("bytes")
-    with running_tuskpoint(folder) as server:
+    many, one = folder / "many", folder / "one"
+    for made in (many, one):
+        made.mkdir()
+    with running_tuskpoint(many) as server:
         async with TuskPointSaver(server.target) as saver:
             await _append(saver, steps)
         before = database_bytes(server.data_dir)
         await _flush(server.target)
-    after = database_bytes(server.data_dir)
-    stored = [path for name in _STORED for path in _files(server.data_dir / name)]
-    blobs = sum(path.stat().st_size for path in stored)
+    with running_tuskpoint(one, {"TUSKPOINT_FLUSH_INTERVAL": "3600"}) as each:
+        async with TuskPointSaver(each.target) as saver:
+            await _append(saver, steps, each.target)
     peer = folder / "peer"
     peer.mkdir()
     async with opened_sqlite(peer / "peer.sqlite") as sqlite:
         await _append(sqlite, steps)
     theirs = database_bytes(peer)
+    after = database_bytes(server.data_dir)
+    sizes = [
+        ("TuskPoint's journal, before the last flush", before),
+        ("TuskPoint's journal, all certified", after),
+        ("TuskPoint's blobs, many steps in a flush", _blob_bytes(server.data_dir)),
+        ("TuskPoint's blobs, one step in a flush", _blob_bytes(each.data_dir)),
+    ]
     rows = [
         ["state at the end", number(steps * MESSAGE_BYTES / 1e6), ""],
-        ["TuskPoint's journal, before the last flush", number(before / 1e6), ratio(before, theirs)],
-        ["TuskPoint's journal, all certified", number(after / 1e6), ratio(after, theirs)],
-        ["TuskPoint's blob store and spool", number(blobs / 1e6), ratio(blobs, theirs)],
+        *([name, number(size / 1e6), f"1/{theirs / size:.1f}"] for name, size in sizes),
         ["AsyncSqliteSaver", number(theirs / 1e6), ""],
     ]
     notes = [
         f"{steps} steps of `aput` and `aput_writes`, each appending a message of "
         f"{MESSAGE_BYTES} bytes to a list. Sizes of the files on disk; both databases closed, "
-        "except in the line that says otherwise, which counts the write-ahead log too."
+        "except in the line that says otherwise, which counts the write-ahead log too. The journal "
+        "holds the search index."
     ]
     return Table(TITLE, ("what", "MB", "of AsyncSqliteSaver"), rows, notes)
 
 
-async def _append(saver: Saver, steps: int) -> None:
+def _blob_bytes(data_dir: Path) -> int:
+    return sum(path.stat().st_size for path in _files(data_dir / "blobs"))
+
+
+async def _append(saver: Saver, steps: int, flushed: str = "") -> None:
+    """Append so many messages, with a flush of the server at `flushed` after each."""
     agent = Agent(saver, "growing", steps_per_thread=0, changing=("messages",))
     for _ in range(steps):
         await agent.save()
+        if flushed:
+            await _flush(flushed)
 
 
 async def _flush(target: str) -> None:

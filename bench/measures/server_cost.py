@@ -1,4 +1,4 @@
-"""The server's processor time per save, against a bare gRPC echo of the same message."""
+"""The server's processor time per agent step and per load, against a bare gRPC echo."""
 
 from __future__ import annotations
 
@@ -8,60 +8,75 @@ from typing import TYPE_CHECKING
 import grpc.aio
 
 from bench.report import Table, number, ratio
-from bench.requests import chain
+from bench.requests import chain, writes_of
 from bench.servers import Server, counts_cpu, running_echo, running_tuskpoint
 from bench.setting import Setting
-from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
+from bench.settling import settle
+from tuskpoint.v1.checkpoint_service_pb2 import GetCheckpointRequest, SaveCheckpointRequest
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 
 if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
 
-TITLE = "Server's processor time per save (SaveCheckpoint)"
+TITLE = "Server's processor time against a bare echo of the same bytes"
 _AGENTS = 32
-_HEADER = ("server", "µs per save", "of the echo")
+_HEADER = ("what", "µs", "of the echo")
 
 
 async def measure(setting: Setting) -> Table:
-    """Send both servers the same saves, in turn."""
+    """Send both servers the same steps, in turn, and then the same loads."""
     if not counts_cpu():
         reason = "Left out: this system does not show the processor time of other processes."
         return Table(TITLE, _HEADER, [], [reason])
-    rounds, saves = (2, 10) if setting.quick else (3, 40)
+    rounds, steps = (2, 10) if setting.quick else (3, 40)
     folder = setting.place("cost")
     with running_tuskpoint(folder) as tuskpoint, running_echo(folder) as echo:
-        cost = {server.target: 0.0 for server in (tuskpoint, echo)}
+        servers = (tuskpoint, echo)
+        stepped = dict.fromkeys(servers, 0.0)
+        loaded = dict.fromkeys(servers, 0.0)
         for turn in range(rounds + 1):
-            for server in (tuskpoint, echo):
-                spent = await _spent(server, f"turn-{turn}", saves)
+            for server in servers:
+                spent = await _spent(server, f"turn-{turn}", steps, settles=server is tuskpoint)
                 if turn:  # the first turn warms up
-                    cost[server.target] += spent
-    calls = rounds * saves * _AGENTS
-    ours, floor = (cost[server.target] / calls * 1e6 for server in (tuskpoint, echo))
-    rows = [
-        ["bare echo", number(floor), ""],
-        ["TuskPoint", number(ours), ratio(ours, floor)],
-    ]
+                    stepped[server] += spent[0]
+                    loaded[server] += spent[1]
+    calls = rounds * steps * _AGENTS
+    rows = []
+    for name, spent_on in (("a step", stepped), ("a load", loaded)):
+        ours, floor = (spent_on[server] / calls * 1e6 for server in servers)
+        rows.append([f"{name}: bare echo", number(floor), ""])
+        rows.append([f"{name}: TuskPoint", number(ours), ratio(ours, floor)])
     notes = [
-        f"{calls:,} saves of {_AGENTS} agents at once to each, in {rounds} alternating rounds. The "
-        "echo parses the request and answers it, on the same runtime and event loop; TuskPoint's "
-        "time includes its journal and its archive."
+        f"{calls:,} steps of {_AGENTS} agents at once on each, in {rounds} alternating rounds. A "
+        "step is a SaveCheckpoint and a SaveWrites; TuskPoint's time goes on until everything is "
+        "certified and indexed. A load is a GetCheckpoint of a latest checkpoint. The echo parses "
+        "each request and answers it (a load with as many bytes), on the same runtime and event "
+        "loop, and stores nothing."
     ]
     return Table(TITLE, _HEADER, rows, notes)
 
 
-async def _spent(server: Server, name: str, saves: int) -> float:
-    """Return the processor seconds that the server used for so many saves of each agent."""
-    threads = [chain(f"{name}-{agent}", saves) for agent in range(_AGENTS)]
+async def _spent(server: Server, name: str, steps: int, *, settles: bool) -> tuple[float, float]:
+    """Return the processor seconds that the server used for steps, and for as many loads."""
+    threads = [chain(f"{name}-{agent}", steps) for agent in range(_AGENTS)]
     async with grpc.aio.insecure_channel(server.target) as channel:
         stub = CheckpointServiceStub(channel)
         before = server.cpu_seconds()
-        await asyncio.gather(*(_save_all(stub, requests) for requests in threads))
-        return server.cpu_seconds() - before
+        await asyncio.gather(*(_step(stub, requests) for requests in threads))
+        if settles:
+            await settle(channel)
+        between = server.cpu_seconds()
+        await asyncio.gather(*(_load(stub, requests) for requests in threads))
+        return between - before, server.cpu_seconds() - between
 
 
-async def _save_all(
-    stub: CheckpointServiceAsyncStub, requests: list[SaveCheckpointRequest]
-) -> None:
+async def _step(stub: CheckpointServiceAsyncStub, requests: list[SaveCheckpointRequest]) -> None:
     for request in requests:
         await stub.SaveCheckpoint(request)
+        await stub.SaveWrites(writes_of(request))
+
+
+async def _load(stub: CheckpointServiceAsyncStub, requests: list[SaveCheckpointRequest]) -> None:
+    latest = GetCheckpointRequest(ref=requests[-1].checkpoint.ref)
+    for _ in requests:
+        await stub.GetCheckpoint(latest)

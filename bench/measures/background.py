@@ -1,0 +1,73 @@
+"""What certifying and indexing a checkpoint take of the server's processor time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc.aio
+
+from bench.report import Table, number
+from bench.requests import chain
+from bench.servers import Server, counts_cpu, running_tuskpoint
+from bench.setting import Setting
+from bench.settling import settle
+from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
+from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+
+TITLE = "Processor time after the acknowledgement, per checkpoint"
+_HEADER = ("what", "µs per checkpoint")
+_THREADS = 50
+_VALUE_BYTES = 2048
+_SLOW_FLUSH = {"TUSKPOINT_FLUSH_INTERVAL": "3600"}
+
+
+async def measure(setting: Setting) -> Table:
+    """Save on a server that indexes and on one that does not; then let both flush."""
+    if not counts_cpu():
+        reason = "Left out: this system does not show the processor time of other processes."
+        return Table(TITLE, _HEADER, [], [reason])
+    rounds, each = (2, 8) if setting.quick else (4, 18)
+    without = {**_SLOW_FLUSH, "TUSKPOINT_SEARCH": "false"}
+    with (
+        running_tuskpoint(setting.place("indexing"), _SLOW_FLUSH) as indexing,
+        running_tuskpoint(setting.place("plain"), without) as plain,
+    ):
+        servers = (indexing, plain)
+        spent = {server: [0.0, 0.0] for server in servers}
+        for turn in range(rounds + 1):
+            for server in servers:
+                saving, flushing = await _round(server, turn, each)
+                if turn:  # the first round warms up
+                    spent[server][0] += saving
+                    spent[server][1] += flushing
+    count = rounds * each * _THREADS
+    # Indexing goes on while saves come, and ends before or during the flush.
+    flush = spent[plain][1] / count * 1e6
+    index = (sum(spent[indexing]) - sum(spent[plain])) / count * 1e6
+    rows = [
+        ["flush", number(flush)],
+        ["index", number(index)],
+        ["flush and index", number(flush + index)],
+    ]
+    notes = [
+        f"{count:,} checkpoints of {_THREADS} threads in {rounds} rounds on each server, 4 KiB new "
+        "in each, a flush after each round. Index: what the server that indexes used more."
+    ]
+    return Table(TITLE, _HEADER, rows, notes)
+
+
+async def _round(server: Server, turn: int, each: int) -> tuple[float, float]:
+    """Return the processor seconds that saves took, and those that the flush took."""
+    threads = [chain(f"turn-{turn}-{one}", each, _VALUE_BYTES) for one in range(_THREADS)]
+    async with grpc.aio.insecure_channel(server.target) as channel:
+        before = server.cpu_seconds()
+        await asyncio.gather(*(_save(channel, requests) for requests in threads))
+        between = server.cpu_seconds()
+        await settle(channel)
+        return between - before, server.cpu_seconds() - between
+
+
+async def _save(channel: grpc.aio.Channel, requests: list[SaveCheckpointRequest]) -> None:
+    stub = CheckpointServiceStub(channel)
+    for request in requests:
+        await stub.SaveCheckpoint(request)
