@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from tests.integration.archive_kit import TENANT, Clock, Kit, open_kit
+from tests.kit.archives import House
+from tests.kit.archives import house as open_house
+from tests.kit.drafts import TENANT, draft, key
+from tests.kit.stores import MemoryStore
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
-from tuskpoint_server.archive.eviction import EvictionSettings, Evictor
 from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.journal.event_log import EventLog
+from tuskpoint_server.domain.model import Checkpoint, Saved, View, Write
+from tuskpoint_server.journal.archiving.evictor import EvictionSettings, Evictor
+from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.rpc import server as rpc
 from tuskpoint_server.rpc.history_servicer import HistoryServicer
 from tuskpoint_server.service.history import History
@@ -33,8 +37,8 @@ Stream = Any
 class HistoryHouse:
     """The service with all rooms below it, and a client."""
 
-    kit: Kit
-    clock: Clock
+    home: House
+    removal: Removal
     history: History
     server: rpc.Server
     stub: HistoryServiceAsyncStub
@@ -45,36 +49,68 @@ class HistoryHouse:
     def replay(self, thread_id: str = "t", **fields: Any) -> Stream:
         return self.stub.ReplayThread(pb.ReplayThreadRequest(thread_id=thread_id, **fields))
 
+    async def save(
+        self,
+        checkpoint_id: str,
+        parent_id: str = "",
+        *,
+        content: bytes = b"state",
+        metadata: dict[str, object] | None = None,
+        **fields: Any,
+    ) -> Saved:
+        return await self.home.journal.save_checkpoint(
+            TENANT,
+            draft(
+                checkpoint_id,
+                parent_id,
+                {"messages": content},
+                metadata=metadata or {"step": 1},
+                **fields,
+            ),
+        )
+
+    async def save_writes(self, checkpoint_id: str, *writes: Write) -> Saved:
+        return await self.home.journal.save_writes(TENANT, key(checkpoint_id), writes)
+
+    async def delete(self, thread_id: str = "t") -> None:
+        await self.removal.delete_thread(TENANT, thread_id)
+
+    async def journaled(self, checkpoint_id: str) -> Checkpoint:
+        """Return what the journal itself has."""
+        found = await self.home.journal.load(TENANT, key(checkpoint_id), View.FULL)
+        assert found is not None
+        return found
+
     async def forget(self) -> None:
-        """Let all events grow old, and drop them."""
-        self.clock.now_us += (LIMITS.event_ttl_s + 1) * 1_000_000
-        await self.kit.journal.sweep(content_grace_s=1e9, early_write_ttl_s=1e9)
+        """Certify everything, let all events grow old, and drop them."""
+        await self.home.flush()
+        self.home.clock.advance(LIMITS.event_ttl_s + 1)
+        await self.removal.sweep(early_write_ttl_s=1e9, indexing=False)
 
     async def evict(self) -> None:
         """Certify everything and evict what may go."""
-        await self.kit.archive.certify_all(TENANT)
+        await self.home.flush()
+        self.home.clock.advance(1)
         settings = EvictionSettings(journal_bytes=0, grace_s=0)
-        await Evictor(self.kit.journal, settings, clock_us=self.clock).evict_now()
+        await Evictor(self.home.journal.database, self.removal.passes, settings).evict_now()
 
 
 @asynccontextmanager
 async def open_history(
     root: Path, *, max_call_seconds: float = 300.0
 ) -> AsyncIterator[HistoryHouse]:
-    clock = Clock()
     async with (
-        open_kit(root, clock=clock) as kit,
-        served(kit, clock, max_call_seconds=max_call_seconds) as house,
+        open_house(root, MemoryStore()) as home,
+        served(home, max_call_seconds=max_call_seconds) as house,
     ):
         yield house
 
 
 @asynccontextmanager
-async def served(
-    kit: Kit, clock: Clock, *, max_call_seconds: float = 300.0
-) -> AsyncIterator[HistoryHouse]:
+async def served(home: House, *, max_call_seconds: float = 300.0) -> AsyncIterator[HistoryHouse]:
     """Serve the history of a journal that is open."""
-    history = History(kit.journal, EventLog(kit.journal), kit.archive, clock_us=clock)
+    journal = home.journal
+    history = History(journal, journal.events, home.archive, clock_us=home.clock)
     service = pb.DESCRIPTOR.services_by_name["HistoryService"]
     server = rpc.build(
         "127.0.0.1",
@@ -86,7 +122,8 @@ async def served(
     await server.start()
     options = [("grpc.max_receive_message_length", LIMITS.max_message)]
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=options) as channel:
-        yield HistoryHouse(kit, clock, history, server, HistoryServiceStub(channel))
+        removal = Removal(journal.database)
+        yield HistoryHouse(home, removal, history, server, HistoryServiceStub(channel))
     await server.drain(10)
 
 
@@ -128,7 +165,6 @@ async def _fill(stream: Stream, checkpoint: checkpoint_pb2.Checkpoint) -> None:
         holder.value.CopyFrom(value_pb2.Value(type=holder.large.type, data=data))
 
 
-def short(event: pb.ThreadEvent) -> tuple[int, str, str, int]:
-    """Return number, kind, checkpoint and revision of an event."""
-    checkpoint = event.checkpoint
-    return event.seq, KINDS[event.kind], checkpoint.ref.checkpoint_id, checkpoint.revision
+def short(event: pb.ThreadEvent) -> tuple[int, str, str]:
+    """Return number, kind and checkpoint of an event."""
+    return event.seq, KINDS[event.kind], event.checkpoint.ref.checkpoint_id

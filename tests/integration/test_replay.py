@@ -11,17 +11,18 @@ from typing import Any
 
 import grpc
 import pytest
-from sqlalchemy import Connection, func, insert, literal, select, true
+from sqlalchemy import func, insert, literal, select, true
 
-from tests.contract.journal_drafts import draft
-from tests.integration.archive_kit import TENANT, Kit, write
 from tests.integration.history_kit import HistoryHouse, open_history, replayed
 from tests.integration.messages import refused
+from tests.kit.drafts import TENANT, draft, write
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint_server.domain.evicted import lacks_values
-from tuskpoint_server.journal import pages, schema
-from tuskpoint_server.journal.api import Page
+from tuskpoint_server.journal.checkpoints import pages
+from tuskpoint_server.journal.checkpoints.pages import Page
+from tuskpoint_server.journal.database import schema
+from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.rpc.history_servicer import HistoryServicer
 from tuskpoint_server.service import history as service
 from tuskpoint_server.service.checkpoints import PAGE_BYTES
@@ -42,17 +43,17 @@ async def places(stream: Any) -> list[tuple[str, str]]:
     return [(one.ref.checkpoint_id, one.ref.checkpoint_ns) for one in await replayed(stream)]
 
 
-async def fill(kit: Kit) -> None:
+async def fill(house: HistoryHouse) -> None:
     """Save, not in order, checkpoints in three namespaces that share some IDs."""
     for checkpoint_id in "cabd":
-        await kit.save(checkpoint_id, content=checkpoint_id.encode())
+        await house.save(checkpoint_id, content=checkpoint_id.encode())
     for ns, checkpoint_id in (("in:1", "b"), ("in", "b"), ("in", "aa")):
-        await kit.save(checkpoint_id, ns=ns, content=b"inner")
-    await kit.save("b", thread_id="other")
+        await house.save(checkpoint_id, ns=ns, content=b"inner")
+    await house.save("b", thread_id="other")
 
 
 async def test_checkpoints_come_oldest_first(house: HistoryHouse) -> None:
-    await fill(house.kit)
+    await fill(house)
     everything = [
         ("a", ""),
         ("aa", "in"),
@@ -69,7 +70,7 @@ async def test_checkpoints_come_oldest_first(house: HistoryHouse) -> None:
 async def test_pages_join_without_a_seam(
     house: HistoryHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await fill(house.kit)
+    await fill(house)
     everything = await places(house.replay())
     for count, scanned in ((1, 2000), (2, 2000), (3, 2), (64, 1)):
         monkeypatch.setattr(service, "PAGE_COUNT", count)
@@ -95,13 +96,13 @@ async def test_pages_join_without_a_seam(
 async def test_only_the_part_asked_for_comes(
     house: HistoryHouse, fields: dict[str, Any], expected: list[str]
 ) -> None:
-    await fill(house.kit)
+    await fill(house)
     assert [place[0] for place in await places(house.replay(**fields))] == expected
 
 
 async def test_a_replayed_checkpoint_is_the_loaded_one(house: HistoryHouse) -> None:
-    await house.kit.save("a", content=b'"text"', writes=(write(b"one"),), label="good")
-    await house.kit.save("b", "a", content=LARGE)
+    await house.save("a", content=b'"text"', writes=(write("c", b"one"),), label="good")
+    await house.save("b", "a", content=LARGE)
     first, second = await replayed(house.replay())
     assert first.state.channels[0].value.data == b'"text"'
     assert [one.value.data for one in first.writes] == [b"one"]
@@ -114,22 +115,22 @@ async def test_a_replayed_checkpoint_is_the_loaded_one(house: HistoryHouse) -> N
     assert shown.state.channels[0].value.type == "json"
 
 
-async def test_what_readers_do_not_see_is_not_replayed(house: HistoryHouse) -> None:
-    hidden = draft("a", "", {"x": b"seed"}, metadata={"run_id": "r"}, delta=("x",))
-    for one in (hidden, draft("b", "a", delta=("x",))):
-        await house.kit.journal.save_checkpoint(TENANT, one)
-    await house.kit.journal.delete_runs(TENANT, ["r"])
+async def test_what_was_removed_is_not_replayed(house: HistoryHouse) -> None:
+    removed = draft("a", "", {"x": b"seed"}, metadata={"run_id": "r"}, delta=("x",))
+    for one in (removed, draft("b", "a", delta=("x",))):
+        await house.home.journal.save_checkpoint(TENANT, one)
+    await house.removal.delete_runs(TENANT, ["r"])
     assert await places(house.replay()) == [("b", "")]
 
 
 async def test_blobs_can_be_asked_for(house: HistoryHouse) -> None:
-    await house.kit.save("a", content=b"1")
-    await house.kit.archive.certify_all(TENANT)
+    await house.save("a", content=b"1")
+    await house.home.flush()
     [stored] = await replayed(house.replay(source=BLOB))
     assert stored.state.channels[0].value.data == b"1"
     [entry] = await replayed(house.replay(source=BLOB, view=ENTRY))
     assert not entry.HasField("state")
-    await house.kit.save("b", "a")
+    await house.save("b", "a")
     refusal = await refused(house.replay(source=BLOB))
     assert (refusal.code, refusal.reason) == (
         grpc.StatusCode.FAILED_PRECONDITION,
@@ -139,16 +140,16 @@ async def test_blobs_can_be_asked_for(house: HistoryHouse) -> None:
 
 async def test_evicted_values_come_back(house: HistoryHouse) -> None:
     for number in range(20):
-        await house.kit.save(f"{number:02}", content=b"%d" % number)
+        await house.save(f"{number:02}", content=b"%d" % number)
     await house.evict()
-    assert lacks_values(await house.kit.journaled("00"))
+    assert lacks_values(await house.journaled("00"))
     found = await replayed(house.replay())
     assert [one.state.channels[0].value.data for one in found] == [b"%d" % n for n in range(20)]
 
 
 async def test_threads_that_are_not_there(house: HistoryHouse) -> None:
-    await house.kit.save("a")
-    await house.kit.journal.delete_thread(TENANT, "t")
+    await house.save("a")
+    await house.delete()
     for replay in (house.replay(), house.replay("never was")):
         refusal = await refused(replay)
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "THREAD_NOT_FOUND")
@@ -168,7 +169,7 @@ async def test_threads_that_are_not_there(house: HistoryHouse) -> None:
 async def test_bad_replays_are_refused(
     house: HistoryHouse, fields: dict[str, Any], field: str
 ) -> None:
-    await house.kit.save("a")
+    await house.save("a")
     refusal = await refused(house.replay(**fields))
     assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
 
@@ -177,8 +178,8 @@ async def test_bad_replays_are_refused(
 
 
 async def test_memory_does_not_grow_with_the_thread(house: HistoryHouse) -> None:
-    await house.kit.save("0")
-    await house.kit.journal.transact(copies_of_the_first)
+    await house.save("0")
+    await house.home.journal.database.transact(copies_of_the_first)
     call: Any = SimpleNamespace(tenant=TENANT)
     request = pb.ReplayThreadRequest(thread_id="t", view=ENTRY)
     blocks: list[int] = []
@@ -191,15 +192,17 @@ async def test_memory_does_not_grow_with_the_thread(house: HistoryHouse) -> None
     assert max(blocks) - blocks[0] < MANY / 10, "each checkpoint takes several blocks of memory"
 
 
-def copies_of_the_first(connection: Connection) -> None:
+def copies_of_the_first(batch: Batch) -> None:
     """Multiply the one checkpoint there is, each copy under an ID of its own."""
     numbers = select(literal(1).label("n")).cte("numbers", recursive=True)
     numbers = numbers.union_all(select(numbers.c.n + 1).where(numbers.c.n < MANY - 1))
     table = schema.checkpoints
     changed = {"checkpoint_id": func.printf("%06d", numbers.c.n)}
-    names = [column.name for column in table.columns]
+    names = [column.name for column in table.columns if column.name != "number"]
     source = select(*(changed.get(name, table.c[name]) for name in names))
-    connection.execute(insert(table).from_select(names, source.join_from(table, numbers, true())))
+    batch.connection.execute(
+        insert(table).from_select(names, source.join_from(table, numbers, true()))
+    )
 
 
 async def test_a_reader_that_stops_holds_the_server_up(
@@ -207,15 +210,15 @@ async def test_a_reader_that_stops_holds_the_server_up(
 ) -> None:
     total, size = 160, 256 * 1024
     for number in range(total):
-        await house.kit.save(f"{number:03}", content=number.to_bytes(2, "big") * (size // 2))
-    read, pages = house.kit.journal.replay_page, 0
+        await house.save(f"{number:03}", content=number.to_bytes(2, "big") * (size // 2))
+    read, pages = house.home.journal.replay_page, 0
 
     async def counting(*arguments: Any, **options: Any) -> Page:
         nonlocal pages
         pages += 1
         return await read(*arguments, **options)
 
-    monkeypatch.setattr(house.kit.journal, "replay_page", counting)
+    monkeypatch.setattr(house.home.journal, "replay_page", counting)
     replay = house.replay()
     first = await replay.read()
     seen = 0
