@@ -103,9 +103,8 @@ def entry(**fields: Any) -> Entry:
         "key": KEY,
         "parent_id": "parent",
         "incarnation": 1,
-        "revision": 3,
-        "certified_revision": 2,
         "seq": 9,
+        "certified": False,
         "created_us": 1_700_000_000_123_456,
         "metadata": b"{}",
     }
@@ -272,14 +271,14 @@ def test_what_is_not_asked_for_is_the_default() -> None:
 
 def test_an_entry_tells_what_is_known() -> None:
     location = BlobLocation(b"h" * 32, 7, "blob", "patch")
-    message = convert.entry(entry(envelopes=(location,), label="l", summary="s"))
+    message = convert.entry(entry(segments=(location,), label="l", summary="s"))
     assert message.durability == checkpoint_pb2.DURABILITY_JOURNALED
     assert (message.location.blob_id, message.location.identifier) == ("blob", "patch")
     assert (message.location.sha256, message.location.size_bytes) == (b"h" * 32, 7)
     assert message.create_time.ToMicroseconds() == 1_700_000_000_123_456
     assert not message.HasField("lineage")
     assert not message.HasField("state")
-    certified = convert.entry(entry(certified_revision=3))
+    certified = convert.entry(entry(certified=True))
     assert certified.durability == checkpoint_pb2.DURABILITY_CERTIFIED
 
 

@@ -251,7 +251,8 @@ def early() -> NotFound:
 
 
 async def test_early_writes_are_journaled_and_left_to_their_checkpoint(scripted: Scripted) -> None:
-    saver = scripted.saver(early(), service.SaveWritesResponse(), durability="certified")
+    waiting = service.SaveWritesResponse(seq=1, early=True)
+    saver = scripted.saver(early(), waiting, durability="certified")
     await saver.put_writes(at("1"), [("x", 1)], "task")
     asked = [request.durability for request in scripted.requests]
     assert asked == [DURABILITY_CERTIFIED, DURABILITY_JOURNALED]
@@ -260,7 +261,7 @@ async def test_early_writes_are_journaled_and_left_to_their_checkpoint(scripted:
 async def test_writes_that_met_their_checkpoint_are_certified_after_all(
     scripted: Scripted,
 ) -> None:
-    arrived = service.SaveWritesResponse(revision=2)
+    arrived = service.SaveWritesResponse(seq=2)
     saver = scripted.saver(early(), arrived, durability="certified")
     await saver.put_writes(at("1"), [("x", 1)], "task")
     asked = [request.durability for request in scripted.requests]

@@ -401,8 +401,9 @@ type Channel struct {
 	//
 	// In a save: with a `value` or `large` it is checked, and a difference is
 	// `INVALID_ARGUMENT` / `DIGEST_MISMATCH`; alone it refers to a value that
-	// the tenant has stored before; with `inherit` or `empty` it is refused. In
-	// a response it is set for every channel that has a value.
+	// this thread, or one that it was forked, copied or restored from or to,
+	// stored before; with `inherit` or `empty` it is refused. In a response it is
+	// set for every channel that has a value.
 	Digest []byte `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Where the content comes from. In a save exactly one of these is set,
 	// unless `digest` stands alone.

@@ -220,8 +220,9 @@ export type Channel = Message<"tuskpoint.v1.Channel"> & {
    *
    * In a save: with a `value` or `large` it is checked, and a difference is
    * `INVALID_ARGUMENT` / `DIGEST_MISMATCH`; alone it refers to a value that
-   * the tenant has stored before; with `inherit` or `empty` it is refused. In
-   * a response it is set for every channel that has a value.
+   * this thread, or one that it was forked, copied or restored from or to,
+   * stored before; with `inherit` or `empty` it is refused. In a response it is
+   * set for every channel that has a value.
    *
    * @generated from field: bytes digest = 3;
    */
