@@ -300,7 +300,7 @@ async def test_the_client_does_not_notice(server: Server) -> None:
 
 
 def blob_of(checkpoint: checkpoint_pb2.Checkpoint, config: Config) -> MemberFile:
-    """Return a checkpoint's envelope."""
+    """Return a checkpoint's segment."""
     return MemberFile.at(config.data_dir / "blobs", checkpoint.location)
 
 
@@ -317,11 +317,10 @@ async def test_a_damaged_blob_is_refused_and_never_cached(
     whole, file = stored.read_bytes(), stored.path.read_bytes()
     cached = config.data_dir / "cache" / found.location.sha256.hex()
     cached.unlink(missing_ok=True)
-    other = (await checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=ref(name(4))))).checkpoint
     bad = {
         "changed": whole[:-1] + bytes([whole[-1] ^ 1]),
         "cut": whole[:-1],
-        "replaced": blob_of(other, config).read_bytes(),
+        "replaced": b"what was stored as something else",
         "gone": None,
     }[damage]
     if bad is None:
@@ -360,19 +359,13 @@ async def test_a_hot_blob_is_read_from_the_cache(
     thread: list[checkpoint_pb2.Checkpoint],
     config: Config,
 ) -> None:
+    """Of one checkpoint, and so of all that lie in the same segment."""
     full = pb.GetCheckpointRequest(ref=ref(name(3)))
     await checkpoints.GetCheckpoint(full)
     status = await admin.GetArchiveStatus(admin_service_pb2.GetArchiveStatusRequest())
     assert status.cache_bytes > 0
-    away = (config.data_dir / "blobs").rename(config.data_dir / "away")
-    found = (await checkpoints.GetCheckpoint(full)).checkpoint
-    assert without_place([found]) == [thread[3]]
-    told = await refused(checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=ref(name(5)))))
-    assert told.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DATA_LOSS)
-    for cached in (config.data_dir / "cache").iterdir():
-        cached.write_bytes(cached.read_bytes()[:-1] + b"?")
-    await refused(checkpoints.GetCheckpoint(full))
-    assert list((config.data_dir / "cache").iterdir()) == []
-    away.rename(config.data_dir / "blobs")
-    found = (await checkpoints.GetCheckpoint(full)).checkpoint
-    assert without_place([found]) == [thread[3]]
+    (config.data_dir / "blobs").rename(config.data_dir / "away")
+    for number in (3, 5):
+        again = pb.GetCheckpointRequest(ref=ref(name(number)))
+        found = (await checkpoints.GetCheckpoint(again)).checkpoint
+        assert without_place([found]) == [thread[number]]
