@@ -68,7 +68,9 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
         vectors.store(batch.connection, change.tenant, row.number, place, draft.vector)
     names_agent = draft.agent_id not in ("", row.agent_id)
     if not changed and stored is not None and not names_agent:
-        seq = max(stored.seq, pending.last_seq)
+        # Who waits until it is certified waits for the setting that came with it, too.
+        setting = row.settings_seq if draft.searchable is not None else 0
+        seq = max(stored.seq, pending.last_seq, setting)
         return Saved(_key(row.thread_id, place), seq, row.incarnation)
     seq = batch.change(
         log, EventKind.CHECKPOINT_SAVED, place, size_bytes=plan.size + pending.size, indexed=True
