@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from tests.integration.archive_kit import TENANT, Clock, open_kit
 from tuskpoint import AsyncClient, Client
 from tuskpoint.errors import InvalidRequest, NotFound
 from tuskpoint.v1 import thread_service_pb2 as pb
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
-from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.rpc.server import Server
 
 if TYPE_CHECKING:
@@ -85,31 +82,12 @@ async def test_bad_retentions_are_refused(
     assert field in (refused.value.details() or "")
 
 
-async def test_certified_means_that_the_catalog_tells_it(server: Server, tmp_path: Path) -> None:
+async def test_certified_means_that_a_catalog_leads_to_it(server: Server) -> None:
     async with AsyncClient(f"127.0.0.1:{server.port}") as client:
         await client.save("t", {"n": 1}, durability="certified")
         before = (await client.status()).catalog
         await client.set_retention("t", timedelta(seconds=90), durability="certified")
         assert (await client.status()).catalog != before
-    async with open_kit(tmp_path) as kit:
-        await kit.save("1")
-        await kit.archive.certify_all(TENANT)
-        await kit.journal.set_retention(TENANT, "t", 90)
-        await kit.archive.certify_all(TENANT)
-        assert (await kit.heads())["t"].retention_s == 90
-        puts = len(kit.blobs.puts)
-        await kit.archive.certify_all(TENANT)
-        assert len(kit.blobs.puts) == puts
-
-
-async def test_new_agent_of_a_thread_is_told_to_the_catalog(tmp_path: Path) -> None:
-    async with open_kit(tmp_path) as kit:
-        saved = await kit.save("1")
-        await kit.archive.certify_all(TENANT)
-        await kit.save("1", agent_id="planner")
-        await kit.archive.certify_all(TENANT)
-        assert (await kit.heads())["t"].agent_id == "planner"
-        assert (await kit.entry("1")).revision == saved.revision
 
 
 async def test_threads_past_their_retention_are_deleted(
@@ -131,32 +109,3 @@ async def test_threads_past_their_retention_are_deleted(
         assert left == {"kept", "long"}
         with pytest.raises(NotFound):
             await client.thread("short")
-
-
-async def test_deletion_looks_again_whether_the_thread_is_past(tmp_path: Path) -> None:
-    clock = Clock()
-    async with open_kit(tmp_path, clock=clock) as kit:
-        await kit.save("1")
-        await kit.journal.set_retention(TENANT, "t", 60)
-        assert await kit.journal.past_retention(10) == []
-        clock.now_us += 61_000_000
-        assert await kit.journal.past_retention(10) == [(TENANT, "t")]
-        await kit.save("2", "1")
-        assert await kit.journal.delete_if_past(TENANT, "t") is None
-        clock.now_us += 61_000_000
-        removed = await kit.journal.delete_if_past(TENANT, "t")
-        assert removed is not None
-        assert removed.deleted == 2
-        assert await kit.journal.delete_if_past(TENANT, "t") is None
-        kept = await kit.journal.query(
-            lambda connection: connection.exec_driver_sql("SELECT retention_s FROM threads").all()
-        )
-        assert kept == [(0,)]  # what is deleted is not looked at again
-        await kit.archive.certify_all(TENANT)
-
-
-async def test_unknown_thread_has_no_retention(tmp_path: Path) -> None:
-    async with open_kit(tmp_path) as kit:
-        with pytest.raises(Refusal) as refused:
-            await kit.journal.set_retention(TENANT, "t", 60)
-        assert refused.value.reason is Reason.THREAD_NOT_FOUND
