@@ -1,0 +1,145 @@
+"""Flushes while more keeps coming, with a full backlog, and of what has grown long."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.kit.archives import House, check_certified, house
+from tests.kit.drafts import TENANT, draft, key, refused, write
+from tests.kit.stores import MemoryStore
+from tuskpoint_server.blobs.api import Member, Receipt
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.journal.removal.removal import Removal
+
+ROUNDS = 12
+
+
+class BusyStore(MemoryStore):
+    """Lets something happen before each put, until that was often enough."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
+        self.rounds = 0
+        self.sizes: list[int] = []
+
+    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+        self.rounds += 1
+        self.sizes.append(sum(len(member.data) for member in members))
+        if self.meanwhile is not None and self.rounds < ROUNDS:
+            await self.meanwhile()
+        return await super().put(members, apart=apart)
+
+
+async def save(home: House, name: str, content: bytes = b"x", thread_id: str = "t") -> int:
+    saved = await home.journal.save_checkpoint(
+        TENANT, draft(name, "", {"x": content}, thread_id=thread_id)
+    )
+    home.archive.changed(TENANT, saved.stored_bytes)
+    return saved.seq
+
+
+async def test_a_checkpoint_that_keeps_getting_writes_holds_nobody_up(tmp_path: Path) -> None:
+    store = BusyStore()
+    async with house(tmp_path, store) as home:
+        hot = await save(home, "hot")
+        quiet = await save(home, "quiet")
+
+        async def write_more() -> None:
+            more = write("task", b"%d" % store.rounds, idx=store.rounds)
+            await home.journal.save_writes(TENANT, key("hot"), [more])
+
+        store.meanwhile = write_more
+        await home.archive.certify(TENANT, key("quiet"), quiet)
+        await home.archive.certify(TENANT, key("hot"), hot)
+        await home.archive.certify_all(TENANT)
+        assert store.rounds < ROUNDS
+
+
+async def test_a_checkpoint_that_keeps_being_saved_again_holds_nobody_up(tmp_path: Path) -> None:
+    store = BusyStore()
+    async with house(tmp_path, store) as home:
+        await save(home, "hot")
+        quiet = await save(home, "quiet")
+        store.meanwhile = lambda: save(home, "hot", b"%d" % store.rounds)
+        await home.archive.certify(TENANT, key("quiet"), quiet)
+        await home.archive.certify_all(TENANT)
+        assert store.rounds < ROUNDS
+        store.meanwhile = None
+        await home.flush()
+        assert await check_certified(home) == 2
+
+
+async def test_a_flush_of_everything_ends_although_more_keeps_coming(tmp_path: Path) -> None:
+    store = BusyStore()
+    async with house(tmp_path, store, max_pack_checkpoints=10) as home:
+        for number in range(30):
+            await save(home, f"0-{number:02}")
+
+        async def save_more() -> None:
+            for number in range(15):
+                await save(home, f"{store.rounds}-{number:02}")
+
+        store.meanwhile = save_more
+        await home.flush()
+        assert store.rounds < ROUNDS
+        assert (await home.watermark())[1] >= 30
+
+
+async def test_a_deletion_makes_room_in_a_full_backlog_while_the_store_is_down(
+    tmp_path: Path,
+) -> None:
+    store = MemoryStore()
+    store.verdict = lambda members: Reason.BLOB_UNAVAILABLE
+    limits = {"soft_limit_bytes": 20_000, "hard_limit_bytes": 50_000}
+    async with house(tmp_path, store, **limits) as home:
+        for number in range(6):
+            await save(home, f"{number}", random.Random(number).randbytes(10_000))
+        with pytest.raises(Refusal) as found:
+            home.archive.admit(TENANT)
+        assert found.value.reason is Reason.BACKLOG_FULL
+        await Removal(home.journal.database).delete_thread(TENANT, "t")
+        for _ in range(2):  # the first may have begun before the deletion
+            await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
+        home.archive.admit(TENANT)
+
+
+async def test_the_backlog_is_known_after_a_restart(tmp_path: Path) -> None:
+    store = MemoryStore()
+    store.verdict = lambda members: Reason.BLOB_UNAVAILABLE
+    async with house(tmp_path, store) as home:
+        await save(home, "1", b"x" * 10_000)
+        waiting = home.archive.backlog_bytes(TENANT)
+        assert waiting > 0
+    async with house(tmp_path, store) as home:
+        await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
+        assert home.archive.backlog_bytes(TENANT) >= waiting > 0
+
+
+async def test_tenants_are_packed_apart(tmp_path: Path) -> None:
+    store = MemoryStore()
+    async with house(tmp_path, store) as home:
+        for tenant in (TENANT, "a/b"):
+            await home.journal.save_checkpoint(tenant, draft("1", "", {"x": tenant.encode()}))
+            await home.archive.certify_all(tenant)
+        assert [len(pack) for pack in store.packs.values()] == [3, 3]
+        assert (tmp_path / "catalog.a%2Fb").read_text().strip() == list(store.packs)[1]
+
+
+async def test_a_flush_of_a_long_thread_beside_many_stores_no_more_than_of_a_short_one(
+    tmp_path: Path,
+) -> None:
+    store = BusyStore()
+    async with house(tmp_path, store) as home:
+        await save(home, "first")
+        for flush in range(96):
+            for number in range(2):
+                await save(home, f"{flush * 2 + number:036}")
+                await save(home, "only", thread_id=f"{flush}-{number}")
+            await home.flush()
+        # Merges come now and then: each record is written once more for each level.
+        assert sum(store.sizes[-32:]) <= 1.5 * sum(store.sizes[16:48])
