@@ -204,7 +204,7 @@ async def test_a_bundle_holds_the_closure_and_no_more(giver: Side) -> None:
     await save_run(giver)
     await giver.checkpoints.SaveCheckpoint(saving("1f0a", [channel("a")], thread_id="unrelated"))
     bundle = bundle_of(giver, await giver.hand_off())
-    assert bundle.needs_no_other
+    assert not bundle.members
     found = {(one.checkpoint_ns, one.checkpoint_id): one for one in bundle.checkpoints}
     assert found.keys() == {("", SECOND), (SUBGRAPH, SUBGRAPH_ID)}
     assert found["", SECOND].delta_base, "what its delta channels are rebuilt from came along"

@@ -467,7 +467,7 @@ async def test_each_checkpoint_is_a_blob_where_that_is_asked_for(
             [member] = pack.values()
             segment = decode_segment(member.data, "")
             assert len(segment.checkpoints) == 1
-            assert segment.needs_no_other
+            assert not segment.members
             assert {value.size for value in segment.values} == {6000, 1}
         await home.journal.save_writes(TENANT, key("a"), [write("c", b"late")])
         await home.flush()

@@ -128,6 +128,7 @@ class Log:
 
     def fill(self, key: Key) -> None:
         """Fill a gap: with the number that the gap had, in a later run."""
+        self.flush()
         gaps = [one for run in self.runs for one in run if isinstance(one, GapRecord)]
         gap = [one for one in gaps if (one.checkpoint_ns, one.checkpoint_id) == key][-1:]
         if gap and self.expected.gaps.pop(key, ""):

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from backports import zstd
 from hypothesis import given, settings
@@ -34,7 +32,6 @@ from tuskpoint_server.domain.formats.segments import (
     Segment,
     SegmentMember,
     encode_segment,
-    holder,
     member,
 )
 from tuskpoint_server.domain.limits import LIMITS
@@ -280,10 +277,6 @@ def test_a_needed_value_is_found_in_the_segment_or_in_the_member_that_holds_it()
     made = segment()
     needed = set(needed_digests(made, "b"))
     assert needed == {one.digest for one in made.values} | {sha("far"), sha("keyframe")}
-    assert holder(made, sha("far")) == place("other", "blob")
-    assert holder(made, made.values[0].digest) is None
-    assert not made.needs_no_other
-    assert replace(made, members=()).needs_no_other
 
 
 def test_a_bundle_holds_its_checkpoint_and_needs_no_other() -> None:

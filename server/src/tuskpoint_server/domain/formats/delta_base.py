@@ -5,6 +5,7 @@ The stored form is `tuskpoint.v1.DeltaBase`. It names values by digest, like a s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -16,6 +17,7 @@ from ..limits import LIMITS
 from ..model import Version
 from ..state import decode_version, encode_version
 from ..stored_json import malformed
+from .mirrors import Mirror
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,34 +65,26 @@ class DeltaChannel:
         return seed + tuple(write.digest for write in self.writes)
 
 
-def encode_delta_base(channels: tuple[DeltaChannel, ...]) -> bytes:
+_SEEDS = Mirror(DeltaSeed, {"size": "size_bytes"}, left_out=("version",))
+_WRITES = Mirror(DeltaWrite, {"size": "size_bytes"})
+
+
+def encode_delta_base(channels: Iterable[DeltaChannel]) -> bytes:
     """Return the stored bytes; empty if there are no channels."""
     message = segment_pb2.DeltaBase()
     for channel in channels:
         stored = message.channels.add(name=channel.name, ancestor_checkpoint_id=channel.ancestor_id)
         if channel.seed is not None:
-            stored.seed.digest = channel.seed.digest
-            stored.seed.size_bytes = channel.seed.size
+            stored.seed.CopyFrom(segment_pb2.DeltaSeed(**_SEEDS.to_message(channel.seed)))
             if channel.seed.version is not None:
                 stored.seed.version.CopyFrom(encode_version(channel.seed.version))
         for write in channel.writes:
-            stored.writes.add(
-                task_path=write.task_path,
-                task_id=write.task_id,
-                idx=write.idx,
-                digest=write.digest,
-                type=write.type,
-                size_bytes=write.size,
-            )
+            stored.writes.add(**_WRITES.to_message(write))
     return message.SerializeToString(deterministic=True)
 
 
 def decode_delta_base(data: bytes, name: str) -> tuple[DeltaChannel, ...]:
-    """Return what stored bytes hold.
-
-    Args:
-        data: The stored bytes; empty: no channel.
-        name: Blob ID, for the refusal.
+    """Return what stored bytes hold; `name` is the blob ID, for the refusal.
 
     Raises:
         Refusal: `BLOB_MALFORMED`.
@@ -99,15 +93,6 @@ def decode_delta_base(data: bytes, name: str) -> tuple[DeltaChannel, ...]:
         message = segment_pb2.DeltaBase.FromString(data)
     except DecodeError:
         raise malformed(name, "a delta_base is no DeltaBase") from None
-    return read_delta_base(message, name)
-
-
-def read_delta_base(message: segment_pb2.DeltaBase, name: str) -> tuple[DeltaChannel, ...]:
-    """Return what a message holds.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
     if len(message.channels) > LIMITS.max_channels:
         raise malformed(name, f"a delta_base has more than {LIMITS.max_channels} channels")
     channels = tuple(_channel(channel, name) for channel in message.channels)
@@ -124,23 +109,9 @@ def _channel(message: segment_pb2.DeltaChannel, name: str) -> DeltaChannel:
             if message.seed.version.WhichOneof("kind") is None:
                 raise malformed(name, f"channel {message.name} has a version without a kind")
             version = decode_version(message.seed.version)
-        seed = DeltaSeed(version, message.seed.digest, message.seed.size_bytes)
-    channel = DeltaChannel(
-        message.name,
-        seed,
-        tuple(
-            DeltaWrite(
-                write.task_path,
-                write.task_id,
-                write.idx,
-                write.digest,
-                write.type,
-                write.size_bytes,
-            )
-            for write in message.writes
-        ),
-        message.ancestor_checkpoint_id,
-    )
+        seed = DeltaSeed(version, *_SEEDS.of_message(message.seed))
+    writes = tuple(DeltaWrite(*_WRITES.of_message(write)) for write in message.writes)
+    channel = DeltaChannel(message.name, seed, writes, message.ancestor_checkpoint_id)
     if seed is not None and channel.ancestor_id:
         raise malformed(name, f"channel {message.name} of a delta_base begins twice")
     if any(len(digest) != DIGEST_BYTES for digest in channel.digests):

@@ -18,12 +18,17 @@ from .delta_base import decode_delta_base
 from .field_count import MAX_FIELDS, has_too_many, shape
 from .frames import unpack
 from .segments import (
+    CHECKPOINTS,
+    LINEAGES,
+    LOCATIONS,
     MAX_MEMBERS,
     MAX_SEGMENT_BYTES,
     NO_LINEAGE,
     PREFIX_BYTES,
     SKIPPABLE,
     SKIPPABLE_MAGIC,
+    VALUES,
+    WRITES,
     Segment,
     SegmentCheckpoint,
     SegmentMember,
@@ -65,7 +70,7 @@ def decode_segment(data: bytes, name: str, *, max_bytes: int = MAX_SEGMENT_BYTES
         generation=message.generation,
         first_seq=message.first_seq,
         last_seq=message.last_seq,
-        checkpoints=tuple(_checkpoint(checkpoint, name) for checkpoint in message.checkpoints),
+        checkpoints=tuple(_checkpoint(checkpoint) for checkpoint in message.checkpoints),
         writes=tuple(_write(write, name) for write in message.writes),
         values=tuple(_value(value, name) for value in message.values),
         members=tuple(_member(member, name) for member in message.members),
@@ -153,47 +158,17 @@ def _content(data: bytes, name: str) -> memoryview:
     return memoryview(data)[begin:]
 
 
-def _checkpoint(message: segment_pb2.SegmentCheckpoint, name: str) -> SegmentCheckpoint:
-    lineage = NO_LINEAGE
-    if message.HasField("lineage"):
-        lineage = Lineage(
-            message.lineage.forked_from,
-            message.lineage.rolled_back_from,
-            message.lineage.adopted_from,
-        )
-    delta_base = b""
+def _checkpoint(message: segment_pb2.SegmentCheckpoint) -> SegmentCheckpoint:
+    delta_base, lineage = b"", NO_LINEAGE
     if message.HasField("delta_base"):
         delta_base = message.delta_base.SerializeToString(deterministic=True)
-    return SegmentCheckpoint(
-        checkpoint_ns=message.checkpoint_ns,
-        checkpoint_id=message.checkpoint_id,
-        seq=message.seq,
-        parent_id=message.parent_checkpoint_id,
-        state=message.state,
-        metadata=message.metadata_json,
-        created_us=message.create_time_us,
-        delta_base=delta_base,
-        label=message.label,
-        summary=message.summary,
-        lineage=lineage,
-    )
+    if message.HasField("lineage"):
+        lineage = Lineage(*LINEAGES.of_message(message.lineage))
+    return SegmentCheckpoint(*(*CHECKPOINTS.of_message(message), delta_base, lineage))
 
 
 def _write(message: segment_pb2.SegmentWrite, name: str) -> SegmentWrite:
-    write = SegmentWrite(
-        message.checkpoint_ns,
-        message.checkpoint_id,
-        message.seq,
-        message.task_id,
-        message.idx,
-        message.task_path,
-        message.channel,
-        message.type,
-        message.digest,
-        message.size_bytes,
-        message.encoding,
-        message.data,
-    )
+    write = SegmentWrite(*WRITES.of_message(message))
     if not write.checkpoint_id or not write.task_id or not write.channel:
         raise malformed(name, "a write lacks its checkpoint, task or channel")
     if write.encoding not in _OF_WRITES:
@@ -203,14 +178,7 @@ def _write(message: segment_pb2.SegmentWrite, name: str) -> SegmentWrite:
 
 
 def _value(message: segment_pb2.SegmentValue, name: str) -> SegmentValue:
-    value = SegmentValue(
-        message.digest,
-        message.type,
-        message.size_bytes,
-        message.encoding,
-        message.data,
-        message.keyframe,
-    )
+    value = SegmentValue(*VALUES.of_message(message))
     is_patch = value.encoding == Encoding.PATCH
     if not is_patch and value.encoding not in _OF_WRITES:
         raise malformed(name, f"a value has encoding {value.encoding}")
@@ -230,16 +198,15 @@ def _check_value(value: SegmentValue | SegmentWrite, what: str, name: str) -> No
 
 
 def _member(message: segment_pb2.SegmentMember, name: str) -> SegmentMember:
-    place = message.location
+    location = BlobLocation(*LOCATIONS.of_message(message.location))
     joined = message.digests
     prefixes = tuple(
         joined[start : start + PREFIX_BYTES] for start in range(0, len(joined), PREFIX_BYTES)
     )
-    if len(place.sha256) != DIGEST_BYTES or place.size_bytes > MAX_NUMBER:
+    if len(location.sha256) != DIGEST_BYTES or location.size > MAX_NUMBER:
         raise malformed(name, "it names a member without a hash or of a size that is none")
     if not prefixes or len(joined) % PREFIX_BYTES or not _ascend(prefixes):
         raise malformed(name, "the digests of a member are none, cut off, or not ascending")
-    location = BlobLocation(place.sha256, place.size_bytes, place.blob_id, place.identifier)
     return SegmentMember(location, prefixes)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import EncodeError
 
-from tuskpoint.v1 import segment_pb2
+from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 
 from ..compression import Encoding
 from ..limits import LIMITS, MIB
@@ -21,6 +21,7 @@ from ..model import BlobLocation, Lineage
 from ..stored_json import FORMAT_VERSION
 from .field_count import MAX_FIELDS
 from .frames import pack
+from .mirrors import Mirror
 
 MAX_SEGMENT_BYTES = LIMITS.max_bundle + 64 * MIB
 """Bound on an unpacked segment. Only bundles and lone large checkpoints come near it."""
@@ -41,20 +42,10 @@ SKIPPABLE_MAGIC = 0x184D2A50
 
 @dataclass(frozen=True, slots=True)
 class SegmentCheckpoint:
-    """A checkpoint in a segment.
+    """A checkpoint in a segment; segment.proto describes the fields.
 
-    Attributes:
-        checkpoint_ns: The namespace.
-        checkpoint_id: The checkpoint.
-        seq: The change that made the row as it is.
-        parent_id: Its parent, or empty.
-        state: The state, exactly as `domain.state.encode_state` made it.
-        metadata: The metadata's exact bytes.
-        created_us: Time of the first save.
-        delta_base: As `encode_delta_base` made it; empty if there is none.
-        label: Name, or empty.
-        summary: One sentence, or empty.
-        lineage: Lineage beyond the parent.
+    `state` is exactly as `domain.state.encode_state` made it, `delta_base` as
+    `encode_delta_base` made it, empty if there is none.
     """
 
     checkpoint_ns: str
@@ -64,29 +55,17 @@ class SegmentCheckpoint:
     state: bytes
     metadata: bytes
     created_us: int
-    delta_base: bytes = b""
     label: str = ""
     summary: str = ""
+    delta_base: bytes = b""
     lineage: Lineage = NO_LINEAGE
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentWrite:
-    """A pending write in a segment.
+    """A pending write in a segment; segment.proto describes the fields.
 
-    Attributes:
-        checkpoint_ns: Namespace of its checkpoint.
-        checkpoint_id: Its checkpoint.
-        seq: The change that made the row as it is.
-        task_id: The task that wrote.
-        idx: Slot of the write within its task.
-        task_path: Position of the task in the graph.
-        channel: The channel written to.
-        type: Type of the value.
-        digest: Digest of the value.
-        size: Bytes of the value, whole.
-        encoding: `PLAIN` or `ZSTD`.
-        data: The value, encoded.
+    `size` is of the value, whole; `encoding` is `PLAIN` or `ZSTD`.
     """
 
     checkpoint_ns: str
@@ -105,15 +84,9 @@ class SegmentWrite:
 
 @dataclass(frozen=True, slots=True)
 class SegmentValue:
-    """A value of a channel in a segment.
+    """A value of a channel in a segment; `size` is of the value, whole.
 
-    Attributes:
-        digest: Digest of the value.
-        type: Type of the value.
-        size: Bytes of the value, whole.
-        encoding: An `Encoding`.
-        data: The value, encoded.
-        keyframe: Of a patch the digest of its keyframe, else empty.
+    `keyframe` is of a patch the digest of its keyframe, else empty.
     """
 
     digest: bytes
@@ -128,9 +101,8 @@ class SegmentValue:
 class SegmentMember:
     """Another segment that holds values which a segment needs.
 
-    Attributes:
-        location: The other segment; an empty `blob_id` means "this quilt".
-        prefixes: First `PREFIX_BYTES` of the digests of these values, ascending.
+    An empty `blob_id` of the location means "this quilt"; `prefixes` are the first
+    `PREFIX_BYTES` of the digests of these values, ascending.
     """
 
     location: BlobLocation
@@ -167,24 +139,25 @@ class Segment:
     members: tuple[SegmentMember, ...] = ()
     handoff: tuple[str, str] | None = None
 
-    @property
-    def needs_no_other(self) -> bool:
-        """Whether everything in it can be read from it alone."""
-        return not self.members
+
+CHECKPOINTS = Mirror(
+    SegmentCheckpoint,
+    {
+        "parent_id": "parent_checkpoint_id",
+        "metadata": "metadata_json",
+        "created_us": "create_time_us",
+    },
+    left_out=("delta_base", "lineage"),
+)
+WRITES = Mirror(SegmentWrite, {"size": "size_bytes"})
+VALUES = Mirror(SegmentValue, {"size": "size_bytes"})
+LOCATIONS = Mirror(BlobLocation, {"size": "size_bytes"})
+LINEAGES = Mirror(Lineage, {})
 
 
 def member(location: BlobLocation, digests: Iterable[bytes]) -> SegmentMember:
     """Return the naming of another segment that holds the values with these digests."""
     return SegmentMember(location, tuple(sorted({digest[:PREFIX_BYTES] for digest in digests})))
-
-
-def holder(segment: Segment, digest: bytes) -> BlobLocation | None:
-    """Return where a needed value lies that the segment does not hold; `None`: in itself."""
-    prefix = digest[:PREFIX_BYTES]
-    for other in segment.members:
-        if prefix in other.prefixes and all(value.digest != digest for value in segment.values):
-            return other.location
-    return None
 
 
 def encode_segment(segment: Segment) -> bytes:
@@ -198,6 +171,8 @@ def encode_segment(segment: Segment) -> bytes:
         raise ValueError(f"a segment of {segment.thread_id} has too many rows for a reader")
     if len(segment.members) > MAX_MEMBERS:
         raise ValueError(f"a segment of {segment.thread_id} names {len(segment.members)} others")
+    if any(write.encoding == Encoding.PATCH for write in segment.writes):
+        raise ValueError(f"a segment of {segment.thread_id} has a write that is a patch")
     message = segment_pb2.ThreadSegment(
         thread_id=segment.thread_id,
         incarnation=segment.incarnation,
@@ -205,16 +180,10 @@ def encode_segment(segment: Segment) -> bytes:
         first_seq=segment.first_seq,
         last_seq=segment.last_seq,
     )
-    _add_checkpoints(message, segment.checkpoints)
-    _add_writes(message, segment.writes)
-    _add_values(message, segment.values)
+    _add_rows(message, segment)
     for other in segment.members:
-        place = other.location
-        named = message.members.add(digests=b"".join(other.prefixes))
-        named.location.sha256 = place.sha256
-        named.location.size_bytes = place.size
-        named.location.blob_id = place.blob_id
-        named.location.identifier = place.identifier
+        location = LOCATIONS.to_message(other.location)
+        message.members.add(location=location, digests=b"".join(other.prefixes))
     if segment.handoff is not None:
         message.handoff.checkpoint_ns, message.handoff.checkpoint_id = segment.handoff
     try:
@@ -224,6 +193,53 @@ def encode_segment(segment: Segment) -> bytes:
     if len(plain) > MAX_SEGMENT_BYTES:
         raise ValueError(f"a segment of {segment.thread_id} takes {len(plain)} bytes")
     return _BEGIN + pack(plain)
+
+
+def _add_rows(message: segment_pb2.ThreadSegment, segment: Segment) -> None:
+    # Spelled out, because there are many rows.
+    add_checkpoint, add_write = message.checkpoints.add, message.writes.add
+    add_value = message.values.add
+    for checkpoint in segment.checkpoints:
+        stored = add_checkpoint(
+            checkpoint_ns=checkpoint.checkpoint_ns,
+            checkpoint_id=checkpoint.checkpoint_id,
+            seq=checkpoint.seq,
+            parent_checkpoint_id=checkpoint.parent_id,
+            state=checkpoint.state,
+            metadata_json=checkpoint.metadata,
+            label=checkpoint.label,
+            summary=checkpoint.summary,
+            create_time_us=checkpoint.created_us,
+        )
+        if checkpoint.delta_base:
+            stored.delta_base.MergeFromString(checkpoint.delta_base)
+        if checkpoint.lineage != NO_LINEAGE:
+            lineage = checkpoint_pb2.Lineage(**LINEAGES.to_message(checkpoint.lineage))
+            stored.lineage.CopyFrom(lineage)
+    for write in segment.writes:
+        add_write(
+            checkpoint_ns=write.checkpoint_ns,
+            checkpoint_id=write.checkpoint_id,
+            seq=write.seq,
+            task_id=write.task_id,
+            idx=write.idx,
+            task_path=write.task_path,
+            channel=write.channel,
+            type=write.type,
+            digest=write.digest,
+            size_bytes=write.size,
+            encoding=write.encoding,
+            data=write.data,
+        )
+    for value in segment.values:
+        add_value(
+            digest=value.digest,
+            type=value.type,
+            size_bytes=value.size,
+            encoding=value.encoding,
+            data=value.data,
+            keyframe=value.keyframe,
+        )
 
 
 def _fields(segment: Segment) -> int:
@@ -241,61 +257,3 @@ def _begin() -> bytes:
 
 
 _BEGIN = _begin()
-
-
-def _add_checkpoints(
-    message: segment_pb2.ThreadSegment, checkpoints: Iterable[SegmentCheckpoint]
-) -> None:
-    add = message.checkpoints.add
-    for checkpoint in checkpoints:
-        stored = add(
-            checkpoint_ns=checkpoint.checkpoint_ns,
-            checkpoint_id=checkpoint.checkpoint_id,
-            seq=checkpoint.seq,
-            parent_checkpoint_id=checkpoint.parent_id,
-            state=checkpoint.state,
-            metadata_json=checkpoint.metadata,
-            label=checkpoint.label,
-            summary=checkpoint.summary,
-            create_time_us=checkpoint.created_us,
-        )
-        if checkpoint.delta_base:
-            stored.delta_base.MergeFromString(checkpoint.delta_base)
-        if checkpoint.lineage != NO_LINEAGE:
-            stored.lineage.forked_from = checkpoint.lineage.forked_from
-            stored.lineage.rolled_back_from = checkpoint.lineage.rolled_back_from
-            stored.lineage.adopted_from = checkpoint.lineage.adopted_from
-
-
-def _add_writes(message: segment_pb2.ThreadSegment, writes: Iterable[SegmentWrite]) -> None:
-    add = message.writes.add
-    for write in writes:
-        if write.encoding == Encoding.PATCH:
-            raise ValueError(f"a write of task {write.task_id} is a patch")
-        add(
-            checkpoint_ns=write.checkpoint_ns,
-            checkpoint_id=write.checkpoint_id,
-            seq=write.seq,
-            task_id=write.task_id,
-            idx=write.idx,
-            task_path=write.task_path,
-            channel=write.channel,
-            type=write.type,
-            digest=write.digest,
-            size_bytes=write.size,
-            encoding=write.encoding,
-            data=write.data,
-        )
-
-
-def _add_values(message: segment_pb2.ThreadSegment, values: Iterable[SegmentValue]) -> None:
-    add = message.values.add
-    for value in values:
-        add(
-            digest=value.digest,
-            type=value.type,
-            size_bytes=value.size,
-            encoding=value.encoding,
-            data=value.data,
-            keyframe=value.keyframe,
-        )
