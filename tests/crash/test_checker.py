@@ -154,7 +154,7 @@ def test_what_the_server_adds_is_not_compared(story: Story) -> None:
     story.save(story.first, [], acknowledged=True)
     loaded = Checkpoint()
     loaded.CopyFrom(story.first)
-    loaded.revision = 7
+    loaded.seq = 7
     loaded.state.channels[0].digest = b"digest"
     loaded.state.channels[0].size_bytes = 700
     assert story.shown(loaded) == (0, 0)

@@ -93,7 +93,7 @@ def check(record: Record) -> None:
 
 def saved(seq: int, checkpoint: str, **more: object) -> Seen:
     return replace(
-        Seen(SAVED, seq, 1, b"%d" % seq, checkpoint, 1, writes=frozenset({"task"})),
+        Seen(SAVED, seq, 1, b"%d" % seq, checkpoint, writes=frozenset({"task"})),
         **more,  # type: ignore[arg-type]
     )
 
@@ -103,13 +103,13 @@ def good() -> Record:
     events = [
         saved(1, "/a"),
         saved(2, "/b"),
-        Seen(LABEL, 3, 1, b"3", "/b", 2),
+        Seen(LABEL, 3, 1, b"3", "/b"),
         Seen("THREAD_DELETED", 4, 1, b"4", deleted=2),
         saved(5, "/c", incarnation=2),
     ]
     progress = Seen(PROGRESS, 5, 2, b"5")
     changes = [
-        Change("w", "t", SAVED, seq, checkpoint, 1, frozenset({"task"}))
+        Change("w", "t", SAVED, seq, checkpoint, frozenset({"task"}))
         for seq, checkpoint in ((1, "/a"), (2, "/b"), (5, "/c"))
     ]
     labels = frozenset({LABEL})
@@ -150,7 +150,7 @@ def tell_two_stories(record: Record) -> None:
 
 
 def deliver_something_else(record: Record) -> None:
-    record.changes[1] = replace(record.changes[1], revision=2)
+    record.changes[1] = replace(record.changes[1], kind=LABEL)
 
 
 def damage(record: Record) -> None:

@@ -155,12 +155,10 @@ class Writer:
         checkpoint_id: str,
         writes: frozenset[str] = frozenset(),
     ) -> None:
-        # Writes that wait for their checkpoint have no number to be asked for again.
-        if answer.revision:
+        # Writes that wait for their checkpoint take another number when it comes.
+        if not getattr(answer, "early", False):
             place = f"/{checkpoint_id}"
-            self._agents.note(
-                Change(self._name, thread, kind, answer.seq, place, answer.revision, writes)
-            )
+            self._agents.note(Change(self._name, thread, kind, answer.seq, place, writes))
 
     async def _ask(self, attempt: Callable[[], Awaitable[T]]) -> T | None:
         """Make a request until it is answered; `None` if it is refused."""
@@ -305,7 +303,6 @@ async def _next(call: Any) -> Seen:
         checkpoint=f"{checkpoint.ref.checkpoint_ns}/{checkpoint.ref.checkpoint_id}"
         if named
         else "",
-        revision=checkpoint.revision,
         deleted=event.deleted_checkpoints,
         writes=(
             frozenset(write.task_id for write in checkpoint.writes)

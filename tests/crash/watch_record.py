@@ -25,7 +25,6 @@ class Seen:
         incarnation: Incarnation of the thread.
         cursor: Where to resume after it.
         checkpoint: Namespace and ID of the checkpoint concerned, or empty.
-        revision: The revision that it made.
         deleted: How many checkpoints were deleted.
         writes: Tasks whose writes came with a saved checkpoint; `None` if it was gone.
         intact: Every value has the digest that was announced with it.
@@ -36,20 +35,18 @@ class Seen:
     incarnation: int
     cursor: bytes = b""
     checkpoint: str = ""
-    revision: int = 0
     deleted: int = 0
     writes: frozenset[str] | None = None
     intact: bool = True
 
     @property
-    def fact(self) -> tuple[str, int, int, str, int, int]:
+    def fact(self) -> tuple[str, int, int, str, int]:
         """What everybody must see alike."""
         return (
             self.kind,
             self.seq,
             self.incarnation,
             self.checkpoint,
-            self.revision,
             self.deleted,
         )
 
@@ -101,7 +98,6 @@ class Change:
         kind: Kind of the event that it must be.
         seq: The number that the answer named.
         checkpoint: Namespace and ID of the checkpoint.
-        revision: The revision that the answer named.
         writes: Tasks whose writes were saved with a checkpoint.
     """
 
@@ -110,7 +106,6 @@ class Change:
     kind: str
     seq: int
     checkpoint: str
-    revision: int
     writes: frozenset[str] = frozenset()
 
 
@@ -183,11 +178,7 @@ def atomic(record: Record) -> Problems:
                 problems.append(f"{session}: {one} is damaged")
     for change in record.changes:
         seen = facts.get((change.thread, change.seq))
-        if seen is not None and (seen.kind, seen.checkpoint, seen.revision) != (
-            change.kind,
-            change.checkpoint,
-            change.revision,
-        ):
+        if seen is not None and (seen.kind, seen.checkpoint) != (change.kind, change.checkpoint):
             problems.append(f"{change} was delivered as {seen}")
     return problems + list(_halves(record))
 
