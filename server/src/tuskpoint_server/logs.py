@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 
-_NOISY = ("alembic", "sqlalchemy", "grpc._cython", "asyncio")
+_NOISY = ("sqlalchemy", "grpc._cython", "asyncio")
 """Loggers whose details help only who asks for them."""
 
 _TELLING = ("httpx", "httpcore", "hpack", "memwal")
