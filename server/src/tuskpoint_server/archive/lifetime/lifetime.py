@@ -319,7 +319,9 @@ class Lifetime:
                 await self._drop(tenant, found, done)
                 dense = self._dense([blob for blob in needed if blob not in leaving])
                 for some in _slices(dense):
-                    await self._move(flusher, found, some, done)
+                    for blob, refusal in await self._move(flusher, found, some, done):
+                        self._note_failure(tenant, blob, refusal)
+                        done.failed += 1
         if leaving:  # once others need them no more, they lapse with their blob
             ended = set().union(*(blob.of_ended for blob in leaving))
             await self._store_again(flusher, ended, done)
@@ -499,8 +501,11 @@ class Lifetime:
 
     async def _move(
         self, flusher: TenantFlusher, found: Survey, chosen: Sequence[Surveyed], done: Round
-    ) -> None:
+    ) -> list[tuple[DueBlob, Refusal]]:
         """Move what is needed of blobs; what cannot be read is lost, and stored again if possible.
+
+        Returns:
+            The blobs that are not there any more, or not as they were, and what is wrong.
 
         Raises:
             Refusal: Of the blob store or the journal.
@@ -515,10 +520,15 @@ class Lifetime:
         if holes:
             await self._store_again(flusher, holes, done)
         done.moved += len(wanted) - len(lost)
+        damaged: list[tuple[DueBlob, Refusal]] = []
         for blob in chosen:
             self._unlike.discard(blob.blob.blob_id)
-            if not any(one.location.sha256 in lost for one in blob.alive):
+            problem = next((lost[h] for m in blob.alive if (h := m.location.sha256) in lost), None)
+            if problem is not None:
+                damaged.append((blob.blob, problem))
+            else:
                 self._failing.pop((tenant, blob.blob.blob_id), None)
+        return damaged
 
     async def _store_again(
         self, flusher: TenantFlusher, segments: Collection[bytes], done: Round

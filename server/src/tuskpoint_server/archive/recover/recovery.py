@@ -89,7 +89,8 @@ class Recovery:
         self._tenant = tenant
         self._database = database
         self._blobs = blobs
-        self._segments = Segments(blobs)
+        self._segments = Segments(blobs, places=self._placed)
+        self._group: Sequence[ThreadReading] = ()
         self._snapshots = Snapshots(database)
         self._skip_damaged = skip_damaged
         self._on_progress = on_progress
@@ -176,6 +177,7 @@ class Recovery:
     # --- groups of threads ---------------------------------------------------------------
 
     async def _recover(self, group: Sequence[ThreadReading], *, anew: bool = False) -> None:
+        self._group = group
         for reading in group:
             self._add(partial(self._begin, reading=reading, anew=anew), _THREAD_BYTES)
         batches = list(self._batches(group))
@@ -188,6 +190,13 @@ class Recovery:
             await self._end(reading)
             await self._commit(_INSERT_BYTES)
         await self._commit()
+
+    async def _placed(self, locations: Sequence[BlobLocation]) -> list[BlobLocation]:
+        """Return where records say that bytes lie; segments may name an earlier place."""
+        places: dict[bytes, BlobLocation] = {}
+        for reading in self._group:
+            places.update(reading.places([one.sha256 for one in locations]))
+        return [places.get(one.sha256, one) for one in locations]
 
     def _batches(self, group: Iterable[ThreadReading]) -> Iterator[list[_Wanted]]:
         """Cut the segments that threads need into batches, those of a blob together."""

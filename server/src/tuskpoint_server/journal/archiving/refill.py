@@ -1,7 +1,7 @@
 """Checkpoints that have to be stored again, because what holds them will not last or is gone.
 
-Each takes a new number, and so do its writes and values: as if it had been saved again, the next
-flush stores it, and what waits for a flush is never evicted.
+Each takes new numbers, and so do its writes and values: as if it had been removed and saved again,
+the next flush stores it, and what waits for a flush is never evicted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, or_, select, update
+from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
 
 from ...domain.digests import DIGEST_BYTES
 from ...domain.lineage import EventKind
@@ -18,7 +18,7 @@ from ...domain.model import BlobLocation
 from ..checkpoints.load import ROW
 from ..checkpoints.references import referred
 from ..database.overlay import Batch
-from ..database.schema import checkpoints, contents, members, threads, uses, writes
+from ..database.schema import checkpoints, contents, members, removed, threads, uses, writes
 from ..database.statements import Statement, in_lists, of_checkpoint, of_thread, parameters_of
 from . import located, values_of
 from .dirty_rows import Place
@@ -87,6 +87,9 @@ _RENUMBER_WRITES = Statement(
     update(writes)
     .where(of_checkpoint(writes), writes.c.early_us.is_(None))
     .values(seq=bindparam("new"))
+)
+_PUT_REMOVED = Statement(
+    insert(removed).values({column.name: bindparam(column.name) for column in removed.columns})
 )
 _RENUMBER_VALUE = Statement(
     update(contents)
@@ -223,7 +226,17 @@ def store_again(
             continue  # it was removed, or saved again
         restore(batch.connection, user.family, values)
         restore_writes(batch.connection, user.number, *one.place, written)
+        # What is said of it so far, and so of the segments to leave, is taken away.
+        taken = batch.change(log, EventKind.RECOVERED, one.place)
         seq = batch.change(log, EventKind.CHECKPOINT_SAVED, one.place, indexed=True)
+        _PUT_REMOVED.run(
+            batch.connection,
+            thread=user.number,
+            seq=taken,
+            checkpoint_ns=one.place[0],
+            checkpoint_id=one.place[1],
+            incarnation=user.incarnation,
+        )
         log.row.dirty_bytes += one.size_bytes
         of = parameters_of(user.number, *one.place)
         _RENUMBER.run(batch.connection, **of, new=seq)

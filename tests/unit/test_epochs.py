@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint_server.archive.epochs import EpochClock
+from tuskpoint_server.archive.lifetime.epochs import EpochClock
 from tuskpoint_server.domain.model import StoredBlob
 
 DAY_US = 86_400_000_000
@@ -74,13 +74,24 @@ def test_earlier_observation_does_not_outdo_a_later_one() -> None:
     assert clock.epoch_at(BEGIN + DAY_US) == 14
 
 
-def test_later_epoch_is_told_once() -> None:
+def test_other_epoch_is_said_once() -> None:
     clock = EpochClock(86_400, 5)
-    told: list[int] = []
-    clock.on_new_epoch = lambda: told.append(1)
+    said: list[int] = []
+    clock.on_new_epoch = lambda: said.append(1)
     for epoch, at_us in ((10, 0), (10, 1), (11, DAY_US), (11, DAY_US + 1)):
         clock.observe(epoch, BEGIN + at_us)
-    assert len(told) == 1
+    assert len(said) == 1
+
+
+def test_epoch_that_falls_means_another_network() -> None:
+    clock = EpochClock(86_400, 5)
+    clock.observe(400, BEGIN)
+    clock.observe(399, BEGIN + 1)  # puts beside one another may end in another order
+    assert clock.fallen is None
+    clock.observe(3, BEGIN + DAY_US)
+    assert clock.fallen == (399, 3)
+    assert clock.expire_us(5) == BEGIN + 2 * DAY_US
+    assert clock.epoch_at(BEGIN + DAY_US) == 3
 
 
 offsets = st.integers(0, LENGTH_US - 1)

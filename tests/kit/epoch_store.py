@@ -14,6 +14,7 @@ from tuskpoint_server.blobs.api import (
     StoredBlob,
     StoreLimits,
 )
+from tuskpoint_server.blobs.verified import verified
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation
 
@@ -36,30 +37,53 @@ class EpochStore:
         clock_us: Microseconds since the epoch.
         epoch_s: Length of an epoch.
         epochs: Epochs that a put lasts, the current one included.
+        max_put_bytes: What a put holds at most.
+
+    Attributes:
+        quilts: What is stored, by blob ID.
+        puts: Blob IDs in the order of the puts.
+        renewals: Blobs that were renewed.
+        refuse: Asked with the blob ID whether to refuse to store it.
     """
 
     backend = "epochs"
-    limits = StoreLimits(max_members=600, puts_at_once=4)
 
-    def __init__(self, clock_us: Callable[[], int], epoch_s: float, epochs: int) -> None:
+    def __init__(
+        self,
+        clock_us: Callable[[], int],
+        epoch_s: float,
+        epochs: int,
+        max_put_bytes: int | None = None,
+    ) -> None:
         self._clock_us = clock_us
+        self.limits = StoreLimits(
+            max_members=600,
+            max_put_bytes=max_put_bytes,
+            max_member_bytes=max_put_bytes,
+            puts_at_once=4,
+        )
+        self._first_epoch = 0
         self.epoch_s: float | None = epoch_s
         self.epochs = epochs
         self.quilts: dict[str, Quilt] = {}
         self.puts: list[str] = []
         self.renewals: list[str] = []
         self.refuse: Callable[[str], bool] = lambda _: False
-        """Asked with the blob ID (empty: any put) whether to refuse to store it."""
 
     @property
     def epoch(self) -> int:
         """The current epoch."""
         assert self.epoch_s is not None
-        return int(self._clock_us() / 1e6 / self.epoch_s)
+        return int(self._clock_us() / 1e6 / self.epoch_s) - self._first_epoch
 
     def live(self) -> set[str]:
         """Blobs that have not expired."""
         return {name for name, quilt in self.quilts.items() if quilt.end_epoch > self.epoch}
+
+    def wipe(self) -> None:
+        """Lose everything, and begin with the first epoch."""
+        self.quilts.clear()
+        self._first_epoch += self.epoch
 
     def lose(self, blob_id: str) -> None:
         """Lose a blob."""
@@ -69,14 +93,24 @@ class EpochStore:
         return BlobLocation(sha256, size, "", sha256.hex())
 
     async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
-        assert not apart
+        if apart:
+            receipts = [await self._put([member], apart=True) for member in members]
+            return Receipt(
+                tuple(place for one in receipts for place in one.locations),
+                tuple(blob for one in receipts for blob in one.blobs),
+            )
+        return await self._put(members, apart=False)
+
+    async def _put(self, members: Sequence[Member], *, apart: bool) -> Receipt:
+        assert apart or self.limits.hold([len(member.data) for member in members])
         name = hashlib.sha256(b"".join(member.sha256 for member in members)).hexdigest()[:43]
         if self.refuse(name):
             raise Refusal(Reason.BLOB_UNAVAILABLE, backend="test", problem="on purpose")
         self.puts.append(name)
         size = sum(len(member.data) for member in members)
         locations = tuple(
-            BlobLocation(one.sha256, len(one.data), name, one.sha256.hex()) for one in members
+            BlobLocation(one.sha256, len(one.data), name, "" if apart else one.sha256.hex())
+            for one in members
         )
         epoch, known = self.epoch, self.quilts.get(name)
         if known is not None and known.end_epoch >= epoch + self.epochs:
@@ -88,7 +122,10 @@ class EpochStore:
         return Receipt(locations, (stored,))
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
-        return self._quilt(location.blob_id).members[location.sha256].data
+        member = self._quilt(location.blob_id).members.get(location.sha256)
+        if member is None:
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=location.blob_id)
+        return verified(member.data, location)
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         return [await self.get(location) for location in locations]

@@ -1,0 +1,123 @@
+"""An archive over a store whose blobs expire, and a clock that tests advance."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.kit.archives import House, house
+from tests.kit.drafts import TENANT, draft, write
+from tests.kit.epoch_store import EpochStore
+from tests.kit.journal import Clock
+from tuskpoint_server.archive.lifetime.lifetime import Round
+from tuskpoint_server.blobs.api import BlobStore
+from tuskpoint_server.domain.model import View
+from tuskpoint_server.journal.archiving.evict import evict_family
+from tuskpoint_server.journal.removal.removal import Removal
+
+EPOCH_S = 86_400.0
+EPOCH_US = 86_400_000_000
+
+
+class Years:
+    """An archive over a store with epochs, and what a test does with it."""
+
+    def __init__(self, home: House, store: EpochStore) -> None:
+        self.home = home
+        self.store = store
+        self.removal = Removal(home.journal.database)
+
+    def advance(self, epochs: float) -> None:
+        self.home.clock.now_us += round(epochs * EPOCH_US)
+
+    async def save(
+        self,
+        checkpoint_id: str,
+        parent_id: str = "",
+        *,
+        thread_id: str = "t",
+        content: bytes = b"content",
+        asked: bytes = b"",
+    ) -> None:
+        writes = (write("asked", asked),) if asked else ()
+        await self.home.journal.save_checkpoint(
+            TENANT,
+            draft(checkpoint_id, parent_id, {"x": content}, thread_id=thread_id, writes=writes),
+        )
+        self.home.archive.changed(TENANT, len(content))
+
+    async def flush(self) -> None:
+        await self.home.flush()
+
+    async def look(self) -> Round:
+        return await self.home.archive.lifetime.look_now()
+
+    async def keep(self) -> Round:
+        """Look, and let what has to be stored again be stored."""
+        done = await self.look()
+        await self.flush()
+        return done
+
+    async def delete(self, thread_id: str) -> None:
+        await self.removal.delete_thread(TENANT, thread_id)
+        self.home.archive.changed(TENANT, 0)
+        await self.flush()
+
+    async def evict(self) -> int:
+        """Give up all values that may go; return the bytes."""
+        gone = 0
+        for [family] in await self.home.ask("SELECT DISTINCT family FROM threads"):
+            found = await evict_family(
+                self.home.journal.database,
+                self.removal.passes,
+                int(family),
+                self.home.clock.now_us + 1,
+                1 << 40,
+            )
+            gone += found.size_bytes
+        return gone
+
+    async def blob_of(self, checkpoint_id: str, thread_id: str = "t") -> str:
+        from tests.kit.drafts import key
+
+        found = await self.home.journal.load(TENANT, key(checkpoint_id, thread_id), View.ENTRY)
+        assert found is not None
+        return found.entry.segments[0].blob_id
+
+    async def blobs(self) -> set[str]:
+        """Return the blobs that the journal has members in."""
+        return {str(row[0]) for row in await self.home.ask("SELECT blob_id FROM members")}
+
+
+@asynccontextmanager
+async def years(
+    directory: Path,
+    *,
+    epochs: int = 3,
+    store: EpochStore | None = None,
+    blobs: BlobStore | None = None,
+    clock: Clock | None = None,
+    max_put_bytes: int | None = None,
+    background: bool = False,
+    **changed: Any,
+) -> AsyncIterator[Years]:
+    """Open an archive; it looks at what is due when a test asks for it.
+
+    Args:
+        directory: Where the journal and the spool lie.
+        epochs: Epochs that a put lasts.
+        store: The store of an earlier archive.
+        blobs: Another store than one in memory, or a cache before it.
+        clock: The clock of an earlier archive.
+        max_put_bytes: What a put holds at most.
+        background: Look in the background too.
+        **changed: As of `house`.
+    """
+    clock = clock or Clock()
+    store = store or EpochStore(clock, EPOCH_S, epochs, max_put_bytes)
+    async with house(directory, blobs or store, clock, epochs=store.epochs, **changed) as home:
+        if not background:
+            await home.archive.lifetime.stop()
+        yield Years(home, store)
