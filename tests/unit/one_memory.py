@@ -37,29 +37,14 @@ class OneMemory(MemoryRows):
         self.state = MemoryState.SENDING
         return [self._memory()]
 
-    async def sent(self, jobs: Sequence[tuple[int, str]], due_us: int) -> None:
-        self.state, self.due_us, self.job_id = MemoryState.SENT, due_us, jobs[0][1]
-
-    async def again(
-        self, numbers: Sequence[int], due_us: int, *, unsure: bool, failed: bool
-    ) -> None:
-        del numbers, unsure, failed
-        self.state, self.due_us = MemoryState.WAITING, due_us
+    async def note(self, progress: Sequence[Memory]) -> None:
+        [one] = progress
+        assert one.state is not MemoryState.REFUSED
+        self.state, self.due_us, self.job_id = one.state, one.due_us, one.job_id
 
     async def underway(self, limit: int) -> list[Memory]:
         del limit
         return [self._memory()]
-
-    async def ask_again(self, numbers: Sequence[int], due_us: int) -> None:
-        del numbers
-        self.due_us = due_us
-
-    async def delivered(self, blobs: Sequence[tuple[int, str]]) -> None:
-        del blobs
-        self.state = MemoryState.DELIVERED
-
-    async def refused(self, numbers: Sequence[int]) -> None:
-        raise AssertionError(f"{numbers} are refused")
 
     async def take_up(self) -> int:
         return 0

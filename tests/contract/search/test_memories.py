@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tuskpoint_server.journal.search.memories import LOOKED_AT, MemoryRows
 from tuskpoint_server.journal.search.records import MemoriesStanding, MemoryTally
 
 OTHER = "other"
+SENT, DELIVERED = MemoryState.SENT, MemoryState.DELIVERED
 
 
 def told(checkpoint_id: str, summary: str, tenant: str = TENANT) -> str:
@@ -130,7 +132,7 @@ async def test_what_is_taken_is_being_sent_and_not_taken_again(
         state=MemoryState.WAITING,
         unsure=False,
         attempts=0,
-        job_id="",
+        due_us=first.due_us,
     )
     assert second.text == told("2", "two")
     assert summaries(await rows.take(2)) == ["three"]
@@ -142,16 +144,17 @@ async def test_from_waiting_to_delivered(journal: Rooms, rows: MemoryRows, clock
     await remember(journal, ["one", "two"])
     taken = await rows.take(20)
     asked_us = clock.now_us + 15_000_000
-    await rows.sent([(memory.number, f"job {memory.number}") for memory in taken], asked_us)
+    sent = [replace(memory, state=SENT, job_id=f"job {memory.number}") for memory in taken]
+    await rows.note([replace(memory, due_us=asked_us) for memory in sent])
     assert await rows.underway(20) == []
     assert await rows.next_due_us([MemoryState.WAITING, MemoryState.SENDING]) is None
     assert await rows.next_due_us([MemoryState.SENT, MemoryState.WAITING]) == asked_us
     clock.advance(15)
     underway = await rows.underway(20)
     assert [memory.job_id for memory in underway] == [f"job {number}" for number in numbers(taken)]
-    await rows.ask_again([taken[0].number], clock.now_us + 30_000_000)
+    await rows.note([replace(underway[0], due_us=clock.now_us + 30_000_000)])
     assert numbers(await rows.underway(20)) == [taken[1].number]
-    await rows.delivered([(taken[1].number, "blob")])
+    await rows.note([replace(underway[1], state=DELIVERED, blob_id="blob")])
     assert await rows.underway(20) == []
     clock.advance(30)
     assert numbers(await rows.underway(20)) == [taken[0].number]
@@ -163,30 +166,11 @@ async def test_what_is_sent_again_waits_for_its_time(
 ) -> None:
     await remember(journal, ["one"])
     [memory] = await rows.take(20)
-    await rows.again([memory.number], clock.now_us + 1_000_000, unsure=False, failed=True)
+    await rows.note([replace(memory, due_us=clock.now_us + 1_000_000, attempts=1)])
     assert await rows.take(20) == []
     clock.advance(1)
     [again] = await rows.take(20)
     assert (again.attempts, again.unsure, again.job_id) == (1, False, "")
-
-
-async def test_what_is_unsure_stays_so_until_it_is_delivered(
-    journal: Rooms, rows: MemoryRows, clock: Clock
-) -> None:
-    await remember(journal, ["one"])
-    [memory] = await rows.take(20)
-    await rows.again([memory.number], clock.now_us, unsure=True, failed=True)
-    [memory] = await rows.take(20)
-    await rows.again([memory.number], clock.now_us, unsure=False, failed=False)
-    [memory] = await rows.take(20)
-    await rows.sent([(memory.number, "job")], clock.now_us)
-    [memory] = await rows.underway(20)
-    assert (memory.unsure, memory.attempts) == (True, 1)
-    await rows.delivered([(memory.number, "")])
-    found = await journal.database.query(
-        lambda c: c.execute(select(memories.c.unsure)).scalar_one()
-    )
-    assert found is False
 
 
 async def test_one_that_is_unsure_comes_alone(
@@ -194,7 +178,7 @@ async def test_one_that_is_unsure_comes_alone(
 ) -> None:
     await remember(journal, ["one", "two", "three", "four"])
     taken = await rows.take(2)
-    await rows.again(numbers(taken), clock.now_us, unsure=True, failed=False)
+    await rows.note([replace(memory, unsure=True) for memory in taken])
     assert summaries(await rows.take(20)) == ["one"]
     assert summaries(await rows.take(20)) == ["two"]
     assert summaries(await rows.take(20)) == ["three", "four"]
@@ -206,7 +190,7 @@ async def test_unsure_ones_may_be_asked_for_first(
     await remember(journal, ["one", "two", "three"])
     [one] = await rows.take(1)
     clock.advance(1)
-    await rows.again([one.number], clock.now_us, unsure=True, failed=False)
+    await rows.note([replace(one, due_us=clock.now_us, unsure=True)])
     clock.advance(1)
     assert summaries(await rows.take(1, unsure_first=True)) == ["one"]
     assert summaries(await rows.take(1, unsure_first=True)) == ["two"]
@@ -217,7 +201,7 @@ async def test_the_longest_due_comes_first(journal: Rooms, rows: MemoryRows, clo
     await remember(journal, ["one", "two"])
     [one] = await rows.take(1)
     clock.advance(5)
-    await rows.again([one.number], clock.now_us, unsure=False, failed=True)
+    await rows.note([replace(one, due_us=clock.now_us, attempts=1)])
     assert summaries(await rows.take(20)) == ["two", "one"]
 
 
@@ -260,7 +244,7 @@ async def test_what_was_accepted_is_still_asked_for_after_a_restart(
     await remember(journal, ["one"])
     rows = journal.memories
     [memory] = await rows.take(20)
-    await rows.sent([(memory.number, "job")], clock.now_us)
+    await rows.note([replace(memory, state=SENT, job_id="job")])
     await journal.database.close()
     journal = await open_rooms(tmp_path, clock)
     rows = journal.memories
@@ -342,7 +326,7 @@ async def test_what_was_sent_is_asked_for_although_its_thread_is_gone(
     await remember(journal, ["one"])
     [memory] = await rows.take(20)
     await journal.removal.delete_thread(TENANT, f"of {TENANT}")
-    await rows.sent([(memory.number, "job")], clock.now_us)
+    await rows.note([replace(memory, state=SENT, job_id="job")])
     assert numbers(await rows.underway(20)) == [memory.number]
 
 
@@ -359,9 +343,8 @@ async def test_standing_counts_by_state_and_tenant(
     await remember(journal, ["1", "2", "3", "4", "5"])
     await rows.take(1)  # the other tenant's
     [refused, delivered, sent] = await rows.take(3)
-    await rows.refused([refused.number])
-    await rows.delivered([(delivered.number, "blob")])
-    await rows.sent([(sent.number, "job")], clock.now_us)
+    states = {refused: MemoryState.REFUSED, delivered: DELIVERED, sent: SENT}
+    await rows.note([replace(memory, state=state) for memory, state in states.items()])
     assert await rows.standing(OTHER) == MemoriesStanding(underway=1)
     assert await rows.standing(TENANT) == MemoriesStanding(
         waiting=2, underway=1, delivered=1, oldest_waiting_us=began_us + 1_000_000

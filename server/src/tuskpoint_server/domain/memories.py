@@ -49,6 +49,8 @@ class Memory:
         unsure: It may have been stored already, by a call whose outcome is not known.
         attempts: That failed.
         job_id: MemWal's; empty: none.
+        due_us: Time of the next step.
+        blob_id: Where MemWal stored it; empty: unknown.
     """
 
     number: int
@@ -58,7 +60,9 @@ class Memory:
     state: MemoryState
     unsure: bool
     attempts: int
-    job_id: str
+    job_id: str = ""
+    due_us: int = 0
+    blob_id: str = ""
 
 
 def pointer_of(tenant: str, checkpoint_ns: str, checkpoint_id: str) -> bytes:

@@ -121,7 +121,10 @@ _DOCUMENTS = Statement(
 _TRUNCATED = Statement(
     select(func.count())
     .select_from(documents)
-    .where(documents.c.tenant == bindparam("of_tenant"), literal_column("truncated"))
+    .where(
+        _looked_at(documents.c.tenant) == bindparam("of_tenant"),
+        literal_column("truncated"),
+    )
 )
 _VECTORS = Statement(select(func.count()).select_from(vectors_table).where(_OF_TENANT))
 

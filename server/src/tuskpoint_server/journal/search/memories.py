@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, delete, func, or_, select, update
+from sqlalchemy import Connection, Select, bindparam, delete, func, select, update
 
 from ...domain.memories import Memory, MemoryState, memory_text
 from ..database.database import Database
@@ -25,6 +25,7 @@ LOOKED_AT = 200
 """Memories that one transaction looks at."""
 
 _PENDING = (MemoryState.WAITING, MemoryState.SENDING, MemoryState.SENT)
+_PROGRESS = ("state", "unsure", "attempts", "due_us", "job_id", "blob_id")
 _FEW = (*_PENDING, MemoryState.REFUSED)
 
 _COLUMNS = (
@@ -36,6 +37,7 @@ _COLUMNS = (
     memories.c.unsure,
     memories.c.attempts,
     memories.c.job_id,
+    memories.c.due_us,
 )
 
 
@@ -70,32 +72,10 @@ _SUMMARIES = Statement(
 _OF_NUMBER = memories.c.number == bindparam("of_number")
 _DROP = Statement(delete(memories).where(_OF_NUMBER))
 _BEGIN = Statement(update(memories).where(_OF_NUMBER).values(state=MemoryState.SENDING.value))
-_SENT = Statement(
+_NOTE = Statement(
     update(memories)
     .where(_OF_NUMBER)
-    .values(
-        state=MemoryState.SENT.value, job_id=bindparam("new_job_id"), due_us=bindparam("new_due_us")
-    )
-)
-_AGAIN = Statement(
-    update(memories)
-    .where(_OF_NUMBER)
-    .values(
-        state=MemoryState.WAITING.value,
-        job_id="",
-        due_us=bindparam("new_due_us"),
-        unsure=or_(memories.c.unsure, bindparam("may_be_stored")),
-        attempts=memories.c.attempts + bindparam("failures"),
-    )
-)
-_ASK_AGAIN = Statement(update(memories).where(_OF_NUMBER).values(due_us=bindparam("new_due_us")))
-_DELIVERED = Statement(
-    update(memories)
-    .where(_OF_NUMBER)
-    .values(state=MemoryState.DELIVERED.value, unsure=False, blob_id=bindparam("new_blob_id"))
-)
-_REFUSED = Statement(
-    update(memories).where(_OF_NUMBER).values(state=MemoryState.REFUSED.value, unsure=False)
+    .values({name: bindparam(f"new_{name}") for name in _PROGRESS})
 )
 _TAKE_UP = Statement(
     update(memories)
@@ -150,35 +130,13 @@ class MemoryRows:
             )
         return taken
 
-    async def sent(self, jobs: Sequence[tuple[int, str]], due_us: int) -> None:
-        """Note the jobs of memories by number, and when to ask for them."""
+    async def note(self, progress: Sequence[Memory]) -> None:
+        """Note how far memories got: all of them but their text."""
         rows = [
-            {"of_number": number, "new_job_id": job_id, "new_due_us": due_us}
-            for number, job_id in jobs
+            {"of_number": one.number, **{f"new_{name}": getattr(one, name) for name in _PROGRESS}}
+            for one in progress
         ]
-        await self._database.transact(lambda batch: _SENT.run_many(batch.connection, rows))
-
-    async def again(
-        self, numbers: Sequence[int], due_us: int, *, unsure: bool, failed: bool
-    ) -> None:
-        """Note that memories are to be sent again.
-
-        Args:
-            numbers: The memories.
-            due_us: Not before this time.
-            unsure: The call may have stored them; what was unsure stays so in any case.
-            failed: It counts as an attempt.
-        """
-        rows = [
-            {
-                "of_number": number,
-                "new_due_us": due_us,
-                "may_be_stored": unsure,
-                "failures": int(failed),
-            }
-            for number in numbers
-        ]
-        await self._database.transact(lambda batch: _AGAIN.run_many(batch.connection, rows))
+        await self._database.transact(lambda batch: _NOTE.run_many(batch.connection, rows))
 
     async def underway(self, limit: int) -> list[Memory]:
         """Return memories that were sent and are to be asked for now, the longest due first."""
@@ -186,21 +144,6 @@ class MemoryRows:
         return await self._database.query(
             lambda connection: _due(connection, MemoryState.SENT, now_us, limit)
         )
-
-    async def ask_again(self, numbers: Sequence[int], due_us: int) -> None:
-        """Note when to ask for sent memories again."""
-        rows = [{"of_number": number, "new_due_us": due_us} for number in numbers]
-        await self._database.transact(lambda batch: _ASK_AGAIN.run_many(batch.connection, rows))
-
-    async def delivered(self, blobs: Sequence[tuple[int, str]]) -> None:
-        """Note that memories can be recalled, by number, with their blobs."""
-        rows = [{"of_number": number, "new_blob_id": blob_id} for number, blob_id in blobs]
-        await self._database.transact(lambda batch: _DELIVERED.run_many(batch.connection, rows))
-
-    async def refused(self, numbers: Sequence[int]) -> None:
-        """Note that MemWal will not take memories."""
-        rows = [{"of_number": number} for number in numbers]
-        await self._database.transact(lambda batch: _REFUSED.run_many(batch.connection, rows))
 
     async def take_up(self) -> int:
         """After a start: what was being sent is to be sent again, unsure; return how many."""
@@ -261,7 +204,7 @@ def _due(
     limit: int,
     statement: Statement = _DUE,
 ) -> list[Memory]:
-    rows = statement.run(connection, of_state=state.value, now_us=now_us, max_rows=limit)
+    rows = statement.run(connection, of_state=state.value, now_us=now_us, max_rows=limit).fetchall()
     return [
         Memory(
             number=number,
@@ -272,8 +215,9 @@ def _due(
             unsure=bool(unsure),
             attempts=attempts,
             job_id=job_id,
+            due_us=due_us,
         )
-        for number, tenant, pointer, text, stored, unsure, attempts, job_id in rows.fetchall()
+        for number, tenant, pointer, text, stored, unsure, attempts, job_id, due_us in rows
     ]
 
 

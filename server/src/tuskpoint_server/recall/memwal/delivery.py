@@ -15,8 +15,8 @@ import asyncio
 import hashlib
 import logging
 import random
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from ...domain.errors import Refusal
 from ...domain.memories import Memory, MemoryState
@@ -216,9 +216,12 @@ class Delivery:
         self._succeeded(self._sending)
         now = self._loop.time()
         self._sent_at.update((memory.number, now) for memory in memories)
-        await self._memories.sent(
-            [(memory.number, job_id) for memory, job_id in zip(memories, job_ids, strict=True)],
-            self._ask_us(self._settings.first_ask_s),
+        due_us = self._ask_us(self._settings.first_ask_s)
+        await self._memories.note(
+            [
+                replace(memory, state=MemoryState.SENT, job_id=job_id, due_us=due_us)
+                for memory, job_id in zip(memories, job_ids, strict=True)
+            ]
         )
 
     async def _call(self, memories: Sequence[Memory]) -> list[str]:
@@ -267,20 +270,33 @@ class Delivery:
                 memory.pointer.hex(),
                 error,
             )
-        await self._memories.refused([memory.number for memory in memories])
+        await self._memories.note(
+            [replace(one, state=MemoryState.REFUSED, unsure=False) for one in memories]
+        )
 
     async def _again(
         self,
-        memories: Iterable[Memory],
+        memories: Sequence[Memory],
         pause_s: float = 0.0,
         *,
         unsure: bool = False,
         failed: bool = False,
     ) -> None:
-        numbers = [memory.number for memory in memories]
-        for number in numbers:
-            self._sent_at.pop(number, None)
-        await self._memories.again(numbers, self._in_us(pause_s), unsure=unsure, failed=failed)
+        await self._memories.note(
+            [self._waiting(one, pause_s, unsure=unsure, failed=failed) for one in memories]
+        )
+
+    def _waiting(self, memory: Memory, pause_s: float, *, unsure: bool, failed: bool) -> Memory:
+        """Return a memory that is to be sent again; what was unsure stays so."""
+        self._sent_at.pop(memory.number, None)
+        return replace(
+            memory,
+            state=MemoryState.WAITING,
+            job_id="",
+            due_us=self._in_us(pause_s),
+            unsure=memory.unsure or unsure,
+            attempts=memory.attempts + failed,
+        )
 
     def _succeeded(self, backoff: _Backoff) -> None:
         """Note that a call succeeded; while others fail, that alone is no good health."""
@@ -341,62 +357,42 @@ class Delivery:
         """Ask for others next: the trouble may lie in one of these."""
         if error.trouble is Trouble.UNAVAILABLE:
             due_us = self._ask_us(pause_after(self._asking.failures, self._settings))
-            await self._memories.ask_again([memory.number for memory in memories], due_us)
+            await self._memories.note([replace(one, due_us=due_us) for one in memories])
 
     async def _settle(self, memories: Sequence[Memory], jobs: dict[str, Job]) -> None:
         """Note what became of jobs. One that the answer leaves out counts as running."""
-        by_state: dict[JobState, list[Memory]] = defaultdict(list)
-        for memory in memories:
-            job = jobs.get(memory.job_id)
-            by_state[job.state if job is not None else JobState.RUNNING].append(memory)
-        done = by_state[JobState.DONE]
-        if done:
-            for memory in done:
-                self._sent_at.pop(memory.number, None)
-            await self._memories.delivered(
-                [(memory.number, jobs[memory.job_id].blob_id) for memory in done]
-            )
-        await self._ask_later(by_state[JobState.RUNNING])
-        await self._lost(by_state[JobState.UNKNOWN])
-        failed = by_state[JobState.FAILED]
+        settled = [
+            self._settled(one, jobs.get(one.job_id) or Job(one.job_id, JobState.RUNNING))
+            for one in memories
+        ]
+        await self._memories.note(settled)
+        failed = [job.error for job in jobs.values() if job.state is JobState.FAILED]
         if failed:
-            reason = jobs[failed[0].job_id].error or "it does not say why"
+            reason = failed[0] or "it does not say why"
             _log.warning("MemWal failed to store %d memories: %s", len(failed), reason)
-            await self._failed(failed)
+        lost = sum(one.state is MemoryState.WAITING for one in settled) - len(failed)
+        if lost:
+            _log.warning("MemWal lost %d memories; they are sent again", lost)
 
-    async def _ask_later(self, memories: Sequence[Memory]) -> None:
-        """Ask again after as long as they ran already; what ran too long counts as lost."""
-        now = self._loop.time()
-        later: dict[float, list[int]] = defaultdict(list)
-        lost: list[Memory] = []
-        for memory in memories:
+    def _settled(self, memory: Memory, job: Job) -> Memory:
+        settings = self._settings
+        if job.state is JobState.DONE:
+            self._sent_at.pop(memory.number, None)
+            return replace(memory, state=MemoryState.DELIVERED, unsure=False, blob_id=job.blob_id)
+        pause_s = pause_after(memory.attempts + 1, settings)
+        if job.state is JobState.FAILED:
+            # The first time in a batch, which costs the least: failures come in crowds. From
+            # then on under its key, which takes up the job that failed.
+            pause_s = max(settings.restart_s, pause_s)
+            return self._waiting(memory, pause_s, unsure=memory.attempts > 0, failed=True)
+        if job.state is JobState.RUNNING:
+            now = self._loop.time()
             age_s = now - self._sent_at.setdefault(memory.number, now)
-            if age_s >= self._settings.lost_after_s:
-                lost.append(memory)
-            else:
-                pause_s = min(max(age_s, self._settings.first_ask_s), self._settings.longest_ask_s)
-                later[pause_s].append(memory.number)
-        for pause_s, numbers in later.items():
-            await self._memories.ask_again(numbers, self._ask_us(pause_s))
-        await self._lost(lost)
-
-    async def _lost(self, memories: Sequence[Memory]) -> None:
-        """Send again what MemWal accepted and does not know, or does not finish."""
-        if memories:
-            _log.warning("MemWal lost %d memories; they are sent again", len(memories))
-        for attempts, group in _by_attempts(memories):
-            pause_s = pause_after(attempts + 1, self._settings)
-            await self._again(group, pause_s, unsure=True, failed=True)
-
-    async def _failed(self, memories: Sequence[Memory]) -> None:
-        """Send again what MemWal failed to store.
-
-        The first time in a batch, which costs the least: failures come in crowds. From then
-        on under its key, which takes up the job that failed.
-        """
-        for attempts, group in _by_attempts(memories):
-            pause_s = max(self._settings.restart_s, pause_after(attempts + 1, self._settings))
-            await self._again(group, pause_s, unsure=attempts > 0, failed=True)
+            if age_s < settings.lost_after_s:
+                again_s = min(max(age_s, settings.first_ask_s), settings.longest_ask_s)
+                return replace(memory, due_us=self._ask_us(again_s))
+        # MemWal accepted it and does not know it, or does not finish.
+        return self._waiting(memory, pause_s, unsure=True, failed=True)
 
 
 class _Backoff:
@@ -434,10 +430,3 @@ def key_of(namespace: str, text: str) -> str:
     """Return the idempotency key of a memory; its text names checkpoint and summary."""
     named = namespace.encode() + b"\0" + text.encode()
     return f"tuskpoint-{hashlib.sha256(named).hexdigest()}"
-
-
-def _by_attempts(memories: Iterable[Memory]) -> Iterable[tuple[int, list[Memory]]]:
-    groups: dict[int, list[Memory]] = defaultdict(list)
-    for memory in memories:
-        groups[memory.attempts].append(memory)
-    return groups.items()
