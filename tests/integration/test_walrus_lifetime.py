@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.integration.archive_kit import TENANT, write
-from tests.integration.epoch_kit import EPOCH_S, EPOCH_US, open_epochs
+from tests.kit.archives import check_certified, shown
+from tests.kit.drafts import TENANT, key
+from tests.kit.epochs import EPOCH_S, Years, years
 from tuskpoint import AsyncClient
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation
 from tuskpoint_emulators.walrus.server import WalrusEmulator
@@ -17,6 +19,8 @@ from tuskpoint_server import app
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
 from tuskpoint_server.config import Config
+from tuskpoint_server.domain.errors import Refusal
+from tuskpoint_server.domain.model import View
 
 EPOCHS = 3
 
@@ -43,56 +47,101 @@ async def store(emulator: WalrusEmulator) -> AsyncIterator[WalrusStore]:
 async def test_live_thread_outlasts_many_epochs(
     tmp_path: Path, emulator: WalrusEmulator, store: WalrusStore
 ) -> None:
-    async with open_epochs(tmp_path, epochs=EPOCHS, blobs=store) as kit:
-        await kit.save("1", writes=(write(b"asked"),))
-        await kit.save("2", "1")
-        await kit.certify()
-        saved = await kit.journaled("1")
-        assert await kit.evict_all() > 0
+    async with years(tmp_path, epochs=EPOCHS, blobs=store) as time:
+        await time.save("1", asked=b"asked")
+        await time.save("2", "1")
+        await time.flush()
+        saved = await loaded(time, "1")
+        assert await time.evict() > 0
         for _ in range(9):
             emulator.ledger.advance()
-            kit.clock.now_us += EPOCH_US
-            await kit.archive.renewer.renew_now()
-            status = await kit.archive.status(TENANT)
+            time.advance(1)
+            await time.look()
+            status = await time.home.archive.status(TENANT)
             assert status.earliest_expire_us is not None
-            assert status.earliest_expire_us > kit.clock.now_us
-            found = await kit.stored("1")
-            assert (found.state, found.writes) == (saved.state, saved.writes)
-            assert set(await kit.manifest()) == {"1", "2"}
+            assert status.earliest_expire_us > time.home.clock.now_us
+            assert shown(await time.home.from_blobs(key("1"))) == saved
+            assert len((await time.home.manifest()).entries) == 2
         assert status.failing_renewals == 0
         assert status.cost > 0
         assert status.billed_bytes % 66_034_000 == 0
         assert status.billed_bytes >= 3 * 66_034_000
 
 
-async def test_unrenewed_blob_is_stored_anew_once_the_publisher_answers(
+async def test_quilts_of_many_flushes_become_one(
     tmp_path: Path, emulator: WalrusEmulator, store: WalrusStore
 ) -> None:
-    async with open_epochs(tmp_path, epochs=EPOCHS, blobs=store) as kit:
-        await kit.save("1", content=b"x" * 1000)
-        await kit.save("2", "1")
-        await kit.certify()
-        saved = await kit.journaled("1")
-        await kit.evict_all()
-        first = await kit.blob_of("1")
+    async with years(tmp_path, epochs=EPOCHS, blobs=store) as time:
+        for number in range(6):
+            await time.save("1", thread_id=f"t{number}")
+            await time.flush()
+        assert len(await time.blobs()) == 6
+        await time.delete("t0")
+        emulator.ledger.advance()
+        time.advance(1.5)
+        await time.look()
+        assert len(await time.blobs()) == 2  # what was moved, and the catalog that says so
+        for _ in range(4):
+            emulator.ledger.advance()
+            time.advance(1)
+            await time.look()
+        assert await check_certified(time.home) == 5
+
+
+async def test_unrenewed_blob_is_stored_again_once_the_publisher_answers(
+    tmp_path: Path, emulator: WalrusEmulator, store: WalrusStore
+) -> None:
+    async with years(tmp_path, epochs=EPOCHS, blobs=store) as time:
+        await time.save("1", content=b"x" * 1000)
+        await time.save("2", "1")
+        await time.flush()
+        saved = await loaded(time, "1")
+        await time.evict()
+        first = await time.blob_of("1")
         emulator.faults.add_chance(
             Operation.PUT_QUILT, Fault(kind=FaultKind.REFUSE, status=503), 1.0
         )
-        kit.clock.now_us += round(1.6 * EPOCH_US)
+        time.advance(1.6)
         emulator.ledger.advance()
-        done = await kit.archive.renewer.renew_now()
-        assert (done.failed, done.rehydrated, done.lost) == (1, 2, 0)
+        done = await time.look()
+        assert (done.failed, done.stored_again, done.lost) == (1, 2, 0)
         emulator.ledger.advance(2)
-        kit.clock.now_us += 2 * EPOCH_US
+        time.advance(2)
         emulator.faults.clear()
-        await kit.certify()
-        assert await kit.blob_of("1") != first
-        found = await kit.stored("1")
-        assert (found.state, found.writes) == (saved.state, saved.writes)
-        assert set(await kit.manifest()) == {"1", "2"}
+        await time.look()
+        await time.flush()
+        assert await time.blob_of("1") != first
+        assert shown(await time.home.from_blobs(key("1"))) == saved
+        assert await check_certified(time.home) == 2
 
 
-async def test_server_tells_what_expires_when(tmp_path: Path, emulator: WalrusEmulator) -> None:
+async def test_saves_certify_on_a_network_that_was_wiped(
+    tmp_path: Path, emulator: WalrusEmulator, store: WalrusStore
+) -> None:
+    async with years(tmp_path, epochs=EPOCHS, blobs=store) as time:
+        for number in range(3):
+            await time.save("1", thread_id=f"t{number}")
+            await time.flush()
+        emulator.ledger.advance(EPOCHS + 1)  # nothing was renewed: all of it is gone
+        time.advance(0.1)
+        await time.save("2", "1", thread_id="t1")
+        with suppress(Refusal):
+            await time.flush()
+        time.advance(EPOCHS)
+        for _ in range(3):
+            await time.look()
+            await time.flush()
+        assert await check_certified(time.home) == 4
+        assert (await time.home.archive.status(TENANT)).failing_renewals == 0
+
+
+async def loaded(time: Years, checkpoint_id: str) -> object:
+    found = await time.home.journal.load(TENANT, key(checkpoint_id), View.FULL)
+    assert found is not None
+    return shown(found)
+
+
+async def test_server_says_what_expires_when(tmp_path: Path, emulator: WalrusEmulator) -> None:
     config = Config(
         listen="127.0.0.1:0",
         data_dir=tmp_path,
