@@ -15,9 +15,10 @@ from tuskpoint.langgraph import TuskPointSaver
 from tuskpoint.v1 import admin_service_pb2
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint_server import app, recover
-from tuskpoint_server.archive.references import parse_reference
+from tuskpoint_server.archive.recover.references import parse_reference
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.config import Config
+from tuskpoint_server.domain.formats.members import Kind
 
 from .test_langgraph_graphs import Run, delta_graph, interrupted_graph, story
 
@@ -47,7 +48,7 @@ class Lives:
         self._count += 1
         config = self._config()
         if config.pointer.exists():
-            order = recover.Order(parse_reference(config.pointer.read_text()), None)
+            order = recover.Order(Kind.CATALOG, parse_reference(config.pointer.read_text()))
             await recover.recover(config, order, lambda config: DirectoryStore(config.blobs))
         async with app.running(config) as server:
             address = f"127.0.0.1:{server.port}"
@@ -68,8 +69,8 @@ async def test_an_interrupted_graph_goes_on(tmp_path: Path, thread_id: str) -> N
         async with lives.saver() as saver:
             run = Run(interrupted_graph(saver), "async", "async", thread_id)
             result = await run.invoke(given)
-        for told in (expected, result):
-            told["__interrupt__"] = [one.value for one in told.pop("__interrupt__", ())]
+        for answer in (expected, result):
+            answer["__interrupt__"] = [one.value for one in answer.pop("__interrupt__", ())]
         assert result == expected
     async with lives.saver() as saver:
         run = Run(interrupted_graph(saver), "async", "async", thread_id)
@@ -95,5 +96,7 @@ async def test_a_pruned_graph_with_delta_channels_goes_on(tmp_path: Path, thread
                 config=run.config, channels=["items", "rare"]
             )
             assert after == before
-            assert before["rare"]["writes"], "no value is stored: hidden ancestors rebuild it"
+            assert before["rare"]["writes"], (
+                "no value is stored: what pruned ancestors left rebuilds it"
+            )
             assert len([one async for one in saver.alist(run.config)]) == 1
