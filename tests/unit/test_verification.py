@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,12 +10,12 @@ import pytest
 
 from tuskpoint.v1 import thread_service_pb2 as pb
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import BlobLocation, Channel, CheckpointKey, State, Value
+from tuskpoint_server.domain.model import BlobLocation, CheckpointKey
 from tuskpoint_server.domain.verification import (
     Verdict,
     VerdictKind,
     VerificationTotal,
-    content_digests,
+    row_digests,
 )
 from tuskpoint_server.rpc.calls import Call
 from tuskpoint_server.rpc.thread_servicer import ThreadServicer
@@ -64,23 +63,16 @@ def test_kinds_have_the_numbers_of_the_contract() -> None:
     }
 
 
-def test_content_digests_tell_what_differs() -> None:
-    channel = Channel("x", 1, b"d" * 32, 4, Value("bytes", b"data"))
-    state = State(b"", (channel,))
-    writes = [("task", "path", 0, "x", b"w" * 32), ("task", "path", 1, "x", b"v" * 32)]
-    mine = content_digests(state, b"{}", writes)
-    without_value = State(b"", (replace(channel, value=None),))
-    assert content_digests(without_value, b"{}", writes[::-1]).difference(mine) == ""
-    for changed in (
-        State(b"", (replace(channel, version="1"),)),
-        State(b"", (replace(channel, version=1.0),)),
-        State(b"", (replace(channel, digest=b"e" * 32),)),
-        State(b"", ()),
-    ):
-        assert content_digests(changed, b"{}", writes).difference(mine) == "state"
-    assert content_digests(state, b"{ }", writes).difference(mine) == "metadata"
-    assert content_digests(state, b"{}", writes[:1]).difference(mine) == "pending writes"
-    assert content_digests(state, b"[]", []).difference(mine) == "metadata and pending writes"
+def test_digests_of_a_row_say_what_differs() -> None:
+    writes = [("task", "", 0, "x", b"1" * 32), ("task", "", 1, "x", b"2" * 32)]
+    mine = row_digests(b"state", b"{}", b"base", writes)
+    assert row_digests(b"state", b"{}", b"base", writes[::-1]).difference(mine) == ""
+    assert row_digests(b"other", b"{}", b"base", writes).difference(mine) == "state"
+    assert row_digests(b"state", b"{ }", b"base", writes).difference(mine) == "metadata"
+    assert row_digests(b"state", b"{}", b"", writes).difference(mine) == "delta base"
+    assert row_digests(b"state", b"{}", b"base", writes[:1]).difference(mine) == "pending writes"
+    different = row_digests(b"state", b"[]", b"base", []).difference(mine)
+    assert different == "metadata and pending writes"
 
 
 async def test_a_server_that_shuts_down_ends_the_stream() -> None:

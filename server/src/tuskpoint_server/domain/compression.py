@@ -128,17 +128,47 @@ def unpack(encoding: int, data: bytes, size: int, keyframe: bytes | None, max_si
 
 
 def _decompress(decompressor: zstd.ZstdDecompressor, data: bytes, size: int) -> bytes:
-    if len(data) < _EMPTY_FRAME_BYTES:
+    declared = declared_size(data)
+    if declared != size:
+        raise DamagedValueError(f"a frame of {declared} bytes for a value of {size}")
+    return decompress(data, size, decompressor)
+
+
+def declared_size(frame: bytes | memoryview) -> int:
+    """Return the content size that a frame declares.
+
+    Raises:
+        DamagedValueError: It is no frame, or declares none.
+    """
+    # What is shorter than a frame of nothing may be read past its end.
+    if len(frame) < _EMPTY_FRAME_BYTES:
         raise DamagedValueError("a frame that is cut off")
     try:
-        declared = zstd.get_frame_info(data).decompressed_size
-        if declared != size:
-            raise DamagedValueError(f"a frame of {declared} bytes for a value of {size}")
-        plain = decompressor.decompress(data, size)
+        size = zstd.get_frame_info(frame).decompressed_size
     except zstd.ZstdError as error:
         raise DamagedValueError(f"a frame that cannot be read: {error}") from None
-    if not decompressor.eof or decompressor.unused_data:
-        raise DamagedValueError("a frame that is cut off, or bytes after it")
+    if size is None:
+        raise DamagedValueError("a frame without a declared content size")
+    return size
+
+
+def decompress(
+    frame: bytes | memoryview, size: int, decompressor: zstd.ZstdDecompressor | None = None
+) -> bytes:
+    """Return what a frame holds that declares this size; nothing may follow it.
+
+    Raises:
+        DamagedValueError: The frame is damaged.
+    """
+    decompressor = decompressor or zstd.ZstdDecompressor()
+    try:
+        plain = decompressor.decompress(frame, size)
+    except zstd.ZstdError as error:
+        raise DamagedValueError(f"a frame that cannot be read: {error}") from None
+    if decompressor.unused_data:
+        raise DamagedValueError("bytes follow a frame")
+    if not decompressor.eof:
+        raise DamagedValueError("a frame that is cut off")
     if len(plain) != size:
         raise DamagedValueError(f"a frame that gives {len(plain)} bytes and not {size}")
     return plain

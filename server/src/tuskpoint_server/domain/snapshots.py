@@ -1,8 +1,7 @@
-"""Where a snapshot is kept: in a thread of its own, out of users' sight.
+"""Where a snapshot is kept: in threads of its own, out of users' sight.
 
-The thread's root checkpoint describes the snapshot. What was captured of member `i`
-stands in the namespace "i", that of its subgraphs in "i|namespace". So a snapshot is
-stored, certified, renewed and recovered as every thread is.
+The root checkpoint of one describes the snapshot, and another holds what was captured of
+each member. So a snapshot is stored, certified, renewed and recovered as every thread is.
 """
 
 from __future__ import annotations
@@ -30,11 +29,10 @@ MEMBERS, METADATA = "members", "metadata"
 """Channels of the describing checkpoint; their values have the type "json"."""
 
 STATE_VERSION = 1
-_SEPARATOR = "|"
 
 
 def is_reserved(thread_id: str) -> bool:
-    """Tell whether a thread's name is one that only the server may use."""
+    """Return whether a thread's name is one that only the server may use."""
     return thread_id.startswith(THREADS)
 
 
@@ -51,28 +49,6 @@ def member_threads_of(snapshot_id: str) -> str:
 def member_thread_of(snapshot_id: str, member: int) -> str:
     """Return the thread that holds a member of a snapshot, as it was captured."""
     return f"{member_threads_of(snapshot_id)}{member}"
-
-
-def inside(member: int, checkpoint_ns: str) -> str:
-    """Return the namespace that keeps a namespace of a member."""
-    return f"{member}{_SEPARATOR}{checkpoint_ns}" if checkpoint_ns else str(member)
-
-
-def outside(checkpoint_ns: str) -> tuple[int, str]:
-    """Return the member and its namespace that a namespace keeps."""
-    member, _, namespace = checkpoint_ns.partition(_SEPARATOR)
-    return int(member), namespace
-
-
-def own_namespace(key: CheckpointKey) -> str:
-    """Return the namespace that a checkpoint has, or had where it was captured.
-
-    Copies share envelopes, and what a snapshot captured has another namespace than its
-    origin and what is restored from it.
-    """
-    if not is_reserved(key.thread_id):
-        return key.checkpoint_ns
-    return key.checkpoint_ns.partition(_SEPARATOR)[2]
 
 
 @dataclass(frozen=True, slots=True)

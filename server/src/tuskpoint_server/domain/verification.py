@@ -6,11 +6,10 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 
-from .model import BlobLocation, CheckpointKey, State
-from .state import encode_state
+from .model import BlobLocation, CheckpointKey
 
 
 class VerdictKind(IntEnum):
@@ -67,66 +66,20 @@ WriteFacts = tuple[str, str, int, str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class ContentDigests:
-    """What a checkpoint holds, by SHA-256: small, whatever its size."""
-
-    state: bytes
-    metadata: bytes
-    writes: bytes
-
-    def difference(self, other: ContentDigests) -> str:
-        """Name what differs, for people; empty if nothing does."""
-        different = [
-            name
-            for name, mine, theirs in (
-                ("state", self.state, other.state),
-                ("metadata", self.metadata, other.metadata),
-                ("pending writes", self.writes, other.writes),
-            )
-            if mine != theirs
-        ]
-        return " and ".join(different)
-
-
-def content_digests(state: State, metadata: bytes, writes: Iterable[WriteFacts]) -> ContentDigests:
-    """Return the digests of a checkpoint's content.
-
-    Args:
-        state: The state; of its channels the digests count, so they need no values.
-        metadata: The metadata's exact bytes.
-        writes: Its pending writes, in any order.
-    """
-    names = [
-        json.dumps([task_path, task_id, idx, channel, digest.hex()])
-        for task_id, task_path, idx, channel, digest in writes
-    ]
-    return ContentDigests(
-        state=hashlib.sha256(encode_state(state.frame, state.channels)).digest(),
-        metadata=hashlib.sha256(metadata).digest(),
-        writes=hashlib.sha256("\n".join(sorted(names)).encode()).digest(),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class RowDigests:
     """What a row and its pending writes hold, by SHA-256: small, whatever their size."""
 
     state: bytes
     metadata: bytes
     delta_base: bytes
-    writes: bytes
+    pending_writes: bytes
 
     def difference(self, other: RowDigests) -> str:
         """Name what differs, for people; empty if nothing does."""
         different = [
-            name
-            for name, mine, theirs in (
-                ("state", self.state, other.state),
-                ("metadata", self.metadata, other.metadata),
-                ("delta base", self.delta_base, other.delta_base),
-                ("pending writes", self.writes, other.writes),
-            )
-            if mine != theirs
+            one.name.replace("_", " ")
+            for one in fields(self)
+            if getattr(self, one.name) != getattr(other, one.name)
         ]
         return " and ".join(different)
 
@@ -150,5 +103,5 @@ def row_digests(
         state=hashlib.sha256(state).digest(),
         metadata=hashlib.sha256(metadata).digest(),
         delta_base=hashlib.sha256(delta_base).digest(),
-        writes=hashlib.sha256("\n".join(sorted(names)).encode()).digest(),
+        pending_writes=hashlib.sha256("\n".join(sorted(names)).encode()).digest(),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 
+from ..compression import DamagedValueError, declared_size, decompress
 from ..stored_json import malformed
 
 if sys.version_info >= (3, 14):
@@ -40,24 +41,16 @@ def unpack(frame: bytes | memoryview, name: str, max_bytes: int) -> bytes:
         Refusal: `BLOB_MALFORMED`.
     """
     try:
-        size = zstd.get_frame_info(frame).decompressed_size if len(frame) >= _SHORTEST else None
-        if size is None:
-            raise malformed(name, "it is not zstd with a declared content size")
+        size = declared_size(frame)
         if size > max_bytes:
             raise malformed(name, f"it unpacks to {size} bytes and the bound is {max_bytes}")
-        decompressor = zstd.ZstdDecompressor()
-        plain = decompressor.decompress(frame, size)
-    except zstd.ZstdError:
-        raise malformed(name, "it is not zstd") from None
-    if not decompressor.eof or len(plain) != size:
-        raise malformed(name, "its zstd frame is cut off or of another size than it declares")
-    if decompressor.unused_data:
-        raise malformed(name, "bytes follow its zstd frame")
-    return plain
+        return decompress(frame, size)
+    except DamagedValueError as error:
+        raise malformed(name, f"it is not zstd as it is stored: {error}") from None
 
 
 def frame_size(data: bytes, name: str) -> int:
-    """Return how many bytes the first frame in some bytes has.
+    """Return how many stored bytes the first frame in some bytes has.
 
     Raises:
         Refusal: `BLOB_MALFORMED`.
