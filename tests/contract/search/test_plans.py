@@ -62,7 +62,7 @@ async def test_a_look_up_begins_with_its_numbers(
         (finding._SCAN, "USING INTEGER PRIMARY KEY (rowid>?)"),
         (finding._SCAN_THREAD, "search_vectors_by_checkpoint (thread=?)"),
         (finding._VECTORS, "search_vectors_by_tenant (tenant=?)"),
-        (finding._TRUNCATED, "USING COVERING INDEX search_documents_truncated"),
+        (finding._TRUNCATED, "USING INDEX search_documents_truncated"),
         (finding._OF_POINTER, "search_documents_by_pointer (tenant=? AND pointer=?)"),
         (following._LOGS, "threads_unindexed"),
         (following._CHANGES, "threads_unindexed"),

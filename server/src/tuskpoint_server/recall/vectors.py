@@ -15,7 +15,9 @@ from ..journal.search.finding import FindRows
 from ..journal.search.records import VectorRow
 
 if TYPE_CHECKING:  # numpy is imported at the first search by vectors, in a thread
-    from .scoring import Block, Query, Ranking, Scored
+    from .scoring import Block, Floats, Integers, Query, Ranking
+
+    _Distances = tuple[Integers, Floats]
 
 T = TypeVar("T")
 
@@ -128,7 +130,7 @@ class VectorIndex:
         query = await self._run(partial(_query, vector, metric))
         if scope.thread_id:
             rows = _fitting(await self._rows.scan_thread(tenant, scope.thread_id), len(vector))
-            ranking = await self._run(lambda: _ranking(query, [query.score_once(rows)]))
+            ranking = await self._run(lambda: _ranking([_compared(query, rows, len(vector))]))
             return await self._rows.by_vectors(tenant, ranking, scope, limit)
         place = (tenant, len(vector))
         held = self._held.setdefault(place, _Held())
@@ -157,13 +159,13 @@ class VectorIndex:
         """Compare all vectors: those in memory, then those that are not."""
         async with held.turn:
             page = await self._bring_up_to_date(place, held)
-            views = [block.view() for block in held.blocks]
-        parts = await self._run(lambda: [query.score(view) for view in views])
+            blocks = [(block, block.count) for block in held.blocks]
+        parts = await self._run(lambda: [block.compare(query, count) for block, count in blocks])
         while page:
             rows = _fitting(page, place[1])
-            parts.append(await self._run(partial(query.score_once, rows)))
+            parts.append(await self._run(partial(_compared, query, rows, place[1])))
             page = await self._page(place, page[-1].number)
-        return await self._run(lambda: _ranking(query, parts))
+        return await self._run(lambda: _ranking(parts))
 
     async def _page(self, place: _Place, after: int) -> list[VectorRow]:
         tenant, size = place
@@ -230,10 +232,16 @@ def _query(vector: bytes, metric: Metric) -> Query:
     return Query(vector, metric)
 
 
-def _ranking(query: Query, parts: Sequence[Scored]) -> Ranking:
+def _compared(query: Query, rows: Sequence[VectorRow], size: int) -> _Distances:
+    from .scoring import Block
+
+    return Block.of(rows, size // COMPONENT_BYTES).compare(query, len(rows))
+
+
+def _ranking(parts: Sequence[_Distances]) -> Ranking:
     from .scoring import Ranking
 
-    return Ranking(query, parts)
+    return Ranking(parts)
 
 
 def _block(capacity: int, size: int) -> Block:
