@@ -1,0 +1,66 @@
+"""How long the bundles of hand-offs last: as long as the threads that they were taken from."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.kit.drafts import TENANT, key
+from tests.kit.epochs import Years, years
+from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.journal.lineage import Handoffs, Lineage
+
+EPOCHS = 3
+
+
+async def hand_off(time: Years, checkpoint_id: str) -> BlobLocation:
+    """Hand a checkpoint off, and let its thread's records say so."""
+    home = time.home
+    closure = await Lineage(home.journal.database).closure(TENANT, key(checkpoint_id))
+    assert closure is not None
+    bundle = await home.archive.handoffs.store(closure)
+    await Handoffs(home.journal.database, home.archive.expiry).keep_handoff(
+        TENANT, key(checkpoint_id), bundle.location, bundle.parts, bundle.blobs, "", b"", b"answer",
+        content_seq=1,
+    )  # fmt: skip
+    await time.flush()
+    return bundle.location
+
+
+async def readable(time: Years, bundle: BlobLocation) -> bool:
+    data = await time.home.archive.handoffs.fetch(bundle, lambda count: None)
+    return (await time.home.archive.handoffs.open(data, bundle.blob_id)).key == key("1")
+
+
+async def test_a_bundle_is_renewed_as_long_as_its_thread_lives(tmp_path: Path) -> None:
+    async with years(tmp_path, epochs=EPOCHS) as time:
+        await time.save("1")
+        bundle = await hand_off(time, "1")
+        for _ in range(2 * EPOCHS):
+            time.advance(1)
+            assert (await time.keep()).failed == 0
+            assert await readable(time, bundle)
+        await time.delete("t")
+        for _ in range(EPOCHS + 2):
+            time.advance(1)
+            await time.keep()
+        assert bundle.blob_id not in time.store.live()
+        assert bundle.blob_id not in await time.blobs()
+
+
+async def test_a_lost_bundle_is_said_and_can_be_handed_off_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with years(tmp_path, epochs=EPOCHS) as time:
+        await time.save("1")
+        bundle = await hand_off(time, "1")
+        time.store.lose(bundle.blob_id)
+        time.advance(EPOCHS - 1)
+        with caplog.at_level(logging.ERROR):
+            await time.keep()
+        assert "LOST: the bundle of a hand-off of checkpoint '1'" in caplog.text
+        again = await hand_off(time, "1")
+        assert again.sha256 == bundle.sha256
+        assert await readable(time, again)

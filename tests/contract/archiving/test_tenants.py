@@ -1,0 +1,153 @@
+"""Tenants in one archive: each lives as if it were alone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.archives import House, house, shown
+from tests.kit.drafts import TENANT, draft, write
+from tests.kit.journal import Clock
+from tests.kit.stores import MemoryStore
+from tuskpoint_server.domain.model import CheckpointKey, PruneStrategy, View
+from tuskpoint_server.journal.removal.removal import Removal
+
+THREADS = ("t", "u")
+_LEFT_OUT = {"spool_bytes", "cache_bytes", "evicted_bytes", "billed_bytes", "stored_bytes"}
+"""What the status counts for all tenants together, or what the journal's random ID sizes."""
+
+
+class StillClock(Clock):
+    """A clock that only tests advance: equal acts leave equal rows."""
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """One tenant's part of a house: its threads have the names that all others use, too."""
+
+    home: House
+    name: str
+    content: bytes
+
+    async def save(self, thread_id: str, name: str, parent: str = "") -> None:
+        await self.home.journal.save_checkpoint(
+            self.name,
+            draft(
+                name,
+                parent,
+                {"x": self.content + name.encode(), "same": b"y" * 5000},
+                thread_id=thread_id,
+                writes=(write("w", self.content),),
+            ),
+        )
+
+    async def flush(self) -> None:
+        await self.home.archive.certify_all(self.name)
+
+    async def begin(self) -> None:
+        await self.save("t", "1")
+        await self.save("t", "2", "1")
+        await self.save("u", "1")
+        await self.flush()
+
+    async def go_on(self) -> None:
+        await self.save("t", "3", "2")
+        key = CheckpointKey("u", "", "1")
+        await self.home.journal.save_writes(self.name, key, [write("w", b"late", idx=1)])
+        await self.flush()
+
+    async def prune(self) -> None:
+        removal = Removal(self.home.journal.database)
+        await removal.prune_thread(self.name, "t", PruneStrategy.KEEP_LATEST)
+
+    async def bury(self) -> None:
+        await Removal(self.home.journal.database).delete_thread(self.name, "u")
+        await self.flush()
+
+    async def be_busy(self) -> None:
+        """Flush so often that runs are merged."""
+        for number in range(10):
+            await self.save("t" if number % 2 else "u", f"4{number}")
+            await self.flush()
+
+    async def leave(self) -> None:
+        await self.save("t", "5")
+
+
+STAGES: tuple[Callable[[Tenant], Awaitable[None]], ...] = (
+    Tenant.begin,
+    Tenant.go_on,
+    Tenant.prune,
+    Tenant.bury,
+    Tenant.be_busy,
+    Tenant.leave,
+)
+
+
+async def looked_at(home: House) -> dict[str, Any]:
+    """Return what is stored of the tenant, and what is said of it."""
+    status = await home.archive.status(TENANT)
+    found: dict[str, Any] = {
+        name: value for name, value in asdict(status).items() if name not in _LEFT_OUT
+    }
+    for thread_id in THREADS:
+        manifest = await home.manifest(thread_id)
+        found[f"manifest of {thread_id}"] = [
+            (one.incarnation, one.rank, one.identity) for one in manifest.records
+        ]
+        found[f"blobs of {thread_id}"] = [
+            shown(await home.from_blobs(CheckpointKey(thread_id, *place)))
+            for place in manifest.entries
+            if await home.journal.load(TENANT, CheckpointKey(thread_id, *place), View.ENTRY)
+        ]
+    del found["catalog"]  # every journal has an ID of its own
+    known = await home.archive.catalog(TENANT)
+    assert known is not None
+    catalog = known.catalog
+    levels = [
+        [(one.first, one.last, one.records) for one in level] for level in catalog.runs.levels
+    ]
+    found["catalog"] = (catalog.generation, catalog.number, levels)
+    return found
+
+
+async def lived(directory: Path, others: Sequence[tuple[str, bytes, int]]) -> list[dict[str, Any]]:
+    """Return what one tenant has after each stage.
+
+    Args:
+        directory: Where the journal lies.
+        others: Name and content of other tenants, and by how many stages they are ahead.
+    """
+    async with house(directory, MemoryStore(), StillClock()) as home:
+        one = Tenant(home, TENANT, b"state")
+        along = [(lead, Tenant(home, name, content)) for name, content, lead in others]
+        for lead, other in along:
+            for stage in STAGES[: max(0, lead)]:
+                await stage(other)
+        seen = []
+        for number, stage in enumerate(STAGES):
+            await stage(one)
+            for lead, other in along:
+                if 0 <= number + lead < len(STAGES):
+                    await STAGES[number + lead](other)
+            seen.append(await looked_at(home))
+            home.clock.advance(1)
+        return seen
+
+
+async def test_a_tenant_lives_as_if_it_were_alone(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    others = (("ahead", b"ahead", 1), ("behind", b"behind", -1), ("equal", b"state", 0))
+    alone = await lived(tmp_path, ())
+    beside = await lived(tmp_path_factory.mktemp("beside"), others)
+    for stage, expected, found in zip(STAGES, alone, beside, strict=True):
+        for name, value in expected.items():
+            assert found[name] == value, (stage.__name__, name)
