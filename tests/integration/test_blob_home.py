@@ -6,26 +6,32 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.archive_kit import TENANT, open_kit
-from tests.integration.quilt_store import QuiltStore
-from tuskpoint_server.archive.archive import StoreChangedError
+from tests.kit.archives import check_certified, house
+from tests.kit.drafts import TENANT, draft
+from tests.kit.stores import MemoryStore
+from tuskpoint_server.archive.flush.archive import StoreChangedError
 
 
-async def test_store_may_change_until_something_is_stored(tmp_path: Path) -> None:
-    async with open_kit(tmp_path) as kit:
-        await kit.save("1")
-    store = QuiltStore()
-    async with open_kit(tmp_path, store=store) as kit:
-        await kit.archive.certify_all(TENANT)
-        assert store.puts == [3]
+class OtherStore(MemoryStore):
+    """A store of another kind."""
+
+    backend = "other"
+
+
+async def test_a_store_may_change_until_something_is_stored(tmp_path: Path) -> None:
+    async with house(tmp_path, MemoryStore()) as home:
+        await home.journal.save_checkpoint(TENANT, draft("1", "", {"x": b"1"}))
+    async with house(tmp_path, OtherStore()) as home:
+        assert await home.flush() == 1
 
 
 async def test_another_store_is_refused_once_something_is_stored(tmp_path: Path) -> None:
-    async with open_kit(tmp_path) as kit:
-        await kit.save("1")
-        await kit.archive.certify_all(TENANT)
-    with pytest.raises(StoreChangedError, match="directory"):
-        async with open_kit(tmp_path, store=QuiltStore()):
+    store = MemoryStore()
+    async with house(tmp_path, store) as home:
+        await home.journal.save_checkpoint(TENANT, draft("1", "", {"x": b"1"}))
+        await home.flush()
+    with pytest.raises(StoreChangedError, match="memory"):
+        async with house(tmp_path, OtherStore()):
             pass
-    async with open_kit(tmp_path) as kit:
-        assert (await kit.stored("1")).state is not None
+    async with house(tmp_path, store) as home:
+        assert await check_certified(home) == 1

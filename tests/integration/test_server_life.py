@@ -125,20 +125,21 @@ async def test_a_file_that_is_no_database_is_told_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("statements", "told"),
+    ("statements", "problem"),
     [
         (["CREATE TABLE cats (name TEXT)"], "another program"),
+        (["CREATE TABLE alembic_version (version_num TEXT)"], "the first version of TuskPoint"),
         (
             [
-                "CREATE TABLE alembic_version (version_num TEXT)",
-                "INSERT INTO alembic_version VALUES ('from the future')",
+                "CREATE TABLE journal_info (name TEXT, value TEXT)",
+                "INSERT INTO journal_info VALUES ('layout', '9')",
             ],
-            "from the future",
+            "it has layout 9",
         ),
     ],
 )
 async def test_a_database_that_is_not_known_is_left_alone(
-    start_server: StartServer, tmp_path: Path, statements: list[str], told: str
+    start_server: StartServer, tmp_path: Path, statements: list[str], problem: str
 ) -> None:
     with sqlite3.connect(tmp_path / "journal.db") as foreign:
         for statement in statements:
@@ -148,7 +149,7 @@ async def test_a_database_that_is_not_known_is_left_alone(
     code, errors = await (await start_server(*arguments)).end()
     assert code == 6
     assert "journal.db" in one_line(errors)
-    assert told in one_line(errors)
+    assert problem in one_line(errors)
 
 
 @pytest.mark.parametrize("arguments", [["--unknown"], ["--listen", "nowhere"]])
