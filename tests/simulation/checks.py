@@ -1,446 +1,333 @@
-"""The promises, each checked by one function."""
+"""What must hold after every step, whatever failed and whenever the server crashed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, select
-
-from tests.simulation import descent_model
-from tests.simulation.model import Channels, Place, Stored
-from tests.simulation.walk import PlainArchive, StoredThread, Unreadable, Walker
-from tests.simulation.world import TENANT, World
-from tuskpoint_server.archive.spool import Spool, SpoolDamaged
-from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.domain import snapshots as kept
-from tuskpoint_server.domain.catalog import ThreadHead
+from tests.kit.drafts import TENANT
+from tests.simulation.faulty_store import PlainStore
+from tests.simulation.memory_database import Disk, MemoryDatabase, disk
+from tests.simulation.model import early_of, known_of
+from tests.simulation.server import Server
+from tests.simulation.shadow import Place, Thread, read_threads
+from tuskpoint_server.archive.read.reader import CheckpointReader
+from tuskpoint_server.archive.recover.recovery import Recovered, Recovery
+from tuskpoint_server.archive.recover.sources import DAMAGE, Source, read_source
 from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.domain.lineage import LineageStep
-from tuskpoint_server.domain.manifest import ManifestEntry
-from tuskpoint_server.domain.model import (
-    BlobLocation,
-    Checkpoint,
-    CheckpointKey,
-    CheckpointQuery,
-    State,
-    View,
-)
-from tuskpoint_server.journal import (
-    archive_status,
-    deltas,
-    descent,
-    pages,
-    reads,
-    schema,
-    snapshots,
-)
-from tuskpoint_server.journal.lineage_api import SnapshotQuery
-from tuskpoint_server.service.completing import Completer
+from tuskpoint_server.domain.formats.catalogs import Catalog
+from tuskpoint_server.domain.formats.folding import Manifest, fold
+from tuskpoint_server.domain.formats.members import Kind
+from tuskpoint_server.domain.formats.merging import read_threads as read_records
+from tuskpoint_server.domain.model import EVICTED, CheckpointKey, DeltaHistory, Value, View
+from tuskpoint_server.domain.snapshots import THREADS, is_reserved
+from tuskpoint_server.journal.archiving import status
+from tuskpoint_server.journal.archiving.status import KnownCatalog
+from tuskpoint_server.journal.checkpoints.store import Checkpoints
 
-# --- at every commit and every put -------------------------------------------------------
-
-
-def catalogs_follow_one_another(world: World) -> None:
-    """The certified catalog only moves forward, and the one it moves to can be read."""
-    found = world.database.ask(
-        "SELECT generation, seq, sha256 FROM catalogs WHERE tenant = :tenant", tenant=TENANT
-    )
-    if not found:
-        if world.certified:
-            world.violate("catalogs follow one another", "the newest one is gone")
-        return
-    [(generation, seq, _)] = found
-    now = (generation, seq)
-    if world.certified and now == world.certified[-1]:
-        return
-    if world.certified and now <= world.certified[-1]:
-        world.violate("catalogs follow one another", f"{now} after {world.certified[-1]}")
-    world.certified.append(now)
-    if not world.looks_closely():
-        return
-    known = archive_status.catalog(world.database.connection, TENANT)
-    if known is None:
-        world.violate("catalogs follow one another", f"nobody knows where {now} lies")
-        return
-    a_certified_catalog_can_be_read(world, known.location, now)
+_MARKS = """
+SELECT thread_id, number, seq, certified_seq, indexed_seq, compacted_seq, dirty_since_us,
+  dirty_bytes FROM threads
+"""
+_CHANGES = "SELECT count(*) FROM changes WHERE thread = ? AND seq > ?"
+_USES_WITHOUT_MEMBER = """
+SELECT hex(u.segment) FROM uses AS u WHERE NOT EXISTS (
+  SELECT 1 FROM members AS m WHERE m.tenant = u.tenant AND m.sha256 = u.segment)
+"""
+_EVICTED_NOWHERE = """
+SELECT hex(c.digest) FROM contents AS c WHERE c.data IS NULL AND NOT EXISTS (
+  SELECT 1 FROM members AS m WHERE m.sha256 = c.segment)
+"""
 
 
-def a_certified_catalog_can_be_read(
-    world: World, location: BlobLocation, number: tuple[int, int]
-) -> None:
-    """A certified catalog leads to every thread it tells of; what ended stays ended."""
-    try:
-        catalog = world.walker.catalog(location)
-        if catalog.generation > number[0] or catalog.seq != number[1]:
-            world.violate(
-                "a certified catalog can be read",
-                f"{number} is {(catalog.generation, catalog.seq)}",
-            )
-        heads = world.walker.heads(location)
-        for head in heads.values():
-            world.walker.thread(head)
-    except (Unreadable, Refusal) as problem:
-        world.violate("a certified catalog can be read", f"{number}: {problem}")
-        return
-    for name, incarnation in world.ended.items():
-        told = heads.get(name)
-        if told is None or told.incarnation < incarnation:
-            world.violate("deleted threads stay deleted", f"{number} forgot the end of {name}")
-        elif told.incarnation == incarnation and not told.ended:
-            world.violate("deleted threads stay deleted", f"{number} tells of {name} again")
-    for head in heads.values():
-        if head.ended:
-            world.ended[head.thread_id] = max(head.incarnation, world.ended.get(head.thread_id, 0))
+class Violation(AssertionError):
+    """A promise was broken."""
 
 
-def only_spooled_bytes_are_put(world: World, members: Sequence[Member]) -> None:
-    """A put sends exactly the members of a pack that is fsynced in the spool."""
-    sent = [member.sha256 for member in members]
-    for name in sorted(path.name for path in (world.root / "spool").iterdir()):
-        if _held(world, name) == sent:
-            if not world.disk.is_synced(world.root / "spool" / name):
-                world.violate("only spooled bytes are put", f"{name} was not fsynced")
-            before = world.put_members.setdefault(name, sent)
-            if before != sent:
-                world.violate("only spooled bytes are put", f"{name} was put with other members")
-            return
-    world.violate("only spooled bytes are put", f"no file holds these {len(sent)} members")
+@dataclass
+class Look:
+    """What the newest catalog of a server brought back, the last time that it was recovered.
 
-
-def _held(world: World, name: str) -> list[bytes]:
-    """Return the hashes of a spool file's members, in order; empty if it is damaged."""
-    found = (world.root / "spool" / name).stat()
-    version = (name, found.st_ino, found.st_size, found.st_mtime_ns)
-    if version not in world.spooled:
-        try:
-            members = Spool(world.root / "spool").read(name)
-        except SpoolDamaged:
-            members = []
-        world.spooled[version] = [member.sha256 for member in members]
-    return world.spooled[version]
-
-
-# --- at every acknowledgement -------------------------------------------------------------
-
-
-def certified_means_found_from_the_catalog(
-    world: World,
-    key: CheckpointKey,
-    incarnation: int,
-    revision: int,
-    location: BlobLocation,
-) -> None:
-    """CERTIFIED: the catalog named in the answer leads to that revision or a later one."""
-    promise = "certified means found from the catalog"
-    thread = world.model.threads[key.thread_id]
-    stored = world.model.find(key)
-    if stored is None or thread.incarnation != incarnation or stored.revision < revision:
-        return  # removed, or saved anew, while the caller waited
-    try:
-        head = world.walker.heads(location).get(key.thread_id)
-        if head is None or head.incarnation != incarnation or head.ended:
-            world.violate(promise, f"{key}: the catalog has {head}")
-            return
-        entry = world.walker.thread(head).entries.get((key.checkpoint_ns, key.checkpoint_id))
-        if entry is None or entry.revision < revision:
-            world.violate(promise, f"{key} revision {revision}: the manifest has {entry}")
-            return
-        envelope = world.walker.checkpoint(entry)
-        if envelope.revision < revision and entry.revision == envelope.revision:
-            world.violate(promise, f"{key} revision {revision}: envelopes hold less")
-    except (Unreadable, Refusal) as problem:
-        world.violate(promise, f"{key}: {problem}")
-
-
-def flushed_means_all_found(
-    world: World,
-    wanted: Mapping[CheckpointKey, tuple[int, int]],
-    ended: Mapping[str, int],
-    location: BlobLocation | None,
-) -> None:
-    """A flush that was asked for carries everything journaled before it, deletions too."""
-    promise = "flushed means all found"
-    if location is None:
-        if wanted:
-            world.violate(promise, "there is no catalog")
-        return
-    try:
-        heads = world.walker.heads(location)
-    except (Unreadable, Refusal) as problem:
-        world.violate(promise, str(problem))
-        return
-    for key, (incarnation, revision) in wanted.items():
-        certified_means_found_from_the_catalog(world, key, incarnation, revision, location)
-    for name, incarnation in ended.items():
-        head = heads.get(name)
-        if head is not None and (head.incarnation, head.ended) < (incarnation, True):
-            world.violate(promise, f"the catalog has {head}, deleted through {incarnation}")
-
-
-def a_read_returns_what_was_saved(
-    world: World, key: CheckpointKey, expected: tuple[object, ...], found: Checkpoint
-) -> None:
-    """What is read is byte for byte what was acknowledged."""
-    told = content_of(found)
-    if told != expected:
-        world.violate("a read returns what was saved", f"{key}: {_difference(expected, told)}")
-
-
-def the_backlog_is_bounded(world: World, admitted: bool, slack: int) -> None:
-    """Saves are refused once the hard limit is passed, and only then."""
-    [(waiting,)] = world.database.ask(
-        "SELECT coalesce(sum(dirty_bytes), 0) FROM checkpoints WHERE dirty_us IS NOT NULL"
-    )
-    limit = world.plan.settings.hard_limit_bytes
-    if admitted and waiting > limit + slack + world.unadmitted_bytes:
-        world.violate("the backlog is bounded", f"{waiting} bytes wait, the limit is {limit}")
-
-
-# --- when a server has started, and at the end ------------------------------------------------
-
-
-async def the_journal_holds_what_was_acknowledged(world: World) -> None:
-    """Every acknowledged checkpoint is in the journal byte for byte, and no other.
-
-    What was evicted is completed from the store, whose faults are left aside.
+    Attributes:
+        catalog: Its hash.
+        threads: What was recovered; `None`: its catalog is lost.
+        manifests: What is stored of each thread.
+        excused: Threads of which something is lost; `None`: anything may be.
     """
-    connection = world.database.connection
-    await _journal_equals_model(world, connection, "the journal holds what was acknowledged")
+
+    catalog: bytes = b""
+    threads: dict[str, Thread] | None = None
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    excused: set[str] | None = field(default_factory=set)
 
 
-async def recovery_brings_everything_back(world: World, recovered: Connection) -> None:
-    """A journal recovered from the newest catalog equals what was acknowledged."""
-    await _journal_equals_model(world, recovered, "recovery brings everything back")
+def journal_holds_what_was_acknowledged(server: Server) -> None:
+    """Check the rows against what clients were told."""
+    for name, story in server.model.stories.items():
+        if name in server.model.doubtful:
+            continue
+        thread = server.shadow.threads.get(name)
+        places = set(thread.rows) if thread is not None else set()
+        _check(places == set(story.known), name, "has", places, "and not", set(story.known))
+        if thread is None:
+            continue
+        for place, known in story.known.items():
+            found = known_of(thread, place)
+            _check(found == known, name, place, "is", found, "and not", known)
+        early = {place: writes for place, writes in story.early.items() if writes}
+        _check(early_of(thread) == early, name, "has other early writes than were sent")
 
 
-async def _journal_equals_model(world: World, connection: Connection, promise: str) -> None:
-    """Compare a journal with the model: checkpoints, writes, labels, delta channels."""
-    expected = {
-        CheckpointKey(name, *place): (thread.incarnation, one.revision, one.content())
-        for name, thread in world.model.threads.items()
-        for place, one in thread.visible().items()
-    }
-    completer = Completer(PlainArchive(world.vault))  # type: ignore[arg-type] # it only reads
-    page = pages.list_page(
-        connection, TENANT, CheckpointQuery(), View.FULL, None, max_count=9999, max_bytes=1 << 40
+def marks_are_consistent(server: Server) -> None:
+    """Check watermarks, what waits, and that no change above a watermark was swept."""
+    ask = server.disk.journal.ask
+    for name, number, seq, certified, indexed, compacted, since, size in ask(_MARKS):
+        _check(certified <= seq and indexed <= seq, name, "has a watermark above its log")
+        _check((since is None) == (certified == seq), name, "is dirty since", since, certified, seq)
+        _check(size >= 0 and (since is not None or size == 0), name, "has dirty bytes:", size)
+        settled = max(min(certified, indexed), server.recovered_seqs.get(name, 0))
+        _check(compacted <= settled, name, "was swept above a watermark")
+        [[count]] = ask(_CHANGES, number, settled)
+        _check(count == seq - settled, name, "lacks changes above a watermark")
+    lacking = ask(_USES_WITHOUT_MEMBER)
+    _check(not lacking, "segments are used and not kept:", lacking)
+    lacking = ask(_EVICTED_NOWHERE)
+    _check(not lacking, "values were evicted and nothing holds them:", lacking)
+
+
+async def recover(server: Server, known: KnownCatalog, clock_us: int, look: Look) -> Disk | None:
+    """Recover a catalog into an empty journal and read what came of it."""
+    store, vault = PlainStore(server.vault), server.vault
+    look.catalog, look.excused, look.manifests, look.threads = (
+        known.location.sha256,
+        set(),
+        {},
+        None,
     )
     try:
-        loaded = [*page.checkpoints, *_captured(connection)]
-        whole = [await completer.checkpoint(TENANT, one) for one in loaded]
-        found = {
-            one.entry.key: (one.entry.incarnation, one.entry.revision, content_of(one))
-            for one in whole
-        }
-        if found != expected:
-            world.violate(promise, _difference(expected, found))
-            return
-        for key in expected:
-            told = deltas.delta_history(connection, TENANT, key, ["log"])
-            [history] = await completer.histories(TENANT, told)
-            value = history.seed.value if history.seed else None
-            rebuilt = world.model.delta_history(key, "log")
-            if (value, history.writes) != rebuilt:
-                how = _difference(rebuilt, (value, history.writes))
-                world.violate(promise, f"{key}: history of log: {how}")
-        _snapshots_equal(world, connection, promise)
-        _lineage_equals(world, connection, promise)
-    except (Unreadable, Refusal) as problem:
-        world.violate(promise, str(problem))
-
-
-def _captured(connection: Connection) -> Iterator[Checkpoint]:
-    """Yield what snapshots hold; no listing shows it."""
-    named = (schema.checkpoints.c[name] for name in ("thread_id", "checkpoint_ns", "checkpoint_id"))
-    rows = connection.execute(
-        select(*named).where(
-            schema.checkpoints.c.thread_id >= kept.THREADS,
-            schema.checkpoints.c.thread_id < kept.THREADS_END,
-            schema.checkpoints.c.hidden.is_(False),
-        )
-    )
-    for row in rows.fetchall():
-        found = reads.load(connection, TENANT, CheckpointKey(*row), View.FULL)
-        assert found is not None
-        yield found
-
-
-def _snapshots_equal(world: World, connection: Connection, promise: str) -> None:
-    """Every snapshot is listed, newest first, as it was told of when it was taken."""
-    told = {one: snapshot for one, (snapshot, _) in world.model.snapshots.items()}
-    expected = [told[one] for one in sorted(told, reverse=True)]
-    found = snapshots._list(connection, TENANT, SnapshotQuery(), "", 9999)
-    if found != expected:
-        world.violate(promise, f"snapshots: {_difference(expected, found)}")
-
-
-def _lineage_equals(world: World, connection: Connection, promise: str) -> None:
-    """Every thread knows what it came from and what came from it."""
-    for name, thread in world.model.of_users().items():
-        if thread.deleted:
-            continue
-        tree = descent.tree(connection, TENANT, name, 9999)
-        found = tree and (_steps(tree.ancestors), frozenset(_steps(tree.descendants)))
-        model = world.model
-        expected = (
-            tuple(descent_model.ancestors(model, name)),
-            frozenset(descent_model.descendants(model, name)),
-        )
-        if (found or ((), frozenset())) != expected:
-            world.violate(promise, f"lineage of {name}: {_difference(expected, found)}")
-
-
-def _steps(steps: Sequence[LineageStep]) -> tuple[descent_model.Step, ...]:
-    return tuple(descent_model.Step(one.descent, one.origin, one.key) for one in steps)
-
-
-def all_is_certified(world: World) -> None:
-    """Once the store works, nothing waits, nothing is on its way and the spool is empty."""
-    promise = "all is certified in the end"
-    for table in ("packs", "retractions", "tombstones"):
-        if rows := world.database.ask(f"SELECT * FROM {table}"):
-            world.violate(promise, f"{table} still holds {rows[0]}")
-    waiting = world.database.ask(
-        "SELECT thread_id, checkpoint_ns, checkpoint_id, revision, certified_revision, dirty_us"
-        " FROM checkpoints WHERE dirty_us IS NOT NULL"
-        " OR (certified_revision < revision AND NOT hidden)"
-    )
-    if waiting:
-        world.violate(promise, f"{len(waiting)} checkpoints wait, such as {waiting[0]}")
-    if left := sorted(path.name for path in (world.root / "spool").iterdir()):
-        world.violate(promise, f"the spool still holds {left}")
-    backlog = world.archive.backlog_bytes(TENANT)
-    if backlog:
-        world.violate(promise, f"the backlog counts {backlog} bytes")
-
-
-def the_store_alone_holds_everything(world: World) -> None:
-    """From the newest catalog, the store alone leads to exactly what was acknowledged."""
-    promise = "the store alone holds everything"
-    walker = Walker(world.vault)
-    known = archive_status.catalog(world.database.connection, TENANT)
-    if known is None:
-        if world.model.revisions():
-            world.violate(promise, "nothing was ever certified")
-        return
+        source = await read_source(store, known.location, Kind.CATALOG)
+        look.manifests = await _manifests(store, source)
+    except Refusal as refusal:
+        _check(bool(vault.lost) and refusal.reason in DAMAGE, "the catalog:", refusal)
+        look.excused = None
+    filled = disk(f"recovered-{server.name}")
+    if look.excused is None:
+        try:
+            source = await read_source(store, known.location, Kind.CATALOG)
+        except Refusal:
+            return None
+    filled.format("recovered", source.generation)
+    database = MemoryDatabase(filled, lambda: clock_us, random.Random(0))
     try:
-        heads = walker.heads(known.location)
-        threads = {name: walker.thread(head) for name, head in heads.items()}
-        _threads_equal(world, promise, threads)
-    except (Unreadable, Refusal) as problem:
-        world.violate(promise, str(problem))
+        recovery = Recovery(TENANT, database, store, skip_damaged=bool(vault.lost))
+        done: Recovered = await recovery.recover(source)
+    except Refusal as refusal:
+        raise Violation(f"the newest catalog cannot be recovered: {refusal}") from refusal
+    finally:
+        await database.close()
+    if look.excused is not None:
+        for name, manifest in look.manifests.items():
+            places = [manifest.members[sha256].location for sha256 in manifest.needed()]
+            if any((place.blob_id, place.sha256) in vault.lost for place in places):
+                look.excused.add(name)
+        _check(not done.left_out or bool(vault.lost), "recovery left out", done.left_out)
+    look.threads = read_threads(filled)
+    return filled
 
 
-def the_pointer_names_the_newest_catalog(world: World) -> None:
-    """The pointer file, all that a recovery has to be told, holds the newest catalog."""
-    known = archive_status.catalog(world.database.connection, TENANT)
+async def _manifests(store: PlainStore, source: Source) -> dict[str, Manifest]:
+    assert isinstance(source.content, Catalog)
+    found = {}
+    async for thread_id, records in read_records(source.content.runs, store.get):
+        found[thread_id] = fold(thread_id, records)
+    return found
+
+
+async def recovery_brings_back_what_is_certified(
+    server: Server, look: Look, clock_us: int, rng: random.Random, values: dict[bytes, Value]
+) -> bool:
+    """Check what the newest catalog brings back; return whether it was recovered anew."""
+    image, known, holes = server.shadow.image(), newest(server), _holes(server.disk.journal)
     if known is None:
-        return
-    pointer = world.plan.settings.pointer
-    found = pointer.read_text() if pointer.exists() else ""
-    if found != f"{known.location.blob_id}\n":
-        world.violate(
-            "the pointer names the newest catalog", f"{found!r}, not {known.location.blob_id}"
-        )
+        for name, thread in image.items():
+            _compare(server, name, thread, None, holes.get(thread.number, set()))
+        return False
+    anew = known.location.sha256 != look.catalog or look.excused is None or bool(server.vault.lost)
+    if anew:
+        before, look_before = look.threads, look.catalog
+        filled = await recover(server, known, clock_us, look)
+        if filled is not None:
+            if before is not None and not server.vault.lost and look_before != look.catalog:
+                _nothing_goes_back(server, before, look, holes)
+            await _values_are_there(server, filled, look, rng, values)
+        if look.excused is not None:
+            _uses_follow_names(server, look)
+    if look.threads is None:
+        return anew
+    partial = _partial_snapshots(image)
+    for name, thread in image.items():
+        if look.excused is not None and name not in look.excused | partial:
+            _compare(server, name, thread, look.threads.get(name), holes.get(thread.number, set()))
+    unknown = look.threads.keys() - image.keys()
+    _check(not unknown or look.excused is None, "threads came up:", unknown)
+    return anew
 
 
-def _threads_equal(world: World, promise: str, told: Mapping[str, StoredThread]) -> None:
-    for name, thread in world.model.threads.items():
-        found = told.get(name)
-        entries = found.entries if found else {}
-        current = found is not None and found.head.incarnation == thread.incarnation
-        if not current or thread.deleted:
-            if found and not found.head.ended:
-                world.violate(promise, f"{name}: the catalog has {found.head}")
-            entries = {}
-        if (thread.visible() or thread.stored) and not current:
-            world.violate(promise, f"{name}: the catalog has {found and found.head}")
-        if found and current and not thread.deleted:
-            _facts_equal(world, promise, name, found.head)
-        visible = {place: entry for place, entry in entries.items() if not entry.hidden}
-        if visible.keys() != thread.visible().keys():
-            world.violate(
-                promise, f"{name}: {_difference(thread.visible(), visible, keys_only=True)}"
-            )
-            continue
-        for place, entry in visible.items():
-            _entry_equals(world, promise, name, place, entry, thread.stored[place])
-    for name, found in told.items():
-        if name not in world.model.threads:
-            world.violate(promise, f"the catalog has {found.head}, which was never saved")
-
-
-def _facts_equal(world: World, promise: str, name: str, head: ThreadHead) -> None:
-    thread = world.model.threads[name]
-    expected = (thread.agent_id, thread.retention_s)
-    if (head.agent_id, head.retention_s) != expected:
-        world.violate(promise, f"{name}: {expected} expected, the catalog has {head}")
-
-
-def _entry_equals(
-    world: World, promise: str, name: str, place: Place, entry: ManifestEntry, stored: Stored
+def _compare(
+    server: Server, name: str, thread: Thread, found: Thread | None, holes: set[Place]
 ) -> None:
-    envelope = world.walker.checkpoint(entry)
-    found = Stored(
-        parent_id=entry.parent_id,
-        frame=envelope.state.frame,
-        channels=_channels(envelope.state),
-        metadata=envelope.metadata,
-        run_id="",
-        label=entry.label,
-        summary=entry.summary,
-        created_us=entry.created_us,
-        revision=entry.revision,
-        writes={(write.task_id, write.idx): write for write in envelope.writes},
-        lineage=entry.lineage,
+    """Compare a thread with what was recovered of it, at its watermark."""
+    mark, shadow = thread.certified_seq, server.shadow
+    there = [place for place, row in thread.rows.items() if row[0] <= mark and place not in holes]
+    if found is None:
+        _check(not there, name, "was not recovered:", there)
+        gone = thread.deleted and thread.certified_seq == thread.seq and thread.deleted_through
+        _check(not gone, name, "was deleted and is not known to have been")
+        return
+    if not found.deleted and (found.incarnation < thread.incarnation or thread.deleted):
+        ended = shadow.ended.get((name, found.incarnation), 0)
+        _check(ended > mark, name, "came back: its incarnation ended at", ended, mark)
+    _check(found.incarnation <= thread.incarnation, name, "has an incarnation too many")
+    for place, row in found.rows.items():
+        known = shadow.versions.get((name, found.incarnation, place), {}).get(row[0])
+        _check(known == row, name, place, "never was", row, "but", known)
+        if found.incarnation == thread.incarnation and place not in thread.rows:
+            removed = shadow.removed.get((name, found.incarnation, place), 0)
+            _check(removed > mark or thread.deleted, name, place, "came back:", removed, mark)
+    for key, row in found.writes.items():
+        contents = shadow.written.get((name, found.incarnation, key), set())
+        _check(row[1:] in contents, name, key, "never was", row)
+    if found.incarnation != thread.incarnation:
+        there = [
+            place for place, row in thread.rows.items() if row[0] <= mark and place not in holes
+        ]
+        _check(not there, name, "was not recovered in this incarnation:", there)
+        return
+    for place in there:
+        row = thread.rows[place]
+        _check(found.rows.get(place) == row, name, place, "is", found.rows.get(place), row)
+    for key, row in thread.writes.items():
+        if row[0] <= mark and key[0] not in holes and key[0] in found.rows:
+            there_now = found.writes.get(key, ())
+            _check(there_now[1:] == row[1:], name, key, "is", there_now, row)
+    if thread.settings_seq <= mark and not thread.deleted:
+        _check(found.settings == thread.settings, name, "has settings", found.settings)
+    if thread.seq == mark and not holes:
+        _check(found.deleted == thread.deleted, name, "is deleted or not")
+        _check(found.deleted_through == thread.deleted_through, name, "was deleted through")
+        _check(found.rows.keys() == thread.rows.keys(), name, "has", found.rows.keys())
+        _check(found.writes.keys() == thread.writes.keys(), name, "has", found.writes.keys())
+        _check(found.standing == thread.standing, name, "stands", found.standing)
+
+
+def _partial_snapshots(image: dict[str, Thread]) -> set[str]:
+    """Return the threads of snapshots that are not certified whole: recovery drops them."""
+    found: dict[str, list[str]] = {}
+    for name in filter(is_reserved, image):
+        found.setdefault(name.removeprefix(THREADS).strip("~").partition("/")[0], []).append(name)
+    return {
+        name
+        for names in found.values()
+        if any(image[one].certified_seq < image[one].seq for one in names)
+        for name in names
+    }
+
+
+def _nothing_goes_back(
+    server: Server, before: dict[str, Thread], look: Look, holes: dict[int, set[Place]]
+) -> None:
+    """Check that what one catalog brought back the next one does too, unless it was removed."""
+    assert look.threads is not None
+    for name, thread in before.items():
+        found = look.threads.get(name)
+        if found is None or found.incarnation != thread.incarnation or found.deleted:
+            ended = (name, thread.incarnation) in server.shadow.ended
+            _check(ended or not thread.rows, name, "was certified and is gone")
+            continue
+        kept = thread.rows.keys() - holes.get(server.shadow.threads[name].number, set())
+        for place in kept:
+            row = thread.rows[place]
+            if (name, thread.incarnation, place) not in server.shadow.removed:
+                there = found.rows.get(place)
+                _check(there is not None and there[0] >= row[0], name, place, "went back to", there)
+
+
+async def _values_are_there(
+    server: Server, filled: Disk, look: Look, rng: random.Random, values: dict[bytes, Value]
+) -> None:
+    """Load some recovered checkpoints whole, and compare every byte with what was sent."""
+    assert look.threads is not None
+    every = [
+        CheckpointKey(name, *place)
+        for name, thread in sorted(look.threads.items())
+        if look.excused is not None and name not in look.excused
+        for place in sorted(thread.rows)
+    ]
+    database = MemoryDatabase(filled, lambda: 0, random.Random(0))
+    rows, reader = Checkpoints(database), CheckpointReader(PlainStore(server.vault), 0)
+    for key in rng.sample(every, min(4, len(every))):
+        found = await rows.load(TENANT, key, View.FULL)
+        assert found is not None
+        assert found.state is not None
+        held = [(one.digest, one.value) for one in found.state.channels if one.digest is not None]
+        held += [(one.digest, one.value) for one in found.writes]
+        gone = {digest for digest, value in held if value is EVICTED}
+        fetched = await reader.values_at(found.sources, gone) if gone else {}
+        for digest, value in held:
+            whole = fetched.get(digest) if value is EVICTED else value
+            reserved = is_reserved(key.thread_id)
+            _check(whole is not None, key, "was recovered and lacks a value")
+            _check(reserved or whole == values.get(digest), key, "was recovered with other bytes")
+        thread, mark = server.shadow.threads[key.thread_id], look.threads[key.thread_id].seq
+        if thread.seq == thread.certified_seq == mark:
+            told = [await one.delta_history(TENANT, key, ["log"]) for one in (rows, server.rows)]
+            _check(_shown(told[0]) == _shown(told[1]), key, "is rebuilt otherwise")
+    await database.close()
+
+
+def _shown(histories: Sequence[DeltaHistory]) -> object:
+    """Return what rebuilds delta channels, values by digest."""
+    return [
+        (one.channel, one.seed and one.seed.digest, [write.digest for write in one.writes])
+        for one in histories
+    ]
+
+
+def _uses_follow_names(server: Server, look: Look) -> None:
+    """Check that whatever a stored thread needs is kept, and used by it."""
+    rows = server.disk.journal.ask(
+        "SELECT t.thread_id, u.segment FROM uses AS u JOIN threads AS t ON t.number = u.thread"
     )
-    expected = (stored.revision, stored.content())
-    if (found.revision, found.content()) != expected:
-        how = _difference(expected, (found.revision, found.content()))
-        world.violate(promise, f"{name} {place}: {how}")
+    uses = set(rows)
+    kept = {sha256 for [sha256] in server.disk.journal.ask("SELECT sha256 FROM members")}
+    for name, manifest in look.manifests.items():
+        pins = {pin.segment for pin in manifest.pins}
+        if server.shadow.threads[name].deleted:
+            continue
+        for sha256 in manifest.needed() - pins:
+            member = manifest.members.get(sha256)
+            _check(member is not None, name, "needs what no record places:", sha256.hex())
+            _check(sha256 in kept, name, "needs what is not kept:", sha256.hex())
+            if member is not None and member.holds.value != "part":
+                _check((name, sha256) in uses, name, "needs and does not use", sha256.hex())
 
 
-# --- comparing ------------------------------------------------------------------------------
+def newest(server: Server) -> KnownCatalog | None:
+    """Return the newest certified catalog of a server."""
+    with server.disk.journal.engine.connect() as connection, connection.begin():
+        return status.catalog(connection, TENANT)
 
 
-def stored_of(checkpoint: Checkpoint) -> Stored:
-    """Return a loaded checkpoint as the model holds one."""
-    entry, state = checkpoint.entry, checkpoint.state
-    assert state is not None
-    return Stored(
-        parent_id=entry.parent_id,
-        frame=state.frame,
-        channels=_channels(state),
-        metadata=entry.metadata,
-        run_id="",
-        label=entry.label,
-        summary=entry.summary,
-        created_us=entry.created_us,
-        revision=entry.revision,
-        writes={(write.task_id, write.idx): write for write in checkpoint.writes},
-        lineage=entry.lineage,
-    )
+def _holes(journal: Disk) -> dict[int, set[Place]]:
+    found: dict[int, set[Place]] = {}
+    for number, ns, checkpoint_id in journal.ask(
+        "SELECT thread, checkpoint_ns, checkpoint_id FROM holes WHERE segment IS NULL"
+    ):
+        found.setdefault(number, set()).add((ns, checkpoint_id))
+    return found
 
 
-def content_of(checkpoint: Checkpoint) -> tuple[object, ...]:
-    """Return what a reader sees, in the order of `Stored.content`."""
-    return stored_of(checkpoint).content()
-
-
-def _channels(state: State) -> Channels:
-    return tuple((channel.name, channel.version, channel.value) for channel in state.channels)
-
-
-def _difference(expected: object, found: object, *, keys_only: bool = False) -> str:
-    """Say in a line or two what differs."""
-    if isinstance(expected, Mapping) and isinstance(found, Mapping):
-        missing = sorted(map(str, expected.keys() - found.keys()))
-        surplus = sorted(map(str, found.keys() - expected.keys()))
-        if missing or surplus or keys_only:
-            return f"missing {missing}, too many {surplus}"
-        for key in expected:
-            if expected[key] != found[key]:
-                return f"{key}: {_difference(expected[key], found[key])}"
-    if isinstance(expected, tuple) and isinstance(found, tuple) and len(expected) == len(found):
-        pairs = [(one, two) for one, two in zip(expected, found, strict=True) if one != two]
-        return "; ".join(_difference(one, two) for one, two in pairs)
-    return f"{expected!r:.300} was expected and {found!r:.300} found"
+def _check(holds: bool, *what: object) -> None:
+    if not holds:
+        raise Violation(" ".join(str(one)[:600] for one in what))

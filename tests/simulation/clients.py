@@ -1,504 +1,470 @@
-"""What clients do: random calls, as the service makes them of journal and archive."""
+"""What clients do: random calls of one server, each noted in the model once it is answered."""
 
 from __future__ import annotations
 
-import asyncio
-import copy
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import random
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
-from sqlalchemy import Connection
-
-from tests.simulation import checks
-from tests.simulation.crashes import Crash
-from tests.simulation.descents import Descents
-from tests.simulation.model import Place, Thread
-from tests.simulation.world import TENANT, World
+from tests.kit.drafts import TENANT
+from tests.simulation.model import Known
+from tests.simulation.server import Server
+from tests.simulation.shadow import Place
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.archive.eviction import EvictionSettings, Evictor
+from tuskpoint_server.domain.checkpoint_ids import mint_checkpoint_id
+from tuskpoint_server.domain.closures import Closure
 from tuskpoint_server.domain.digests import value_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.metadata import parse_metadata
 from tuskpoint_server.domain.model import (
+    BlobLocation,
     ChannelDraft,
     CheckpointDraft,
     CheckpointKey,
-    Durability,
+    PruneStrategy,
     Reference,
     Removed,
     Saved,
     Value,
-    Version,
-    View,
     Write,
 )
-from tuskpoint_server.journal import copies, reads, removals, saves, sweeping
-from tuskpoint_server.journal.api import WritesEvicted
-from tuskpoint_server.journal.retention import set_retention
-from tuskpoint_server.service.completing import Completer
+from tuskpoint_server.domain.snapshots import is_reserved
+from tuskpoint_server.journal.lineage import SnapshotDraft
 
 THREADS = ("a", "b", "c", "d")
-NAMESPACES = ("", "", "", "inner")
+NAMES = ("e", "f", "g", "h")
+"""Names of threads that are made of others."""
+
 RUNS = ("run-1", "run-2", "run-3")
 DELTA = "log"
-BIGGEST = 9000
-_VERSIONS: dict[str, Version] = {"x": 1, "y": "1", DELTA: 1.5}
+GROWING = 4200
+"""Bytes with which a value begins that grows: it is stored as patches."""
 
-_EXPECTED = {
-    Reason.BACKLOG_FULL,
-    Reason.BLOB_HASH_MISMATCH,
-    Reason.BLOB_NOT_FOUND,
-    Reason.BLOB_UNAVAILABLE,
-    Reason.CHECKPOINT_MISSING,
-    Reason.CHECKPOINT_NOT_FOUND,
-    Reason.DRAINING,
-    Reason.JOURNAL_UNAVAILABLE,
-    Reason.SNAPSHOT_NOT_FOUND,
-    Reason.THREAD_DELETED,
-    Reason.THREAD_EXISTS,
-    Reason.THREAD_NOT_FOUND,
-}
+EXPECTED = {
+    Reason.BACKLOG_FULL, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND,
+    Reason.BLOB_UNAVAILABLE, Reason.BLOB_REJECTED, Reason.CERTIFICATION_FAILED,
+    Reason.CHECKPOINT_MISSING, Reason.CHECKPOINT_NOT_FOUND, Reason.DRAINING,
+    Reason.JOURNAL_UNAVAILABLE, Reason.SNAPSHOT_NOT_FOUND, Reason.THREAD_DELETED,
+    Reason.THREAD_EXISTS, Reason.THREAD_NOT_FOUND, Reason.VALUES_MISSING,
+}  # fmt: skip
 """Refusals that a client may see while faults are injected."""
 
-_FINE_WHEN_CALM = _EXPECTED - {
-    Reason.BLOB_HASH_MISMATCH,
-    Reason.BLOB_NOT_FOUND,
-    Reason.BLOB_UNAVAILABLE,
-    Reason.JOURNAL_UNAVAILABLE,
-}
+Handoff = tuple[Closure, BlobLocation, Mapping[Place, Known]]
 
 
 class Clients:
-    """Makes calls on the server that lives right now."""
+    """Makes calls of a server; what they share is in `values` and `handed_off`.
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.rng = world.rng
-        self._numbers = 0
-        self.calls: dict[str, Callable[[], Awaitable[None]]] = {
-            "save": self.save,
-            "save_and_wait": partial(self.save, wait=True),
-            "save_writes": self.save_writes,
-            "writes_and_wait": partial(self.save_writes, wait=True),
-            "label": self.label,
-            "read": self.read,
-            "delete": self.delete,
-            "copy": self.copy,
-            "prune": self.prune,
-            "delete_run": self.delete_run,
-            "flush": self.flush,
-            "sweep": self.sweep,
-            "evict": self.evict,
-            "retention": self.retention,
-            **Descents(self).calls,
-        }
+    Attributes:
+        values: Every value that was ever sent, by digest.
+        handed_off: Bundles, from whichever server, and what their thread held then.
+        captured: What each member of a snapshot held, by server and snapshot.
+    """
 
-    async def call(self, name: str) -> None:
-        """Make a call; whatever it may be refused for is fine."""
-        world = self.world
-        world.trace(name)
-        fine = _FINE_WHEN_CALM if world.calm else _EXPECTED
+    def __init__(self, rng: random.Random, clock_us: Callable[[], int]) -> None:
+        self.rng = rng
+        self.clock_us = clock_us
+        self.values: dict[bytes, Value] = {}
+        self.handed_off: list[Handoff] = []
+        self.captured: dict[tuple[str, str], list[tuple[str, dict[Place, Known]]]] = {}
+        self.problems: list[str] = []
+        self._growing = rng.randbytes(GROWING)
+
+    # --- saves ---------------------------------------------------------------------------
+
+    async def save(self, server: Server) -> Saved:
+        """Save a checkpoint; what the server lacks is sent again."""
+        server.archive.admit(TENANT)
+        draft = self.draft(server)
         try:
-            await self.calls[name]()
-        except (Crash, TimeoutError):
-            return
-        except Refusal as refusal:
-            world.trace(name, refusal.reason)
-            if refusal.reason not in fine:
-                world.violate("a call is refused only with a reason", f"{name}: {refusal}")
-
-    # --- saves -------------------------------------------------------------------------
-
-    async def save(self, *, wait: bool = False) -> None:
-        """Save a checkpoint, and perhaps wait until it is certified."""
-        self.admit()
-        draft = self._draft()
-        try:
-            saved = await self._save(draft)
+            return await self.send(server, draft)
         except Refusal as refusal:
             if refusal.reason is not Reason.VALUES_MISSING:
                 raise
-            saved = await self._save(self._inline(draft))
-        if wait:
-            await self._wait(saved)
+        channels = tuple(
+            one
+            if isinstance(one.content, Value) or one.content is Reference.EMPTY
+            else self.channel(one.name, self.value())
+            for one in draft.channels
+        )
+        return await self.send(server, replace(draft, channels=channels))
 
-    async def save_writes(self, *, wait: bool = False) -> None:
-        """Save writes to a checkpoint that may be old, or not there yet."""
-        self.admit()
-        key = self.some_key() if self.rng.random() < 0.8 else self._new_key()
-        if self.world.model.snapshots and self.rng.random() < 0.2:
-            key = self.some_captured()  # which may be gone from its thread
-        writes = tuple(self._write() for _ in range(self.rng.randint(1, 3)))
-        now_us = self.world.clock()
-
-        def work(connection: Connection) -> Saved:
-            return saves.save_writes(connection, TENANT, key, writes, now_us)
-
-        def then(saved: Saved) -> None:
-            revision = self.world.model.save_writes(key, writes)
-            self._compare_revisions(saved, revision)
-
-        saved = await self._change(work, then)
-        self.world.archive.changed(TENANT, saved.stored_bytes)
-        if wait and saved.revision:
-            await self._wait(saved)
-
-    async def label(self) -> None:
-        """Label a checkpoint."""
-        key, label = self.some_key(), self.rng.choice(("", "good", "bad"))
-        now_us = self.world.clock()
-
-        def work(connection: Connection) -> Saved:
-            return saves.set_label(connection, TENANT, key, label, now_us)
-
-        def then(saved: Saved) -> None:
-            self._compare_revisions(saved, self.world.model.set_label(key, label))
-
-        saved = await self._change(work, then)
-        self.world.archive.changed(TENANT, saved.stored_bytes)
-        if self.rng.random() < 0.3:
-            await self._wait(saved)
-
-    async def _save(self, draft: CheckpointDraft) -> Saved:
-        try:
-            return await self._save_with(draft, ())
-        except WritesEvicted as lack:
-            archive = self.world.archive
-            stored = await archive.read(TENANT, lack.entry, bypass_cache=False)
-            return await self._save_with(draft, stored.writes)
-
-    async def _save_with(self, draft: CheckpointDraft, restored: Sequence[Write]) -> Saved:
-        now_us = self.world.clock()
-
-        def work(connection: Connection) -> Saved:
-            return saves.save_checkpoint(connection, TENANT, draft, now_us, 0, restored)
-
-        def then(saved: Saved) -> None:
-            self._compare_revisions(saved, self.world.model.save(draft, now_us))
-
-        saved = await self._change(work, then)
-        self.world.archive.changed(TENANT, saved.stored_bytes)
+    async def send(self, server: Server, draft: CheckpointDraft) -> Saved:
+        """Save a draft."""
+        with self._doubt(server, draft.key.thread_id):
+            saved = await server.rows.save_checkpoint(TENANT, draft)
+            server.archive.changed(TENANT, saved.stored_bytes)
+            server.model.save(draft, saved)
         return saved
 
-    async def _change(
-        self, work: Callable[[Connection], Saved], then: Callable[[Saved], None]
-    ) -> Saved:
-        """Journal a change; what is committed and not heard of passes the admission unseen."""
-        committed: list[int] = []
+    async def wait(self, server: Server, saved: Saved) -> None:
+        """Wait until a change is certified."""
+        await server.archive.certify(TENANT, saved.key, saved.seq)
+        if server.shadow.threads[saved.key.thread_id].certified_seq < saved.seq:
+            self.problems.append(f"{saved.key} was called certified above the watermark")
 
-        def note(saved: Saved) -> None:
-            committed.append(saved.stored_bytes)
-            then(saved)
+    async def resave(self, server: Server) -> None:
+        """Save a checkpoint again that may be certified, with other content."""
+        key = self.some_key(server)
+        if key is not None:
+            await self.send(server, self._draft(server, key, ""))
 
-        try:
-            return await self.world.journal.transact(work, note)
-        except Refusal:
-            self.world.unadmitted_bytes += sum(committed)
-            raise
+    async def late_writes(self, server: Server) -> None:
+        """Save writes to a checkpoint that is there."""
+        key = self.some_key(server)
+        if key is not None:
+            await self._save_writes(server, key)
 
-    def _compare_revisions(self, saved: Saved, revision: int) -> None:
-        if saved.revision != revision:
-            self.world.violate(
-                "a revision counts changes", f"{saved.key}: {saved.revision}, not {revision}"
-            )
+    async def early_writes(self, server: Server) -> None:
+        """Save writes to a checkpoint that may come, and perhaps the checkpoint."""
+        key = CheckpointKey(self.rng.choice(THREADS), "", self.new_id())
+        await self._save_writes(server, key)
+        if self.rng.random() < 0.7:
+            heads = self.heads(server, key.thread_id)
+            await self.send(server, self._draft(server, key, heads.get("", "")))
 
-    def admit(self) -> None:
-        """Let the archive refuse; what it lets pass is bounded."""
-        self.world.archive.admit(TENANT)
-        checks.the_backlog_is_bounded(self.world, admitted=True, slack=20 * BIGGEST)
+    async def label(self, server: Server) -> None:
+        """Label a checkpoint."""
+        key = self.some_key(server)
+        if key is not None:
+            label = self.rng.choice(("", "good", "bad"))
+            saved = await server.rows.set_label(TENANT, key, label)
+            server.archive.changed(TENANT, saved.stored_bytes)
 
-    async def _wait(self, saved: Saved) -> None:
-        """Wait until a revision is certified, for ever or up to a deadline."""
-        world = self.world
-        thread = world.model.threads[saved.key.thread_id]
-        incarnation = saved.incarnation
-        if thread.incarnation != incarnation:
-            return
-        deadline = self.rng.choice((0.5, 30.0, None, None))
-        async with asyncio.timeout(deadline):
-            catalog = await world.archive.certify(TENANT, saved.key, saved.revision)
-        world.trace("certified", str(saved.key), saved.revision)
-        checks.certified_means_found_from_the_catalog(
-            world, saved.key, incarnation, saved.revision, catalog
-        )
+    async def retention(self, server: Server) -> None:
+        """Set how long a thread is kept."""
+        seconds = self.rng.choice((0, 10**9, 10**8))
+        await server.removal.set_retention(TENANT, self.some_thread(server), seconds)
+        server.archive.changed(TENANT, 0)
 
-    # --- reads, flushes, removals --------------------------------------------------------
+    async def _save_writes(self, server: Server, key: CheckpointKey) -> None:
+        writes = [self.write() for _ in range(self.rng.randint(1, 3))]
+        with self._doubt(server, key.thread_id):
+            saved = await server.rows.save_writes(TENANT, key, writes)
+            server.archive.changed(TENANT, saved.stored_bytes)
+            server.model.save_writes(key, writes, saved)
 
-    async def read(self) -> None:
-        """Read a checkpoint from the store, or from the journal if it is not certified."""
-        world, key = self.world, self.some_key()
-        found, acknowledged = await world.journal.query(
-            lambda connection: (
-                reads.load(connection, TENANT, key, View.FULL),
-                copy.deepcopy(world.model.find(key)),
-            )
-        )
-        if found is None or acknowledged is None:
-            if (found is None) != (acknowledged is None):
-                world.violate("a read returns what was saved", f"{key}: {found}, {acknowledged}")
-            return
-        expected = acknowledged.content()
-        completer: Completer = Completer(world.archive)
-        whole = await completer.checkpoint(TENANT, found)
-        checks.a_read_returns_what_was_saved(world, key, expected, whole)
-        if found.entry.durability is Durability.CERTIFIED:
-            stored = await world.archive.read(
-                TENANT, found.entry, bypass_cache=self.rng.random() < 0.5
-            )
-            checks.a_read_returns_what_was_saved(world, key, expected, stored)
+    # --- removals ------------------------------------------------------------------------
 
-    async def flush(self) -> None:
-        """Certify everything journaled so far."""
-        world = self.world
-        wanted = world.model.revisions()
-        ended = {
-            name: thread.incarnation
-            for name, thread in world.model.threads.items()
-            if thread.deleted
-        }
-        outcome = await world.archive.certify_all(TENANT)
-        world.trace("flushed", outcome.certified)
-        checks.flushed_means_all_found(world, wanted, ended, outcome.catalog)
-
-    async def sweep(self) -> None:
-        """Remove contents that nothing refers to."""
-        journal = self.world.journal
-        found, _ = await journal.query(partial(sweeping.unreferenced, after=("", b"")))
-        before_us = self.world.clock()
-        await journal.transact(partial(sweeping.drop_contents, found=found, before_us=before_us))
-
-    async def evict(self) -> None:
-        """Let every value leave the journal that may."""
-        world = self.world
-        settings = EvictionSettings(journal_bytes=0, grace_s=self.rng.choice((0.0, 30.0)))
-        gone = await Evictor(world.journal, settings, world.clock).evict_now()
-        world.trace("evicted", gone.size_bytes)
-
-    async def retention(self) -> None:
-        """Say how long a thread is kept."""
-        thread_id, seconds = self.rng.choice(THREADS), self.rng.choice((0, 10**9, 10**8))
-        now_us = self.world.clock()
-
-        def work(connection: Connection) -> None:
-            set_retention(connection, TENANT, thread_id, seconds, now_us)
-
-        def then(_: None) -> None:
-            self.world.model.threads[thread_id].retention_s = seconds
-
-        await self.world.journal.transact(work, then)
-        self.world.archive.changed(TENANT, 0)
-
-    async def delete(self) -> None:
+    async def delete(self, server: Server) -> None:
         """Delete a thread."""
-        thread_id, now_us = self.rng.choice(THREADS), self.world.clock()
+        name = self.some_thread(server)
+        with self._doubt(server, name):
+            removed = await server.removal.delete_thread(TENANT, name)
+            self._removed(server, removed, server.model.delete(name))
 
-        def work(connection: Connection) -> Removed:
-            return removals.delete_thread(connection, TENANT, thread_id, now_us)
+    async def prune(self, server: Server) -> None:
+        """Keep the latest checkpoint of each namespace."""
+        name = self.some_thread(server)
+        with self._doubt(server, name):
+            keep_latest = PruneStrategy.KEEP_LATEST
+            removed = await server.removal.prune_thread(TENANT, name, keep_latest)
+            doomed = server.model.superseded(name)
+            server.model.remove(name, doomed)
+            self._removed(server, removed, len(doomed))
 
-        def then(removed: Removed) -> None:
-            expected = self.world.model.delete(thread_id)
-            if removed != Removed(expected):
-                self.world.violate("a deletion tells its count", f"{removed}, not {expected}")
+    async def delete_run(self, server: Server) -> None:
+        """Delete the checkpoints of a run in all threads."""
+        run_id = self.rng.choice(RUNS)
+        stories = server.model.stories.items()
+        names = [name for name, _ in stories if not is_reserved(name)]
+        with self._doubt(server, *names):
+            removed = await server.removal.delete_runs(TENANT, [run_id])
+            count = 0
+            for name in names:
+                known = server.model.stories[name].known
+                doomed = [place for place, one in known.items() if one.run_id == run_id]
+                server.model.remove(name, doomed)
+                count += len(doomed)
+            self._removed(server, removed, count)
 
-        await self.world.journal.transact(work, then)
-        self.world.archive.changed(TENANT, 0)
+    def _removed(self, server: Server, removed: Removed, expected: int) -> None:
+        server.archive.changed(TENANT, 0)
+        if removed != Removed(expected):
+            self.problems.append(f"a removal says {removed}, not {expected}")
 
-    async def copy(self) -> None:
+    # --- lineage -------------------------------------------------------------------------
+
+    async def fork(self, server: Server) -> None:
+        """Make a thread of a checkpoint."""
+        key, target = self.some_key(server), self.rng.choice(NAMES)
+        if key is not None:
+            call = partial(server.lineage.fork, TENANT, key, target, "")
+            await self._make(server, target, key.thread_id, call)
+
+    async def copy(self, server: Server) -> None:
         """Copy a thread."""
-        source, target = self.rng.sample(THREADS, 2)
-        now_us = self.world.clock()
+        source, target = self.some_thread(server), self.rng.choice(NAMES)
+        call = partial(server.lineage.copy_thread, TENANT, source, target, "")
+        await self._make(server, target, source, call)
 
-        def work(connection: Connection) -> int:
-            return copies.copy_thread(connection, TENANT, source, target, "", now_us)
+    async def rollback(self, server: Server) -> None:
+        """Append the state of an earlier checkpoint."""
+        key = self.some_key(server)
+        if key is not None:
+            call = partial(server.lineage.rollback, TENANT, key, "", None)
+            await self._make(server, key.thread_id, key.thread_id, call)
 
-        def then(copied: int) -> None:
-            rows = self.world.database.ask(
-                "SELECT checkpoint_ns, checkpoint_id, revision FROM checkpoints"
-                " WHERE thread_id = :name",
-                name=target,
+    async def hand_off(self, server: Server) -> None:
+        """Store a bundle of a checkpoint."""
+        key = self.some_key(server)
+        closure = await server.lineage.closure(TENANT, key) if key is not None else None
+        if closure is None or key is None:
+            return
+        known = dict(server.model.stories[key.thread_id].known)
+        location = await server.handoffs.unchanged(TENANT, closure.key)
+        bundle = None
+        if location is None:
+            bundle = await server.archive.handoffs.store(await self._whole(server, closure))
+            location = bundle.location
+        kept = server.handoffs.keep_handoff(
+            TENANT, closure.key, location,
+            bundle.parts if bundle is not None else (), bundle.blobs if bundle is not None else (),
+            "", b"", b"", content_seq=closure.seq,
+        )  # fmt: skip
+        await kept
+        server.archive.changed(TENANT, 0)
+        if bundle is not None:
+            self.handed_off.append((closure, location, known))
+
+    async def adopt(self, server: Server) -> None:
+        """Make a thread of a bundle, from whichever server it is."""
+        if not self.handed_off:
+            return
+        _, location, known = self.rng.choice(self.handed_off)
+        data = await server.archive.handoffs.fetch(location, lambda count: None)
+        closure = await server.archive.handoffs.open(data, location.blob_id)
+        target, sha256 = self.rng.choice(NAMES), location.sha256.hex()
+        with self._doubt(server, target):
+            await server.lineage.adopt(TENANT, closure, sha256, target, "", "")
+            server.archive.changed(TENANT, 0)
+            self._derive(server, target, known)
+
+    async def snapshot(self, server: Server) -> None:
+        """Capture some threads together."""
+        names = sorted({name for name, place in server.model.users() if not place[0]})
+        names = [name for name in names if not is_reserved(name)]
+        if not names:
+            return
+        chosen = tuple(self.rng.sample(names, self.rng.randint(1, min(2, len(names)))))
+        made = [(name, dict(server.model.stories[name].known)) for name in chosen]
+        draft = SnapshotDraft(chosen, metadata=b'{"step":1}')
+        created = await server.supplied(
+            lambda values: server.snapshots.create_snapshot(TENANT, draft, "", values)
+        )
+        server.archive.changed(TENANT, len(draft.metadata))
+        self.captured[server.name, created.snapshot_id] = made
+
+    async def restore(self, server: Server) -> None:
+        """Restore a snapshot, as new threads or by rolling back."""
+        snapshot_id = self._some_snapshot(server)
+        if snapshot_id is None:
+            return
+        made, rollback = self.captured[server.name, snapshot_id], self.rng.random() < 0.5
+        names = [name for name, _ in made] if rollback else []
+        with self._doubt(server, *names):
+            restored = await server.supplied(
+                lambda values: server.snapshots.restore_snapshot(
+                    TENANT, snapshot_id, rollback=rollback, request_id="", supplied=values
+                )
             )
-            revisions = {(ns, checkpoint_id): revision for ns, checkpoint_id, revision in rows}
-            expected = self.world.model.copy(source, target, revisions)
-            if copied != expected:
-                self.world.violate("a copy tells its count", f"{copied}, not {expected}")
-            [(waiting,)] = self.world.database.ask(
-                "SELECT coalesce(sum(dirty_bytes), 0) FROM checkpoints WHERE thread_id = :name",
-                name=target,
+            server.archive.changed(TENANT, sum(one.stored_bytes for one in restored))
+            for one, (_, known) in zip(restored, made, strict=True):
+                self._derive(server, one.key.thread_id, known)
+
+    async def delete_snapshot(self, server: Server) -> None:
+        """Delete a snapshot."""
+        snapshot_id = self._some_snapshot(server)
+        if snapshot_id is not None:
+            await server.snapshots.delete_snapshot(TENANT, snapshot_id)
+            server.archive.changed(TENANT, 0)
+            self.captured.pop((server.name, snapshot_id), None)
+
+    async def _make(
+        self,
+        server: Server,
+        target: str,
+        source: str,
+        call: Callable[[dict[bytes, Value]], Awaitable[object]],
+    ) -> None:
+        with self._doubt(server, target):
+            story = server.model.stories.get(source)
+            known = dict(story.known) if story is not None else {}
+            await server.supplied(call)
+            server.archive.changed(TENANT, 0)
+            self._derive(server, target, known)
+
+    def _derive(self, server: Server, name: str, known: Mapping[Place, Known]) -> None:
+        problem = server.model.derive(server.shadow.threads[name], name, known)
+        if problem:
+            self.problems.append(problem)
+
+    async def _whole(self, server: Server, closure: Closure) -> Closure:
+        complete = server.completer
+        members = [
+            replace(
+                member,
+                checkpoint=await complete.checkpoint(TENANT, member.checkpoint),
+                histories=await complete.histories(TENANT, member.histories),
             )
-            self.world.unadmitted_bytes += waiting
+            for member in closure.members
+        ]
+        return replace(closure, members=tuple(members))
 
-        await self.world.journal.transact(work, then)
-        self.world.archive.changed(TENANT, 0)
+    def _some_snapshot(self, server: Server) -> str | None:
+        ids = sorted(name for of, name in self.captured if of == server.name)
+        return self.rng.choice(ids) if ids else None
 
-    async def prune(self) -> None:
-        """Keep the latest checkpoint of each namespace of a thread."""
-        thread_id, now_us = self.rng.choice(THREADS), self.world.clock()
-        model = self.world.model
+    # --- the service's own work ----------------------------------------------------------
 
-        def work(connection: Connection) -> Removed:
-            return removals.keep_latest(connection, TENANT, thread_id, now_us)
+    async def flush(self, server: Server) -> None:
+        """Certify everything."""
+        await server.archive.certify_all(TENANT)
 
-        def then(removed: Removed) -> None:
-            self._remove({thread_id: model.superseded(thread_id)}, removed)
+    async def evict(self, server: Server) -> None:
+        """Let every value leave the journal that may."""
+        await server.evict()
 
-        await self.world.journal.transact(work, then)
-        self.world.archive.changed(TENANT, 0)
+    async def sweep(self, server: Server) -> None:
+        """Remove what nothing needs; changes are old at once."""
+        await server.removal.sweep(early_write_ttl_s=10.0**9)
 
-    async def delete_run(self) -> None:
-        """Delete the checkpoints of a run, in all threads."""
-        run_id, now_us = self.rng.choice(RUNS), self.world.clock()
+    async def index(self, server: Server) -> None:
+        """Let search follow, without text."""
+        stretch = await server.index.take(20)
+        if stretch.advances:
+            await server.index.store(stretch, [], remember=False)
 
-        def work(connection: Connection) -> Removed:
-            return removals.delete_runs(connection, TENANT, [run_id], now_us)
+    async def look(self, server: Server) -> None:
+        """Store again what may expire, or is lost."""
+        await server.archive.lifetime.look_now()
 
-        def then(removed: Removed) -> None:
-            self._remove(self.world.model.of_runs([run_id]), removed)
+    async def read(self, server: Server) -> None:
+        """Load a checkpoint and compare every byte with what was sent."""
+        key = self.some_key(server)
+        if key is not None:
+            await self.compare(server, key)
 
-        await self.world.journal.transact(work, then)
-        self.world.archive.changed(TENANT, 0)
+    async def compare(self, server: Server, key: CheckpointKey) -> None:
+        """Load a checkpoint and compare every byte with what was sent."""
+        found = await server.load(key)
+        if found is None or found.state is None:
+            story = server.model.stories.get(key.thread_id)
+            if story and (key.checkpoint_ns, key.checkpoint_id) in story.known:
+                self.problems.append(f"{key} was acknowledged and is gone")
+            return
+        held = [(one.digest, one.value) for one in found.state.channels if one.digest is not None]
+        held += [(one.digest, one.value) for one in found.writes]
+        if any(value is None or self.values.get(digest, value) != value for digest, value in held):
+            self.problems.append(f"{key} has other bytes than were sent")
 
-    def _remove(self, doomed: dict[str, set[Place]], removed: Removed) -> None:
-        """Remove from the model; the journal says what delta channels still need."""
-        count = sum(map(len, doomed.values()))
-        if removed.deleted + removed.hidden != count:
-            self.world.violate("a removal tells its count", f"{removed}, not {count}")
-        for thread_id, places in doomed.items():
-            rows = self.world.database.ask(
-                "SELECT checkpoint_ns, checkpoint_id FROM checkpoints"
-                " WHERE thread_id = :name AND hidden",
-                name=thread_id,
-            )
-            kept = set(rows)
-            self.world.model.remove(thread_id, places, kept)
+    # --- making things up ----------------------------------------------------------------
 
-    # --- making things up -----------------------------------------------------------------
+    def heads(self, server: Server, name: str) -> dict[str, str]:
+        """Return the latest checkpoint of each namespace."""
+        story = server.model.stories.get(name)
+        found: dict[str, str] = {}
+        for ns, checkpoint_id in story.known if story is not None else ():
+            found[ns] = max(checkpoint_id, found.get(ns, ""))
+        return found
 
-    def _draft(self) -> CheckpointDraft:
+    def some_key(self, server: Server) -> CheckpointKey | None:
+        """Return a checkpoint of a user's thread."""
+        users = [one for one in server.model.users() if not is_reserved(one[0])]
+        if not users:
+            return None
+        name, place = self.rng.choice(users)
+        return CheckpointKey(name, *place)
+
+    def some_thread(self, server: Server) -> str:
+        """Return the name of a user's thread, if there is one."""
+        names = sorted({name for name, _ in server.model.users() if not is_reserved(name)})
+        return self.rng.choice(names or THREADS)
+
+    def new_id(self, age_us: int = 0) -> str:
+        """Return an ID of now, or of earlier."""
+        return mint_checkpoint_id(self.clock_us() - age_us, self.rng.getrandbits(62), "")
+
+    def draft(self, server: Server) -> CheckpointDraft:
+        """Make up a checkpoint that goes on in some thread."""
         rng = self.rng
-        thread_id, ns = rng.choice(THREADS), rng.choice(NAMESPACES)
-        thread = self.world.model.threads.get(thread_id) or Thread()
-        ids = sorted(place[1] for place in thread.stored if place[0] == ns)
-        roll = rng.random()
-        if ids and roll < 0.15:
-            checkpoint_id = rng.choice(ids)
-        elif roll < 0.25:
-            checkpoint_id = f"{rng.randint(1, 10 * self._numbers + 10):06d}"
-        else:
-            checkpoint_id = self._new_id()
-            if ids and len(ids[-1]) > len(checkpoint_id):  # a minted one; go on from there
-                checkpoint_id = f"{ids[-1]}{self._numbers % 10}"
-        below = [one for one in ids if one < checkpoint_id]
-        parent_id = ""
-        if below and not thread.deleted and rng.random() < 0.9:
-            parent_id = below[-1] if rng.random() < 0.7 else rng.choice(below)
-        parent = thread.stored.get((ns, parent_id))
+        name = rng.choice((*THREADS, *THREADS, self.some_thread(server)))
+        heads = self.heads(server, name)
+        ns = "inner" if heads and rng.random() < 0.2 else ""
+        parent_id = heads.get(ns, "") if rng.random() < 0.9 else ""
+        new_id = self.new_id(rng.choice((0, 0, 0, 0, 10_000_000)))
+        return self._draft(server, CheckpointKey(name, ns, new_id), parent_id)
+
+    def _draft(self, server: Server, key: CheckpointKey, parent_id: str) -> CheckpointDraft:
+        rng = self.rng
+        story = server.model.stories.get(key.thread_id)
+        parent = story.known.get((key.checkpoint_ns, parent_id)) if story is not None else None
         delta = (DELTA,) if rng.random() < 0.5 else ()
-        known = {name: version for name, version, _ in parent.channels} if parent else {}
         channels = []
         for name in ("x", "y", DELTA):
-            if name == DELTA and delta and rng.random() < 0.8:
+            if (name == DELTA and delta and rng.random() < 0.8) or rng.random() < 0.2:
                 continue
-            if rng.random() < 0.8:
-                channels.append(self._channel(name, known))
-        writes = tuple(self._write() for _ in range(rng.choice((0, 0, 1, 2))))
+            inherits = parent is not None and name in parent.channels and rng.random() < 0.4
+            content: Value | Reference = Reference.INHERIT if inherits else self.value()
+            channels.append(self.channel(name, Reference.EMPTY if rng.random() < 0.1 else content))
         metadata: dict[str, object] = {"step": rng.randint(0, 9)}
-        if rng.random() < 0.5:
+        if rng.random() < 0.4:
             metadata["run_id"] = rng.choice(RUNS)
-        if ns and not self.world.plan.plain:
-            metadata |= self._tie(thread)
+        root_id = self.heads(server, key.thread_id).get("", "")
+        if key.checkpoint_ns and root_id and rng.random() < 0.7:
+            metadata["parents"] = {"": root_id}
         return CheckpointDraft(
-            CheckpointKey(thread_id, ns, checkpoint_id),
+            key,
             parent_id,
             checkpoint_pb2.CheckpointState(delta_channels=delta).SerializeToString(),
             tuple(channels),
             delta_channels=delta,
             metadata=parse_metadata(json.dumps(metadata).encode(), "metadata"),
             label=rng.choice(("", "", "", "first")),
-            summary=rng.choice(("", "", "", "it went well", "it went badly")),
+            summary=rng.choice(("", "", "it went well")),
             agent_id=rng.choice(("", "", "planner", "writer")),
-            writes=writes,
+            writes=tuple(self.write() for _ in range(rng.choice((0, 0, 1, 2)))),
         )
 
-    def _tie(self, thread: Thread) -> dict[str, object]:
-        """Return what ties a subgraph's checkpoint to a root checkpoint, to most of them."""
-        roots = sorted(place[1] for place in thread.visible() if not place[0])
-        if not roots or self.rng.random() < 0.3:
-            return {}
-        root_id = roots[-1] if self.rng.random() < 0.7 else self.rng.choice(roots)
-        return {"parents": {"": root_id}}
+    def channel(self, name: str, content: Value | Reference) -> ChannelDraft:
+        """Return a channel with a value or a reference."""
+        digest = self._note(content) if isinstance(content, Value) else None
+        return ChannelDraft(name, 1, content, digest)
 
-    def _channel(self, name: str, known: Mapping[str, Version | None]) -> ChannelDraft:
+    def value(self) -> Value:
+        """Make up a value; one in four grew by a little."""
         rng = self.rng
-        version = _VERSIONS[name]
-        roll = rng.random()
-        if roll < 0.15 and known.get(name) == version:
-            return ChannelDraft(name, version, Reference.INHERIT)
-        if roll < 0.2:
-            return ChannelDraft(name, version, Reference.EMPTY)
-        if roll < 0.35 and self.world.model.values:
-            return ChannelDraft(name, version, rng.choice(sorted(self.world.model.values)))
-        value = self._value()
-        return ChannelDraft(name, version, value, value_digest(value))
+        if rng.random() < 0.25:
+            self._growing += rng.randbytes(40)
+            return Value("msgpack", self._growing)
+        return Value(rng.choice(("msgpack", "json")), rng.randbytes(rng.choice((0, 1, 20, 200))))
 
-    def _inline(self, draft: CheckpointDraft) -> CheckpointDraft:
-        """Return a draft with every content inline, as a client answers VALUES_MISSING."""
-        channels = []
-        for channel in draft.channels:
-            content = channel.content
-            if content is Reference.INHERIT:
-                content = self._value()
-            elif isinstance(content, bytes):
-                content = self.world.model.values[content]
-            digest = value_digest(content) if isinstance(content, Value) else None
-            channels.append(ChannelDraft(channel.name, channel.version, content, digest))
-        return CheckpointDraft(
-            draft.key,
-            draft.parent_id,
-            draft.frame,
-            tuple(channels),
-            delta_channels=draft.delta_channels,
-            metadata=draft.metadata,
-            label=draft.label,
-            summary=draft.summary,
-            agent_id=draft.agent_id,
-            writes=draft.writes,
-        )
-
-    def _value(self) -> Value:
-        rng = self.rng
-        size = rng.choice((0, 1, 20, 20, 200, 200, 900, BIGGEST if rng.random() < 0.2 else 20))
-        return Value(rng.choice(("msgpack", "json")), rng.randbytes(size))
-
-    def _write(self) -> Write:
-        rng = self.rng
-        value = self._value()
+    def write(self) -> Write:
+        """Make up a pending write."""
+        rng, value = self.rng, self.value()
         return Write(
-            task_id=rng.choice(("t1", "t2")),
-            task_path=rng.choice(("", "p")),
-            idx=rng.choice((-2, -1, 0, 1)),
-            channel=rng.choice(("out", DELTA)),
-            value=value,
-            digest=value_digest(value),
-        )
+            rng.choice(("t1", "t2")), rng.choice(("", "p")), rng.choice((-2, -1, 0, 1)),
+            rng.choice(("out", DELTA)), value, self._note(value),
+        )  # fmt: skip
 
-    def _new_id(self) -> str:
-        self._numbers += 1
-        return f"{10 * self._numbers:06d}"
+    def _note(self, value: Value) -> bytes:
+        digest = value_digest(value)
+        self.values[digest] = value
+        return digest
 
-    def _new_key(self) -> CheckpointKey:
-        return CheckpointKey(self.rng.choice(THREADS), self.rng.choice(NAMESPACES), self._new_id())
-
-    def some_key(self) -> CheckpointKey:
-        keys = sorted(
-            (name, *place)
-            for name, thread in self.world.model.of_users().items()
-            for place in thread.stored
-        )
-        return CheckpointKey(*self.rng.choice(keys)) if keys else self._new_key()
-
-    def some_captured(self) -> CheckpointKey:
-        """Return the key of a checkpoint that a snapshot captured; there must be one."""
-        snapshots = self.world.model.snapshots
-        captured, _ = snapshots[self.rng.choice(sorted(snapshots))]
-        return self.rng.choice(captured.members)
+    @contextmanager
+    def _doubt(self, server: Server, *names: str) -> Iterator[None]:
+        """While a call runs, what it does to threads is not known; after an error neither."""
+        fresh = set(names) - server.model.doubtful
+        server.model.doubtful |= fresh
+        try:
+            yield
+        except Refusal as refusal:
+            if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
+                server.believe(names)
+            server.model.doubtful -= fresh
+            raise
+        server.model.doubtful -= fresh

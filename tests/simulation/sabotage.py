@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,186 +10,172 @@ from typing import Any
 import pytest
 
 from tests.simulation.faulty_store import FaultyStore
-from tuskpoint_server.archive import building
-from tuskpoint_server.archive.flusher import TenantFlusher
-from tuskpoint_server.archive.packs import Pack, PackRunner
-from tuskpoint_server.archive.spool import Spool
-from tuskpoint_server.blobs.api import Member, Receipt
-from tuskpoint_server.domain.model import Lineage
-from tuskpoint_server.journal import answers, archive_certify, closures, evicting, removals
-from tuskpoint_server.journal.archive_plan import PackState
+from tuskpoint_server.archive.flush import recording
+from tuskpoint_server.archive.flush.flusher import TenantFlusher
+from tuskpoint_server.archive.flush.packs import Pack, PackRunner
+from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.domain.formats import folding, records
+from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.journal.archiving import certify, evict, uses
+from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.removal import delete, prune, sweep
 
-
-@contextmanager
-def store_that_loses_what_it_acknowledged() -> Iterator[None]:
-    """Now and then a put is answered, read back, and then gone."""
-    with pytest.MonkeyPatch.context() as patch:
-        get_many = FaultyStore.get_many
-
-        async def lossy(self: FaultyStore, locations: Sequence[Any]) -> list[bytes]:
-            found = await get_many(self, locations)
-            if len(self.vault.blobs) % 3 == 0:
-                self.vault.blobs.pop(locations[0].blob_id, None)
-            return found
-
-        patch.setattr(FaultyStore, "get_many", lossy)
-        yield
-
-
-@contextmanager
-def certification_without_read_back() -> Iterator[None]:
-    """A pack is believed to be stored although the store kept only half of it."""
-    with pytest.MonkeyPatch.context() as patch:
-        keep = FaultyStore._keep
-
-        def half(self: FaultyStore, members: Sequence[Member], *, apart: bool) -> Receipt:
-            receipt = keep(self, members, apart=apart)
-            if len(members) > 1 and len(self.vault.blobs) % 2 == 0:
-                victim = receipt.locations[0]
-                self.vault.blobs[victim.blob_id].patches.pop(victim.identifier, None)
-            return receipt
-
-        async def believe(self: PackRunner, pack: Pack) -> None:
-            await self._move(pack, PackState.READ_BACK)
-
-        patch.setattr(FaultyStore, "_keep", half)
-        patch.setattr(PackRunner, "_read_back", believe)
-        yield
-
-
-@contextmanager
-def spool_that_forgets() -> Iterator[None]:
-    """The directory of the spool is not fsynced."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Spool, "_sync", lambda self: None)
-        yield
-
-
-@contextmanager
-def catalog_that_is_certified_before_it_is_stored() -> Iterator[None]:
-    """The journal records certification although the put was refused."""
-    with pytest.MonkeyPatch.context() as patch:
-
-        async def skip(self: PackRunner, pack: Pack) -> None:
-            pack.locations = [
-                self._blobs.predict(member.sha256, len(member.data)) for member in pack.members
-            ]
-            await self._move(pack, PackState.READ_BACK)
-
-        patch.setattr(PackRunner, "store", skip)
-        yield
-
-
-@contextmanager
-def deletion_that_tells_nobody() -> Iterator[None]:
-    """A deleted thread leaves no tombstone for the catalog."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(removals, "_BURY", SimpleNamespace(run=lambda connection, **values: None))
-        yield
-
-
-@contextmanager
-def late_writes_that_are_dropped() -> Iterator[None]:
-    """Certification forgets that a checkpoint changed after it was collected."""
-    with pytest.MonkeyPatch.context() as patch:
-        certify = archive_certify._CERTIFY.run
-
-        def forget(connection: Any, **values: Any) -> Any:
-            cursor = certify(connection, **values)
-            connection.connection.cursor().execute(
-                "UPDATE checkpoints SET dirty_us = NULL, dirty_bytes = 0,"
-                " certified_revision = revision WHERE certified_revision > 0"
-            )
-            return cursor
-
-        patch.setattr(archive_certify, "_CERTIFY", SimpleNamespace(run=forget))
-        yield
-
-
-@contextmanager
-def put_of_other_bytes() -> Iterator[None]:
-    """A retried put sends the members in another order than they were spooled."""
-    with pytest.MonkeyPatch.context() as patch:
-        store = PackRunner._store
-
-        async def shuffled(self: PackRunner, pack: Pack) -> None:
-            pack.members = list(reversed(pack.members))
-            await store(self, pack)
-
-        patch.setattr(PackRunner, "_store", shuffled)
-        yield
-
-
-@contextmanager
-def eviction_of_what_is_not_stored() -> Iterator[None]:
-    """Values leave the journal although nothing holds them."""
-    with pytest.MonkeyPatch.context() as patch:
-        evict = evicting.evict
-
-        def careless(connection: Any, *, batch: Any, before_us: int) -> Any:
-            gone = evict(connection, batch=batch, before_us=before_us)
-            connection.connection.cursor().execute("UPDATE contents SET data = NULL")
-            return gone
-
-        patch.setattr(evicting, "evict", careless)
-        yield
-
-
-@contextmanager
-def waiters_that_are_forgotten() -> Iterator[None]:
-    """A flush that fails once never answers those who wait for a revision."""
-    with pytest.MonkeyPatch.context() as patch:
-        failed = TenantFlusher._failed
-
-        def forget(self: TenantFlusher, *arguments: Any) -> None:
-            failed(self, *arguments)
-            self._revisions.clear()
-
-        patch.setattr(TenantFlusher, "_failed", forget)
-        yield
-
-
-@contextmanager
-def copies_without_what_they_are_rebuilt_from() -> Iterator[None]:
-    """Forks, adoptions and snapshots leave the ancestors of delta channels behind."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(closures, "_rebuilt_from", lambda connection, tenant, key: iter(()))
-        yield
-
-
-@contextmanager
-def answers_that_are_forgotten() -> Iterator[None]:
-    """A request that is sent again is carried out again."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answers, "keep_answer", lambda *arguments: None)
-        yield
-
-
-@contextmanager
-def lineage_that_is_not_stored() -> Iterator[None]:
-    """Manifests do not tell what a checkpoint came from."""
-    with pytest.MonkeyPatch.context() as patch:
-        put = building._put
-        patch.setattr(building, "_put", lambda *told: replace(put(*told), lineage=Lineage()))
-        yield
-
-
-_UNREADABLE = (
-    "a certified catalog can be read|certified means|flushed means|the store alone|a read returns"
+Patch = pytest.MonkeyPatch
+_NOTHING = SimpleNamespace(
+    run=lambda connection, **values: None, run_many=lambda connection, rows: len(rows)
 )
 
-SABOTAGES: dict[Callable[[], AbstractContextManager[None]], tuple[str, int]] = {
-    store_that_loses_what_it_acknowledged: (_UNREADABLE, 0),
-    certification_without_read_back: (_UNREADABLE, 0),
-    spool_that_forgets: ("only spooled bytes are put", 0),
-    catalog_that_is_certified_before_it_is_stored: (f"{_UNREADABLE}|catalogs follow", 0),
-    deletion_that_tells_nobody: ("flushed means all found|the store alone", 63),
-    late_writes_that_are_dropped: (_UNREADABLE, 3),
-    put_of_other_bytes: ("only spooled bytes are put", 0),
-    eviction_of_what_is_not_stored: ("the journal holds|a read returns|the archive has no", 75),
-    waiters_that_are_forgotten: ("waiters never hang", 4),
-    copies_without_what_they_are_rebuilt_from: ("what is made of checkpoints", 17),
-    answers_that_are_forgotten: ("what is made of checkpoints", 30),
-    lineage_that_is_not_stored: ("the store alone|recovery brings", 0),
+
+def store_loses_what_was_read_back(patch: Patch) -> None:
+    """Now and then a put is answered, read back, and then gone."""
+    get_many = FaultyStore.get_many
+
+    async def lossy(self: FaultyStore, locations: Sequence[BlobLocation]) -> list[bytes]:
+        found = await get_many(self, locations)
+        if locations and len(self.vault.packs) % 3 == 0:
+            self.vault.packs[locations[0].blob_id].pop(locations[0].sha256, None)
+        return found
+
+    patch.setattr(FaultyStore, "get_many", lossy)
+
+
+def certified_without_read_back(patch: Patch) -> None:
+    """A pack is believed to be stored although the store kept only a part of it."""
+
+    async def believe(
+        self: PackRunner, tenant: str, members: Sequence[Member], *, apart: bool = False
+    ) -> dict[bytes, BlobLocation]:
+        receipt = await self._blobs.put(members, apart=apart)
+        return {location.sha256: location for location in receipt.locations}
+
+    patch.setattr(PackRunner, "store", believe)
+
+
+def resumed_pack_is_not_stored(patch: Patch) -> None:
+    """A pack that an earlier life spooled is certified as if it had been put."""
+    finish = PackRunner.finish
+
+    async def believe(self: PackRunner, pack: Pack) -> BlobLocation | None:
+        if not pack.resumed:
+            return await finish(self, pack)
+        places = [self._blobs.predict(one.sha256, len(one.data)) for one in pack.members]
+        return await self._certify(pack, {place.sha256: place for place in places})
+
+    patch.setattr(PackRunner, "finish", believe)
+
+
+def waiters_are_forgotten(patch: Patch) -> None:
+    """A flush that fails never answers those who wait for a change."""
+    failed = TenantFlusher._failed
+
+    def forget(self: TenantFlusher, *arguments: Any) -> None:
+        failed(self, *arguments)
+        self._changes.clear()
+
+    patch.setattr(TenantFlusher, "_failed", forget)
+
+
+def watermark_moves_to_the_end(patch: Patch) -> None:
+    """Certification forgets that a thread changed after it was read."""
+    move = certify.move
+
+    def too_far(batch: Batch, tenant: str, moved: Sequence[Any]) -> None:
+        found = []
+        for thread in moved:
+            log = batch.find(tenant, thread.thread_id)
+            assert log is not None
+            found.append(replace(thread, through=log.row.seq))
+        move(batch, tenant, found)
+
+    patch.setattr(certify, "move", too_far)
+
+
+def removal_is_not_recorded(patch: Patch) -> None:
+    """A pruned checkpoint leaves nothing that tells the archive."""
+    patch.setattr(prune, "_RECORD", _NOTHING)
+
+
+def deletion_is_not_recorded(patch: Patch) -> None:
+    """A deleted thread leaves nothing that tells the archive."""
+    patch.setattr(delete, "_RECORD", _NOTHING)
+
+
+def older_record_wins(patch: Patch) -> None:
+    """Of two records about the same checkpoint, the first that is read counts."""
+    live = folding.live
+    patch.setattr(folding, "live", lambda facts: live(list(facts)[::-1]))
+    rank = property(lambda self: (0, 0))
+    patch.setattr(records.CheckpointRecord, "rank", rank)
+
+
+def removal_does_not_override(patch: Patch) -> None:
+    """Folding does not heed removals."""
+    patch.setattr(folding, "_unremoved", lambda newest: list(newest.values()))
+
+
+def early_writes_keep_their_number(patch: Patch) -> None:
+    """A write that waited for its checkpoint keeps the number with which it came."""
+    claim = Batch.claim_early
+
+    def claim_as_it_was(self: Batch, log: Any, place: Any, seq: int) -> None:
+        claim(self, log, place, 0)
+
+    patch.setattr(Batch, "claim_early", claim_as_it_was)
+
+
+def late_writes_are_not_stored(patch: Patch) -> None:
+    """Pending writes that came after their checkpoint was stored are left out."""
+    patch.setattr(recording._Recorder, "_writes", lambda *arguments: None)
+
+
+def values_are_evicted_that_nothing_holds(patch: Patch) -> None:
+    """Eviction takes whatever it finds."""
+
+    async def careless(database: Any, *arguments: Any) -> Any:
+        gone = await evict.evict_family(database, *arguments)
+        await database.transact(
+            lambda batch: batch.connection.connection.cursor().execute(
+                "UPDATE contents SET data = NULL, keyframe = NULL, encoding = 0"
+            )
+        )
+        return gone
+
+    patch.setattr("tuskpoint_server.journal.archiving.evictor.evict_family", careless)
+
+
+def changes_are_swept_too_early(patch: Patch) -> None:
+    """Changes go although the archive has not stored them."""
+
+    async def drop(database: Any, *arguments: Any, **named: Any) -> int:
+        await database.transact(
+            lambda batch: batch.connection.connection.cursor().execute("DELETE FROM changes")
+        )
+        return 1
+
+    patch.setattr(sweep, "drop_changes", drop)
+
+
+def uses_are_not_recorded(patch: Patch) -> None:
+    """Nobody notes which threads need a segment."""
+    patch.setattr(uses, "_ADD", _NOTHING)
+
+
+_LOST = "the catalog: |cannot be recovered|was refused: |without faults"
+
+SABOTAGES: dict[Callable[[Patch], None], tuple[str, int]] = {
+    store_loses_what_was_read_back: (_LOST, 1),
+    certified_without_read_back: (_LOST, 14),
+    resumed_pack_is_not_stored: (_LOST, 1),
+    watermark_moves_to_the_end: ("is None|not recovered|came back", 1),
+    removal_is_not_recorded: ("came back", 12),
+    deletion_is_not_recorded: ("came back|deleted", 1),
+    older_record_wins: ("is .*|went back", 1),
+    removal_does_not_override: ("came back", 12),
+    early_writes_keep_their_number: (r"is \(\)", 1),
+    late_writes_are_not_stored: (r"is \(\)", 1),
+    values_are_evicted_that_nothing_holds: ("nothing holds them", 3),
+    changes_are_swept_too_early: ("lacks changes", 10),
+    uses_are_not_recorded: ("does not use", 1),
+    waiters_are_forgotten: ("waits for ever", 3),
 }
-"""What is broken: the promises that may be the first to tell, and the first seed to try."""
+"""What is broken: what the violation says, and a seed that finds it."""

@@ -1,295 +1,391 @@
-"""One schedule from its seed: faults and calls, then calm, then the last checks."""
+"""One schedule: what a seed chooses, from the first step to the last check."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import hashlib
 import random
-import sys
 import tempfile
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.simulation import checks
-from tests.simulation.clients import Clients
-from tests.simulation.crashes import Crash, crashing_at_failpoints
-from tests.simulation.faulty_store import EPOCH_S, EPOCHS, Shape
-from tests.simulation.plan import DESCENTS, make_plan
+from tests.simulation.checks import Look, Violation
+from tests.simulation.clients import EXPECTED, Clients
+from tests.simulation.faulty_store import DIRECTORY, EPOCH_S, EPOCHS, QUILTS, StoreFaults, Vault
+from tests.simulation.life import Crash, Life, failpoints_visit
+from tests.simulation.memory_database import JournalFaults
+from tests.simulation.server import Server
 from tests.simulation.virtual_loop import Deadlock, VirtualLoop
-from tests.simulation.walk import PlainStore, Unreadable
-from tests.simulation.world import TENANT, DefectLog, Violation, World
-from tuskpoint_server.archive.recovery import Recovery
-from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.journal import archive_status
+from tuskpoint_server.blobs.api import StoreLimits
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.model import CheckpointKey
+from tuskpoint_server.domain.snapshots import is_reserved
 
-_SMALL = {
-    "SEGMENT_RECORDS": 5,
-    "FAN_OUT": 3,
-    "PAGE_HEADS": 2,
-    "INDEX_PAGES": 2,
-    "_MERGE_HEADS": 1,
-    "_MERGE_HEADS_PER_CHANGE": 1,
-}
-"""Sizes that a short schedule outgrows."""
-
-_AFTER_RECOVERY = ("save", "save_and_wait", "writes_and_wait", "label", "copy", "prune", "evict")
-
-_PATIENCE_S = 6 * 3600.0
-"""Virtual time in which a server whose store works has to finish."""
-
-_MONTHS_S = 3 * EPOCHS * EPOCH_S
-"""Virtual time after which nothing is left that was not renewed."""
+_BEGIN_US = 1_700_000_000_000_000
+_MOST_LIVES = 12
+_WEIGHTS = {
+    "save": 12.0, "save_and_wait": 4.0, "resave": 2.0, "late_writes": 4.0, "early_writes": 1.5,
+    "label": 1.0, "retention": 0.5, "delete": 0.7, "prune": 1.5, "delete_run": 0.7, "fork": 1.5,
+    "copy": 1.0, "rollback": 1.0, "hand_off": 0.7, "adopt": 1.0, "snapshot": 1.0, "restore": 1.0,
+    "delete_snapshot": 0.4, "flush": 5.0, "evict": 2.0, "sweep": 1.0, "index": 1.5, "read": 2.0,
+    "crash": 0.7, "restart": 0.4, "outage": 0.3, "lose": 0.0, "pause": 3.0, "reborn": 0.5,
+    "month": 0.0, "look": 1.0,
+}  # fmt: skip
+_BESIDE = ("flush", "evict", "sweep", "index", "look")
+"""Work of the service itself, which may go on while clients make calls."""
 
 
-@dataclass(frozen=True)
+@dataclass
+class Plan:
+    """The choices of a seed.
+
+    Attributes:
+        steps: Steps before the faults end.
+        weights: How often each step is chosen.
+        servers: Servers over the same blob store.
+        crashes: How likely a life is to end by itself.
+        disk_fails: How likely the spool and the pointer file cannot be written.
+        limits: What a put may hold.
+        epoch_s: Length of an epoch of the store; `None`: what is stored never expires.
+    """
+
+    steps: int
+    weights: dict[str, float]
+    servers: int
+    crashes: float
+    disk_fails: float
+    limits: StoreLimits
+    epoch_s: float | None
+    store: StoreFaults
+    journal: JournalFaults
+    settings: dict[str, Any]
+
+
+def make_plan(rng: random.Random) -> Plan:
+    """Choose. Each fault is left out in many schedules, so that others come to the fore."""
+
+    def some(most: float) -> float:
+        return rng.choice((0.0, 0.0, most / 4, most))
+
+    weights = {name: usual * rng.choice((0.2, 1.0, 1.0, 3.0)) for name, usual in _WEIGHTS.items()}
+    weights["lose"] = 1.5 if rng.random() < 0.15 else 0.0
+    quilts = rng.random() < 0.4
+    weights["month"] = rng.choice((0.0, 0.5, 2.0)) if quilts else 0.0
+    return Plan(
+        steps=rng.choice((8, 15, 15, 30)),
+        weights=weights,
+        servers=2 if rng.random() < 0.2 else 1,
+        crashes=rng.choice((0.0, 0.5, 0.9)),
+        disk_fails=some(0.1),
+        limits=QUILTS if quilts else DIRECTORY,
+        epoch_s=EPOCH_S if quilts else None,
+        store=StoreFaults(
+            refuses=some(0.4),
+            rejects=some(0.1),
+            lies=some(0.4),
+            loses=some(0.2),
+            dawdles=some(0.2),
+            corrupts=some(0.1),
+            unreadable=some(0.1),
+        ),
+        journal=JournalFaults(
+            refuses=some(0.03),
+            forgets_to_answer=some(0.05),
+            takes_time=rng.choice((0.0, 0.3, 0.8)),
+        ),
+        settings={
+            "flush_interval_s": rng.choice((0.5, 2.0, 60.0)),
+            "max_pack_bytes": rng.choice((600, 3000, 1 << 20)),
+            "max_pack_checkpoints": rng.choice((1, 3, 1000)),
+            "soft_limit_bytes": 4000,
+            "hard_limit_bytes": rng.choice((60_000, 1 << 30)),
+            "first_retry_s": 1.0,
+            "longest_retry_s": 300.0,
+            "apart": rng.random() < 0.15,
+            "epochs": EPOCHS,
+            "renew_interval_s": 2 * 24 * 3600.0,
+        },
+    )
+
+
+@dataclass
 class Outcome:
-    """What a schedule without violation did: its trace, and how much of what."""
+    """What a schedule did."""
 
-    fingerprint: str
-    lives: int
-    catalogs: int
-    points: frozenset[str]
+    lives: int = 0
+    catalogs: int = 0
+    steps: Counter[str] = field(default_factory=Counter)
+    fingerprint: str = ""
 
 
-def run_schedule(seed: int, *, shape: Shape | None = None, plain: bool = False) -> Outcome:
-    """Run the schedule of a seed.
+class World:
+    """Servers, their clients, and the store, in one loop with a virtual clock."""
+
+    def __init__(self, plan: Plan, rng: random.Random, root: Path) -> None:
+        self.plan = plan
+        self.rng = rng
+        self.loop = VirtualLoop()
+        self.life = Life()
+        self.vault = Vault(plan.limits, self.loop.time, plan.epoch_s)
+        names = ("main", "other")[: plan.servers]
+        self.servers = [Server(name, self.vault, rng, root) for name in names]
+        self.looks = {name: Look() for name in names}
+        self.clients = Clients(rng, self.clock_us)
+        self.outcome = Outcome()
+        self.calm = False
+        self._events: dict[str, Callable[[Server], Awaitable[None]]] = {
+            "crash": self._crash, "restart": self.restart, "outage": self._outage,
+            "lose": self._lose, "pause": self._pause, "reborn": self._reborn, "month": self._month,
+        }  # fmt: skip
+        self._left = plan.steps
+        self._acts: Callable[[], Awaitable[None]] | None = None
+        self._trace = hashlib.sha256()
+        self._beside: set[asyncio.Task[None]] = set()
+
+    def clock_us(self) -> int:
+        """Return the time."""
+        return _BEGIN_US + int(self.loop.time() * 1e6)
+
+    def visit(self, place: str) -> None:
+        """Visit a place in the life of now."""
+        self.life.visit(place)
+
+    def run(self) -> Outcome:
+        """Live through the schedule.
+
+        Raises:
+            Violation: A promise was broken.
+        """
+        ended = False
+        while not ended:
+            self.outcome.lives += 1
+            self.life = self._new_life()
+            ended = self._live()
+        self.loop.close()
+        self.outcome.fingerprint = self._trace.hexdigest()[:12]
+        return self.outcome
+
+    def play(self, acts: Callable[[], Awaitable[None]]) -> None:
+        """Let something happen to servers that were started; every fault is told to happen."""
+        self._acts = acts
+        if not self._live():
+            raise Violation("the servers crashed")
+        self.loop.close()
+
+    def _new_life(self) -> Life:
+        ends = self.outcome.lives < _MOST_LIVES and self.rng.random() < self.plan.crashes
+        return Life(self.rng.choice((5, 20, 60, 150)) if ends and not self.calm else None)
+
+    def _live(self) -> bool:
+        """Run a life; return whether it was the last."""
+        over: asyncio.Future[None] = self.loop.create_future()
+        self.life.on_end = lambda: _soon(self.loop, over)
+        main = self.loop.create_task(self._main())
+        try:
+            self.loop.run_until_complete(asyncio.wait({main, over}, return_when="FIRST_COMPLETED"))
+            if main.done() and not main.cancelled():
+                error = main.exception()
+                if error is None:
+                    return True
+                if not isinstance(error, Crash):
+                    raise error
+            return False
+        except Deadlock as stuck:
+            raise Violation(f"nothing goes on: {stuck}") from stuck
+        finally:
+            self.life.alive = False
+            over.cancel()
+            self._beside.clear()
+            left = self.loop.living()
+            for task in left:
+                task.cancel()
+            if left:
+                self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+
+    async def _main(self) -> None:
+        await self._start()
+        for server in self.servers:
+            await self.check(server)
+        if self._acts is not None:
+            await self._acts()
+        while self._left > 0:
+            self._left -= 1
+            await self._step()
+        await self._end()
+
+    async def _start(self) -> None:
+        store = StoreFaults() if self.calm else self.plan.store
+        journal = JournalFaults() if self.calm else self.plan.journal
+        for server in self.servers:
+            server.disk.fails = 0.0 if self.calm else self.plan.disk_fails
+            while True:
+                try:
+                    await server.start(
+                        self.life, self.clock_us, store, journal, **self.plan.settings
+                    )
+                    break
+                except (Refusal, OSError):  # whoever runs it starts it again
+                    await server.database.close()
+
+    # --- steps ---------------------------------------------------------------------------
+
+    async def _step(self) -> None:
+        names = list(self.plan.weights)
+        name = self.rng.choices(names, [self.plan.weights[one] for one in names])[0]
+        server = self.servers[0 if self.rng.random() < 0.7 else -1]
+        self.outcome.steps[name] += 1
+        self._note(name, server.name)
+        self.loop.forget_turns()
+        if name in self._events:
+            await self._events[name](server)
+        elif name in _BESIDE and self.rng.random() < 0.6:
+            self._start_beside(self._call(getattr(self.clients, name), server))
+        elif name == "save_and_wait":
+            saved = await self._call(self.clients.save, server)
+            if saved is not None:
+                self._start_beside(self._call(lambda of: self.clients.wait(of, saved), server))
+        else:
+            await self._call(getattr(self.clients, name), server)
+        await asyncio.sleep(self.rng.choice((0.0, 0.0, 0.1, 1.0, 5.0)))
+        for one in self.servers:
+            await self.check(one)
+
+    def _start_beside(self, call: Any) -> None:
+        task: asyncio.Task[None] = self.loop.create_task(call)
+        self._beside.add(task)
+
+    async def _call(self, call: Callable[[Server], Awaitable[Any]], server: Server) -> Any:
+        try:
+            return await call(server)
+        except Refusal as refusal:
+            self._note(refusal.reason)
+            malformed = refusal.reason is Reason.BLOB_MALFORMED and self.vault.lost
+            if refusal.reason not in EXPECTED and not malformed:
+                raise Violation(f"a call was refused: {refusal}") from refusal
+        except OSError:
+            self._note("OSError")
+        return None
+
+    async def _crash(self, server: Server) -> None:
+        self.life.end()
+        raise Crash
+
+    async def restart(self, server: Server | None = None) -> None:
+        """Stop all servers and start them again."""
+        for one in self.servers:
+            await one.stop()
+        await self._start()
+
+    async def _reborn(self, server: Server) -> None:
+        """Let a server begin anew with what its catalog, or that of another, leads to."""
+        known = checks.newest(self.rng.choice(self.servers))
+        if known is not None and not self.vault.lost:
+            for one in self.servers:
+                await one.stop()
+            await server.recover(known, self.clock_us)
+            self.looks[server.name] = Look()
+            await self._start()
+
+    async def _outage(self, server: Server) -> None:
+        now = self.loop.time()
+        self.vault.outage = (now, now + self.rng.choice((10.0, 600.0, 2 * 24 * 3600.0)))
+
+    async def _pause(self, server: Server) -> None:
+        await asyncio.sleep(self.rng.choice((1.0, 60.0, 1000.0)))
+
+    async def _month(self, server: Server) -> None:
+        await asyncio.sleep(EPOCH_S)
+
+    async def _lose(self, server: Server) -> None:
+        found = [(blob, one) for blob, pack in sorted(self.vault.packs.items()) for one in pack]
+        if found:
+            harm = self.rng.choice((self.vault.lose, self.vault.corrupt))
+            harm(*self.rng.choice(found))
+
+    # --- checks --------------------------------------------------------------------------
+
+    async def check(self, server: Server) -> None:
+        if self.clients.problems:
+            raise Violation("; ".join(self.clients.problems))
+        for task in [one for one in self._beside if one.done()]:
+            self._beside.discard(task)
+            if not task.cancelled():
+                task.result()
+        self.loop.forget_turns()
+        checks.journal_holds_what_was_acknowledged(server)
+        checks.marks_are_consistent(server)
+        look = self.looks[server.name]
+        self.outcome.catalogs += await checks.recovery_brings_back_what_is_certified(
+            server, look, self.clock_us(), self.rng, self.clients.values
+        )
+        self._note(look.catalog.hex())
+
+    async def _end(self) -> None:
+        """End all faults: everything becomes certified, or is a hole, in little time."""
+        self.calm = True
+        self.vault.outage = (0.0, 0.0)
+        for server in self.servers:
+            server.calm()
+        if self._beside and not self.vault.lost:
+            _, waiting = await asyncio.wait(self._beside, timeout=3 * 3600.0)
+            if waiting:
+                raise Violation("somebody waits for ever")
+        await self.restart()
+        for server in self.servers:
+            self.loop.forget_turns()
+            problem = None
+            for _ in range(3):
+                try:
+                    async with asyncio.timeout(3600.0):
+                        problem = await server.flushed()
+                except TimeoutError:
+                    raise Violation("a flush does not end") from None
+            if problem is not None and not self.vault.lost:
+                raise Violation(f"a flush fails without faults: {problem}")
+            await self.check(server)
+            if not self.vault.lost:
+                await self._everything_is_there(server)
+        for server in self.servers:
+            await server.stop()
+
+    async def _everything_is_there(self, server: Server) -> None:
+        left = [name for name, one in server.shadow.threads.items() if one.certified_seq < one.seq]
+        if left:
+            raise Violation(f"a flush left {left} uncertified")
+        for name, place in server.model.users():
+            if not is_reserved(name):
+                await self.clients.compare(server, CheckpointKey(name, *place))
+        await self.check(server)
+
+    def _note(self, *what: object) -> None:
+        self._trace.update(f"{self.loop.time()} {what}\n".encode())
+
+
+def _soon(loop: VirtualLoop, over: asyncio.Future[None]) -> None:
+    loop.call_soon(over.cancel)
+
+
+def run_schedule(seed: int, change: Callable[[Plan], Plan] = lambda plan: plan) -> Outcome:
+    """Run one schedule.
 
     Args:
-        seed: The seed.
-        shape: The store's shape; `None`: the seed chooses.
-        plain: Leave lineage and snapshots alone.
+        seed: Chooses everything.
+        change: Changes the plan.
 
     Raises:
         Violation: A promise was broken.
     """
-    loop = VirtualLoop()
-    with (
-        tempfile.TemporaryDirectory(dir=_fast_disk()) as directory,
-        _small_sizes(),
-        _seeded(seed),
-    ):
-        root = Path(directory)
-        plan = make_plan(random.Random(f"plan {seed}"), root, shape, plain=plain)
-        world = World(seed, root, loop, plan)
-        world.on_commit = checks.catalogs_follow_one_another
-        world.on_put = checks.only_spooled_bytes_are_put
-        loop.set_exception_handler(lambda _, context: _tell(world, context))
-        with crashing_at_failpoints(world.disk), _listening(DefectLog(world)):
-            try:
-                loop.run_until_complete(_Driver(world).run())
-            except Deadlock as deadlock:
-                world.violate("waiters never hang", str(deadlock))
-            finally:
-                _close(world)
-        world.verify()
-        return Outcome(world.fingerprint, world.life.number, len(world.certified), world.points)
-
-
-class _Driver:
-    """Makes the calls of a schedule and ends the server's lives."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._rng = world.rng
-        self._clients = Clients(world)
-        self._calls: set[asyncio.Task[None]] = set()
-
-    async def run(self) -> None:
-        world = self._world
-        await world.live()
-        names, weights = list(world.plan.weights), list(world.plan.weights.values())
-        for _ in range(world.plan.steps):
-            [name] = self._rng.choices(names, weights)
-            await self._step(name)
-            world.verify()
-        await self._finish()
-
-    async def _step(self, name: str) -> None:
-        world, rng = self._world, self._rng
-        if name == "crash":
-            world.life.end("idle")
-        elif name == "restart":
-            await self._restart()
-        elif name == "outage":
-            now = world.loop.time()
-            world.vault.outage = (now, now + 3600.0)
-        else:
-            call = asyncio.create_task(self._clients.call(name))
-            self._calls.add(call)
-            call.add_done_callback(self._calls.discard)
-            await self._until(call, rng.choice((0.0, 0.001, 20.0)))
-        if rng.random() >= world.plan.hurry:
-            longest = EPOCH_S if world.plan.months else 1800.0
-            await self._until(None, rng.choice((0.05, 1.0, 5.0, 90.0, longest)))
-        if not world.life.alive:
-            await self._bury()
-
-    async def _until(self, call: asyncio.Task[None] | None, seconds: float) -> None:
-        """Let time pass until the call is done or the life is over."""
-        if not seconds:
-            await asyncio.sleep(0)
-            return
-        awaited: set[asyncio.Future[None]] = {self._world.death, *([call] if call else [])}
-        await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-
-    async def _restart(self) -> None:
-        """Stop the server as SIGTERM does, and start it again."""
-        world = self._world
-        try:
-            await world.archive.stop()
-        except Crash:
-            await self._bury()
-            return
-        if world.life.alive:
-            world.life.end("stopped")
-            await self._bury()
-
-    async def _bury(self) -> None:
-        world = self._world
-        world.points |= {world.life.last}
-        world.trace("crash", world.life.last)
-        await world.bury()
-        await checks.the_journal_holds_what_was_acknowledged(world)
-        await world.live()
-
-    async def _finish(self) -> None:
-        """End the faults, give the server time, and check; then do so after a recovery."""
-        world = self._world
-        if not world.life.alive:
-            await self._bury()
-        world.calm_down()
-        await self._check_at_rest()
-        if world.plan.recovers and world.certified:
-            await self._recover()
-            names = _AFTER_RECOVERY if world.plan.plain else (*_AFTER_RECOVERY, *DESCENTS)
-            for _ in range(3):
-                await self._step(self._rng.choice(names))
-            await self._check_at_rest()
-        await world.archive.stop()
-
-    async def _check_at_rest(self) -> None:
-        world = self._world
-        await self._until_done("waiters never hang", self._calls)
-        world.verify()
-        await self._until_flushed()
-        await asyncio.sleep(_MONTHS_S if world.plan.months else _PATIENCE_S)
-        world.verify()
-        await checks.the_journal_holds_what_was_acknowledged(world)
-        checks.all_is_certified(world)
-        checks.the_store_alone_holds_everything(world)
-        checks.the_pointer_names_the_newest_catalog(world)
-        world.verify()
-
-    async def _recover(self) -> None:
-        """Lose the server with its disk, and go on with what a recovery brings back."""
-        world = self._world
-        known = archive_status.catalog(world.database.connection, TENANT)
-        assert known is not None
-        await world.archive.stop()
-        world.life.end("recovery")
-        await world.bury()
-        await world.lose_disk()
-        recovery = Recovery(TENANT, world.journal, PlainStore(world.vault), clock_us=world.clock)  # type: ignore[arg-type] # it only reads
-        try:
-            await recovery.from_catalog(known.location)
-        except (Refusal, Unreadable) as problem:
-            world.violate("recovery brings everything back", str(problem))
-        world.verify()
-        rows = world.database.ask("SELECT thread_id, incarnation, deleted FROM threads")
-        world.model.forget_what_no_catalog_tells({row[0]: (row[1], bool(row[2])) for row in rows})
-        await checks.recovery_brings_everything_back(world, world.database.connection)
-        world.verify()
-        await world.live()
-
-    async def _until_done(self, promise: str, tasks: set[asyncio.Task[None]]) -> None:
-        waiting = set(tasks)
-        if not waiting:
-            return
-        _, hung = await asyncio.wait(waiting, timeout=_PATIENCE_S)
-        if hung:
-            self._world.violate(promise, f"{len(hung)} calls do not end")
-
-    async def _until_flushed(self) -> None:
-        call = asyncio.create_task(self._clients.call("flush"))
-        await self._until_done("a flush ends once the store works", {call})
-
-
-# --- making the process depend on the seed alone --------------------------------------------
-
-
-def _fast_disk() -> str | None:
-    memory = Path("/dev/shm")
-    return str(memory) if memory.is_dir() else None
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed what the server draws by itself."""
-    names = random.Random(f"names {seed}")
-    before, uuid.uuid4 = uuid.uuid4, lambda: uuid.UUID(int=names.getrandbits(128), version=4)
-    state = random.getstate()
+    rng = random.Random(seed)
     random.seed(seed)
-    try:
-        yield
-    finally:
-        uuid.uuid4 = before
-        random.setstate(state)
+    plan = change(make_plan(rng))
+    with tempfile.TemporaryDirectory() as root:
+        world = World(plan, rng, Path(root))
+        with failpoints_visit(world.visit):
+            return world.run()
 
 
-@contextmanager
-def _small_sizes() -> Iterator[None]:
-    """Make sizes small in every module that knows them."""
-    changed: list[tuple[Any, str, Any]] = []
-    for name, module in list(sys.modules.items()):
-        if name.startswith("tuskpoint_server"):
-            for constant, value in _SMALL.items():
-                if constant in vars(module):
-                    changed.append((module, constant, getattr(module, constant)))
-                    setattr(module, constant, value)
-    try:
-        yield
-    finally:
-        for module, constant, value in changed:
-            setattr(module, constant, value)
-
-
-@contextmanager
-def _listening(handler: logging.Handler) -> Iterator[None]:
-    """Hear the server's errors, and nothing else of its log."""
-    logger = logging.getLogger("tuskpoint_server")
-    level, propagate = logger.level, logger.propagate
-    logger.setLevel(logging.ERROR)
-    logger.propagate = False
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = propagate
-
-
-def _tell(world: World, context: dict[str, Any]) -> None:
-    error = context.get("exception")
-    if not isinstance(error, Crash):
-        world.violate("no task fails unseen", f"{context['message']}: {error!r}")
-
-
-def _close(world: World) -> None:
-    """End what is left, so that nothing of it is heard of later."""
-    loop = world.loop
-    world.life.end("closed")
-    loop.forget_turns()
-    left = loop.living()
-    for task in left:
-        task.cancel()
-    if left:
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-    loop.close()
-
-
-__all__ = ["Outcome", "Violation", "run_schedule"]
+__all__ = ["Outcome", "Plan", "Violation", "World", "make_plan", "run_schedule"]

@@ -1,0 +1,263 @@
+"""The journal's database in memory: the server's own writer and tables, without threads.
+
+What is committed survives a crash; an open transaction does not. Commits can fail before
+they are made, or after, and take time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+import threading
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, create_engine, event
+from sqlalchemy.pool import StaticPool
+
+from tests.simulation.life import Crash, Life
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.journal.changes.waiters import Waiters
+from tuskpoint_server.journal.database import sqlite
+from tuskpoint_server.journal.database.database import LAYOUT, Database
+from tuskpoint_server.journal.database.overlay import Batch, Logs
+from tuskpoint_server.journal.database.schema import metadata
+from tuskpoint_server.journal.database.writer import (
+    Writer,
+    _Change,
+    _Outcome,
+    _retrieve,
+    raise_unavailable,
+    unavailable,
+)
+
+T = TypeVar("T")
+_NONE: Set[tuple[str, str]] = frozenset()
+
+
+@dataclass
+class JournalFaults:
+    """How likely a transaction is to fail, before or after its commit, and to take time."""
+
+    refuses: float = 0.0
+    forgets_to_answer: float = 0.0
+    takes_time: float = 0.0
+    longest_s: float = 0.05
+
+
+class Disk:
+    """A database file in memory."""
+
+    def __init__(self) -> None:
+        self.driver = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=1000
+        )
+        self.engine = create_engine(
+            "sqlite://",
+            creator=lambda: self.driver,
+            poolclass=StaticPool,
+            pool_reset_on_return=None,
+        )
+        event.listen(self.engine, "begin", lambda one: one.exec_driver_sql("BEGIN"))
+
+    def format(self, journal_id: str, generation: int = 1) -> None:
+        """Put an empty journal on it."""
+        self.driver.deserialize(_template())
+        self.driver.execute("PRAGMA temp_store = MEMORY")
+        facts = {"journal_id": journal_id, "layout": LAYOUT, "generation": str(generation)}
+        self.driver.executemany("INSERT INTO journal_info VALUES (?, ?)", list(facts.items()))
+
+    def take(self, other: Disk) -> None:
+        """Hold what another one holds."""
+        self.driver.deserialize(other.driver.serialize())
+
+    def ask(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return the rows of a query in SQL."""
+        return self.driver.execute(statement, values).fetchall()
+
+    def limit(self, free_pages: int | None) -> None:
+        """Let it have so many free pages and no more; `None`: as many as it wants."""
+        [[count]] = self.ask("PRAGMA page_count")
+        [[free]] = self.ask("PRAGMA freelist_count")
+        most = 1 << 30 if free_pages is None else max(1, count + free_pages - free)
+        self.driver.execute(f"PRAGMA max_page_count = {most}")
+
+
+@cache
+def disk(name: str) -> Disk:
+    """Return the disk of this name, which all schedules of the process use in turn."""
+    return Disk()
+
+
+@cache
+def _template() -> bytes:
+    made = Disk()
+    with made.engine.begin() as connection:
+        metadata.create_all(connection)
+    return made.driver.serialize()
+
+
+class _InlineWriter(Writer):
+    """The writer, in the event loop: what was submitted until its turn comes is one batch."""
+
+    def __init__(self, database: MemoryDatabase) -> None:  # no thread, no queue
+        self._database = database
+        self._engine = database.disk.engine
+        self._clock_us = database.now_us
+        self._committed = database.waiters.wake
+        self._noted = database._note
+        self._connection = None
+        self._numbers = None
+        self._logs = Logs()
+        self._waiting: list[_Change] = []
+
+    def submit(
+        self, work: Callable[[Batch], T], size_bytes: int = 0, *, alone: bool = False
+    ) -> asyncio.Future[T]:
+        self._database.check_open()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        answer.add_done_callback(_retrieve)
+        self._waiting.append(_Change(work, answer, loop, size_bytes, alone))
+        if len(self._waiting) == 1:
+            loop.call_later(self._database.delay_s(), self._turn)
+        return answer
+
+    async def close(self) -> None:
+        if self._waiting and self._database.life.alive:
+            self._turn()
+        self._disconnect()
+
+    def _turn(self) -> None:
+        changes, self._waiting = self._waiting, []
+        database = self._database
+        if not database.life.alive or database.closed:
+            return
+        try:
+            if database.happens("refuses"):
+                outcomes, changed = self._failed(changes), _NONE
+            else:
+                outcomes, changed = self._commit(changes)
+                database.on_commit(changed)
+                if database.happens("forgets_to_answer"):
+                    outcomes = self._failed(changes)
+        except Crash:
+            self._disconnect()
+            return
+        delay_s = database.delay_s()
+        if delay_s:
+            asyncio.get_running_loop().call_later(delay_s, self._late, changes, outcomes, changed)
+        else:
+            self._resolve(list(zip(changes, outcomes, strict=True)), changed)
+
+    def _late(
+        self, changes: list[_Change], outcomes: list[_Outcome], changed: Set[tuple[str, str]]
+    ) -> None:
+        if self._database.life.alive:
+            self._resolve(list(zip(changes, outcomes, strict=True)), changed)
+
+    def _failed(self, changes: list[_Change]) -> list[_Outcome]:
+        refusal = Refusal(Reason.JOURNAL_UNAVAILABLE, problem="simulated")
+        return [_Outcome(error=refusal) for _ in changes]
+
+    def _connect(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        self._numbers = None
+        self._logs.clear()
+        self._database.disk.driver.rollback()
+        if connection is not None:
+            transaction = connection.get_transaction()
+            if transaction is not None:
+                transaction.close()
+            connection.close()
+
+
+class MemoryDatabase(Database):
+    """`Database` over a disk, for one life of a server.
+
+    Attributes:
+        disk: The disk.
+        life: The life.
+        on_commit: Called after each commit with the threads that changed.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock_us: Callable[[], int],
+        rng: random.Random,
+        life: Life | None = None,
+        faults: JournalFaults | None = None,
+    ) -> None:
+        facts = dict(disk.ask("SELECT name, value FROM journal_info"))
+        self.disk = disk
+        self.life = life or Life()
+        self.on_commit: Callable[[Set[tuple[str, str]]], None] = lambda changed: None
+        self._faults = faults or JournalFaults()
+        self._rng = rng
+        self._path = Path("memory")
+        self._engine = disk.engine
+        self._clock_us = clock_us
+        self._entropy = lambda: rng.getrandbits(62)
+        self.journal_id = facts["journal_id"]
+        self.generation = int(facts["generation"])
+        self.waiters = Waiters()
+        self.noted = []
+        self._closed = False
+        self._reader = threading.local()
+        self._connections = []
+        self._writer = _InlineWriter(self)
+
+    def happens(self, fault: str) -> bool:
+        """Say whether a fault happens now."""
+        chance: float = getattr(self._faults, fault)
+        return chance > 0 and self._rng.random() < chance
+
+    def delay_s(self) -> float:
+        """Say how long what happens now takes."""
+        return self._rng.uniform(0, self._faults.longest_s) if self.happens("takes_time") else 0.0
+
+    @property
+    def closed(self) -> bool:
+        """The server has stopped."""
+        return self._closed
+
+    def check_open(self) -> None:
+        """Let nobody use it who is left of a server that is gone."""
+        self.life.check()
+        if self._closed:
+            raise unavailable("it is closed")
+
+    async def query(self, work: Callable[[Connection], T]) -> T:
+        await asyncio.sleep(self.delay_s())
+        self.check_open()
+        try:
+            connection = self._reading()
+            with connection.begin():
+                result = work(connection)
+        except Exception as error:
+            raise_unavailable(error)
+            raise
+        delay_s = self.delay_s()
+        if delay_s:
+            await asyncio.sleep(delay_s)
+            self.check_open()
+        return result
+
+    async def close(self) -> None:
+        await self._writer.close()
+        self._closed = True
+        for connection in self._connections:
+            connection.close()
+
+    async def used_bytes(self) -> int:
+        return await self.query(sqlite.used_bytes)

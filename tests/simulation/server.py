@@ -1,0 +1,216 @@
+"""One simulated server: a journal, an archive and their rooms over one blob store."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.kit.drafts import TENANT
+from tests.simulation.faulty_store import FaultyStore, PlainStore, StoreFaults, Vault
+from tests.simulation.life import Life
+from tests.simulation.memory_database import Disk, JournalFaults, MemoryDatabase, disk
+from tests.simulation.model import Model
+from tests.simulation.shadow import Shadow
+from tuskpoint_server.archive.flush.archive import Archive
+from tuskpoint_server.archive.flush.settings import ArchiveSettings
+from tuskpoint_server.archive.flush.spool import Spool, SpoolDamaged
+from tuskpoint_server.archive.recover.recovery import Recovery
+from tuskpoint_server.archive.recover.sources import read_source
+from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.domain.errors import Refusal
+from tuskpoint_server.domain.formats.members import Kind
+from tuskpoint_server.domain.model import Checkpoint, CheckpointKey, Value, View
+from tuskpoint_server.domain.snapshots import is_reserved
+from tuskpoint_server.journal.archiving.evictor import EvictionSettings, Evictor
+from tuskpoint_server.journal.archiving.status import KnownCatalog
+from tuskpoint_server.journal.checkpoints.store import Checkpoints
+from tuskpoint_server.journal.lineage import Handoffs, Lineage, Snapshots, ValuesEvicted
+from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.journal.search.index import IndexRows
+from tuskpoint_server.service.completing import Completer
+
+T = TypeVar("T")
+
+
+@dataclass
+class LocalDisk:
+    """The files of a server: the journal, spooled packs, and the pointer to the catalog."""
+
+    journal: Disk
+    spooled: dict[str, list[Member]] = field(default_factory=dict)
+    pointer: str = ""
+    fails: float = 0.0
+
+
+class _Spool(Spool):
+    """Spool files in memory."""
+
+    def __init__(self, disk: LocalDisk, rng: random.Random) -> None:
+        self._disk = disk
+        self._rng = rng
+        self._numbers = 0
+
+    def write(self, members: Sequence[Member]) -> str:
+        if self._rng.random() < self._disk.fails:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        name = f"{self._rng.getrandbits(62):x}.pack"
+        self._disk.spooled[name] = list(members)
+        return name
+
+    def read(self, name: str) -> list[Member]:
+        if name not in self._disk.spooled:
+            raise SpoolDamaged(f"spool file {name} is missing")
+        return self._disk.spooled[name]
+
+    def remove(self, name: str) -> None:
+        self._disk.spooled.pop(name, None)
+
+    def keep_only(self, names: set[str]) -> None:
+        for name in self._disk.spooled.keys() - names:
+            del self._disk.spooled[name]
+
+    def size_bytes(self) -> int:
+        return sum(len(one.data) for pack in self._disk.spooled.values() for one in pack)
+
+
+class _Pointer:
+    """The pointer file in memory."""
+
+    def __init__(self, disk: LocalDisk, rng: random.Random) -> None:
+        self._disk = disk
+        self._rng = rng
+
+    def write(self, tenant: str, blob_id: str) -> None:
+        if self._rng.random() < self._disk.fails:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._disk.pointer = blob_id
+
+
+class Server:
+    """A server over its disk, started anew after each crash.
+
+    Attributes:
+        disk: What survives a crash.
+        model: What clients were told.
+        shadow: What the journal held after each commit.
+        recovered_seqs: Last change of each thread when the journal was recovered, if it was.
+        database, store, archive, rows, removal, lineage, snapshots, handoffs: Of this life.
+    """
+
+    def __init__(self, name: str, vault: Vault, rng: random.Random, root: Path) -> None:
+        self.name = name
+        self.vault = vault
+        self.rng = rng
+        self._root = root
+        self.disk = LocalDisk(disk(name))
+        self.disk.journal.format(f"journal-{name}")
+        self.model = Model()
+        self.shadow = Shadow(self.disk.journal)
+        self.recovered_seqs: dict[str, int] = {}
+        self._recoveries = 0
+
+    async def start(
+        self,
+        life: Life,
+        clock_us: Callable[[], int],
+        store: StoreFaults,
+        journal: JournalFaults,
+        **settings: Any,
+    ) -> None:
+        """Start; what an earlier life left goes on."""
+        self.shadow.follow()
+        self.believe(self.model.doubtful)
+        self.model.doubtful.clear()
+        self.database = MemoryDatabase(self.disk.journal, clock_us, self.rng, life, journal)
+        self.database.on_commit = lambda changed: self.shadow.follow(
+            name for tenant, name in sorted(changed) if tenant == TENANT
+        )
+        self.store = FaultyStore(self.vault, life, store, self.rng)
+        chosen = ArchiveSettings(pointer=self._root / "catalog", **settings)
+        self.archive = Archive(
+            self.database, self.store, self._root / "spool", settings=chosen, clock_us=clock_us
+        )
+        spool: Any = _Spool(self.disk, self.rng)
+        pointer: Any = _Pointer(self.disk, self.rng)
+        self.archive._spool = self.archive._runner._spool = spool
+        self.archive._pointer = pointer
+        self.rows = Checkpoints(self.database)
+        self.removal = Removal(self.database)
+        self.lineage = Lineage(self.database)
+        self.snapshots = Snapshots(self.database)
+        self.handoffs = Handoffs(self.database, self.archive.expiry)
+        self.index = IndexRows(self.database)
+        self.completer = Completer(self.archive)
+        await self.archive.start()
+
+    def calm(self) -> None:
+        """Let nothing fail any more."""
+        self.store._faults, self.database._faults = StoreFaults(), JournalFaults()
+        self.disk.fails = 0.0
+
+    async def recover(self, known: KnownCatalog, clock_us: Callable[[], int]) -> None:
+        """Lose everything, and begin anew with what a catalog leads to; it must be stopped.
+
+        Raises:
+            Refusal: The catalog cannot be recovered.
+        """
+        self._recoveries += 1
+        store = PlainStore(self.vault)
+        source = await read_source(store, known.location, Kind.CATALOG)
+        filled = disk(f"beside-{self.name}")
+        filled.format(f"{self.name}-{self._recoveries}", source.generation)
+        database = MemoryDatabase(filled, clock_us, self.rng)
+        await Recovery(TENANT, database, store).recover(source)
+        await database.close()
+        self.disk.spooled.clear()
+        self.disk.journal.take(filled)
+        self.model, self.shadow = Model(), Shadow(self.disk.journal)
+        self.shadow.follow()
+        self.recovered_seqs = {name: one.seq for name, one in self.shadow.threads.items()}
+        self.believe(())
+
+    def believe(self, names: Collection[str]) -> None:
+        """Take over what the journal says of threads of which a call had no answer.
+
+        And of those that it may have made and had no name for.
+        """
+        known = self.model.stories.keys()
+        for name, thread in self.shadow.threads.items():
+            if name in names or (name not in known and not is_reserved(name)):
+                self.model.believe(thread, name)
+
+    async def stop(self) -> None:
+        """Stop as on SIGTERM."""
+        await self.archive.stop()
+        await self.database.close()
+
+    async def evict(self) -> None:
+        """Evict whatever may leave the journal."""
+        settings = EvictionSettings(journal_bytes=0, grace_s=0.0)
+        await Evictor(self.database, self.removal.passes, settings).evict_now()
+
+    async def load(self, key: CheckpointKey) -> Checkpoint | None:
+        """Load a checkpoint as the service does: evicted values come from the store."""
+        found = await self.rows.load(TENANT, key, View.FULL)
+        return None if found is None else await self.completer.checkpoint(TENANT, found)
+
+    async def supplied(self, call: Callable[[dict[bytes, Value]], Awaitable[T]]) -> T:
+        """Make a call again with the values that it lacks, as the service does."""
+        values: dict[bytes, Value] = {}
+        while True:
+            try:
+                return await call(values)
+            except ValuesEvicted as lack:
+                values |= await self.completer.values(TENANT, lack, values)
+
+    async def flushed(self) -> Refusal | None:
+        """Certify everything; return what kept it from being certified."""
+        try:
+            await self.archive.certify_all(TENANT)
+        except Refusal as refusal:
+            return refusal
+        return None

@@ -1,0 +1,114 @@
+"""What a journal held after each commit: the measure of what recovery brings back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulation.memory_database import Disk
+
+Place = tuple[str, str]
+Row = tuple[Any, ...]
+WriteKey = tuple[Place, str, int]
+
+_THREADS = (
+    "SELECT thread_id, number, incarnation, seq, certified_seq, deleted, deleted_through,"
+    " begun_seq, settings_seq, agent_id, retention_s, unsearchable, state, head_id FROM threads"
+)
+_CHECKPOINTS = (
+    "SELECT checkpoint_ns, checkpoint_id, seq, parent_id, state, metadata, run_id, root_id,"
+    " delta_channels, delta_base, label, summary, forked_from, rolled_back_from, adopted_from,"
+    " created_us FROM checkpoints WHERE thread = ?"
+)
+_WRITES = (
+    "SELECT checkpoint_ns, checkpoint_id, task_id, idx, seq, task_path, channel, type, digest,"
+    " size, early_us IS NOT NULL FROM writes WHERE thread = ?"
+)
+_REMOVED = "SELECT incarnation, checkpoint_ns, checkpoint_id, seq FROM removed WHERE thread = ?"
+
+
+@dataclass
+class Thread:
+    """A thread as its rows say.
+
+    Attributes:
+        rows: Of its checkpoints: `seq`, and everything else that a segment holds.
+        writes: The same of pending writes; early ones are in `early`.
+    """
+
+    number: int
+    incarnation: int
+    seq: int
+    certified_seq: int
+    deleted: bool
+    deleted_through: str
+    begun_seq: int
+    settings_seq: int
+    settings: Row
+    standing: Row
+    rows: dict[Place, Row] = field(default_factory=dict)
+    writes: dict[WriteKey, Row] = field(default_factory=dict)
+    early: dict[WriteKey, Row] = field(default_factory=dict)
+
+
+def read_threads(disk: Disk, names: Iterable[str] | None = None) -> dict[str, Thread]:
+    """Return threads by name; `None`: all."""
+    found: dict[str, Thread] = {}
+    if names is None:
+        heads = disk.ask(_THREADS)
+    else:
+        heads = [row for name in names for row in disk.ask(f"{_THREADS} WHERE thread_id = ?", name)]
+    for name, number, incarnation, seq, certified, deleted, through, begun, set_at, *rest in heads:
+        thread = Thread(
+            number, incarnation, seq, certified, bool(deleted), through, begun, set_at,
+            tuple(rest[:3]), tuple(rest[3:]),
+        )  # fmt: skip
+        for ns, checkpoint_id, *row in disk.ask(_CHECKPOINTS, number):
+            thread.rows[ns, checkpoint_id] = tuple(row)
+        for ns, checkpoint_id, task_id, idx, *row in disk.ask(_WRITES, number):
+            kept = thread.early if row[-1] else thread.writes
+            kept[(ns, checkpoint_id), task_id, idx] = tuple(row[:-1])
+        found[name] = thread
+    return found
+
+
+class Shadow:
+    """Follows a journal commit by commit.
+
+    Attributes:
+        threads: As of the last commit.
+        versions: Every row that ever was of a checkpoint, by thread, incarnation and place.
+        written: The same of pending writes, without their numbers: those that were recorded anew
+            in a later generation have the number of their record.
+        removed: The `seq` at which a checkpoint was removed last, by the same.
+        ended: The `seq` at which an incarnation ended.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self.threads: dict[str, Thread] = {}
+        self.versions: dict[tuple[str, int, Place], dict[int, Row]] = defaultdict(dict)
+        self.written: dict[tuple[str, int, WriteKey], set[Row]] = defaultdict(set)
+        self.removed: dict[tuple[str, int, Place], int] = {}
+        self.ended: dict[tuple[str, int], int] = {}
+
+    def follow(self, names: Iterable[str] | None = None) -> None:
+        """Read threads that changed; `None`: all of them."""
+        for name, thread in read_threads(self._disk, names).items():
+            self.threads[name] = thread
+            number, incarnation = thread.number, thread.incarnation
+            for place, row in thread.rows.items():
+                self.versions[name, incarnation, place][row[0]] = row
+            for key, row in (*thread.writes.items(), *thread.early.items()):
+                self.written[name, incarnation, key].add(row[1:])
+            for of, ns, checkpoint_id, seq in self._disk.ask(_REMOVED, number):
+                if checkpoint_id:
+                    self.removed[name, of, (ns, checkpoint_id)] = seq
+                else:
+                    self.ended[name, of] = seq
+
+    def image(self) -> dict[str, Thread]:
+        """Return the threads of now, which stay as they are whatever comes."""
+        return dict(self.threads)
