@@ -96,6 +96,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             from . import recover
 
             return recover.main(arguments[1:], version, _open_blobs)
+        if list(arguments[:1]) == ["collect"]:
+            from . import collect
+
+            return collect.main(arguments[1:], version, _open_blobs)
         if list(arguments[:1]) == ["token"]:
             from . import token_command
 

@@ -1,7 +1,7 @@
 """How the program ends: exit codes, and the error that carries one.
 
 Exit codes:
-    0: drained, recovered, or `--help` or `--version`.
+    0: drained, recovered, collected, or `--help` or `--version`.
     1: a defect.
     2: a setting or an argument cannot be used.
     3: another server holds the data directory.
@@ -9,9 +9,10 @@ Exit codes:
     5: a directory cannot be made or written, or the blob directory is laid out in another
        way; for `token`: the token file cannot be written.
     6: the journal cannot be used: not ours, or written by a newer server; for `recover`:
-       there is one already.
+       there is one already; for `collect`: there is none.
     7: the archive cannot take up its work, or the blob store does not answer.
-    8: `recover`: something stored is missing, damaged or malformed; nothing is left behind.
+    8: `recover`, `collect`: something stored is missing, damaged or malformed; nothing is left
+       behind, or removed.
     9: `recover --skip-damaged`: recovered, but something damaged was left out.
 """
 

@@ -42,6 +42,7 @@ def _parser(version: str) -> argparse.ArgumentParser:
         epilog="Every setting may also be given by its variable or, in the file that --config "
         "names, by its key. SIGTERM drains: running calls finish, then the server ends. "
         "`tuskpoint-server recover --help` tells how to rebuild an empty server from blobs, "
+        "`tuskpoint-server collect --help` how to free what a blob directory need not hold, "
         "`tuskpoint-server token --help` how to make tokens.",
     )
 

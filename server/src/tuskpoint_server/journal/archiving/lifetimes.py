@@ -182,15 +182,19 @@ def facts(connection: Connection, tenant: str, blob_ids: Sequence[str]) -> Facts
     owners = _owners(connection, tenant)
     held: dict[str, list[HeldMember]] = {blob_id: [] for blob_id in blob_ids}
     own: dict[bytes, set[str]] = {}
-    rows = connection.execute(
-        select(
-            members.c.sha256,
-            members.c.size,
-            members.c.blob_id,
-            members.c.identifier,
-            members.c.kind,
-        ).where(members.c.tenant == tenant, members.c.blob_id.in_(blob_ids))
-    ).all()
+    rows = [
+        tuple(row)
+        for some in in_lists(blob_ids)
+        for row in connection.execute(
+            select(
+                members.c.sha256,
+                members.c.size,
+                members.c.blob_id,
+                members.c.identifier,
+                members.c.kind,
+            ).where(members.c.tenant == tenant, members.c.blob_id.in_(some))
+        )
+    ]
     ended = _ended(connection, tenant, {owners.get(row[0], row[0]) for row in rows}, own)
     for *place, kind in rows:
         owner = owners.get(place[0], place[0])
@@ -301,6 +305,19 @@ def journal_needs(connection: Connection, tenant: str) -> frozenset[bytes]:
         for needs, parts in named:
             found.update(split((needs or b"") + (parts or b""), DIGEST_BYTES))
     return frozenset(found)
+
+
+def every(connection: Connection) -> dict[str, list[DueBlob]]:
+    """Return by tenant all blobs that have members."""
+    found: dict[str, list[DueBlob]] = {}
+    rows = connection.execute(
+        select(members.c.tenant, members.c.blob_id, func.sum(members.c.size)).group_by(
+            members.c.tenant, members.c.blob_id
+        )
+    )
+    for tenant, blob_id, size in rows:
+        found.setdefault(tenant, []).append(DueBlob(blob_id, int(size), None, None))
+    return found
 
 
 # --- clean-up ----------------------------------------------------------------------------

@@ -1,0 +1,122 @@
+"""What a blob directory need not hold: for whoever asks, while the server is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from ...blobs.directory import DirectoryStore, StoredFile
+from ...domain.errors import Refusal
+from ...domain.formats.catalogs import decode_catalog
+from ...domain.formats.members import Kind
+from ...domain.model import BlobLocation
+from ...journal.archiving import lifetimes, packs
+from ...journal.database.database import Database
+from ...journal.database.overlay import Batch
+from ..read.segments import Segments
+from .survey import survey
+
+MIN_AGE_S = 3600.0
+"""A younger blob stays: another server may have put it and not recorded it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unneeded:
+    """Blobs of a directory that a journal does not need.
+
+    Attributes:
+        removable: Those that may go.
+        others: How many stay, because another server may have stored them.
+        dead: By tenant the hashes of recorded members that go with them.
+    """
+
+    removable: tuple[StoredFile, ...]
+    others: int
+    dead: Mapping[str, tuple[bytes, ...]]
+
+
+async def unneeded(database: Database, store: DirectoryStore, *, of_others: bool) -> Unneeded:
+    """Return the blobs that nothing in the journal needs.
+
+    Args:
+        database: The journal of a server that is stopped.
+        store: The directory.
+        of_others: Also those that this journal did not store.
+
+    Raises:
+        Refusal: `BLOB_NOT_FOUND`, `BLOB_HASH_MISMATCH`, `BLOB_MALFORMED`: what is stored cannot
+            be read; `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`.
+    """
+    recorded, left = await database.query(
+        lambda connection: (lifetimes.every(connection), packs.unfinished(connection))
+    )
+    kept = {member.location.blob_id for pack in left for member in pack.plan.members}
+    segments: dict[str, BlobLocation] = {}
+    dead: dict[str, list[tuple[str, bytes]]] = {}
+    for tenant, blobs in recorded.items():
+        found = await survey(database, store, tenant, blobs)
+        for one in found.blobs:
+            if one.is_needed:
+                kept.add(one.blob.blob_id)
+            for member in one.dead:
+                dead.setdefault(tenant, []).append((one.blob.blob_id, member.location.sha256))
+                if member.kind in (Kind.SEGMENT, Kind.PARTS):
+                    segments[one.blob.blob_id] = member.location
+    removable, others = [], 0
+    async for file in store.blobs():
+        if file.blob_id in kept or file.age_s < MIN_AGE_S:
+            continue
+        if of_others or await _is_own(database, store, file.blob_id, segments.get(file.blob_id)):
+            removable.append(file)
+        else:
+            others += 1
+    gone = {file.blob_id for file in removable}
+    return Unneeded(
+        tuple(removable),
+        others,
+        {
+            tenant: tuple(sha256 for blob_id, sha256 in some if blob_id in gone)
+            for tenant, some in dead.items()
+        },
+    )
+
+
+async def remove(database: Database, store: DirectoryStore, found: Unneeded) -> list[StoredFile]:
+    """Remove blobs; return those that were there.
+
+    Raises:
+        Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`; some of them may be removed.
+    """
+    for tenant, hashes in found.dead.items():
+        await database.transact(_forgetting(tenant, hashes))
+    return [
+        file for file in found.removable if await store.remove(file.blob_id, min_age_s=MIN_AGE_S)
+    ]
+
+
+async def _is_own(
+    database: Database, store: DirectoryStore, blob_id: str, segment: BlobLocation | None
+) -> bool:
+    """Return whether this journal stored a blob: its own catalog is in it, or a segment of its own.
+
+    A journal that was recovered may have recorded what another one stored, in an earlier
+    generation.
+    """
+    try:
+        for listed in await store.list_blob(blob_id):
+            if listed.kind == Kind.CATALOG:
+                data = await store.get(listed.location)
+                return decode_catalog(data, blob_id).journal_id == database.journal_id
+        if segment is None:
+            return False
+        [stored] = await Segments(store, 0).read([segment])
+    except Refusal:
+        return False  # whatever it is, it is not known to be ours
+    return stored.segment.generation == database.generation
+
+
+def _forgetting(tenant: str, hashes: Iterable[bytes]) -> Callable[[Batch], None]:
+    def forget(batch: Batch) -> None:
+        lifetimes.drop(batch.connection, tenant, set(hashes))
+
+    return forget

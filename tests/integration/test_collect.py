@@ -1,0 +1,128 @@
+"""`tuskpoint-server collect` frees what a blob directory need not hold, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.kit.archives import check_certified, house
+from tests.kit.drafts import TENANT, draft
+from tests.kit.journal import Clock
+from tuskpoint_server import app, exits
+from tuskpoint_server.blobs.directory import DirectoryStore
+from tuskpoint_server.journal.removal.removal import Removal
+
+
+async def fill(data_dir: Path, blobs: Path, flushes: int = 20) -> None:
+    """Let a server store a thread with every flush, and delete all but the last one."""
+    store = DirectoryStore(blobs)
+    await asyncio.to_thread(data_dir.mkdir, exist_ok=True)
+    async with house(data_dir, store, Clock()) as home:
+        removal = Removal(home.journal.database)
+        for number in range(flushes):
+            await home.journal.save_checkpoint(
+                TENANT, draft("1", "", {"x": b"%d" % number * 50}, thread_id=f"t{number:02}")
+            )
+            await home.flush()
+        for number in range(flushes - 1):
+            await removal.delete_thread(TENANT, f"t{number:02}")
+        home.archive.changed(TENANT, 0)
+        await home.flush()
+    await store.close()
+
+
+async def collect(data_dir: Path, blobs: Path, *flags: str) -> int:
+    arguments = ["collect", "--data-dir", str(data_dir), "--blob-dir", str(blobs), *flags]
+    return await asyncio.to_thread(app.main, arguments)
+
+
+def files(blobs: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in blobs.glob("??/*")}
+
+
+def age(blobs: Path) -> None:
+    """Let all blobs be two hours old."""
+    for path in blobs.glob("??/*"):
+        os.utime(path, (time.time() - 7200, time.time() - 7200))
+
+
+async def check(data_dir: Path, blobs: Path) -> None:
+    """Check that what was saved can be read from the directory, and more be saved."""
+    store = DirectoryStore(blobs)
+    async with house(data_dir, store, Clock()) as home:
+        assert await check_certified(home) == 1
+        await home.journal.save_checkpoint(TENANT, draft("9", "", {"x": b"9"}, thread_id="new"))
+        await home.flush()
+        assert await check_certified(home) == 2
+    await store.close()
+
+
+async def test_only_what_nothing_needs_is_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir, blobs = tmp_path / "data", tmp_path / "blobs"
+    await fill(data_dir, blobs)
+    await asyncio.to_thread(age, blobs)
+    before = files(blobs)
+    assert await collect(data_dir, blobs, "--dry-run") == 0
+    listed = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    assert listed
+    assert files(blobs) == before
+    assert await collect(data_dir, blobs) == 0
+    said = capsys.readouterr()
+    assert dict(line.split() for line in said.out.splitlines()) == listed
+    assert f"{len(listed)} blobs" in said.err
+    after = files(blobs)
+    assert before.keys() - after.keys() == listed.keys()
+    assert {name: str(before[name]) for name in listed} == listed
+    await check(data_dir, blobs)
+
+
+async def test_young_blobs_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data_dir, blobs = tmp_path / "data", tmp_path / "blobs"
+    await fill(data_dir, blobs)
+    before = files(blobs)
+    assert await collect(data_dir, blobs) == 0
+    assert not capsys.readouterr().out
+    assert files(blobs) == before
+
+
+async def test_what_another_server_stored_stays_unless_it_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine, other, blobs = tmp_path / "mine", tmp_path / "other", tmp_path / "blobs"
+    await fill(other, blobs)
+    theirs = files(blobs)
+    await fill(mine, blobs, 3)
+    await asyncio.to_thread(age, blobs)
+    assert await collect(mine, blobs) == 0
+    assert files(blobs).keys() >= theirs.keys()
+    assert "others may have stored" in capsys.readouterr().err
+    await check(other, blobs)
+    await asyncio.to_thread(age, blobs)
+    assert await collect(mine, blobs, "--all") == 0
+    assert not files(blobs).keys() & theirs.keys()
+    await check(mine, blobs)
+
+
+async def test_refusals_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data_dir, blobs = tmp_path / "data", tmp_path / "blobs"
+    assert await collect(data_dir, blobs) == exits.EXIT_JOURNAL
+    assert "choose its --data-dir" in capsys.readouterr().err
+    await fill(data_dir, blobs)
+    lock = app.DataDirLock(data_dir)
+    assert await collect(data_dir, blobs) == exits.EXIT_DATA_DIR_TAKEN
+    assert "stop it" in capsys.readouterr().err
+    lock.release()
+    url = "http://127.0.0.1:1"
+    flags = ["--walrus-aggregator-url", url, "--walrus-publisher-url", url]
+    walrus = ["collect", "--data-dir", str(data_dir), *flags]
+    assert await asyncio.to_thread(app.main, walrus) == exits.EXIT_CONFIG
+    assert "lapses by itself" in capsys.readouterr().err
+    for path in await asyncio.to_thread(lambda: list(blobs.glob("??/*"))):
+        path.unlink()
+    assert await collect(data_dir, blobs) == exits.EXIT_DAMAGED
