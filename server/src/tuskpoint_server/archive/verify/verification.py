@@ -300,7 +300,7 @@ class ThreadVerification:
                 row, holder = newest_row(stored, key)
                 found = await _digests(stored, row, key)
                 if not recorded.is_certified:  # its writes go on beside what is stored
-                    found = replace(found, writes=recorded.content.writes)
+                    found = replace(found, pending_writes=recorded.content.pending_writes)
                 if different := found.difference(recorded.content):
                     detail = f"the {different} in its segment and in the journal differ"
                     return Damage(places[0], places[0].sha256, detail)
