@@ -116,7 +116,7 @@ def test_a_saved_state_is_loaded_as_it_was(
     state: checkpoint_pb2.CheckpointState, sent: list[value_pb2.PendingWrite]
 ) -> None:
     request = request_of(state, writes=sent, agent_id="agent", expected_head="")
-    validation.check_save_checkpoint(request, streamed=False)
+    validation.check(request)
     draft = convert.checkpoint_draft(request)
 
     assert (draft.key, draft.parent_id) == (KEY, "parent")

@@ -10,7 +10,7 @@ from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
 from ..domain.model import Checkpoint
 from ..service.checkpoints import Checkpoints
-from . import convert, validation, views
+from . import convert, views
 from .answers import checkpoint_header, save_response, writes_response
 from .calls import Call
 from .chunks import Cutter, whole
@@ -28,7 +28,6 @@ class CheckpointServicer:
         self, request: pb.SaveCheckpointRequest, call: Call
     ) -> pb.SaveCheckpointResponse:
         """Save one checkpoint."""
-        validation.check_save_checkpoint(request, streamed=False)
         wanted = convert.durability(request.durability)
         outcome = await self._checkpoints.save(call.tenant, convert.checkpoint_draft(request))
         return save_response(await self._checkpoints.reach(call.tenant, outcome, wanted))
@@ -41,7 +40,6 @@ class CheckpointServicer:
 
     async def SaveWrites(self, request: pb.SaveWritesRequest, call: Call) -> pb.SaveWritesResponse:
         """Save pending writes."""
-        validation.check_save_writes(request, streamed=False)
         wanted = convert.durability(request.durability)
         writes = convert.write_drafts(request.writes, iter(()))
         outcome = await self._checkpoints.save_writes(
@@ -76,7 +74,6 @@ class CheckpointServicer:
         self, request: pb.ListCheckpointsRequest, call: Call
     ) -> AsyncIterator[pb.ListCheckpointsResponse]:
         """Stream checkpoints, greatest ID first."""
-        validation.check_list(request)
         view, source = convert.view(request.view), convert.source(request.source)
         limit = request.limit if request.HasField("limit") else None
         query = convert.checkpoint_query(request)
@@ -91,7 +88,6 @@ class CheckpointServicer:
         self, request: pb.GetDeltaHistoryRequest, call: Call
     ) -> AsyncIterator[pb.GetDeltaHistoryResponse]:
         """Stream what rebuilds delta channels."""
-        validation.check_delta_history(request)
         histories = await self._checkpoints.delta_history(
             call.tenant, convert.key(request.ref), request.channels
         )
@@ -101,7 +97,6 @@ class CheckpointServicer:
 
     async def SetLabel(self, request: pb.SetLabelRequest, call: Call) -> pb.SetLabelResponse:
         """Set or clear a label."""
-        validation.check_set_label(request)
         wanted = convert.durability(request.durability)
         outcome = await self._checkpoints.set_label(
             call.tenant, convert.key(request.ref), request.label
@@ -116,7 +111,6 @@ class CheckpointServicer:
     async def _load(
         self, request: pb.GetCheckpointRequest | pb.LoadCheckpointRequest, call: Call
     ) -> Checkpoint:
-        validation.check_read(request)
         view, source = convert.view(request.view), convert.source(request.source)
         loaded = await self._checkpoints.load(call.tenant, convert.key(request.ref), view, source)
         return await views.rendered(loaded, view, call.tenant, self._checkpoints.histories)

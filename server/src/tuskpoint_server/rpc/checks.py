@@ -16,17 +16,14 @@ from ..domain.limits import LIMITS
 from ..domain.snapshots import THREADS, is_reserved
 from ..domain.texts import text_problem
 
-VIEWS = frozenset(checkpoint_pb2.View.values())
-DURABILITIES = frozenset(checkpoint_pb2.Durability.values())
-SOURCES = frozenset(checkpoint_pb2.Source.values())
-
 _MAX_VIOLATIONS = 64
 
 
 class Checks:
-    """Collects what is wrong with one request."""
+    """Collects what is wrong with one request. `streamed`: large values may follow in chunks."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, streamed: bool = False) -> None:
+        self.streamed = streamed
         self._violations: list[Violation] = []
 
     def fail(self, field: str, problem: str) -> None:
@@ -57,13 +54,21 @@ class Checks:
             required=id_required,
         )
 
-    def batch(self, path: str, names: Collection[str], maximum: int) -> None:
+    def names(self, path: str, names: Collection[str], maximum: int) -> None:
         """Check a list of names, each of at most `maximum` bytes."""
         if len(names) > LIMITS.max_batch:
             self.fail(path, f"must be at most {LIMITS.max_batch} names")
             return
         for number, name in enumerate(names):
             self.text(f"{path}[{number}]", name, maximum, required=True)
+
+    def channels(self, path: str, names: Collection[str]) -> None:
+        """Check a list of names of channels."""
+        if len(names) > LIMITS.max_channels:
+            self.fail(path, f"must be at most {LIMITS.max_channels}")
+            return
+        for number, name in enumerate(names):
+            self.text(f"{path}[{number}]", name, LIMITS.max_channel_name, required=True)
 
     def threads(self, path: str, thread_ids: Collection[str]) -> None:
         """Check a list of threads."""
@@ -72,16 +77,6 @@ class Checks:
             return
         for number, thread_id in enumerate(thread_ids):
             self.thread(f"{path}[{number}]", thread_id)
-
-    def page_size(self, page_size: int) -> None:
-        """Check the size of a page."""
-        if page_size < 0:
-            self.fail("page_size", "must not be negative")
-
-    def member(self, field: str, number: int, known: Collection[int]) -> None:
-        """Check that an enum number is one of the contract's."""
-        if number not in known:
-            self.fail(field, f"{number} is not a value of its enum")
 
     def finish(self) -> None:
         """End the checks.

@@ -20,6 +20,7 @@ from ..domain.errors import Reason, Refusal, invalid_field
 from ..domain.limits import LIMITS
 from .calls import Call, Layer, is_endless
 from .checks import limit_exceeded
+from .validation import check
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Behavior = Callable[[Any, Call], Any]
@@ -135,10 +136,12 @@ class _Around:
                 f"a message of {len(raw)} bytes", "max_message_bytes", LIMITS.max_message
             )
         try:
-            return self._request_class.FromString(raw)
+            request = self._request_class.FromString(raw)
         except DecodeError:
             name = self._request_class.DESCRIPTOR.full_name
             raise invalid_field("request", f"is not a {name}") from None
+        check(request)
+        return request
 
 
 async def _refusing_answer(request: object, call: Call) -> NoReturn:

@@ -13,7 +13,6 @@ from ..domain.model import Durability
 from ..service.handoffs import Adopted, Handoffs, Stage, Step
 from . import convert
 from .calls import Call
-from .handoff_validation import check_adopt, check_create
 
 _STAGES = {
     Stage.FETCHING: pb.ADOPT_STAGE_FETCHING,
@@ -33,7 +32,6 @@ class HandoffServicer:
         self, request: pb.CreateHandoffRequest, call: Call
     ) -> pb.CreateHandoffResponse:
         """Hand a checkpoint off."""
-        check_create(request)
         descriptor = await self._handoffs.create(
             call.tenant, convert.key(request.ref), request.to_agent, request.request_id
         )
@@ -43,7 +41,6 @@ class HandoffServicer:
         self, request: pb.AdoptHandoffRequest, call: Call
     ) -> AsyncIterator[pb.AdoptHandoffResponse]:
         """Adopt a checkpoint, streaming how far it is."""
-        check_adopt(request)
         steps = self._handoffs.adopt(
             call.tenant,
             _descriptor(request.descriptor),

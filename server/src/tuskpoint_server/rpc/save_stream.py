@@ -132,10 +132,10 @@ class SaveStream:
         self._last_id = frame.save_id
         try:
             if kind == "checkpoint":
-                validation.check_save_checkpoint(frame.checkpoint, streamed=True)
+                validation.check(frame.checkpoint, streamed=True)
                 self._request = frame.checkpoint
             else:
-                validation.check_save_writes(frame.writes, streamed=True)
+                validation.check(frame.writes, streamed=True)
                 self._request = frame.writes
         except Refusal as refusal:
             self._refuse(frame.save_id, refusal)

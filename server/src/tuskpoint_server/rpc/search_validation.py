@@ -10,8 +10,6 @@ from ..domain.search import Metric, SearchMode, SearchQuery, SearchScope
 from ..domain.vectors import pack, problem
 from .checks import Checks
 
-_MODES = frozenset(pb.SearchMode.values())
-_METRICS = frozenset(pb.SearchMetric.values())
 _TOLD_CHARS = 80
 
 
@@ -23,12 +21,8 @@ def search_query(request: pb.SearchCheckpointsRequest) -> SearchQuery:
     """
     checks = Checks()
     vector = _query(checks, request)
-    checks.thread("thread_id", request.thread_id, required=False)
-    checks.text("agent_id", request.agent_id, LIMITS.max_agent_id)
     if request.limit > LIMITS.max_results:
         checks.fail("limit", f"must be 1 to {LIMITS.max_results}, or 0 for the default")
-    checks.member("mode", request.mode, _MODES)
-    checks.member("metric", request.metric, _METRICS)
     wanted = _filter(checks, request.filter_json)
     checks.finish()
     return SearchQuery(

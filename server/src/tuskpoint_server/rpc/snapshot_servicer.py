@@ -9,7 +9,6 @@ from ..domain.metadata import parse_object
 from ..journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 from ..service.snapshots import Snapshots
 from . import convert
-from . import snapshot_validation as validation
 from .calls import Call
 
 
@@ -23,7 +22,6 @@ class SnapshotServicer:
         self, request: pb.CreateSnapshotRequest, call: Call
     ) -> pb.CreateSnapshotResponse:
         """Capture the heads of threads."""
-        validation.check_create(request)
         parse_object(request.metadata_json, "metadata_json")
         wanted = convert.durability(request.durability)
         draft = SnapshotDraft(
@@ -42,7 +40,6 @@ class SnapshotServicer:
         self, request: pb.GetSnapshotRequest, call: Call
     ) -> pb.GetSnapshotResponse:
         """Return one snapshot."""
-        validation.check_get(request)
         found = await self._snapshots.get(call.tenant, request.snapshot_id)
         return pb.GetSnapshotResponse(snapshot=_snapshot(found))
 
@@ -50,7 +47,6 @@ class SnapshotServicer:
         self, request: pb.GetLatestSnapshotRequest, call: Call
     ) -> pb.GetLatestSnapshotResponse:
         """Return the newest snapshot that matches."""
-        validation.check_get_latest(request)
         found = await self._snapshots.latest(call.tenant, _query(request))
         return pb.GetLatestSnapshotResponse(snapshot=_snapshot(found))
 
@@ -58,7 +54,6 @@ class SnapshotServicer:
         self, request: pb.ListSnapshotsRequest, call: Call
     ) -> pb.ListSnapshotsResponse:
         """Return a page of snapshots."""
-        validation.check_list(request)
         page = await self._snapshots.list(
             call.tenant, _query(request), request.page_size, request.page_token
         )
@@ -70,7 +65,6 @@ class SnapshotServicer:
         self, request: pb.RestoreSnapshotRequest, call: Call
     ) -> pb.RestoreSnapshotResponse:
         """Restore every member, or none."""
-        validation.check_restore(request)
         wanted = convert.durability(request.durability)
         restored = await self._snapshots.restore(
             call.tenant,
@@ -87,7 +81,6 @@ class SnapshotServicer:
         self, request: pb.DeleteSnapshotRequest, call: Call
     ) -> pb.DeleteSnapshotResponse:
         """Delete a snapshot."""
-        validation.check_delete(request)
         wanted = convert.durability(request.durability)
         deleted = await self._snapshots.delete(call.tenant, request.snapshot_id, wanted)
         return pb.DeleteSnapshotResponse(deleted=deleted, durability=convert.DURABILITIES[wanted])

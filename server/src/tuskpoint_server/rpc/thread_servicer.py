@@ -14,7 +14,7 @@ from ..service.diffing import Diffing
 from ..service.lineage import Lineages
 from ..service.manifests import Manifests
 from ..service.threads import Threads
-from . import convert, thread_validation
+from . import convert
 from .calls import Call
 from .differences import diff_response, from_side
 from .lineage_answers import lineage_response
@@ -40,7 +40,6 @@ class ThreadServicer:
 
     async def GetThread(self, request: pb.GetThreadRequest, call: Call) -> pb.GetThreadResponse:
         """Describe a thread."""
-        thread_validation.check_get_thread(request)
         detail = await self._threads.get(call.tenant, request.thread_id)
         return pb.GetThreadResponse(thread=convert.thread_detail(detail))
 
@@ -48,7 +47,6 @@ class ThreadServicer:
         self, request: pb.ListThreadsRequest, call: Call
     ) -> pb.ListThreadsResponse:
         """Return a page of threads."""
-        thread_validation.check_list_threads(request)
         query = ThreadQuery(
             request.agent_id, request.label, ThreadState(request.state) if request.state else None
         )
@@ -62,7 +60,6 @@ class ThreadServicer:
         self, request: pb.DeleteThreadRequest, call: Call
     ) -> pb.DeleteThreadResponse:
         """Delete a thread."""
-        thread_validation.check_delete_thread(request)
         wanted = convert.durability(request.durability)
         removed = await self._threads.delete(call.tenant, request.thread_id, wanted)
         return pb.DeleteThreadResponse(
@@ -73,7 +70,6 @@ class ThreadServicer:
         self, request: pb.SetRetentionRequest, call: Call
     ) -> pb.SetRetentionResponse:
         """Set how long a thread is kept."""
-        thread_validation.check_set_retention(request)
         wanted = convert.durability(request.durability)
         await self._threads.set_retention(
             call.tenant, request.thread_id, request.retention.seconds, wanted
@@ -84,7 +80,6 @@ class ThreadServicer:
         self, request: pb.SetSearchableRequest, call: Call
     ) -> pb.SetSearchableResponse:
         """Set whether search finds a thread."""
-        thread_validation.check_set_searchable(request)
         wanted = convert.durability(request.durability)
         await self._threads.set_searchable(
             call.tenant, request.thread_id, request.searchable, wanted
@@ -93,7 +88,6 @@ class ThreadServicer:
 
     async def CopyThread(self, request: pb.CopyThreadRequest, call: Call) -> pb.CopyThreadResponse:
         """Copy a thread."""
-        thread_validation.check_copy_thread(request)
         wanted = convert.durability(request.durability)
         copied = await self._threads.copy(
             call.tenant,
@@ -110,7 +104,6 @@ class ThreadServicer:
         self, request: pb.PruneThreadsRequest, call: Call
     ) -> pb.PruneThreadsResponse:
         """Prune threads."""
-        thread_validation.check_prune_threads(request)
         wanted = convert.durability(request.durability)
         removed = await self._threads.prune(
             call.tenant, request.thread_ids, _STRATEGIES[request.strategy], wanted
@@ -122,7 +115,6 @@ class ThreadServicer:
 
     async def DeleteRuns(self, request: pb.DeleteRunsRequest, call: Call) -> pb.DeleteRunsResponse:
         """Delete the checkpoints of runs."""
-        thread_validation.check_delete_runs(request)
         wanted = convert.durability(request.durability)
         removed = await self._threads.delete_runs(call.tenant, request.run_ids, wanted)
         return pb.DeleteRunsResponse(
@@ -132,7 +124,6 @@ class ThreadServicer:
 
     async def ForkThread(self, request: pb.ForkThreadRequest, call: Call) -> pb.ForkThreadResponse:
         """Make a thread that begins with a checkpoint of another."""
-        thread_validation.check_fork_thread(request)
         wanted = convert.durability(request.durability)
         made = await self._lineages.fork(
             call.tenant,
@@ -151,7 +142,6 @@ class ThreadServicer:
         self, request: pb.RollbackThreadRequest, call: Call
     ) -> pb.RollbackThreadResponse:
         """Append a checkpoint that has the state of an earlier one."""
-        thread_validation.check_rollback_thread(request)
         wanted = convert.durability(request.durability)
         made = await self._lineages.rollback(
             call.tenant,
@@ -168,14 +158,12 @@ class ThreadServicer:
 
     async def GetLineage(self, request: pb.GetLineageRequest, call: Call) -> pb.GetLineageResponse:
         """Return the threads that a thread came from, and those that came from it."""
-        thread_validation.check_get_lineage(request)
         return lineage_response(await self._lineages.lineage(call.tenant, request.thread_id))
 
     async def DiffCheckpoints(
         self, request: pb.DiffCheckpointsRequest, call: Call
     ) -> pb.DiffCheckpointsResponse:
         """Compare the states of two checkpoints."""
-        thread_validation.check_diff_checkpoints(request)
         before, after = convert.key(from_side(request)), convert.key(request.to)
         found = await self._diffing.diff(call.tenant, before, after, request.max_changes)
         return diff_response(found)
@@ -184,7 +172,6 @@ class ThreadServicer:
         self, request: pb.VerifyThreadRequest, call: Call
     ) -> AsyncIterator[pb.VerifyThreadResponse]:
         """Stream a verdict on each checkpoint of a thread, then the total."""
-        thread_validation.check_verify_thread(request)
         async with aclosing(self._threads.verify(call.tenant, request.thread_id)) as found:
             async for one in found:
                 if call.draining.is_set():
@@ -195,7 +182,6 @@ class ThreadServicer:
         self, request: pb.GetManifestRequest, call: Call
     ) -> pb.GetManifestResponse:
         """Return a page of a thread's manifest."""
-        thread_validation.check_get_manifest(request)
         page = await self._manifests.page(
             call.tenant,
             request.thread_id,

@@ -1,271 +1,232 @@
 """What the limits of the contract say about a request.
 
-Every check of a request runs before anything of it is used; all violations are
-collected, so that a caller can mend them at once. Field paths are those of the request
-message; in a `SaveCheckpoints` frame, of the save inside the frame.
+Fields are checked by what they are called and by their type, so a name means the same in every
+request; `_FURTHER` has what a kind of request demands besides. Field paths are those of the
+request message; in a `SaveCheckpoints` frame, of the save inside the frame.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Any
 
-from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+from google.protobuf.message import Message
 
-from tuskpoint.v1 import checkpoint_pb2, checkpoint_service_pb2, value_pb2
+from tuskpoint.v1 import (
+    checkpoint_pb2,
+    checkpoint_service_pb2,
+    handoff_service_pb2,
+    history_service_pb2,
+    snapshot_service_pb2,
+    thread_service_pb2,
+)
 
-from ..domain import vectors
-from ..domain.digests import DIGEST_BYTES
+from ..domain.descriptor import source_of
 from ..domain.limits import LIMITS
-from ..domain.texts import text_problem
-from .checks import DURABILITIES, SOURCES, VIEWS, Checks, limit_exceeded
+from ..domain.lineage import EventKind
+from . import saving
+from .checks import Checks, limit_exceeded
 
-Writes = RepeatedCompositeFieldContainer[value_pb2.PendingWrite]
+Check = Callable[[Checks, Any], None]
+"""Notes what is wrong with a request."""
+
+Field = Any
+"""Descriptor of a field; protobuf has two classes of them."""
+
+_REF = checkpoint_pb2.CheckpointRef.DESCRIPTOR.full_name
+_ID_REQUIRED = frozenset({"SaveWritesRequest", "RollbackThreadRequest"})
+_THREADS = frozenset({"thread_id", "source_thread_id", "target_thread_id", "new_thread_id"})
+_UNNAMED = frozenset(
+    {
+        ("AdoptHandoffRequest", "new_thread_id"),
+        ("ForkThreadRequest", "new_thread_id"),
+        ("SearchCheckpointsRequest", "thread_id"),
+    }
+)
+"""Fields that may leave it open which thread is meant."""
+
+_TEXTS: Mapping[str, int] = {
+    "agent_id": LIMITS.max_agent_id,
+    "before": LIMITS.max_checkpoint_id,
+    "checkpoint_id": LIMITS.max_checkpoint_id,
+    "checkpoint_ns": LIMITS.max_checkpoint_ns,
+    "expected_head": LIMITS.max_checkpoint_id,
+    "from_checkpoint_id": LIMITS.max_checkpoint_id,
+    "hostname": LIMITS.max_hostname,
+    "label": LIMITS.max_label,
+    "request_id": LIMITS.max_request_id,
+    "session_id": LIMITS.max_session_id,
+    "snapshot_id": LIMITS.max_checkpoint_id,
+    "to_agent": LIMITS.max_agent_id,
+    "to_checkpoint_id": LIMITS.max_checkpoint_id,
+    "working_directory": LIMITS.max_working_directory,
+}
+_REQUIRED = frozenset({"snapshot_id"})
+
+_MAX_BLOB_ID = 256
+"""Bytes; those of the known stores have 43."""
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def check_save_checkpoint(
-    request: checkpoint_service_pb2.SaveCheckpointRequest, *, streamed: bool
+def check(request: Message, *, streamed: bool = False) -> None:
+    """Check a request before anything of it is used.
+
+    Args:
+        request: Any request of the contract.
+        streamed: Large values may follow in chunks.
+
+    Raises:
+        Refusal: `INVALID_FIELD` with every violation, `LIMIT_EXCEEDED`.
+    """
+    checks = Checks(streamed=streamed)
+    for one in _checks_of(request.DESCRIPTOR):
+        one(checks, request)
+    checks.finish()
+
+
+@cache
+def _checks_of(kind: Any) -> tuple[Check, ...]:
+    found = [one for field in kind.fields if (one := _check_of(field)) is not None]
+    # What is demanded besides comes first: of several problems the first is the message.
+    return (*([_FURTHER[kind.name]] if kind.name in _FURTHER else []), *found)
+
+
+def _check_of(field: Field) -> Check | None:
+    """Return the check of a field by its name and type."""
+    if field.is_repeated:
+        return None
+    if field.enum_type is not None:
+        return partial(_enum, field)
+    if field.message_type is not None and field.message_type.full_name == _REF:
+        return partial(_ref, field)
+    if field.name == "page_size":
+        return _page_size
+    if field.name in _THREADS:
+        return partial(_thread, field)
+    return partial(_text, field) if field.name in _TEXTS else None
+
+
+def _enum(field: Field, checks: Checks, request: Message) -> None:
+    number = getattr(request, field.name)
+    if number not in field.enum_type.values_by_number:
+        checks.fail(field.name, f"{number} is not a value of its enum")
+
+
+def _ref(field: Field, checks: Checks, request: Message) -> None:
+    required = field.containing_type.name in _ID_REQUIRED
+    checks.ref(field.name, getattr(request, field.name), id_required=required)
+
+
+def _page_size(checks: Checks, request: Any) -> None:
+    if request.page_size < 0:
+        checks.fail("page_size", "must not be negative")
+
+
+def _thread(field: Field, checks: Checks, request: Message) -> None:
+    if field.has_presence and not request.HasField(field.name):
+        return
+    required = (field.containing_type.name, field.name) not in _UNNAMED
+    checks.thread(field.name, getattr(request, field.name), required=required)
+
+
+def _text(field: Field, checks: Checks, request: Message) -> None:
+    required = field.name in _REQUIRED
+    checks.text(field.name, getattr(request, field.name), _TEXTS[field.name], required=required)
+
+
+# --- what a kind of request demands besides ------------------------------------------------
+
+
+def _list_checkpoints(
+    checks: Checks, request: checkpoint_service_pb2.ListCheckpointsRequest
 ) -> None:
-    """Check a save of a checkpoint. `streamed`: large values may follow in chunks.
-
-    Raises:
-        Refusal: `INVALID_FIELD`, `LIMIT_EXCEEDED`.
-    """
-    checks = Checks()
-    checkpoint = request.checkpoint
-    checks.ref("checkpoint.ref", checkpoint.ref)
-    checks.text(
-        "checkpoint.parent_checkpoint_id",
-        checkpoint.parent_checkpoint_id,
-        LIMITS.max_checkpoint_id,
-    )
-    checks.text("checkpoint.label", checkpoint.label, LIMITS.max_label)
-    checks.text("checkpoint.summary", checkpoint.summary, LIMITS.max_summary)
-    checks.text("agent_id", request.agent_id, LIMITS.max_agent_id)
-    if request.HasField("expected_head"):
-        checks.text("expected_head", request.expected_head, LIMITS.max_checkpoint_id)
-    checks.member("durability", request.durability, DURABILITIES)
-    if request.vector:
-        _vector(checks, "vector", request.vector)
-    if len(checkpoint.metadata_json) > LIMITS.max_metadata:
-        checks.fail("checkpoint.metadata_json", f"must be at most {LIMITS.max_metadata} bytes")
-    if checkpoint.HasField("state"):
-        _state(checks, "checkpoint.state", checkpoint.state, streamed=streamed)
-    else:
-        checks.fail("checkpoint.state", "must be set")
-    _writes(checks, "writes", request.writes, streamed=streamed)
-    checks.finish()
-    check_sizes(checkpoint.state.channels, "checkpoint")
-    check_sizes(request.writes, "the writes of one save")
-
-
-def check_save_writes(request: checkpoint_service_pb2.SaveWritesRequest, *, streamed: bool) -> None:
-    """Check a save of pending writes. `streamed`: large values may follow in chunks.
-
-    Raises:
-        Refusal: `INVALID_FIELD`, `LIMIT_EXCEEDED`.
-    """
-    checks = Checks()
-    checks.ref("ref", request.ref, id_required=True)
-    checks.member("durability", request.durability, DURABILITIES)
-    if not request.writes:
-        checks.fail("writes", "must not be empty")
-    _writes(checks, "writes", request.writes, streamed=streamed)
-    checks.finish()
-    check_sizes(request.writes, "the writes of one save")
-
-
-def check_sizes(contents: Iterable[value_pb2.Channel | value_pb2.PendingWrite], what: str) -> None:
-    """Check the sizes of values, announced ones included, before any is buffered.
-
-    Raises:
-        Refusal: `LIMIT_EXCEEDED` names the limit.
-    """
-    total = 0
-    for content in contents:
-        if content.HasField("large"):
-            size = content.large.size_bytes
-        elif content.HasField("value"):
-            size = len(content.value.data)
-        else:
-            continue
-        if size > LIMITS.max_value:
-            raise limit_exceeded(f"a value of {size} bytes", "max_value_bytes", LIMITS.max_value)
-        total += size
-    if total > LIMITS.max_checkpoint:
-        raise limit_exceeded(
-            f"{what}: {total} bytes", "max_checkpoint_bytes", LIMITS.max_checkpoint
-        )
-
-
-def check_read(
-    request: checkpoint_service_pb2.GetCheckpointRequest
-    | checkpoint_service_pb2.LoadCheckpointRequest,
-) -> None:
-    """Check a read of one checkpoint.
-
-    Raises:
-        Refusal: `INVALID_FIELD`.
-    """
-    checks = Checks()
-    checks.ref("ref", request.ref)
-    checks.member("view", request.view, VIEWS)
-    checks.member("source", request.source, SOURCES)
-    checks.finish()
-
-
-def check_list(request: checkpoint_service_pb2.ListCheckpointsRequest) -> None:
-    """Check a listing of checkpoints.
-
-    Raises:
-        Refusal: `INVALID_FIELD`.
-    """
-    checks = Checks()
-    if request.HasField("thread_id"):
-        checks.thread("thread_id", request.thread_id)
-    checks.text("checkpoint_ns", request.checkpoint_ns, LIMITS.max_checkpoint_ns)
-    checks.text("checkpoint_id", request.checkpoint_id, LIMITS.max_checkpoint_id)
-    checks.text("before", request.before, LIMITS.max_checkpoint_id)
-    checks.text("label", request.label, LIMITS.max_label)
     if len(request.filter_json) > LIMITS.max_metadata:
         checks.fail("filter_json", f"must be at most {LIMITS.max_metadata} bytes")
-    checks.member("view", request.view, VIEWS)
-    checks.member("source", request.source, SOURCES)
-    checks.finish()
 
 
-def check_delta_history(request: checkpoint_service_pb2.GetDeltaHistoryRequest) -> None:
-    """Check a request for the history of delta channels.
-
-    Raises:
-        Refusal: `INVALID_FIELD`.
-    """
-    checks = Checks()
-    checks.ref("ref", request.ref)
-    _names(checks, "channels", request.channels)
-    checks.finish()
+def _watch(checks: Checks, request: history_service_pb2.WatchThreadRequest) -> None:
+    known = {int(kind) for kind in EventKind}
+    for number, kind in enumerate(request.kinds):
+        if kind not in known:
+            checks.fail(f"kinds[{number}]", f"{kind} is not a value of its enum")
+    interval = request.progress_interval
+    if request.HasField("progress_interval") and (interval.seconds < 1 or interval.nanos < 0):
+        checks.fail("progress_interval", "must be at least 1 second")
 
 
-def check_set_label(request: checkpoint_service_pb2.SetLabelRequest) -> None:
-    """Check a new label.
-
-    Raises:
-        Refusal: `INVALID_FIELD`.
-    """
-    checks = Checks()
-    checks.ref("ref", request.ref)
-    checks.text("label", request.label, LIMITS.max_label)
-    checks.member("durability", request.durability, DURABILITIES)
-    checks.finish()
+def _retention(checks: Checks, request: thread_service_pb2.SetRetentionRequest) -> None:
+    retention = request.retention
+    if retention.nanos:
+        checks.fail("retention", "must be whole seconds")
+    elif not 0 <= retention.seconds <= LIMITS.max_retention_s:
+        checks.fail("retention", f"must be 1 to {LIMITS.max_retention_s} seconds, or 0 to keep it")
 
 
-# --- parts ---------------------------------------------------------------------------------
+def _prune(checks: Checks, request: thread_service_pb2.PruneThreadsRequest) -> None:
+    checks.threads("thread_ids", request.thread_ids)
+    if request.strategy == thread_service_pb2.PRUNE_STRATEGY_UNSPECIFIED:
+        checks.fail("strategy", "must be set")
 
 
-def _vector(checks: Checks, path: str, vector: Collection[float]) -> None:
-    problem = vectors.problem(vector, LIMITS.max_vector_dimension, zero_allowed=False)
-    if problem:
-        checks.fail(path, problem)
+def _manifest(checks: Checks, request: thread_service_pb2.GetManifestRequest) -> None:
+    if request.store and request.page_token:
+        checks.fail("store", "must not be set with a page token; ask for it with the first page")
 
 
-def _state(
-    checks: Checks, path: str, state: checkpoint_pb2.CheckpointState, *, streamed: bool
-) -> None:
-    checks.text(f"{path}.ts", state.ts, LIMITS.max_timestamp_text)
-    if len(state.channels) > LIMITS.max_channels:
-        checks.fail(f"{path}.channels", f"must be at most {LIMITS.max_channels}")
-        return
-    names: set[str] = set()
-    for number, channel in enumerate(state.channels):
-        if problem := _channel_problem(channel, names, streamed=streamed):
-            checks.fail(f"{path}.channels[{number}].{problem[0]}", problem[1])
-        names.add(channel.name)
-    for node, seen in state.versions_seen.items():
-        if len(seen.channels) > LIMITS.max_channels:
-            checks.fail(
-                f'{path}.versions_seen["{node}"].channels', f"must be at most {LIMITS.max_channels}"
-            )
-        for name, version in seen.channels.items():
-            if version_problem := _version_problem(version):
-                checks.fail(f'{path}.versions_seen["{node}"].channels["{name}"]', version_problem)
-    _names(checks, f"{path}.delta_channels", state.delta_channels)
-    if len(state.extras) > LIMITS.max_extras:
-        checks.fail(f"{path}.extras", f"must be at most {LIMITS.max_extras}")
-    for name, value in state.extras.items():
-        checks.text(f'{path}.extras["{name}"]', name, LIMITS.max_channel_name, required=True)
-        checks.text(
-            f'{path}.extras["{name}"].type', value.type, LIMITS.max_value_type, required=True
+def _create_snapshot(checks: Checks, request: snapshot_service_pb2.CreateSnapshotRequest) -> None:
+    if not request.thread_ids:
+        checks.fail("thread_ids", "must not be empty")
+    checks.threads("thread_ids", request.thread_ids)
+    if len(set(request.thread_ids)) < len(request.thread_ids):
+        checks.fail("thread_ids", "must not name a thread twice")
+    size = len(request.metadata_json)
+    if size > LIMITS.max_metadata:
+        raise limit_exceeded(f"metadata of {size} bytes", "max_metadata_bytes", LIMITS.max_metadata)
+
+
+def _restore(checks: Checks, request: snapshot_service_pb2.RestoreSnapshotRequest) -> None:
+    if request.mode == snapshot_service_pb2.RESTORE_MODE_UNSPECIFIED:
+        checks.fail("mode", "must be set")
+
+
+def _adopt(checks: Checks, request: handoff_service_pb2.AdoptHandoffRequest) -> None:
+    descriptor = request.descriptor
+    if not _SHA256.fullmatch(descriptor.blob_sha256):
+        checks.fail(
+            "descriptor.blob_sha256",
+            "must be the SHA-256 of the blob, 64 lowercase hex digits: nothing is adopted "
+            "without it",
         )
+    checks.text("descriptor.blob_id", descriptor.blob_id, _MAX_BLOB_ID, required=True)
+    checks.thread("descriptor.thread_id", descriptor.thread_id)
+    checks.text(
+        "descriptor.checkpoint_id",
+        descriptor.checkpoint_id,
+        LIMITS.max_checkpoint_id,
+        required=True,
+    )
+    if descriptor.source != source_of(descriptor.thread_id, descriptor.checkpoint_id):
+        checks.fail("descriptor.source", 'must be "thread:checkpoint", as the other fields say')
+    checks.text("descriptor.to_agent", descriptor.to_agent, LIMITS.max_agent_id)
+    checks.text("descriptor.summary", descriptor.summary, LIMITS.max_summary)
 
 
-def _channel_problem(
-    channel: value_pb2.Channel, names: set[str], *, streamed: bool
-) -> tuple[str, str] | None:
-    """Return the field of a channel that is refused, and why."""
-    if problem := text_problem(channel.name, LIMITS.max_channel_name, required=True):
-        return "name", problem
-    if channel.name in names:
-        return "name", f"'{channel.name}' is not unique"
-    if channel.HasField("version") and (problem := _version_problem(channel.version)):
-        return "version", problem
-    content = channel.WhichOneof("content")
-    if channel.digest:
-        if len(channel.digest) != DIGEST_BYTES:
-            return "digest", f"must be {DIGEST_BYTES} bytes"
-        if content in ("inherit", "empty"):
-            return "digest", f"must not be set together with {content}"
-    elif content is None:
-        return "content", "one of value, large, inherit, empty or a digest must be set"
-    return _content_problem(channel, content, streamed=streamed)
-
-
-def _content_problem(
-    holder: value_pb2.Channel | value_pb2.PendingWrite, content: str | None, *, streamed: bool
-) -> tuple[str, str] | None:
-    if content == "value":
-        if problem := text_problem(holder.value.type, LIMITS.max_value_type, required=True):
-            return "value.type", problem
-    elif content == "large":
-        if not streamed:
-            return "large", "only a SaveCheckpoints stream carries large values"
-        if problem := text_problem(holder.large.type, LIMITS.max_value_type, required=True):
-            return "large.type", problem
-    return None
-
-
-def _version_problem(version: value_pb2.Version) -> str:
-    kind = version.WhichOneof("kind")
-    if kind is None:
-        return "must be text, integer or number"
-    if kind == "text":
-        return text_problem(version.text, LIMITS.max_version_text)
-    if kind == "number" and not math.isfinite(version.number):
-        return "must be finite"
-    return ""
-
-
-def _writes(checks: Checks, path: str, writes: Writes, *, streamed: bool) -> None:
-    if len(writes) > LIMITS.max_writes:
-        checks.fail(path, f"must be at most {LIMITS.max_writes}")
-        return
-    for number, write in enumerate(writes):
-        if problem := text_problem(write.task_id, LIMITS.max_task_id, required=True):
-            checks.fail(f"{path}[{number}].task_id", problem)
-        if problem := text_problem(write.task_path, LIMITS.max_task_path):
-            checks.fail(f"{path}[{number}].task_path", problem)
-        if problem := text_problem(write.channel, LIMITS.max_channel_name, required=True):
-            checks.fail(f"{path}[{number}].channel", problem)
-        content = write.WhichOneof("content")
-        if content is None:
-            checks.fail(f"{path}[{number}].content", "one of value or large must be set")
-        elif refused := _content_problem(write, content, streamed=streamed):
-            checks.fail(f"{path}[{number}].{refused[0]}", refused[1])
-
-
-def _names(checks: Checks, path: str, names: Collection[str]) -> None:
-    if len(names) > LIMITS.max_channels:
-        checks.fail(path, f"must be at most {LIMITS.max_channels}")
-        return
-    for number, name in enumerate(names):
-        if problem := text_problem(name, LIMITS.max_channel_name, required=True):
-            checks.fail(f"{path}[{number}]", problem)
+_FURTHER: Mapping[str, Check] = {
+    "SaveCheckpointRequest": saving.check_checkpoint,
+    "SaveWritesRequest": saving.check_writes,
+    "ListCheckpointsRequest": _list_checkpoints,
+    "GetDeltaHistoryRequest": lambda checks, request: checks.channels("channels", request.channels),
+    "AdoptHandoffRequest": _adopt,
+    "WatchThreadRequest": _watch,
+    "CreateSnapshotRequest": _create_snapshot,
+    "RestoreSnapshotRequest": _restore,
+    "SetRetentionRequest": _retention,
+    "PruneThreadsRequest": _prune,
+    "DeleteRunsRequest": lambda checks, request: checks.names(
+        "run_ids", request.run_ids, LIMITS.max_run_id
+    ),
+    "GetManifestRequest": _manifest,
+}

@@ -1,0 +1,56 @@
+"""No field of a request is unchecked: a new one has to be thought of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tuskpoint.v1 import (
+    admin_service_pb2,
+    checkpoint_service_pb2,
+    handoff_service_pb2,
+    history_service_pb2,
+    search_service_pb2,
+    snapshot_service_pb2,
+    thread_service_pb2,
+)
+from tuskpoint_server.rpc import validation
+
+SERVICES = (
+    admin_service_pb2,
+    checkpoint_service_pb2,
+    handoff_service_pb2,
+    history_service_pb2,
+    search_service_pb2,
+    snapshot_service_pb2,
+    thread_service_pb2,
+)
+REQUESTS: list[Any] = [
+    method.input_type
+    for module in SERVICES
+    for service in module.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+]
+ELSEWHERE = {"page_token", "text"}
+"""Opened by who sealed it; checked with the search."""
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=[one.name for one in REQUESTS])
+def test_every_text_and_every_enum_of_a_request_is_checked(request_: Any) -> None:
+    for field in request_.fields:
+        if field.is_repeated or field.name in ELSEWHERE:
+            continue
+        if field.cpp_type in (field.CPPTYPE_STRING, field.CPPTYPE_ENUM):
+            is_text = field.type == field.TYPE_STRING or field.cpp_type == field.CPPTYPE_ENUM
+            assert not is_text or validation._check_of(field) is not None, field.full_name
+        if field.message_type is not None and field.message_type.name == "CheckpointRef":
+            assert validation._check_of(field) is not None, field.full_name
+
+
+def test_what_a_kind_demands_besides_is_of_a_request_that_there_is() -> None:
+    names = {one.name for one in REQUESTS}
+    assert validation._FURTHER.keys() <= names
+    assert names >= validation._ID_REQUIRED
+    fields = {(one.name, field.name) for one in REQUESTS for field in one.fields}
+    assert fields >= validation._UNNAMED
