@@ -6,12 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ...blobs.api import BlobStore
-from ...domain.compression import DamagedValueError, unpack
 from ...domain.errors import Reason, Refusal
 from ...domain.formats.delta_base import decode_delta_base
-from ...domain.formats.segment_reading import state_digests
+from ...domain.formats.segment_reading import state_digests, whole_value
 from ...domain.formats.segments import SegmentCheckpoint, SegmentWrite
-from ...domain.limits import LIMITS
 from ...domain.model import (
     BlobLocation,
     Checkpoint,
@@ -23,7 +21,7 @@ from ...domain.model import (
 )
 from ...domain.state import decode_state
 from ...domain.stored_json import malformed
-from .segments import KEPT_BYTES, Places, Segments, Stored, checked
+from .segments import KEPT_BYTES, Places, Segments, Stored
 
 
 class CheckpointReader:
@@ -153,9 +151,5 @@ def newest_writes(segments: Sequence[Stored], key: CheckpointKey) -> tuple[Write
 
 
 def _write(write: SegmentWrite, name: str) -> Write:
-    try:
-        data = unpack(write.encoding, write.data, write.size, None, LIMITS.max_value)
-    except DamagedValueError as error:
-        raise malformed(name, f"a write of task {write.task_id}: {error}") from None
-    value = checked(Value(write.type, data), write.digest, name)
+    value = whole_value(write, None, name)
     return Write(write.task_id, write.task_path, write.idx, write.channel, value, write.digest)

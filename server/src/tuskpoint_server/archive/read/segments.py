@@ -8,12 +8,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from typing import NamedTuple
 
 from ...blobs.api import BlobStore
-from ...domain.compression import DamagedValueError, Encoding, unpack
-from ...domain.digests import value_digest
 from ...domain.errors import Reason, Refusal
 from ...domain.formats.members import settled
 from ...domain.formats.parts import decode_parts, is_part_list, join
-from ...domain.formats.segment_reading import decode_segment
+from ...domain.formats.segment_reading import decode_segment, whole_value
 from ...domain.formats.segments import (
     MAX_SEGMENT_BYTES,
     PREFIX_BYTES,
@@ -22,7 +20,7 @@ from ...domain.formats.segments import (
     SegmentValue,
     SegmentWrite,
 )
-from ...domain.limits import LIMITS, MIB
+from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
 from ...domain.stored_json import malformed
 
@@ -229,7 +227,7 @@ def _unpacked(
     found: Mapping[bytes, tuple[SegmentValue, Stored]],
     keyframes: Mapping[bytes, tuple[SegmentValue, Stored]],
 ) -> dict[bytes, Value]:
-    whole: dict[bytes, bytes] = {}
+    whole: dict[bytes, Value] = {}
     values: dict[bytes, Value] = {}
     for digest, (value, holder) in found.items():
         name = holder.location.blob_id
@@ -239,33 +237,7 @@ def _unpacked(
             if base is None:
                 raise malformed(name, f"nothing holds the keyframe of value {digest.hex()}")
             if value.keyframe not in whole:
-                whole[value.keyframe] = unpacked(base[0], None, base[1].location.blob_id)
-            keyframe = whole[value.keyframe]
-        data = whole[digest] if digest in whole else unpacked(value, keyframe, name)
-        values[digest] = checked(Value(value.type, data), digest, name)
+                whole[value.keyframe] = whole_value(base[0], None, base[1].location.blob_id)
+            keyframe = whole[value.keyframe].data
+        values[digest] = whole.get(digest) or whole_value(value, keyframe, name)
     return values
-
-
-def unpacked(value: SegmentValue, keyframe: bytes | None, name: str) -> bytes:
-    """Return the bytes of a value.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
-    if value.encoding == Encoding.PATCH and keyframe is None:
-        raise malformed(name, f"value {value.digest.hex()} is a patch where a keyframe should be")
-    try:
-        return unpack(value.encoding, value.data, value.size, keyframe, LIMITS.max_value)
-    except DamagedValueError as error:
-        raise malformed(name, f"value {value.digest.hex()}: {error}") from None
-
-
-def checked(value: Value, digest: bytes, name: str) -> Value:
-    """Return a value that has its digest.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
-    if value_digest(value) != digest:
-        raise malformed(name, f"a value has another digest than {digest.hex()}")
-    return value

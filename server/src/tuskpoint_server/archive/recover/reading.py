@@ -14,7 +14,8 @@ from ...domain.formats.delta_base import decode_delta_base
 from ...domain.formats.folding import Key, Manifest
 from ...domain.formats.members import Kind
 from ...domain.formats.records import CheckpointRecord, MemberRecord, WritesRecord
-from ...domain.formats.segments import PREFIX_BYTES, SegmentCheckpoint, SegmentValue, SegmentWrite
+from ...domain.formats.segment_reading import whole_value
+from ...domain.formats.segments import PREFIX_BYTES, SegmentCheckpoint
 from ...domain.metadata import parse_metadata
 from ...domain.model import BlobLocation, Value
 from ...domain.state import decode_channels, delta_channels
@@ -30,7 +31,7 @@ from ...journal.recovery.inserting import (
     RecoveredWrite,
     ThreadEnd,
 )
-from ..read.segments import Stored, checked, unpacked
+from ..read.segments import Stored
 
 _Rank = tuple[bool, int, int]
 
@@ -290,7 +291,7 @@ class ThreadReading:
                 seq = self._seqs[place]
             self._size += len(write.data)
             if kept:
-                _check_write(write, stored.location.blob_id)
+                whole_value(write, None, stored.location.blob_id)
             if kept and not place[0]:
                 self._pending[write.task_id, write.idx] = KnownWrite(
                     write.task_path, write.channel, write.type, write.digest, write.size, seq
@@ -348,8 +349,3 @@ def _parts(members: Mapping[bytes, MemberRecord], hashes: Iterable[bytes]) -> li
 
 def _prefixes(digests: Iterable[bytes]) -> bytes:
     return b"".join(sorted({digest[:PREFIX_BYTES] for digest in digests}))
-
-
-def _check_write(write: SegmentWrite, name: str) -> None:
-    stored = SegmentValue(write.digest, write.type, write.size, write.encoding, write.data)
-    checked(Value(write.type, unpacked(stored, None, name)), write.digest, name)

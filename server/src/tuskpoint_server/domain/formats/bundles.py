@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..closures import Closure, ClosureMember, delta_base_of
-from ..compression import DamagedValueError, Encoding, unpack
-from ..digests import value_digest
+from ..compression import Encoding
 from ..errors import Reason, Refusal
 from ..limits import LIMITS, MIB
 from ..metadata import parse_metadata
@@ -30,7 +29,7 @@ from ..state import decode_state, encode_state
 from ..stored_json import malformed
 from .delta_base import DeltaChannel, decode_delta_base, encode_delta_base
 from .segment_limits import segment_problem
-from .segment_reading import decode_segment
+from .segment_reading import decode_segment, whole_value
 from .segments import (
     Segment,
     SegmentCheckpoint,
@@ -206,28 +205,13 @@ def _segment_write(member: ClosureMember, write: Write) -> SegmentWrite:
 
 
 def _whole_values(segment: Segment, name: str) -> dict[bytes, Value]:
-    by_digest = {value.digest: value for value in segment.values}
+    stored = {value.digest: value for value in segment.values}
     return {
-        digest: _whole(
-            value, _keyframe(by_digest[value.keyframe], name) if value.keyframe else None, name
+        digest: whole_value(
+            one, whole_value(stored[one.keyframe], None, name).data if one.keyframe else None, name
         )
-        for digest, value in by_digest.items()
+        for digest, one in stored.items()
     }
-
-
-def _keyframe(value: SegmentValue, name: str) -> bytes:
-    return _whole(value, None, name).data
-
-
-def _whole(stored: SegmentValue | SegmentWrite, keyframe: bytes | None, name: str) -> Value:
-    try:
-        data = unpack(stored.encoding, stored.data, stored.size, keyframe, LIMITS.max_value)
-    except DamagedValueError as error:
-        raise malformed(name, f"value {stored.digest.hex()}: {error}") from None
-    value = Value(stored.type, data)
-    if value_digest(value) != stored.digest:
-        raise malformed(name, f"a value has another digest than {stored.digest.hex()}")
-    return value
 
 
 def _whole_writes(segment: Segment, name: str) -> dict[tuple[str, str], list[Write]]:
@@ -239,7 +223,7 @@ def _whole_writes(segment: Segment, name: str) -> dict[tuple[str, str], list[Wri
                 write.task_path,
                 write.idx,
                 write.channel,
-                _whole(write, None, name),
+                whole_value(write, None, name),
                 write.digest,
             )
         )

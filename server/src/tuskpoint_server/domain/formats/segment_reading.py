@@ -9,10 +9,11 @@ from google.protobuf.message import DecodeError
 
 from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 
-from ..compression import Encoding
-from ..digests import DIGEST_BYTES
+from ..compression import DamagedValueError, Encoding
+from ..compression import unpack as decompressed
+from ..digests import DIGEST_BYTES, value_digest
 from ..limits import LIMITS
-from ..model import BlobLocation, Lineage
+from ..model import BlobLocation, Lineage, Value
 from ..stored_json import FORMAT_VERSION, MAX_NUMBER, malformed
 from .delta_base import decode_delta_base
 from .field_count import MAX_FIELDS, has_too_many, shape
@@ -134,6 +135,22 @@ def state_digests(state: bytes, name: str) -> list[bytes]:
     if len(names) < len(message.channels):
         raise malformed(name, "a state has a channel twice")
     return digests
+
+
+def whole_value(stored: SegmentValue | SegmentWrite, keyframe: bytes | None, name: str) -> Value:
+    """Return the value in a row; `keyframe` is what a patch is based on, whole.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`: it cannot be unpacked, or has another digest.
+    """
+    try:
+        data = decompressed(stored.encoding, stored.data, stored.size, keyframe, LIMITS.max_value)
+    except DamagedValueError as error:
+        raise malformed(name, f"value {stored.digest.hex()}: {error}") from None
+    value = Value(stored.type, data)
+    if value_digest(value) != stored.digest:
+        raise malformed(name, f"a value has another digest than {stored.digest.hex()}")
+    return value
 
 
 def _content(data: bytes, name: str) -> memoryview:
