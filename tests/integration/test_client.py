@@ -126,6 +126,7 @@ async def test_a_certified_save_says_where_it_lies_and_loads_from_there(
     assert record.location.size > 0
     (entry,) = [one async for one in client.manifest("t")]
     assert (entry.checkpoint_id, entry.segment) == (saved, record.location)
+    assert await client.store_manifest("t") is not None
     later = await client.save("t", {"a": 3})
     with pytest.raises(PreconditionFailed):
         await client.load("t", later, source="blob")
@@ -185,8 +186,12 @@ async def test_the_blocking_client_does_the_same(target: str) -> None:
         assert client.thread("t").checkpoint_count == 2
         assert [one.thread_id for one in client.threads(state="idle")] == ["t"]
         assert client.copy("t", "u") == 2
+        assert client.store_manifest("t") is None
         assert client.flush() == 4
         assert [one.checkpoint_id for one in client.manifest("t")] == [first, second]
+        stored = client.store_manifest("t")
+        assert stored is not None
+        assert client.store_manifest("t") == stored
         assert client.status().certified_checkpoints >= 4
         assert client.prune("u") == 1
         assert client.delete_runs("r") == 1

@@ -26,6 +26,7 @@ from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 
 from .cases import at
+from .test_langgraph_graphs import delta_graph
 
 NO_TASK = str(uuid.UUID(int=0))
 """The task that LangGraph files input and resume values of the whole graph under."""
@@ -159,6 +160,21 @@ def test_the_state_of_a_graph_is_shown(
     assert shown["tags"] == {"$type": "builtins.set", "$value": ["urgent"]}
     assert shown["vector"]["data"] == {"$bytes": "AAAAAAAA8D8="}
     assert "answer" not in shown
+
+
+def test_delta_channels_are_shown_with_what_they_are_rebuilt_from(
+    checkpoints: CheckpointServiceStub, blocking_saver: TuskPointSaver, thread_id: str
+) -> None:
+    result = delta_graph(blocking_saver).invoke({"round": 0}, at(thread_id))
+    shown = {
+        channel.name: json.loads(channel.value.data)
+        for channel in viewed(checkpoints, thread_id).state.channels
+        if channel.HasField("value")
+    }
+    seed = shown["items"]["$seed"]["value"]
+    assert seed + [one for items in shown["items"]["$delta"] for one in items] == result["items"]
+    assert shown["rare"] == {"$delta": [result["rare"]]}
+    assert shown["round"] == 5
 
 
 def test_who_waits_for_a_person_is_found_and_answered_from_any_language(
