@@ -307,9 +307,9 @@ def _checkpoint(row: CheckpointRow) -> SegmentCheckpoint:
         row.state,
         row.metadata,
         row.created_us,
-        row.delta_base or b"",
         row.label,
         row.summary,
+        row.delta_base or b"",
         lineage,
     )
 
