@@ -23,6 +23,7 @@ from tuskpoint_server.journal.archiving.evictor import EvictionSettings, Evictor
 from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.rpc import server as rpc
 from tuskpoint_server.rpc.history_servicer import HistoryServicer
+from tuskpoint_server.service.completing import Completer
 from tuskpoint_server.service.history import History
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ async def open_history(
 async def served(home: House, *, max_call_seconds: float = 300.0) -> AsyncIterator[HistoryHouse]:
     """Serve the history of a journal that is open."""
     journal = home.journal
-    history = History(journal, journal.events, home.archive, clock_us=home.clock)
+    completer = Completer(journal, home.archive)
+    history = History(journal, journal.events, completer, clock_us=home.clock)
     service = pb.DESCRIPTOR.services_by_name["HistoryService"]
     server = rpc.build(
         "127.0.0.1",

@@ -144,7 +144,7 @@ class Server:
         self.snapshots = Snapshots(self.database)
         self.handoffs = Handoffs(self.database, self.archive.expiry)
         self.index = IndexRows(self.database)
-        self.completer = Completer(self.archive)
+        self.completer = Completer(self.rows, self.archive)
         await self.archive.start()
 
     def calm(self) -> None:

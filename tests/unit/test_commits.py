@@ -11,6 +11,7 @@ import pytest
 from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, Saved, Value
 from tuskpoint_server.journal.lineage import Supplied, ValuesEvicted
 from tuskpoint_server.service.commits import Commits
+from tuskpoint_server.service.completing import Completer
 
 TENANT = "default"
 PLACE = BlobLocation(b"0" * 32, 10, "blob")
@@ -35,7 +36,7 @@ class Archive:
 
 def opened(archive: Archive | None = None) -> Commits:
     room: Any = archive or Archive()
-    return Commits(room)
+    return Commits(room, Completer(room, room))
 
 
 async def test_a_result_and_an_exception_reach_the_caller() -> None:

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from tests.kit.drafts import TENANT, digest, key, refused, value, write
-from tuskpoint_server.archive.flush.archive import Archive
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.evicted import lacks_values, values_of
 from tuskpoint_server.domain.model import (
@@ -88,7 +87,8 @@ class Blobs:
 
 
 def completer(blobs: Blobs) -> Completer:
-    return Completer(cast(Archive, blobs))
+    room: Any = blobs
+    return Completer(room, room)
 
 
 async def listed(blobs: Blobs, loaded: Sequence[Checkpoint]) -> list[Checkpoint]:

@@ -29,6 +29,7 @@ from tuskpoint_server.domain.model import (
 from tuskpoint_server.domain.state import decode_state, encode_state
 from tuskpoint_server.rpc import convert, validation
 from tuskpoint_server.rpc.chunks import Cutter, Received, whole
+from tuskpoint_server.service.completing import content_bytes
 
 names = st.text(
     st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20
@@ -290,7 +291,7 @@ def test_content_counts_values_writes_and_metadata() -> None:
         State(b"", (Channel("a", None, digest, 5, value), Channel("b", None, None))),
         (Write("t", "", 0, "c", value, digest),),
     )
-    assert convert.content_bytes(loaded) == 7 + 5 + 5
+    assert content_bytes(loaded) == 7 + 5 + 5
     message = convert.checkpoint(loaded, Cutter(4))
     assert message.state.channels[0].large.size_bytes == 5
     assert message.state.channels[1].HasField("empty")

@@ -22,6 +22,7 @@ from tuskpoint_server.domain.model import (
     State,
 )
 from tuskpoint_server.service.commits import Commits
+from tuskpoint_server.service.completing import Completer
 from tuskpoint_server.service.handoffs import TOLD_EVERY_BYTES, Handoffs, Stage, Step
 
 KEY = CheckpointKey("new", "", "1")
@@ -99,7 +100,8 @@ class House:
 
 def handoffs(house: House, commits: Commits | None = None) -> Handoffs:
     room: Any = house
-    return Handoffs(room, room, room, room, room, commits or Commits(room))
+    completer = Completer(room, room)
+    return Handoffs(room, room, room, room, room, commits or Commits(room, completer), completer)
 
 
 async def adopt(house: House, wanted: Durability = CERTIFIED, **fields: str) -> list[Step]:
@@ -175,7 +177,7 @@ async def test_who_goes_away_while_bytes_arrive_ends_the_fetch() -> None:
 
 async def test_who_goes_away_during_the_commit_does_not_stop_it() -> None:
     house: Any = House(closure())
-    commits = Commits(house)
+    commits = Commits(house, Completer(house, house))
     steps = handoffs(house, commits).adopt("default", DESCRIPTOR, "new", "", CERTIFIED)
     for _ in range(3):
         await anext(steps)

@@ -66,7 +66,7 @@ from .rpc.errors import incident
 from .service.admin import Admin
 from .service.checkpoints import Checkpoints
 from .service.commits import Commits
-from .service.diffing import Diffing
+from .service.completing import Completer
 from .service.handoffs import Handoffs
 from .service.history import History
 from .service.lineage import Lineages
@@ -167,58 +167,49 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         removal = Removal(journal)
         evictor = _start_evictor(config, journal, removal)
         stack.push_async_callback(evictor.stop)
-        commits = Commits(archive)
-        stack.push_async_callback(commits.drain)
         rows = CheckpointRows(journal)
+        completer = Completer(rows, archive)
+        commits = Commits(archive, completer)
+        stack.push_async_callback(commits.drain)
         lineage = Lineage(journal)
-        tokens = PageTokens(journal.journal_id)
-        threads = Threads(rows, removal, lineage, archive, commits, tokens)
         recall = await _start_recall(config, journal)
         if recall is not None:
             stack.push_async_callback(recall.stop)
+        tokens = PageTokens(journal.journal_id)
+        threads = Threads(rows, removal, lineage, archive, commits, tokens)
+        rooms = rpc.Rooms(
+            checkpoints=Checkpoints(rows, archive, commits, completer),
+            threads=threads,
+            manifests=Manifests(rows, archive, tokens),
+            lineages=Lineages(lineage, rows.keyframes, archive, commits),
+            snapshots=Snapshots(SnapshotRows(journal), archive, commits, tokens),
+            handoffs=Handoffs(
+                rows,
+                lineage,
+                HandoffRows(journal, archive.expiry),
+                archive.handoffs,
+                archive,
+                commits,
+                completer,
+            ),
+            history=History(rows, Events(journal), completer, clock_us=journal.now_us),
+            search=Search(recall),
+            admin=Admin(
+                journal,
+                archive,
+                recall,
+                version=importlib.metadata.version("tuskpoint-server"),
+                blob_backend=blobs.backend,
+            ),
+        )
         sweeper = asyncio.create_task(_sweep(removal, threads, recall))
         stack.push_async_callback(_cancel, sweeper)
-        rooms = _rooms(journal, rows, lineage, archive, commits, threads, recall, blobs)
         server = _listen(config, rpc.services(rooms), access)
         stack.push_async_callback(server.drain, 0)
         following = asyncio.create_task(access.follow())
         stack.push_async_callback(_cancel, following)
         await server.start()
         yield server
-
-
-def _rooms(
-    journal: Database,
-    rows: CheckpointRows,
-    lineage: Lineage,
-    archive: Archive,
-    commits: Commits,
-    threads: Threads,
-    recall: Recall | None,
-    blobs: BlobStore,
-) -> rpc.Rooms:
-    checkpoints = Checkpoints(rows, archive, commits)
-    kept = HandoffRows(journal, archive.expiry)
-    return rpc.Rooms(
-        checkpoints=checkpoints,
-        threads=threads,
-        manifests=Manifests(rows, archive, PageTokens(journal.journal_id)),
-        lineages=Lineages(lineage, rows.keyframes, archive, commits),
-        diffing=Diffing(checkpoints),
-        snapshots=Snapshots(
-            SnapshotRows(journal), archive, commits, PageTokens(journal.journal_id)
-        ),
-        handoffs=Handoffs(rows, lineage, kept, archive.handoffs, archive, commits),
-        history=History(rows, Events(journal), archive, clock_us=journal.now_us),
-        search=Search(recall),
-        admin=Admin(
-            journal,
-            archive,
-            recall,
-            version=importlib.metadata.version("tuskpoint-server"),
-            blob_backend=blobs.backend,
-        ),
-    )
 
 
 def _open_access(config: Config) -> Access:

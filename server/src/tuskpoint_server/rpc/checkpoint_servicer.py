@@ -10,7 +10,8 @@ from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
 from ..domain.model import Checkpoint
 from ..service.checkpoints import Checkpoints
-from . import convert, views
+from ..service.completing import content_bytes
+from . import convert
 from .answers import checkpoint_header, save_response, writes_response
 from .calls import Call
 from .chunks import Cutter, whole
@@ -52,7 +53,7 @@ class CheckpointServicer:
     ) -> pb.GetCheckpointResponse:
         """Return one checkpoint that fits a message."""
         loaded = await self._load(request, call)
-        size = convert.content_bytes(loaded)
+        size = content_bytes(loaded)
         if size <= LIMITS.max_unary:
             message = convert.checkpoint(loaded, whole())
             size = message.ByteSize()
@@ -79,8 +80,7 @@ class CheckpointServicer:
         query = convert.checkpoint_query(request)
         async for loaded in self._checkpoints.list(call.tenant, query, view, source, limit):
             cutter = Cutter()
-            shown = await views.rendered(loaded, view, call.tenant, self._checkpoints.histories)
-            yield pb.ListCheckpointsResponse(checkpoint=checkpoint_header(shown, cutter))
+            yield pb.ListCheckpointsResponse(checkpoint=checkpoint_header(loaded, cutter))
             for chunk in cutter.chunks():
                 yield pb.ListCheckpointsResponse(chunk=chunk)
 
@@ -112,5 +112,4 @@ class CheckpointServicer:
         self, request: pb.GetCheckpointRequest | pb.LoadCheckpointRequest, call: Call
     ) -> Checkpoint:
         view, source = convert.view(request.view), convert.source(request.source)
-        loaded = await self._checkpoints.load(call.tenant, convert.key(request.ref), view, source)
-        return await views.rendered(loaded, view, call.tenant, self._checkpoints.histories)
+        return await self._checkpoints.load(call.tenant, convert.key(request.ref), view, source)

@@ -278,14 +278,6 @@ def fill_write(message: value_pb2.PendingWrite, write: Write, cutter: Cutter) ->
     cutter.place(message, write.value)
 
 
-def content_bytes(loaded: Checkpoint) -> int:
-    """Return the bytes of values and metadata of a loaded checkpoint."""
-    total = len(loaded.entry.metadata)
-    if loaded.state is not None:
-        total += sum(len(channel.value.data) for channel in loaded.state.channels if channel.value)
-    return total + sum(len(write.value.data) for write in loaded.writes)
-
-
 def location(stored: BlobLocation) -> checkpoint_pb2.BlobLocation:
     """Return the message for a location."""
     return checkpoint_pb2.BlobLocation(

@@ -8,10 +8,9 @@ from contextlib import aclosing
 from tuskpoint.v1 import history_service_pb2 as pb
 
 from ..domain.lineage import EventKind
-from ..domain.model import View
 from ..journal.checkpoints.pages import ReplayQuery
 from ..service.history import Delivery, History
-from . import convert, views
+from . import convert
 from .answers import checkpoint_header
 from .calls import Call, endless
 from .chunks import Cutter
@@ -41,8 +40,7 @@ class HistoryServicer:
         async with aclosing(self._history.replay(call.tenant, query, view, source)) as checkpoints:
             async for loaded in checkpoints:
                 cutter = Cutter()
-                shown = await views.rendered(loaded, view, call.tenant, self._history.histories)
-                yield pb.ReplayThreadResponse(checkpoint=checkpoint_header(shown, cutter))
+                yield pb.ReplayThreadResponse(checkpoint=checkpoint_header(loaded, cutter))
                 for chunk in cutter.chunks():
                     yield pb.ReplayThreadResponse(chunk=chunk)
 
@@ -61,34 +59,24 @@ class HistoryServicer:
         async with aclosing(until_draining(call, deliveries)) as coming:
             async for delivery in coming:
                 cutter = Cutter()
-                event = await self._event(call.tenant, delivery, view, cutter)
-                yield pb.WatchThreadResponse(event=event)
+                yield pb.WatchThreadResponse(event=_event(delivery, cutter))
                 for chunk in cutter.chunks():
                     yield pb.WatchThreadResponse(chunk=chunk)
 
-    async def _event(
-        self, tenant: str, delivery: Delivery, view: View, cutter: Cutter
-    ) -> pb.ThreadEvent:
-        """Return the message for an event, the values of its checkpoint placed by the cutter."""
-        event = delivery.event
-        message = pb.ThreadEvent(
-            kind=pb.EventKind.Name(event.kind),
-            cursor=delivery.cursor,
-            seq=event.seq,
-            incarnation=event.incarnation,
-            deleted_checkpoints=event.deleted,
-            time=convert.timestamp(event.created_us),
-        )
-        if event.key.checkpoint_id:
-            if delivery.checkpoint is not None:
-                saved = event.kind is EventKind.CHECKPOINT_SAVED
-                shown = await views.rendered(
-                    delivery.checkpoint,
-                    view if saved else View.ENTRY,
-                    tenant,
-                    self._history.histories,
-                )
-                message.checkpoint.CopyFrom(checkpoint_header(shown, cutter))
-            else:
-                message.checkpoint.ref.CopyFrom(convert.ref(event.key))
-        return message
+
+def _event(delivery: Delivery, cutter: Cutter) -> pb.ThreadEvent:
+    """Return the message for an event, the values of its checkpoint placed by the cutter."""
+    event = delivery.event
+    message = pb.ThreadEvent(
+        kind=pb.EventKind.Name(event.kind),
+        cursor=delivery.cursor,
+        seq=event.seq,
+        incarnation=event.incarnation,
+        deleted_checkpoints=event.deleted,
+        time=convert.timestamp(event.created_us),
+    )
+    if delivery.checkpoint is not None:
+        message.checkpoint.CopyFrom(checkpoint_header(delivery.checkpoint, cutter))
+    elif event.key.checkpoint_id:
+        message.checkpoint.ref.CopyFrom(convert.ref(event.key))
+    return message

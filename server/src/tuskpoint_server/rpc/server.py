@@ -25,7 +25,6 @@ from tuskpoint.v1 import (
 from ..domain.limits import LIMITS
 from ..service.admin import Admin
 from ..service.checkpoints import Checkpoints
-from ..service.diffing import Diffing
 from ..service.handoffs import Handoffs
 from ..service.history import History
 from ..service.lineage import Lineages
@@ -85,7 +84,6 @@ class Rooms:
     threads: Threads
     manifests: Manifests
     lineages: Lineages
-    diffing: Diffing
     snapshots: Snapshots
     history: History
     handoffs: Handoffs
@@ -102,7 +100,7 @@ def services(rooms: Rooms) -> list[tuple[ServiceDescriptor, object]]:
         ),
         (
             _service(thread_service_pb2, "ThreadService"),
-            ThreadServicer(rooms.threads, rooms.manifests, rooms.lineages, rooms.diffing),
+            ThreadServicer(rooms.threads, rooms.manifests, rooms.lineages, rooms.checkpoints),
         ),
         (_service(history_service_pb2, "HistoryService"), HistoryServicer(rooms.history)),
         (_service(handoff_service_pb2, "HandoffService"), HandoffServicer(rooms.handoffs)),

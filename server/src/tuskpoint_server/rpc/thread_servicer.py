@@ -10,7 +10,7 @@ from tuskpoint.v1 import thread_service_pb2 as pb
 from ..domain.errors import Reason, Refusal
 from ..domain.model import PruneStrategy, ThreadState
 from ..journal.checkpoints.threads import ThreadQuery
-from ..service.diffing import Diffing
+from ..service.checkpoints import Checkpoints
 from ..service.lineage import Lineages
 from ..service.manifests import Manifests
 from ..service.threads import Threads
@@ -31,12 +31,16 @@ class ThreadServicer:
     """Looks after whole threads."""
 
     def __init__(
-        self, threads: Threads, manifests: Manifests, lineages: Lineages, diffing: Diffing
+        self,
+        threads: Threads,
+        manifests: Manifests,
+        lineages: Lineages,
+        checkpoints: Checkpoints,
     ) -> None:
         self._threads = threads
         self._manifests = manifests
         self._lineages = lineages
-        self._diffing = diffing
+        self._checkpoints = checkpoints
 
     async def GetThread(self, request: pb.GetThreadRequest, call: Call) -> pb.GetThreadResponse:
         """Describe a thread."""
@@ -165,7 +169,7 @@ class ThreadServicer:
     ) -> pb.DiffCheckpointsResponse:
         """Compare the states of two checkpoints."""
         before, after = convert.key(from_side(request)), convert.key(request.to)
-        found = await self._diffing.diff(call.tenant, before, after, request.max_changes)
+        found = await self._checkpoints.diff(call.tenant, before, after, request.max_changes)
         return diff_response(found)
 
     async def VerifyThread(

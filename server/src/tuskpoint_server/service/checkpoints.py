@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal, checkpoint_not_found
-from ..domain.limits import MIB
+from ..domain.json_diff import Diff, Side, diff
+from ..domain.limits import LIMITS, MIB
 from ..domain.model import (
     Checkpoint,
     CheckpointDraft,
@@ -23,9 +24,9 @@ from ..domain.model import (
 )
 from ..journal.checkpoints.pages import ListPosition
 from ..journal.checkpoints.store import Checkpoints as Journal
-from . import rebuilding
 from .commits import Commits
 from .completing import Completer
+from .rendering import apart
 
 PAGE_COUNT = 64
 """Most checkpoints that a listing takes from the journal at once."""
@@ -58,11 +59,13 @@ class Checkpoints:
     change is journaled, `reach` once it has the durability asked for.
     """
 
-    def __init__(self, journal: Journal, archive: Archive, commits: Commits) -> None:
+    def __init__(
+        self, journal: Journal, archive: Archive, commits: Commits, completer: Completer
+    ) -> None:
         self._journal = journal
         self._archive = archive
         self._commits = commits
-        self._completer = Completer(archive)
+        self._completer = completer
 
     # --- changes -----------------------------------------------------------------------
 
@@ -140,7 +143,9 @@ class Checkpoints:
             raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
         if source is Source.BLOB:
             return await self._completer.from_blob(tenant, loaded.entry, view)
-        return await self._completer.checkpoint(tenant, loaded)
+        return await self._completer.shown(
+            tenant, await self._completer.checkpoint(tenant, loaded), view
+        )
 
     async def list(
         self, tenant: str, query: CheckpointQuery, view: View, source: Source, limit: int | None
@@ -185,13 +190,31 @@ class Checkpoints:
         found = await self._journal.delta_history(tenant, key, channels)
         return await self._completer.histories(tenant, found)
 
-    async def histories(self, tenant: str, loaded: Checkpoint) -> tuple[DeltaHistory, ...]:
-        """Return what rebuilds the delta channels that a checkpoint does not store itself.
+    async def diff(
+        self, tenant: str, before: CheckpointKey, after: CheckpointKey, max_changes: int
+    ) -> Diff:
+        """Compare the states of two checkpoints; an empty ID means the latest.
+
+        Args:
+            tenant: Whose checkpoints they are.
+            before: The one side.
+            after: The other side, of the same thread or another.
+            max_changes: Most changes to return; 0 means the default.
 
         Raises:
-            Refusal: What `Archive.read` raises, if values were evicted.
+            Refusal: `CHECKPOINT_NOT_FOUND`; what `Archive.read` raises, if values were
+                evicted.
         """
-        return await rebuilding.histories(self._journal, self._completer, tenant, loaded)
+        first = await self._side(tenant, before)
+        second = await self._side(tenant, after)
+        most = min(max_changes or LIMITS.default_diff_changes, LIMITS.max_diff_changes)
+        return await apart(diff, first, second, most)
+
+    async def _side(self, tenant: str, key: CheckpointKey) -> Side:
+        loaded = await self.load(tenant, key, View.FULL, Source.ANY)
+        histories = await self._completer.rebuilding(tenant, loaded)
+        channels = loaded.state.channels if loaded.state is not None else ()
+        return Side(channels, {history.channel: history for history in histories})
 
 
 def _checkpoint_missing(key: CheckpointKey) -> Refusal:

@@ -21,9 +21,9 @@ class Commits:
     learns of it.
     """
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: Archive, completer: Completer) -> None:
         self._archive = archive
-        self._completer = Completer(archive)
+        self._completer = completer
         self._running: set[asyncio.Task[Any]] = set()
 
     async def run(self, tenant: str, change: Coroutine[Any, Any, Result]) -> Result:

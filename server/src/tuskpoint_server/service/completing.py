@@ -11,7 +11,8 @@ from dataclasses import replace
 from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal
 from ..domain.evicted import evicted_digests, lacks_values, supplied, supplied_history
-from ..domain.limits import MIB
+from ..domain.json_view import checkpoint_view
+from ..domain.limits import KIB, MIB
 from ..domain.model import (
     BlobLocation,
     Checkpoint,
@@ -21,10 +22,16 @@ from ..domain.model import (
     Value,
     View,
 )
+from ..domain.state import delta_channels
+from ..journal.checkpoints.store import Checkpoints
 from ..journal.lineage import ValuesEvicted
+from .rendering import apart
 
 READS_AT_ONCE = 8
 """Checkpoints that are read from the blob store beside one another."""
+
+_RENDERED_AT_ONCE = 16 * KIB
+"""Bytes of content that are rendered without leaving the event loop."""
 
 BYTES_AHEAD = 32 * MIB
 """Bytes of content past which a listing reads nothing ahead."""
@@ -33,7 +40,8 @@ BYTES_AHEAD = 32 * MIB
 class Completer:
     """Completes what the journal returned; whoever reads from it goes through here."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, journal: Checkpoints, archive: Archive) -> None:
+        self._journal = journal
         self._archive = archive
 
     async def checkpoint(self, tenant: str, loaded: Checkpoint) -> Checkpoint:
@@ -85,7 +93,7 @@ class Completer:
     async def from_source(
         self, tenant: str, loaded: Sequence[Checkpoint], view: View, source: Source
     ) -> AsyncGenerator[Checkpoint, None]:
-        """Yield checkpoints as a read asks for them, in order.
+        """Yield checkpoints as a read asks for them and a view shows them, in order.
 
         Args:
             tenant: The tenant.
@@ -99,10 +107,26 @@ class Completer:
         if source is Source.ANY:
             async with aclosing(self.checkpoints(tenant, loaded)) as whole:
                 async for one in whole:
-                    yield one
+                    yield await self.shown(tenant, one, view)
         else:
             for one in loaded:
                 yield await self.from_blob(tenant, one.entry, view)
+
+    async def shown(self, tenant: str, whole: Checkpoint, view: View) -> Checkpoint:
+        """Return a checkpoint that has all its values as a view shows it.
+
+        `JSON` puts the JSON text of each value in its place, delta channels rebuilt.
+
+        Raises:
+            Refusal: As for `checkpoint`.
+        """
+        if view is not View.JSON:
+            return whole
+        histories = await self.rebuilding(tenant, whole)
+        frame = whole.state.frame if whole.state is not None else b""
+        if not histories and content_bytes(whole) + len(frame) <= _RENDERED_AT_ONCE:
+            return checkpoint_view(whole)
+        return await apart(checkpoint_view, whole, histories)
 
     async def from_blob(self, tenant: str, entry: Entry, view: View) -> Checkpoint:
         """Return what the blob store has of a checkpoint, past the local cache.
@@ -115,7 +139,24 @@ class Completer:
                 Reason.NOT_CERTIFIED, checkpoint_id=entry.key.checkpoint_id, seq=entry.seq
             )
         stored = await self._archive.read(tenant, entry, bypass_cache=True)
-        return Checkpoint(stored.entry) if view is View.ENTRY else stored
+        if view is View.ENTRY:
+            return Checkpoint(stored.entry)
+        return await self.shown(tenant, stored, view)
+
+    async def rebuilding(self, tenant: str, loaded: Checkpoint) -> tuple[DeltaHistory, ...]:
+        """Return what rebuilds each delta channel that a checkpoint does not store itself.
+
+        Raises:
+            Refusal: As for `checkpoint`.
+        """
+        if loaded.state is None:
+            return ()
+        stored = {one.name for one in loaded.state.channels if one.digest is not None}
+        missing = [name for name in delta_channels(loaded.state.frame) if name not in stored]
+        if not missing:
+            return ()
+        found = await self._journal.delta_history(tenant, loaded.entry.key, missing)
+        return await self.histories(tenant, found)
 
     async def histories(
         self, tenant: str, histories: Sequence[DeltaHistory]
@@ -161,6 +202,14 @@ def _weight(loaded: Checkpoint) -> int:
     channels = loaded.state.channels if loaded.state is not None else ()
     stored = sum(location.size for location in loaded.sources)
     return max(stored, sum(channel.size for channel in channels))
+
+
+def content_bytes(whole: Checkpoint) -> int:
+    """Return the bytes of values and metadata of a checkpoint that has all its values."""
+    channels = whole.state.channels if whole.state is not None else ()
+    values = [one.value for one in channels if one.value is not None]
+    values += [write.value for write in whole.writes]
+    return len(whole.entry.metadata) + sum(len(value.data) for value in values)
 
 
 def _malformed(sources: Sequence[BlobLocation], error: LookupError) -> Refusal:

@@ -82,6 +82,7 @@ class Handoffs:
         store: HandoffStore,
         archive: Archive,
         commits: Commits,
+        completer: Completer,
     ) -> None:
         self._journal = journal
         self._lineage = lineage
@@ -89,7 +90,7 @@ class Handoffs:
         self._store = store
         self._archive = archive
         self._commits = commits
-        self._completer = Completer(archive)
+        self._completer = completer
 
     # --- handing off -------------------------------------------------------------------
 

@@ -8,14 +8,12 @@ from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal, invalid_field
 from ..domain.lineage import Event, EventKind
-from ..domain.model import Checkpoint, CheckpointKey, DeltaHistory, Source, View
+from ..domain.model import Checkpoint, CheckpointKey, Source, View
 from ..journal.changes.read import Events, EventsCompacted, Extent, News
 from ..journal.checkpoints.pages import ListPosition, ReplayQuery
 from ..journal.checkpoints.store import Checkpoints
-from . import rebuilding
 from .checkpoints import PAGE_BYTES, PAGE_COUNT
 from .completing import Completer
 from .cursors import Cursors, Position
@@ -47,13 +45,13 @@ class History:
         self,
         journal: Checkpoints,
         log: Events,
-        archive: Archive,
+        completer: Completer,
         *,
         clock_us: Callable[[], int],
     ) -> None:
         self._journal = journal
         self._log = log
-        self._completer = Completer(archive)
+        self._completer = completer
         self._cursors = Cursors(log.journal_id)
         self._clock_us = clock_us
 
@@ -133,14 +131,6 @@ class History:
                 if not news.events:
                     await waiter.wait(silence.left_s)
 
-    async def histories(self, tenant: str, loaded: Checkpoint) -> tuple[DeltaHistory, ...]:
-        """Return what rebuilds the delta channels that a checkpoint does not store itself.
-
-        Raises:
-            Refusal: What `Archive.read` raises, if values were evicted.
-        """
-        return await rebuilding.histories(self._journal, self._completer, tenant, loaded)
-
     async def _begin(self, tenant: str, thread_id: str, cursor: bytes) -> Position:
         """Return where a watch with this cursor begins."""
         position = self._cursors.open(tenant, thread_id, cursor) if cursor else None
@@ -174,7 +164,8 @@ class History:
         # One of a later incarnation has the same name and is another.
         if loaded is None or loaded.entry.incarnation != event.incarnation:
             return None
-        return await self._completer.checkpoint(tenant, loaded)
+        whole = await self._completer.checkpoint(tenant, loaded)
+        return await self._completer.shown(tenant, whole, view)
 
     def _unnumbered(self, tenant: str, thread_id: str, kind: EventKind, at: Position) -> Delivery:
         """Return an event that takes no number: `PROGRESS`, or `CERTIFIED` with the watermark."""

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
 from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal
 from ..domain.model import Durability, PruneStrategy, Removed, Thread, ThreadDetail
-from ..domain.verification import Verdict, VerificationTotal
+from ..domain.verification import Verdict, VerdictKind, VerificationTotal
 from ..journal.checkpoints.store import Checkpoints
 from ..journal.checkpoints.threads import ThreadQuery
 from ..journal.lineage.lineage import Lineage
 from ..journal.removal.removal import Removal
 from .commits import Commits
 from .page_tokens import PageTokens, page_size
-from .verifying import verify_thread
 
 _SWEPT_AT_ONCE = 100
 """Threads past their retention that are looked up together."""
@@ -76,15 +77,24 @@ class Threads:
             threads, self._tokens.seal(listing, [threads[-1].thread_id]) if more else ""
         )
 
-    def verify(
+    async def verify(
         self, tenant: str, thread_id: str
     ) -> AsyncGenerator[Verdict | VerificationTotal, None]:
         """Yield a verdict on each checkpoint of a thread, then the total.
 
         Raises:
-            Refusal: Those of `verifying.verify_thread`.
+            Refusal: `THREAD_NOT_FOUND`, for a deleted thread too; `BLOB_UNAVAILABLE`,
+                `JOURNAL_UNAVAILABLE` if no verdict can be had now.
         """
-        return verify_thread(self._archive, tenant, thread_id)
+        verification = await self._archive.verification(tenant, thread_id)
+        if verification is None:
+            raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+        counts: Counter[VerdictKind] = Counter()
+        async with aclosing(verification.verdicts()) as verdicts:
+            async for verdict in verdicts:
+                counts[verdict.kind] += 1
+                yield verdict
+        yield VerificationTotal(counts, verification.chain_problem)
 
     # --- changes -----------------------------------------------------------------------
 
