@@ -22,7 +22,7 @@ from tuskpoint_server import logs
 from tuskpoint_server.domain.memories import memory_text
 from tuskpoint_server.recall.memwal import wire
 from tuskpoint_server.recall.memwal.api import JobState, Recollection, RelayerError, Trouble
-from tuskpoint_server.recall.memwal.relayer import SdkRelayer, open_relayer
+from tuskpoint_server.recall.memwal.relayer import Relayer, open_relayer
 from tuskpoint_server.recall.settings import MemWalSettings
 
 SPACE = "tuskpoint/acme"
@@ -42,7 +42,7 @@ class Kit:
         self.emulator.faults.add(operation, Fault(kind=kind, **how))
 
     @asynccontextmanager
-    async def client(self, **changed: Any) -> AsyncIterator[SdkRelayer]:
+    async def client(self, **changed: Any) -> AsyncIterator[Relayer]:
         relayer = open_relayer(replace(self.settings, **changed))
         try:
             yield relayer
@@ -91,6 +91,17 @@ async def test_texts_become_jobs_and_then_memories() -> None:
         distances = [memory.distance for memory in recollection.memories]
         assert distances == sorted(distances)
         assert await relayer.recall("tuskpoint", "step", 2) == Recollection(())
+
+
+async def test_calls_are_counted_by_outcome() -> None:
+    calls: list[tuple[str, str]] = []
+    async with relaying() as it:
+        relayer = open_relayer(it.settings, lambda *call: calls.append(call))
+        await relayer.recall(SPACE, "step", 2)
+        await relayer.remember(SPACE, "a text", "key")
+        await failing(relayer.remember(SPACE, "another text", "key"))
+        await relayer.close()
+    assert calls == [("recall", "ok"), ("remember", "ok"), ("remember", "refused")]
 
 
 async def test_job_that_failed_says_why() -> None:

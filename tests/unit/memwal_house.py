@@ -34,6 +34,7 @@ from tuskpoint_server.recall.memwal.api import (
 from tuskpoint_server.recall.memwal.budget import Budget
 from tuskpoint_server.recall.memwal.delivery import Delivery
 from tuskpoint_server.recall.memwal.health import Health
+from tuskpoint_server.recall.memwal.relayer import Relayer
 from tuskpoint_server.recall.settings import MemWalSettings
 
 SETTINGS = MemWalSettings(private_key="", account_id="")
@@ -108,7 +109,7 @@ class _Job:
     fails: bool
 
 
-class ScriptedRelayer:
+class ScriptedRelayer(Relayer):
     """A relayer that keeps what it is sent, and fails as `fault_of` says."""
 
     def __init__(self) -> None:

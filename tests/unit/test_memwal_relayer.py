@@ -20,7 +20,7 @@ import pytest
 from tuskpoint_server.recall.memwal.api import Job, JobState, RelayerError, Trouble
 from tuskpoint_server.recall.memwal.relayer import (
     LONGEST_RETRY_AFTER_S,
-    SdkRelayer,
+    Relayer,
     UnusableError,
     failure,
     open_relayer,
@@ -70,10 +70,10 @@ class ScriptedSdk:
         return await answer(self.wire)
 
 
-def guarding(*script: Answer, deadline_s: float = 30.0) -> tuple[SdkRelayer, ScriptedSdk]:
+def guarding(*script: Answer, deadline_s: float = 30.0) -> tuple[Relayer, ScriptedSdk]:
     sdk = ScriptedSdk(*script)
     settings = replace(SETTINGS, send_timeout_s=deadline_s, recall_timeout_s=deadline_s)
-    return SdkRelayer(sdk, sdk.wire, settings), sdk
+    return Relayer(sdk, sdk.wire, settings), sdk
 
 
 def says(value: Any) -> Answer:

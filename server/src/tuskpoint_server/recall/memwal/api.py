@@ -1,11 +1,9 @@
-"""What the deliverer and the lookup need of a relayer."""
+"""What a relayer answers and how it fails."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 MAX_BATCH = 20
 """Texts in a batch, and jobs asked for at once."""
@@ -86,25 +84,3 @@ class Recollection:
 
     memories: tuple[Memorised, ...]
     dropped: int = 0
-
-
-class Relayer(Protocol):
-    """One client of a relayer; to be used by one task only.
-
-    Every call ends within its deadline. `RelayerError` can come from every call.
-    """
-
-    async def remember(self, namespace: str, text: str, key: str) -> str:
-        """Send a text under an idempotency key; return its job."""
-
-    async def remember_batch(self, namespace: str, texts: Sequence[str]) -> list[str]:
-        """Send up to `MAX_BATCH` texts; return their jobs, in order."""
-
-    async def jobs(self, job_ids: Sequence[str]) -> list[Job]:
-        """Return how up to `MAX_BATCH` jobs stand, in order."""
-
-    async def recall(self, namespace: str, query: str, limit: int) -> Recollection:
-        """Return up to `limit` memories, at most `MAX_RECALLED`, nearest to a query."""
-
-    async def close(self) -> None:
-        """Close its connections."""

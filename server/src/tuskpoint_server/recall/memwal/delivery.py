@@ -29,12 +29,12 @@ from .api import (
     MAX_BATCH,
     Job,
     JobState,
-    Relayer,
     RelayerError,
     Trouble,
 )
 from .budget import Budget
 from .health import Health
+from .relayer import Relayer
 
 _log = logging.getLogger(__name__)
 

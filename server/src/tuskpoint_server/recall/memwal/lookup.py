@@ -1,25 +1,26 @@
-"""Recalls memories: one task asks MemWal, and searches never wait for one that is not there.
+"""Recalls memories, and never has a search wait for a relayer that is not there.
 
-While MemWal fails, searches are told so at once. The task itself asks it now and then, after
-pauses that grow, and the first answer lets searches through again. It also asks when nobody
-else did for a while: what counts as healthy was proven by a recall.
+While MemWal fails, searches are told so at once. It is asked now and then, after pauses that
+grow, and the first answer lets searches through again. It is also asked when nobody else did
+for a while: what counts as healthy was proven by a recall.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import random
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
 
 from ...domain.memories import parse_memory
 from ...journal.search.records import Recalled
+from ..pacing import Backoff, pause
 from ..settings import MemWalSettings
-from .api import COST_RECALL, Memorised, Recollection, Relayer, RelayerError, Trouble
+from .api import COST_RECALL, Memorised, Recollection, RelayerError, Trouble
 from .budget import Budget
 from .health import Health
+from .relayer import Relayer
 
 _log = logging.getLogger(__name__)
 
@@ -47,21 +48,11 @@ class Recollected(NamedTuple):
     dropped: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
-    """A recall that waits for its turn, and whoever waits for its answer."""
-
-    namespace: str
-    query: str
-    limit: int
-    answer: asyncio.Future[Recollection]
-
-
 class Lookup:
     """Recalls memories, one recall after another.
 
     Args:
-        relayer: A client of the relayer; the task closes it at its end.
+        relayer: A client of the relayer; closed at the end.
         budget: What calls cost is taken from here.
         settings: Deadlines and pauses.
         health: Told of every outcome.
@@ -76,33 +67,37 @@ class Lookup:
         health: Health,
         namespace_of: Callable[[str], str],
     ) -> None:
-        self.ignored = 0
-        """Texts recalled so far that were none of this server's form."""
         self._relayer = relayer
         self._budget = budget
         self._settings = settings
         self._health = health
         self._namespace_of = namespace_of
         self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
-        # A dictionary, because it keeps the order in which recalls came.
-        self._waiting: dict[_Asked, None] = {}
-        self._failures = 0
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+        self._calls: set[asyncio.Task[Recollection]] = set()
+        self._backoff = Backoff(settings.first_retry_s, settings.longest_retry_s)
         self._problem: RelayerError | None = RelayerError(Trouble.UNAVAILABLE, "not started")
         self._check_at = self._loop.time()
-        self._task: asyncio.Task[None] | None = None
+        self._failing = asyncio.Event()
+        self._checks: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to recall; a recall of its own comes first, and warms everything up."""
         self._problem = None
-        self._task = asyncio.create_task(self._run(), name="memwal-lookup")
+        self._checks = asyncio.create_task(self._check(), name="memwal-lookup")
 
     async def stop(self) -> None:
         """End; a recall that is under way is given up."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        self._refuse(RelayerError(Trouble.UNAVAILABLE, "the server is stopping"))
+        self._problem = RelayerError(Trouble.UNAVAILABLE, "the server is stopping")
+        ending = [*self._calls, *([self._checks] if self._checks is not None else [])]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        try:
+            await self._relayer.close()
+        except RelayerError as error:
+            _log.debug("closing a client of MemWal: %s", error)
 
     async def recall(self, tenant: str, query: str, limit: int) -> Recollected:
         """Return memories of a tenant that are near to a query.
@@ -112,19 +107,33 @@ class Lookup:
                 failed lately, the rate limit leaves no recall, or too many wait.
         """
         self._admit()
-        asked = _Asked(self._namespace_of(tenant), query, limit, self._loop.create_future())
-        self._waiting[asked] = None
-        self._wake.set()
+        gone = asyncio.Event()
+        call = self._begin(self._in_turn(self._namespace_of(tenant), query, limit, gone))
+        self._waiting += 1
         try:
             async with asyncio.timeout(self._settings.recall_timeout_s):
-                recollection = await asked.answer
+                return _parsed(await asyncio.shield(call))
         except TimeoutError:
             raise RelayerError(Trouble.UNAVAILABLE, "no memory was recalled in time") from None
+        except asyncio.CancelledError:
+            if call.cancelled() and self._problem is not None:
+                raise self._told() from None
+            raise
         finally:
-            self._waiting.pop(asked, None)
-        return self._parsed(recollection)
+            self._waiting -= 1
+            gone.set()
 
-    # --- what searches see -------------------------------------------------------------
+    def _begin(self, work: Coroutine[Any, Any, Recollection]) -> asyncio.Task[Recollection]:
+        """Run a call to its end, even if whoever asked goes: what it shows counts."""
+        call = asyncio.create_task(work, name="memwal-recall")
+        self._calls.add(call)
+        call.add_done_callback(self._ended)
+        return call
+
+    def _ended(self, call: asyncio.Task[Recollection]) -> None:
+        self._calls.discard(call)
+        if not call.cancelled():
+            call.exception()  # somebody may have gone who would have looked at it
 
     def _admit(self) -> None:
         problem = self._problem
@@ -136,7 +145,7 @@ class Lookup:
                 else f"it is left alone for a while: {problem}",
                 retry_after_s=max(0.0, self._check_at - self._loop.time()),
             )
-        if len(self._waiting) >= MOST_WAITING:
+        if self._waiting >= MOST_WAITING:
             raise RelayerError(Trouble.LIMITED, "too many recalls wait already")
         wait_s = self._budget.take_recall(COST_RECALL)
         if wait_s:
@@ -144,99 +153,71 @@ class Lookup:
                 Trouble.LIMITED, "the rate limit leaves no recall", retry_after_s=wait_s
             )
 
-    def _refuse(self, problem: RelayerError) -> None:
-        """Tell those who wait, and those to come, that there is no recalling."""
-        self._problem = problem
-        for asked in self._waiting:
-            if not asked.answer.done():
-                asked.answer.set_exception(RelayerError(problem.trouble, str(problem)))
-        self._waiting.clear()
+    def _told(self) -> RelayerError:
+        """Return what those are told who wait where there is no recalling."""
+        problem = self._problem or RelayerError(Trouble.UNAVAILABLE, _DEFECT)
+        return RelayerError(problem.trouble, str(problem))
 
-    def _parsed(self, recollection: Recollection) -> Recollected:
-        found = [_parsed(memory) for memory in recollection.memories]
-        recalled = [memory for memory in found if memory is not None]
-        self.ignored += len(found) - len(recalled)
-        return Recollected(recalled, len(found), recollection.dropped)
+    # --- calls -------------------------------------------------------------------------
 
-    # --- the task ----------------------------------------------------------------------
+    async def _in_turn(
+        self, namespace: str, query: str, limit: int, gone: asyncio.Event
+    ) -> Recollection:
+        async with self._turn:
+            if self._problem is not None:
+                raise self._told()
+            if gone.is_set():
+                return Recollection(())
+            return await self._call(namespace, query, limit)
 
-    async def _run(self) -> None:
+    async def _call(self, namespace: str, query: str, limit: int) -> Recollection:
         try:
-            while True:
-                asked = await self._next()
-                try:
-                    await (self._check() if asked is None else self._answer(asked))
-                except Exception:  # noqa: BLE001 - a defect must not end recalling for good
-                    _log.exception("recalling failed")
-                    self._failed(RelayerError(Trouble.UNAVAILABLE, _DEFECT))
-        finally:
-            try:
-                await self._relayer.close()
-            except RelayerError as error:
-                _log.debug("closing a client of MemWal: %s", error)
-
-    async def _next(self) -> _Asked | None:
-        """Return the recall whose turn it is; `None` when it is time for one of our own."""
-        while self._check_at > self._loop.time():
-            for asked in self._waiting:
-                if not asked.answer.done():  # otherwise its caller is about to go
-                    return asked
-            self._wake.clear()
-            try:
-                async with asyncio.timeout_at(self._check_at):
-                    await self._wake.wait()
-            except TimeoutError:
-                return None
-        return None
-
-    async def _check(self) -> None:
-        """Find out whether recalls work."""
-        wait_s = self._budget.take_recall(COST_RECALL)
-        if wait_s:
-            self._check_at = self._loop.time() + wait_s
-            return
-        try:
-            await self._relayer.recall(self._namespace_of(_CHECK_TENANT), _CHECK_QUERY, 1)
+            recollection = await self._relayer.recall(namespace, query, limit)
         except RelayerError as error:
-            self._failed(error)
-        else:
-            self._works()
-
-    async def _answer(self, asked: _Asked) -> None:
-        try:
-            recollection = await self._relayer.recall(asked.namespace, asked.query, asked.limit)
-        except RelayerError as error:
-            if not asked.answer.done():
-                asked.answer.set_exception(error)
             if error.trouble is not Trouble.REFUSED:  # that is about the query
                 self._failed(error)
-            return
-        if not asked.answer.done():
-            asked.answer.set_result(recollection)
-        self._works()
-
-    def _works(self) -> None:
-        self._failures = 0
+            raise
+        except Exception:  # noqa: BLE001 - a defect must not end recalling for good
+            _log.exception("recalling failed")
+            defect = RelayerError(Trouble.UNAVAILABLE, _DEFECT)
+            self._failed(defect)
+            raise defect from None
+        self._backoff.succeeded()
         self._problem = None
         self._check_at = self._loop.time() + self._settings.check_s
         self._health.answered()
+        return recollection
 
     def _failed(self, error: RelayerError) -> None:
-        self._failures += 1
-        pause_s = min(
-            self._settings.longest_retry_s,
-            self._settings.first_retry_s * 2 ** min(self._failures - 1, 20),
-        )
-        pause_s *= random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-        pause_s = max(pause_s, error.retry_after_s or 0.0)
+        pause_s = max(self._backoff.failed(), error.retry_after_s or 0.0)
         self._check_at = self._loop.time() + pause_s
         if error.trouble is Trouble.LIMITED:
             self._budget.pause(pause_s)
-        self._refuse(error)
+        self._problem = error
+        self._failing.set()
         self._health.failed(error)
 
+    async def _check(self) -> None:
+        """Find out whether recalls work, if nobody else did for a while."""
+        while True:
+            self._failing.clear()
+            if (left_s := self._check_at - self._loop.time()) > 0:
+                await pause(left_s, self._failing)
+            elif wait_s := self._budget.take_recall(COST_RECALL):
+                self._check_at = self._loop.time() + wait_s
+            else:
+                async with self._turn:
+                    with contextlib.suppress(RelayerError):
+                        await self._call(self._namespace_of(_CHECK_TENANT), _CHECK_QUERY, 1)
 
-def _parsed(memory: Memorised) -> Recalled | None:
+
+def _parsed(recollection: Recollection) -> Recollected:
+    found = [_parse(memory) for memory in recollection.memories]
+    recalled = [memory for memory in found if memory is not None]
+    return Recollected(recalled, len(found), recollection.dropped)
+
+
+def _parse(memory: Memorised) -> Recalled | None:
     if len(memory.text) > _LONGEST_TEXT_CHARS:
         return None
     parts = parse_memory(memory.text)

@@ -11,13 +11,12 @@ from ...domain.tenants import DEFAULT_TENANT
 from ...journal.search.memories import MemoryRows as Memories
 from ...journal.search.records import MemoryTally
 from ..settings import MemWalSettings
-from .api import Relayer, RelayerError, Trouble
+from .api import RelayerError, Trouble
 from .budget import Budget
 from .delivery import Delivery
 from .health import Health
 from .lookup import Lookup, Recollected
-from .measured import Count, Measured, count_nothing
-from .relayer import UnusableError, open_relayer
+from .relayer import Count, Relayer, UnusableError, count_nothing, open_relayer
 
 TALLY_S = 30.0
 """Seconds between two countings of the memories, for metrics."""
@@ -45,7 +44,7 @@ class MemWal:
         settings: MemWalSettings,
         *,
         clock_us: Callable[[], int],
-        opener: Callable[[MemWalSettings], Relayer] = open_relayer,
+        opener: Callable[[MemWalSettings, Count], Relayer] = open_relayer,
     ) -> None:
         self._memories = memories
         self._settings = settings
@@ -76,8 +75,8 @@ class MemWal:
         """
         settings = self._settings
         try:
-            for_recalls = Measured(self._opener(settings), count)
-            for_deliveries = Measured(self._opener(settings), count)
+            for_recalls = self._opener(settings, count)
+            for_deliveries = self._opener(settings, count)
         except UnusableError as error:
             self._recalling.unusable(str(error))
             return

@@ -2,7 +2,7 @@
 
 The SDK sends without a deadline, raises errors of three libraries, shares the making of
 its session among callers so that cancelling one cancels all, and belongs to one event loop.
-So each client here is made for one task, and nothing else in the server calls the SDK.
+So each client here makes one call at a time, and nothing else in the server calls the SDK.
 
 It derives idempotency keys where it is given none, and keeps the texts of those whose
 sending failed for as long as it lives. It is always given one, or sends a batch, which has
@@ -40,6 +40,9 @@ from .wire import Wire
 
 _T = TypeVar("_T")
 
+Count = Callable[[str, str], None]
+"""Told the operation and the outcome of each call: "ok", or the kind of trouble."""
+
 LONGEST_RETRY_AFTER_S = 3600.0
 """Bound on what a relayer may ask to wait: its longest window."""
 
@@ -53,14 +56,18 @@ _SERVER_ERRORS = 500
 _KEYS_NOT_CHECKED = "AUTH_UPSTREAM_UNAVAILABLE"
 
 
+def count_nothing(operation: str, outcome: str) -> None:
+    """Count no calls."""
+
+
 class UnusableError(Exception):
     """MemWal cannot be used as it is set up; the message says why, without secrets."""
 
 
-def open_relayer(settings: MemWalSettings) -> SdkRelayer:
-    """Return a client of the relayer; to be used by one task, in the loop that runs it.
+def open_relayer(settings: MemWalSettings, count: Count = count_nothing) -> Relayer:
+    """Return a client of the relayer; to be used for one call at a time, in the running loop.
 
-    Nothing is sent yet.
+    Nothing is sent yet. `count` counts the calls.
 
     Raises:
         UnusableError: The SDK is not installed, or a setting is malformed.
@@ -91,7 +98,7 @@ def open_relayer(settings: MemWalSettings) -> SdkRelayer:
         ) from None
     # The SDK takes no client; it uses the one that it finds here, and would make its own.
     client._client = wire
-    return SdkRelayer(client, wire, settings)
+    return Relayer(client, wire, settings, count)
 
 
 def _check(settings: MemWalSettings) -> None:
@@ -114,19 +121,24 @@ def _is_server(url: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname) and ported and not extra
 
 
-class SdkRelayer:
-    """A relayer through the SDK; see `api.Relayer`.
+class Relayer:
+    """A relayer through the SDK, for one call at a time.
 
-    The first call, and one every few minutes, takes longer than others: the SDK compares
-    versions and makes a session first.
+    Every call ends within its deadline. `RelayerError` can come from every call. The first
+    one, and one every few minutes, takes longer than others: the SDK compares versions and
+    makes a session first.
 
     Args:
         client: The SDK's client.
         wire: What it sends through.
         settings: Deadlines.
+        count: Counts the calls.
     """
 
-    def __init__(self, client: Any, wire: Wire, settings: MemWalSettings) -> None:
+    def __init__(
+        self, client: Any, wire: Wire, settings: MemWalSettings, count: Count = count_nothing
+    ) -> None:
+        self._count = count
         self._client = client
         self._wire = wire
         self._send_s = settings.send_timeout_s
@@ -139,7 +151,7 @@ class SdkRelayer:
             accepted = await self._client.remember(text, namespace, key)
             return _job_id(accepted.job_id)
 
-        return await self._guarded(self._send_s, call)
+        return await self._counted("remember", self._send_s, call)
 
     async def remember_batch(self, namespace: str, texts: Sequence[str]) -> list[str]:
         """Send up to `MAX_BATCH` texts; return their jobs, in order."""
@@ -153,7 +165,7 @@ class SdkRelayer:
             accepted = await self._client.remember_bulk_async(items)
             return [_job_id(job_id) for job_id in accepted.job_ids]
 
-        return await self._guarded(self._send_s, call)
+        return await self._counted("remember_batch", self._send_s, call)
 
     async def jobs(self, job_ids: Sequence[str]) -> list[Job]:
         """Return how up to `MAX_BATCH` jobs stand, in order.
@@ -168,7 +180,7 @@ class SdkRelayer:
             found = {item.job_id: _job(item) for item in answer.results}
             return [found.get(job_id) or Job(job_id, JobState.RUNNING) for job_id in job_ids]
 
-        return await self._guarded(self._send_s, call)
+        return await self._counted("jobs", self._send_s, call)
 
     async def recall(self, namespace: str, query: str, limit: int) -> Recollection:
         """Return up to `limit` memories, at most `MAX_RECALLED`, nearest to a query."""
@@ -184,11 +196,22 @@ class SdkRelayer:
             found.sort(key=lambda memory: memory.distance)
             return Recollection(tuple(found[:most]), dropped)
 
-        return await self._guarded(self._recall_s, call)
+        return await self._counted("recall", self._recall_s, call)
 
     async def close(self) -> None:
         """Close its connections."""
         await self._guarded(_CLOSE_S, self._client.close)
+
+    async def _counted(
+        self, operation: str, deadline_s: float, call: Callable[[], Awaitable[_T]]
+    ) -> _T:
+        try:
+            answer = await self._guarded(deadline_s, call)
+        except RelayerError as error:
+            self._count(operation, error.trouble.value)
+            raise
+        self._count(operation, "ok")
+        return answer
 
     async def _guarded(self, deadline_s: float, call: Callable[[], Awaitable[_T]]) -> _T:
         """Make a call that ends in time with an answer, a `RelayerError`, or our own end."""
