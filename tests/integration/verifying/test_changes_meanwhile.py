@@ -57,7 +57,7 @@ async def save(home: House, name: str, data: bytes = b"x") -> None:
 async def place(home: House, name: str) -> BlobLocation:
     found = await home.journal.load(TENANT, key(name), View.ENTRY)
     assert found is not None
-    return found.entry.envelopes[0]
+    return found.entry.segments[0]
 
 
 async def test_a_catalog_that_was_followed_and_lapsed_is_no_broken_chain(tmp_path: Path) -> None:

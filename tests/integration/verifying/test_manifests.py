@@ -105,7 +105,7 @@ async def test_a_stored_manifest_leads_to_every_checkpoint(home: House) -> None:
         entry = again.entries["", name]
         hashes = [entry.record.segment, *(one.segment for one in entry.writes)]
         places = tuple(filter(None, map(again.location, dict.fromkeys(hashes))))
-        told = replace(loaded.entry, envelopes=places)
+        told = replace(loaded.entry, segments=places)
         assert shown(await CheckpointReader(home.store, 0).read(told)) == shown(loaded)
 
 

@@ -70,7 +70,7 @@ async def certified(home: House) -> None:
 async def segments_of(home: House, checkpoint_id: str) -> tuple[BlobLocation, ...]:
     found = await home.journal.load(TENANT, key(checkpoint_id), View.ENTRY)
     assert found is not None
-    return found.entry.envelopes
+    return found.entry.segments
 
 
 async def tamper(home: House, statement: str, *values: object) -> None:
