@@ -80,7 +80,6 @@ RETENTION_SECONDS = 20.0
 """Time between two looks for threads past their retention; half a minute late is promised."""
 SWEEP_SECONDS = 300.0
 """Time between two sweeps of what nothing needs any more, which read more."""
-CONTENT_GRACE_SECONDS = 3600.0
 
 _log = logging.getLogger(__name__)
 
