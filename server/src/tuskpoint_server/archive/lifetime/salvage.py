@@ -249,12 +249,14 @@ class Salvage:
         Raises:
             Refusal: `JOURNAL_UNAVAILABLE`.
         """
+        needed: dict[int, set[bytes]] = {}
         for user in await self._database.query(
             lambda connection: refill.users(connection, tenant, segments)
         ):
-            needing = await self._database.query(
+            needing, digests = await self._database.query(
                 partial(refill.affected, tenant=tenant, user=user, segments=segments)
             )
+            needed.setdefault(user.family, set()).update(digests)
             for some in _batches(needing):
                 if not room():
                     done.waits = True
@@ -267,6 +269,13 @@ class Salvage:
                 done.stored_again += await self._database.transact(
                     partial(refill.store_again, tenant=tenant, user=user, chosen=chosen)
                 )
+
+        def forget(batch: Batch) -> None:
+            for family, digests in needed.items():
+                refill.forget_unneeded(batch.connection, family, segments, digests)
+
+        if needed:
+            await self._database.transact(forget)
 
     async def _restored(
         self, tenant: str, user: User, one: Affected, done: Salvaged

@@ -281,7 +281,10 @@ _EVICTED_INTO = Statement(
         members,
         and_(members.c.sha256 == contents.c.segment, members.c.tenant == bindparam("of_tenant")),
     )
-    .where(contents.c.segment.is_not(None))
+    .where(
+        contents.c.segment.is_not(None),
+        exists().where(threads.c.family == contents.c.family, threads.c.deleted.is_(False)),
+    )
     .distinct()
 )
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
 
 from ...domain.digests import DIGEST_BYTES
 from ...domain.lineage import EventKind
@@ -122,10 +122,13 @@ def users(connection: Connection, tenant: str, segments: Collection[bytes]) -> l
 
 def affected(
     connection: Connection, tenant: str, user: User, segments: Collection[bytes]
-) -> list[Affected]:
+) -> tuple[list[Affected], set[bytes]]:
     """Return the checkpoints of a thread that need one of these segments.
 
     Those above the watermark are left out: they are stored anyway.
+
+    Returns:
+        The checkpoints, and the values that any checkpoint of the thread needs.
     """
     bad = set(segments) | _naming(connection, tenant, user.number, segments)
     written: dict[Place, list[tuple[tuple[str, int], bytes, int, int | None]]] = {}
@@ -137,15 +140,35 @@ def affected(
     numbers = [[row[7], *(one[2] for one in written.get((row[5], row[6]), ()))] for row in rows]
     places = located.of_rows(connection, tenant, rows, numbers)
     found = []
+    needed: set[bytes] = set()
     for row, at in zip(rows, places, strict=True):
-        if row[7] > row[4]:
-            continue
         one = _affected(connection, tenant, user, row, written.get((row[5], row[6]), ()))
-        if any(place.sha256 in bad for place in at) or any(
-            place.sha256 in bad for place in one.sources
-        ):
+        needed |= one.digests
+        if row[7] <= row[4] and any(place.sha256 in bad for place in (*at, *one.sources)):
             found.append(one)
-    return sorted(found, key=lambda one: one.seq)
+    return sorted(found, key=lambda one: one.seq), needed
+
+
+def forget_unneeded(
+    connection: Connection, family: int, segments: Collection[bytes], needed: Collection[bytes]
+) -> None:
+    """Forget values of a family that only some segments have and that no checkpoint needs.
+
+    Args:
+        connection: In a write transaction.
+        family: The family.
+        segments: The segments.
+        needed: What the checkpoints of all its threads need.
+    """
+    for some in in_lists(segments):
+        only_there = (
+            contents.c.family == family,
+            contents.c.segment.in_(some),
+            contents.c.data.is_(None),
+        )
+        found = connection.execute(select(contents.c.digest).where(*only_there)).scalars()
+        for gone in in_lists(set(found).difference(needed)):
+            connection.execute(delete(contents).where(*only_there, contents.c.digest.in_(gone)))
 
 
 def _naming(
