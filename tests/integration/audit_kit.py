@@ -155,7 +155,9 @@ class House:
         found = self.put(stored_json({**self.opened(), "merges": [], **changes}))
         return Location(found["blob_id"], "", found["sha256"])
 
-    def with_segment(self, thread_id: str, stored: bytes, **changes: str) -> Location:
+    def with_segment(
+        self, thread_id: str, stored: bytes, *more: dict[str, Any], **changes: str
+    ) -> Location:
         """Let the first checkpoint of a thread, alone, lie in other bytes, with right hashes."""
         [first, *_] = [one for one in self.records(thread_id) if one["kind"] == "checkpoint"]
         at = self.put(stored)
@@ -165,7 +167,7 @@ class House:
             "kind": "member",
             "holds": "segment",
         }
-        return self.forged({**first, "segment": at["sha256"], **changes}, member)
+        return self.forged({**first, "segment": at["sha256"], **changes}, member, *more)
 
 
 def header(version: int = 2, sealing: int = 1) -> bytes:

@@ -655,6 +655,11 @@ async def test_a_value_in_a_member_that_does_not_hold_it_fails(house: House) -> 
     house.stored(at).flip()
     item = (await audited(house, location_of_it)).only_problem()
     assert [blob.verdict.value for blob in item.blobs] == ["PASS", "FAIL"]
+    gap = told(of_kind(house, SHORT, "checkpoint")[0], "gap", reason="lost", segment=at["sha256"])
+    house.stored(at).unlink()
+    assert (await audited(house, location_of_it)).only_problem().verdict is Verdict.MISSING
+    recorded = house.with_segment(SHORT, kit.stored_segment(message), gap)
+    assert (await audited(house, recorded)).only_problem().verdict is Verdict.GAP
 
 
 async def test_a_segment_in_parts_is_joined_and_each_part_checked(house: House) -> None:

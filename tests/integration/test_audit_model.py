@@ -16,13 +16,16 @@ from tests.contract.archiving.test_flush_model import EXPECTED, STEPS, History, 
 from tests.integration import audit_kit as kit
 from tests.integration.recover.recovered import recovered_house
 from tests.kit.archives import House, house, keys_of
-from tests.kit.drafts import TENANT
+from tests.kit.drafts import TENANT, key
+from tests.kit.epoch_store import EpochStore
+from tests.kit.epochs import Years, years
 from tests.kit.journal import Clock
 from tests.kit.stores import MemoryStore
 from tuskpoint.audit.formats.stored import Location
 from tuskpoint.audit.sources import Fetched, Missing, Traffic
 from tuskpoint_server.blobs.api import StoreLimits
 from tuskpoint_server.domain.errors import Refusal
+from tuskpoint_server.journal.lineage import Lineage
 
 
 class MemorySource:
@@ -33,14 +36,20 @@ class MemorySource:
     places = ()
     remarks = ()
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore | EpochStore) -> None:
         self._store = store
         self.traffic = Traffic()
 
     async def fetch(self, location: Location, max_bytes: int) -> Fetched:
-        pack = self._store.packs.get(location.blob_id, {})
-        member = pack.get(bytes.fromhex(location.identifier or location.sha256))
-        if member is None or member.sha256 in self._store.lost:
+        sha256 = bytes.fromhex(location.identifier or location.sha256)
+        if isinstance(self._store, MemoryStore):
+            member = self._store.packs.get(location.blob_id, {}).get(sha256)
+            member = None if sha256 in self._store.lost else member
+        elif location.blob_id in self._store.live():
+            member = self._store.quilts[location.blob_id].members.get(sha256)
+        else:
+            member = None
+        if member is None:
             raise Missing
         return Fetched(member.data, hashlib.sha256(member.data).hexdigest())
 
@@ -51,7 +60,7 @@ class MemorySource:
         return
 
 
-async def audited(home: House, store: MemoryStore, history: int = 0) -> kit.Audited:
+async def audited(home: House, store: MemoryStore | EpochStore, history: int = 0) -> kit.Audited:
     """Audit the newest catalog of a journal."""
     known = await home.archive.catalog(TENANT)
     assert known is not None
@@ -206,3 +215,52 @@ async def test_what_a_recovered_journal_goes_on_with_passes(tmp_path: Path) -> N
             assert found.result == "PASS", found.problems
             assert found.findings.facts["generation"] == 2
             assert found.findings.facts["history"] == 2
+
+
+async def test_runs_that_were_merged_pass(tmp_path: Path) -> None:
+    store = MemoryStore()
+    history = Auditing(1, store)
+    async with house(tmp_path, store) as home:
+        history.enter(home)
+        for _ in range(40):
+            await history.do("save")
+            await home.flush()
+        known = await home.archive.catalog(TENANT)
+        assert known is not None
+        assert len(known.catalog.runs.levels) > 1
+        await check(home, store)
+
+
+async def test_what_was_moved_passes_and_what_was_lost_is_a_gap_once_that_is_recorded(
+    tmp_path: Path,
+) -> None:
+    async with years(tmp_path, epochs=3) as time:
+        await time.save("1", content=b"shared" * 700, asked=b"a question")
+        await time.save("2", "1", content=b"secret" * 700)
+        await time.flush()
+        await Lineage(time.home.journal.database).fork(TENANT, key("1"), "fork", "")
+        await time.flush()
+        await time.delete("t")
+        for _ in range(8):
+            time.advance(0.5)
+            await time.keep()
+            found = await audited(time.home, time.store)
+            assert (found.result, found.of("fork")) == ("PASS", {"1": "PASS"})
+            assert found.of("t") == {}
+        await lose_what_was_evicted(time)
+
+
+async def lose_what_was_evicted(time: Years) -> None:
+    await time.save("3", thread_id="u", content=b"only copy")
+    await time.flush()
+    await time.save("4", "3", thread_id="u", content=b"head")
+    await time.flush()
+    assert await time.evict() > 0
+    time.store.lose(await time.blob_of("3", "u"))
+    found = await audited(time.home, time.store)
+    assert found.problems[0].blobs[0].role == "run", "of the flush that stored it"
+    assert (found.result, found.of("u")) == ("FAIL", {"4": "PASS"})
+    time.advance(3)
+    await time.keep()
+    found = await audited(time.home, time.store)
+    assert (found.result, found.of("u")) == ("INCOMPLETE", {"3": "GAP", "4": "PASS"})

@@ -11,13 +11,13 @@ import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
 import httpx
 
 from . import answers
-from .answers import Pace, Sort, Trouble
+from .answers import Sort, Trouble
 from .formats.stored import Location
 from .sources import (
     BadSource,
@@ -51,9 +51,8 @@ _PAST_CACHES = (
 """Queries under which a cache has no answer yet; aggregators refuse names they do not know."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """What to ask for: the route, whether it takes any query, and what must come."""
+class _Target(NamedTuple):
+    """What to ask for: the route, whether it takes any query, and what hash must come."""
 
     segments: tuple[str, ...]
     free_query: bool
@@ -123,7 +122,7 @@ class AggregatorSource:
 
         An aggregator says nothing of a blob that is no quilt but that it failed.
         """
-        target = _Target(("quilts", _blob_id(blob_id), "patches"), free_query=True)
+        target = _Target(("quilts", _blob_id(blob_id), "patches"), True)
         try:
             fetched = await self._ask(target, MAX_BODY_BYTES)
             return [Member(*pair) for pair in answers.listed(fetched.data)]
@@ -156,17 +155,14 @@ class AggregatorSource:
 
     async def _attempt(self, base: str, target: _Target, max_bytes: int, stale: int) -> Fetched:
         url = "/".join([base, "v1", *(quote(one, safe="") for one in target.segments)])
-        query: dict[str, str] = {}
-        headers = {}
-        if stale:
-            query = {"fresh": str(stale)} if target.free_query else _past_caches(stale)
-        if stale or self._recent:
-            headers["Cache-Control"] = "no-store"
+        past = _PAST_CACHES[(stale - 1) % len(_PAST_CACHES)]
+        query = dict([("fresh", str(stale)) if target.free_query else past]) if stale else None
+        headers = {"Cache-Control": "no-store"} if stale or self._recent else {}
         self.traffic.requests += 1
         try:
             async with (
                 asyncio.timeout(self._timeout_s),
-                self._client.stream("GET", url, params=query or None, headers=headers) as answer,
+                self._client.stream("GET", url, params=query, headers=headers) as answer,
             ):
                 return await self._judge(answer, target, max_bytes)
         except TimeoutError:
@@ -229,8 +225,7 @@ class _Course:
         self.wrong: dict[str, str] = {}
         self._max_bytes = max_bytes
         self._round = 1
-        self._seems_old = False
-        self._pace: Pace | None = None
+        self._latest: list[Trouble] = []
         self._first_wrong: Fetched | None = None
         self._sorts: set[Sort] = set()
         self._said: dict[str, str] = {}
@@ -240,25 +235,23 @@ class _Course:
         trouble = failed.trouble
         self._sorts.add(trouble.sort)
         self._said[place] = trouble.text
-        self._seems_old = self._seems_old or trouble.stale
+        self._latest.append(trouble)
         if failed.fetched is not None:
             self.wrong[place] = failed.fetched.sha256
             self._first_wrong = self._first_wrong or failed.fetched
         if trouble.pace.rounds < self._round:
             self.given_up.add(base)
-        elif self._pace is None or trouble.pace.rounds > self._pace.rounds:
-            self._pace = trouble.pace
 
     def next_round(self, chance: float) -> float | None:
         """Return the pause before another round, `None` if there is none."""
-        if self._pace is None:
+        pace = max((one.pace for one in self._latest), default=answers.NEVER)
+        if pace.rounds < self._round:
             return None
-        pause_s = self._pace.pause_s(self._round, chance)
+        bound = min(pace.first_s * 2.0 ** (self._round - 1), pace.longest_s)
         self._round += 1
-        self._pace = None
-        self.stale += self._seems_old
-        self._seems_old = False
-        return pause_s
+        self.stale += any(one.stale for one in self._latest)
+        self._latest = []
+        return bound if pace == answers.VISIBLE_SOON else bound * chance
 
     def outcome(self) -> Fetched:
         """Return wrong bytes if there were some, else raise what was found out."""
@@ -273,19 +266,13 @@ class _Course:
 
 def _target(location: Location) -> _Target:
     """Return what reads a location: a patch by name, a patch by its own ID, or a blob."""
-    blob_id = location.blob_id
+    blob_id, sha256 = location.blob_id, location.sha256
     if location.identifier:
-        segments: tuple[str, ...] = (
-            "blobs",
-            "by-quilt-id",
-            _blob_id(blob_id),
-            location.identifier,
-        )
-        return _Target(segments, free_query=True, sha256=location.sha256)
+        name = (_blob_id(blob_id), location.identifier)
+        return _Target(("blobs", "by-quilt-id", *name), True, sha256)
     if is_patch_id(blob_id):
-        segments = ("blobs", "by-quilt-patch-id", blob_id)
-        return _Target(segments, free_query=True, sha256=location.sha256)
-    return _Target(("blobs", _blob_id(blob_id)), free_query=False, sha256=location.sha256)
+        return _Target(("blobs", "by-quilt-patch-id", blob_id), True, sha256)
+    return _Target(("blobs", _blob_id(blob_id)), False, sha256)
 
 
 def _blob_id(text: str) -> str:
@@ -297,10 +284,6 @@ def _blob_id(text: str) -> str:
     if hash_of_id(text) is None:
         raise Missing
     return text
-
-
-def _past_caches(stale: int) -> dict[str, str]:
-    return dict([_PAST_CACHES[(stale - 1) % len(_PAST_CACHES)]])
 
 
 def _base(url: str) -> str:
@@ -323,7 +306,7 @@ def _shown(url: str) -> str:
 def _open_client(bases: Sequence[str]) -> httpx.AsyncClient:
     """Return the client of all requests; for this machine itself no proxy is asked."""
     hosts = {urlsplit(base).hostname or "" for base in bases}
-    local = {host for host in hosts if _is_loopback(host)}
+    local = set(filter(_is_loopback, hosts))
     return httpx.AsyncClient(
         headers={"User-Agent": "tuskpoint-audit", "Accept-Encoding": "identity"},
         timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),

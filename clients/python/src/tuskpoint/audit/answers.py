@@ -8,30 +8,16 @@ framework, or something that is no aggregator.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How often and how fast to ask again.
-
-    Attributes:
-        rounds: Further rounds over all endpoints.
-        first_s: Bound on the pause before the first; doubles with every further one.
-        longest_s: Bound on any pause.
-        jitter: A pause is any time up to the bound, not the bound.
-    """
+class Pace(NamedTuple):
+    """How often to ask all endpoints again, and bounds on the first and any pause in seconds."""
 
     rounds: int
     first_s: float = 0.0
     longest_s: float = 0.0
-    jitter: bool = True
-
-    def pause_s(self, round_number: int, chance: float) -> float:
-        """Return the pause before a round (from 1), given a number from 0 to 1."""
-        bound = min(self.first_s * 2.0 ** (round_number - 1), self.longest_s)
-        return bound * chance if self.jitter else bound
 
 
 NEVER = Pace(0)
@@ -39,8 +25,8 @@ USUAL = Pace(5, 0.5, 8.0)
 FEW = Pace(2, 1.0, 4.0)
 PAST_CACHES = Pace(1)
 REREAD = Pace(2, 0.2, 1.0)
-VISIBLE_SOON = Pace(6, 0.5, 16.0, jitter=False)
-"""What upstream's client grants a blob that was just certified: 31.5 s."""
+VISIBLE_SOON = Pace(6, 0.5, 16.0)
+"""What upstream's client grants a blob that was just certified: 31.5 s, without chance."""
 
 
 class Sort(Enum):
@@ -52,40 +38,36 @@ class Sort(Enum):
     SILENT = "nothing"
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(NamedTuple):
     """One attempt that gave no right bytes.
 
     Attributes:
         sort: What it says of the blob.
         text: What happened, for people; without the endpoint.
         pace: Whether to ask again.
-        stale: A cache may have kept an older answer: ask under another URL.
         blames: The endpoint is asked after the others from now on.
     """
 
     sort: Sort
     text: str
     pace: Pace
-    stale: bool = False
     blames: bool = False
 
+    @property
+    def stale(self) -> bool:
+        """Whether a cache may have kept an older answer: another URL is asked then."""
+        return self.sort in (Sort.ABSENT, Sort.WRONG)
 
-UNREACHED = Trouble(
-    Sort.SILENT, "cannot be reached; check the URL and the network", USUAL, blames=True
-)
+
+UNREACHED = Trouble(Sort.SILENT, "cannot be reached; check the URL and the network", USUAL, True)
 LATE = Trouble(
-    Sort.SILENT, "gave no answer in time; try a longer --timeout or another", USUAL, blames=True
+    Sort.SILENT, "gave no answer in time; try a longer --timeout or another", USUAL, True
 )
-BROKEN = Trouble(Sort.SILENT, "broke the connection", USUAL, blames=True)
-WEB_PAGE = Trouble(
-    Sort.SILENT,
-    "sent a web page instead of the blob; check that the URL is that of an aggregator",
-    FEW,
-    blames=True,
-)
+BROKEN = Trouble(Sort.SILENT, "broke the connection", USUAL, True)
+_PAGE = "sent a web page instead of the blob; check that the URL is that of an aggregator"
+WEB_PAGE = Trouble(Sort.SILENT, _PAGE, FEW, True)
 ENDLESS = Trouble(Sort.TOO_LONG, "sent more bytes than the blob can have", NEVER)
-OTHER_BYTES = Trouble(Sort.WRONG, "sent bytes with another SHA-256", REREAD, stale=True)
+OTHER_BYTES = Trouble(Sort.WRONG, "sent bytes with another SHA-256", REREAD)
 
 _NOT_FOUND = ("BLOB_NOT_FOUND", "QUILT_PATCH_NOT_FOUND", "OBJECT_ID_RESOLUTION_FAILED")
 _GATEWAY = (408, 502, 503, 504, *range(520, 531))
@@ -103,21 +85,20 @@ def trouble_of(status: int, body: bytes, *, recent: bool) -> Trouble:
     reason = _reason(body)
     said = f"answered {status}{f' {reason}' if reason else ''}"
     if status == 404 and (reason in _NOT_FOUND or recent):
-        return Trouble(Sort.ABSENT, said, VISIBLE_SOON if recent else PAST_CACHES, stale=True)
+        return Trouble(Sort.ABSENT, said, VISIBLE_SOON if recent else PAST_CACHES)
     if status == 429:
         return Trouble(Sort.SILENT, f"{said}: it is at its limit", USUAL)
     if status in _GATEWAY:
-        return Trouble(Sort.SILENT, said, USUAL, blames=True)
+        return Trouble(Sort.SILENT, said, USUAL, True)
     if status >= 500:
-        advice = "older versions answer so about expired blobs"
-        return Trouble(Sort.SILENT, f"{said}; {advice}", FEW, blames=True)
+        return Trouble(
+            Sort.SILENT, f"{said}; older versions answer so about expired blobs", FEW, True
+        )
     if status == 451:
         return Trouble(Sort.SILENT, f"{said}: it must not serve it for legal reasons", NEVER)
     if status in (401, 403, 407):
         return Trouble(Sort.SILENT, f"{said}: it does not serve this to everyone", NEVER)
-    return Trouble(
-        Sort.SILENT, f"{said}; check that the URL is that of an aggregator", NEVER, blames=True
-    )
+    return Trouble(Sort.SILENT, f"{said}; check that the URL is that of an aggregator", NEVER, True)
 
 
 def is_web_page(content_type: str, body: bytes) -> bool:

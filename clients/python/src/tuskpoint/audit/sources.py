@@ -15,7 +15,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Protocol
 
-from .formats.packs import find_in_pack, read_pack_index
+from .formats.packs import read_pack_index
 from .formats.stored import Location, Malformed
 
 _ID_BYTES = 32
@@ -31,19 +31,14 @@ class Missing(Exception):
 
 
 class Unreadable(Exception):
-    """The source did not tell: nothing is known of the blob. The text says why, in one line."""
+    """The source gave no answer: nothing is known of the blob. The text says why, in one line."""
 
 
 class TooLong(Exception):
-    """The source has more bytes there than the blob can have.
-
-    Attributes:
-        bound: Bytes that it can have.
-    """
+    """The source has more bytes there than the blob can have."""
 
     def __init__(self, bound: int) -> None:
         super().__init__(f"it is longer than {bound} bytes")
-        self.bound = bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +89,12 @@ class Source(Protocol):
         """What was odd and did not change a verdict, one line each."""
 
     async def fetch(self, location: Location, max_bytes: int) -> Fetched:
-        """Return the bytes at a location.
-
-        Args:
-            location: The location. If its hash is known and bytes with another hash come, they
-                are returned only after everything else was tried.
-            max_bytes: Longest answer.
+        """Return the bytes at a location; those with another hash only if no others come.
 
         Raises:
             Missing: It is not there.
-            TooLong: It is longer.
-            Unreadable: The source does not tell.
+            TooLong: It is longer than `max_bytes`.
+            Unreadable: The source gives no answer.
         """
 
     async def members(self, blob_id: str) -> list[Member] | None:
@@ -112,7 +102,7 @@ class Source(Protocol):
 
         Raises:
             Missing: It is not there.
-            Unreadable: The source does not tell.
+            Unreadable: The source gives no answer.
         """
 
     async def close(self) -> None:
@@ -173,7 +163,7 @@ class DirectorySource:
             # Its ID proves what the index names, so that whoever has the ID needs no hash.
             if _sha256_of(file) != hash_of_id(blob_id):
                 return None
-        return [Member(row.sha256, row.kind) for row in index]
+        return [Member(row.sha256.hex(), row.kind) for row in index]
 
     @contextlib.contextmanager
     def _open(self, blob_id: str) -> Iterator[BufferedReader]:
@@ -227,12 +217,13 @@ def is_patch_id(text: str) -> bool:
 def _read_member(file: BufferedReader, identifier: str, max_bytes: int) -> Fetched:
     """Return a member of a pack; of what is no whole pack nothing, with the hash of the file."""
     try:
-        found = find_in_pack(file, identifier)
+        index = read_pack_index(file)
     except Malformed:
         return Fetched(b"", _sha256_of(file))
-    if found is None:
-        raise Missing
-    return _read_span(file, found.offset, found.size, max_bytes)
+    for row in index:
+        if row.sha256.hex() == identifier:
+            return _read_span(file, row.offset, row.size, max_bytes)
+    raise Missing
 
 
 def _read_span(file: BufferedReader, offset: int, size: int, max_bytes: int) -> Fetched:

@@ -125,6 +125,10 @@ class _ThreadAudit:
         self._folded = folded
         self._found: defaultdict[Place, list[Item]] = defaultdict(list)
         self._captured: tuple[str, ...] = ()
+        self._lost: dict[str, Record] = {}
+        for name, gap in folded.gaps.items():
+            if isinstance(name, str):
+                self._lost |= {name: gap, folded.moved.get(name, name): gap}
 
     async def run(self) -> ThreadFindings:
         folded, reader = self._folded, self._shelf.reader
@@ -179,10 +183,15 @@ class _ThreadAudit:
     def _note(
         self, record: Record, blobs: Iterable[BlobFinding] = (), reason: str = "", note: str = ""
     ) -> None:
+        """Note what is found of a checkpoint; what is known to be lost is no news."""
         notes = (note,) if note else ()
         item = Item.of(ItemKind.CHECKPOINT, blobs, reason, notes=notes)
-        gap = self._folded.gaps.get(record.says["segment"])
-        if item.verdict is Verdict.MISSING and gap is not None:
+        missing = {one.expected_sha256 for one in item.blobs if one.verdict is Verdict.MISSING}
+        named = record.says["segment"]
+        if item.verdict is Verdict.MISSING and (
+            named in self._lost or missing <= self._lost.keys()
+        ):
+            gap = self._lost.get(named) or self._lost[min(missing)]
             item = replace(item, verdict=Verdict.GAP, reason=_lost(gap))
         self._found[record.place].append(item)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
 from io import BufferedReader
+from typing import NamedTuple
 
 from .stored import Malformed
 
@@ -16,21 +16,18 @@ _ROW = struct.Struct("<32sQQ16s")
 _MOST_MEMBERS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class PackRow:
-    """A member of a pack file.
+class PackRow(NamedTuple):
+    """A member of a pack file: its hash, and where its bytes lie; `name` says its kind."""
 
-    Attributes:
-        sha256: SHA-256 of its bytes in lowercase hex; also its identifier.
-        offset: Where they begin in the file.
-        size: Their number.
-        kind: A hint, or empty.
-    """
-
-    sha256: str
+    sha256: bytes
     offset: int
     size: int
-    kind: str
+    name: bytes
+
+    @property
+    def kind(self) -> str:
+        """Its kind, a hint, or empty."""
+        return self.name.rstrip(b"\0").decode(errors="replace")
 
 
 def read_pack_index(file: BufferedReader) -> list[PackRow]:
@@ -39,22 +36,6 @@ def read_pack_index(file: BufferedReader) -> list[PackRow]:
     Raises:
         Malformed: It is no pack file, or its index does not fit it.
     """
-    return [_row(*row) for row in _ROW.iter_unpack(_read_rows(file))]
-
-
-def find_in_pack(file: BufferedReader, identifier: str) -> PackRow | None:
-    """Return the member of a pack file with a hash in hex; `None` if there is none.
-
-    Raises:
-        Malformed: As for `read_pack_index`.
-    """
-    for row in _ROW.iter_unpack(_read_rows(file)):
-        if row[0].hex() == identifier:
-            return _row(*row)
-    return None
-
-
-def _read_rows(file: BufferedReader) -> bytes:
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     head = file.read(_HEAD.size)
@@ -65,11 +46,7 @@ def _read_rows(file: BufferedReader) -> bytes:
         raise Malformed(f"it is a pack of version {version}")
     if not 1 <= count <= _MOST_MEMBERS or _HEAD.size + count * _ROW.size > size:
         raise Malformed(f"{size} bytes cannot be a pack of {count} members")
-    rows = file.read(count * _ROW.size)
-    if any(offset + length > size for _, offset, length, _ in _ROW.iter_unpack(rows)):
+    rows = [PackRow(*row) for row in _ROW.iter_unpack(file.read(count * _ROW.size))]
+    if any(row.offset + row.size > size for row in rows):
         raise Malformed("a member lies past its end")
     return rows
-
-
-def _row(sha256: bytes, offset: int, size: int, kind: bytes) -> PackRow:
-    return PackRow(sha256.hex(), offset, size, kind.rstrip(b"\0").decode(errors="replace"))
