@@ -42,7 +42,7 @@ from tuskpoint_server.domain.model import (
 )
 from tuskpoint_server.domain.state import encode_state
 
-untimed = settings(deadline=None)
+untimed = settings(deadline=None, max_examples=40)
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=9)
 names = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=9

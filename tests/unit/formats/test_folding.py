@@ -51,7 +51,7 @@ def played(chosen: list[Callable[[Log], None]]) -> Log:
 
 
 logs = st.lists(steps, max_size=40).map(played)
-untimed = settings(deadline=None, max_examples=150)
+untimed = settings(deadline=None, max_examples=60)
 
 
 def joined(runs: list[list[Record]]) -> list[Record]:

@@ -38,7 +38,7 @@ from tuskpoint_server.domain.formats.records import (
 from tuskpoint_server.domain.formats.segments import encode_segment
 from tuskpoint_server.domain.model import BlobLocation, Lineage
 
-untimed = settings(deadline=None)
+untimed = settings(deadline=None, max_examples=40)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 numbers = st.integers(0, 2**63 - 1)

@@ -14,6 +14,7 @@ from tests.unit.formats.test_records import records
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats import runs
 from tuskpoint_server.domain.formats.lines import Line, Position, line_of, read_line
+from tuskpoint_server.domain.formats.members import settled
 from tuskpoint_server.domain.formats.records import (
     CheckpointRecord,
     EndRecord,
@@ -29,12 +30,11 @@ from tuskpoint_server.domain.formats.runs import (
     members_of,
     page_lines,
     read_pages,
-    settle_ref,
     store_records,
 )
 from tuskpoint_server.domain.model import BlobLocation
 
-untimed = settings(deadline=None)
+untimed = settings(deadline=None, max_examples=40)
 
 
 def position(record: Record) -> Position:
@@ -47,11 +47,15 @@ def saved(thread_id: str, number: int) -> CheckpointRecord:
     )
 
 
+def settled_ref(ref: RunRef, holder: str) -> RunRef:
+    return replace(ref, location=settled(ref.location, holder))
+
+
 def stored_run(*chosen: Record) -> tuple[RunRef, Members]:
     members = Members()
     ref = store_records(chosen, Put(1, 1, members.store))
     assert ref is not None
-    return settle_ref(ref, "put 0"), members
+    return settled_ref(ref, "put 0"), members
 
 
 async def read(
@@ -131,7 +135,7 @@ async def test_any_records_come_back_in_order(chosen: list[Record]) -> None:
     if ref is None:
         assert not chosen
         return
-    found = await read(settle_ref(ref, "put 0"), members)
+    found = await read(settled_ref(ref, "put 0"), members)
     in_quilt = [
         replace(one, location=replace(one.location, blob_id=one.location.blob_id or "put 0"))
         if isinstance(one, MemberRecord)

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ..model import BlobLocation
+from .lines import Line
 from .records import (
     CheckpointRecord,
     EndRecord,
@@ -37,20 +38,8 @@ _END = EndRecord.kind
 _OF_CHECKPOINTS = (CheckpointRecord.kind, WritesRecord.kind, GapRecord.kind)
 
 
-class Fact(Protocol):
-    """What folding looks at: a `Record`, or a line that is not read any further."""
-
-    @property
-    def incarnation(self) -> int: ...  # noqa: D102 - as in Record
-
-    @property
-    def identity(self) -> Identity: ...  # noqa: D102 - as in Record
-
-    @property
-    def rank(self) -> Rank: ...  # noqa: D102 - as in Record
-
-
-AnyFact = TypeVar("AnyFact", bound=Fact)
+AnyFact = TypeVar("AnyFact", bound=Record | Line)
+"""What folding looks at: a record, or one that is not read any further."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ pages after it, one record on each line. `zstd -d` prints them all.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
 from ..digests import blob_digest
@@ -349,11 +349,6 @@ async def members_of(ref: RunRef, fetch: Fetch) -> list[BlobLocation]:
         for child in decode_run(await fetch(ref.location), ref).runs:
             found += await members_of(child, fetch)
     return found
-
-
-def settle_ref(ref: RunRef, holder: str) -> RunRef:
-    """Return what names a run with "this quilt" replaced by the blob that held it."""
-    return replace(ref, location=settled(ref.location, holder))
 
 
 def read_position(fields: Fields, key: str) -> Position:
