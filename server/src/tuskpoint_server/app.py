@@ -69,7 +69,6 @@ from .service.commits import Commits
 from .service.completing import Completer
 from .service.handoffs import Handoffs
 from .service.history import History
-from .service.lineage import Lineages
 from .service.manifests import Manifests
 from .service.page_tokens import PageTokens
 from .service.searching import Search
@@ -180,7 +179,6 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             checkpoints=Checkpoints(rows, archive, commits, completer),
             threads=threads,
             manifests=Manifests(rows, archive, tokens),
-            lineages=Lineages(lineage, rows.keyframes, archive, commits),
             snapshots=Snapshots(SnapshotRows(journal), archive, commits, tokens),
             handoffs=Handoffs(
                 rows,

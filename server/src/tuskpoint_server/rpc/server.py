@@ -27,7 +27,6 @@ from ..service.admin import Admin
 from ..service.checkpoints import Checkpoints
 from ..service.handoffs import Handoffs
 from ..service.history import History
-from ..service.lineage import Lineages
 from ..service.manifests import Manifests
 from ..service.searching import Search
 from ..service.snapshots import Snapshots
@@ -83,7 +82,6 @@ class Rooms:
     checkpoints: Checkpoints
     threads: Threads
     manifests: Manifests
-    lineages: Lineages
     snapshots: Snapshots
     history: History
     handoffs: Handoffs
@@ -100,7 +98,7 @@ def services(rooms: Rooms) -> list[tuple[ServiceDescriptor, object]]:
         ),
         (
             _service(thread_service_pb2, "ThreadService"),
-            ThreadServicer(rooms.threads, rooms.manifests, rooms.lineages, rooms.checkpoints),
+            ThreadServicer(rooms.threads, rooms.manifests, rooms.checkpoints),
         ),
         (_service(history_service_pb2, "HistoryService"), HistoryServicer(rooms.history)),
         (_service(handoff_service_pb2, "HandoffService"), HandoffServicer(rooms.handoffs)),

@@ -11,7 +11,6 @@ from ..domain.errors import Reason, Refusal
 from ..domain.model import PruneStrategy, ThreadState
 from ..journal.checkpoints.threads import ThreadQuery
 from ..service.checkpoints import Checkpoints
-from ..service.lineage import Lineages
 from ..service.manifests import Manifests
 from ..service.threads import Threads
 from . import convert
@@ -34,12 +33,10 @@ class ThreadServicer:
         self,
         threads: Threads,
         manifests: Manifests,
-        lineages: Lineages,
         checkpoints: Checkpoints,
     ) -> None:
         self._threads = threads
         self._manifests = manifests
-        self._lineages = lineages
         self._checkpoints = checkpoints
 
     async def GetThread(self, request: pb.GetThreadRequest, call: Call) -> pb.GetThreadResponse:
@@ -129,7 +126,7 @@ class ThreadServicer:
     async def ForkThread(self, request: pb.ForkThreadRequest, call: Call) -> pb.ForkThreadResponse:
         """Make a thread that begins with a checkpoint of another."""
         wanted = convert.durability(request.durability)
-        made = await self._lineages.fork(
+        made = await self._threads.fork(
             call.tenant,
             convert.key(request.ref),
             request.new_thread_id,
@@ -137,32 +134,32 @@ class ThreadServicer:
             wanted,
         )
         return pb.ForkThreadResponse(
-            ref=convert.ref(made.key),
-            forked_from=made.origin,
-            durability=convert.DURABILITIES[made.durability],
+            ref=convert.ref(made),
+            forked_from=f"{request.ref.thread_id}:{made.checkpoint_id}",
+            durability=convert.DURABILITIES[wanted],
         )
 
     async def RollbackThread(
         self, request: pb.RollbackThreadRequest, call: Call
     ) -> pb.RollbackThreadResponse:
         """Append a checkpoint that has the state of an earlier one."""
-        wanted = convert.durability(request.durability)
-        made = await self._lineages.rollback(
+        earlier, wanted = convert.key(request.ref), convert.durability(request.durability)
+        made = await self._threads.rollback(
             call.tenant,
-            convert.key(request.ref),
+            earlier,
             request.request_id,
             request.expected_head if request.HasField("expected_head") else None,
             wanted,
         )
         return pb.RollbackThreadResponse(
-            ref=convert.ref(made.key),
-            rolled_back_from=made.origin,
-            durability=convert.DURABILITIES[made.durability],
+            ref=convert.ref(made),
+            rolled_back_from=str(earlier),
+            durability=convert.DURABILITIES[wanted],
         )
 
     async def GetLineage(self, request: pb.GetLineageRequest, call: Call) -> pb.GetLineageResponse:
         """Return the threads that a thread came from, and those that came from it."""
-        return lineage_response(await self._lineages.lineage(call.tenant, request.thread_id))
+        return lineage_response(await self._threads.lineage(call.tenant, request.thread_id))
 
     async def DiffCheckpoints(
         self, request: pb.DiffCheckpointsRequest, call: Call

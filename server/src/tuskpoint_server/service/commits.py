@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from ..archive.flush.archive import Archive
-from ..domain.model import Durability, Saved, Value
+from ..domain.model import CheckpointKey, Durability, Saved, Value
 from ..journal.lineage import Supplied, ValuesEvicted
 from .completing import Completer
 
@@ -51,6 +51,16 @@ class Commits:
         """
         if wanted is Durability.CERTIFIED:
             await self._archive.certify_all(tenant)
+
+    async def reach_change(self, tenant: str, saved: Saved, wanted: Durability) -> None:
+        """Wait until a thread up to a change of it has the durability asked for.
+
+        Raises:
+            Refusal: What `Archive.certify` raises; the change stays journaled.
+        """
+        if wanted is Durability.CERTIFIED:
+            thread = CheckpointKey(saved.key.thread_id, "", "")
+            await self._archive.certify(tenant, thread, saved.seq)
 
     async def drain(self) -> None:
         """Wait until no change is running."""

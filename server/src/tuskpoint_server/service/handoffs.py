@@ -208,10 +208,7 @@ class Handoffs:
         self, tenant: str, descriptor: Descriptor, saved: Saved, wanted: Durability
     ) -> Adopted:
         """Answer once all that was adopted has the durability asked for."""
-        if wanted is Durability.CERTIFIED:
-            await self._archive.certify(
-                tenant, CheckpointKey(saved.key.thread_id, "", ""), saved.seq
-            )
+        await self._commits.reach_change(tenant, saved, wanted)
         blob_id = ""
         loaded = await self._journal.load(tenant, saved.key, View.ENTRY)
         if loaded is not None and loaded.entry.certified:

@@ -10,7 +10,9 @@ from functools import partial
 
 from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal
-from ..domain.model import Durability, PruneStrategy, Removed, Thread, ThreadDetail
+from ..domain.limits import LIMITS
+from ..domain.lineage import LineageTree
+from ..domain.model import CheckpointKey, Durability, PruneStrategy, Removed, Thread, ThreadDetail
 from ..domain.verification import Verdict, VerdictKind, VerificationTotal
 from ..journal.checkpoints.store import Checkpoints
 from ..journal.checkpoints.threads import ThreadQuery
@@ -96,6 +98,17 @@ class Threads:
                 yield verdict
         yield VerificationTotal(counts, verification.chain_problem)
 
+    async def lineage(self, tenant: str, thread_id: str) -> LineageTree:
+        """Return the steps that lead to a thread and from it.
+
+        Raises:
+            Refusal: `THREAD_NOT_FOUND`.
+        """
+        tree = await self._lineage.lineage(tenant, thread_id, LIMITS.max_lineage_steps)
+        if tree is None:
+            raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+        return tree
+
     # --- changes -----------------------------------------------------------------------
 
     async def delete(self, tenant: str, thread_id: str, wanted: Durability) -> Removed:
@@ -168,6 +181,46 @@ class Threads:
         self._journal.keyframes.share(tenant, source, target)
         await self._commits.reach(tenant, wanted)
         return copied
+
+    async def fork(
+        self, tenant: str, key: CheckpointKey, target: str, request_id: str, wanted: Durability
+    ) -> CheckpointKey:
+        """Make a thread that begins with a checkpoint and its ID; an empty ID means the latest.
+
+        Raises:
+            Refusal: `CHECKPOINT_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`,
+                `BACKLOG_FULL`; of `Archive.read` if values were evicted; what
+                `Archive.certify` raises, and then the fork stays journaled.
+        """
+        self._archive.admit(tenant)
+        saved = await self._commits.run_supplied(
+            tenant, partial(self._lineage.fork, tenant, key, target, request_id)
+        )
+        self._journal.keyframes.share(tenant, key.thread_id, saved.key.thread_id)
+        await self._commits.reach_change(tenant, saved, wanted)
+        return saved.key
+
+    async def rollback(
+        self,
+        tenant: str,
+        key: CheckpointKey,
+        request_id: str,
+        expected_head: str | None,
+        wanted: Durability,
+    ) -> CheckpointKey:
+        """Append a checkpoint that has the state of an earlier one.
+
+        Raises:
+            Refusal: `CHECKPOINT_NOT_FOUND`, `HEAD_MOVED`, `REQUEST_ID_REUSED`,
+                `BACKLOG_FULL`; of `Archive.read` if values were evicted; what
+                `Archive.certify` raises, and then the rollback stays journaled.
+        """
+        self._archive.admit(tenant)
+        saved = await self._commits.run_supplied(
+            tenant, partial(self._lineage.rollback, tenant, key, request_id, expected_head)
+        )
+        await self._commits.reach_change(tenant, saved, wanted)
+        return saved.key
 
     async def prune(
         self,
