@@ -113,6 +113,11 @@ class Rows(IndexRows):
         self.vectors.update((text.number, vector) for text, vector in made)
         await self.tell()
 
+    async def give_up(self, number: int) -> None:
+        """Let one be without a vector."""
+        self.texts = [text for text in self.texts if text.number != number]
+        await self.tell()
+
     async def adopt_embedder(self, embedder: str, dimension: int) -> int:
         """Note who embeds."""
         self.before_adopt(())

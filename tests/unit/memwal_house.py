@@ -254,7 +254,6 @@ class House:
             self.health,
             lambda tenant: f"tuskpoint/{tenant}",
             now_us,
-            self.rng.random,
         )
         self.delivery.start()
 

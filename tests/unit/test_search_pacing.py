@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tuskpoint_server.recall.pacing import MAX_ASIDE, Aside, Backoff, pause, rest_after
+from tuskpoint_server.recall.pacing import Backoff, pause, rest_after
 
 
 @pytest.mark.parametrize(
@@ -32,31 +32,3 @@ async def test_a_pause_ends_with_its_event_or_its_time() -> None:
     assert not waiting.done()
     ended.set()
     await asyncio.wait_for(waiting, 30)
-
-
-def test_what_is_set_aside_is_held_for_a_while_and_told_once() -> None:
-    now = 0.0
-    aside: Aside[str] = Aside(60.0, lambda: now)
-    assert aside.put("a", "no")
-    assert aside.holds("a")
-    assert not aside.holds("b")
-    assert aside.problem == "no"
-    now = 60.0
-    assert not aside.holds("a")
-    assert len(aside) == 1
-    assert not aside.put("a", "no")
-    assert aside.put("a", "never")
-    aside.put("b", "no")
-    aside.release(["a"])
-    assert len(aside) == 1
-    aside.keep(["c"])
-    assert len(aside) == 0
-    assert aside.problem == ""
-
-
-def test_what_is_set_aside_is_bounded() -> None:
-    aside: Aside[int] = Aside(60.0, lambda: 0.0)
-    for number in range(2 * MAX_ASIDE + 1):
-        aside.put(number, "no")
-        assert len(aside) <= MAX_ASIDE
-    assert aside.holds(2 * MAX_ASIDE)

@@ -11,7 +11,7 @@ from ..domain.errors import Reason, Refusal
 from ..journal.search.index import IndexRows
 from ..journal.search.records import Unembedded
 from .embedders.api import Embedder, EmbedderError
-from .pacing import Aside, Backoff, Pause, pause, text_of
+from .pacing import Backoff, Pause, pause, text_of
 from .settings import IndexSettings
 from .telemetry import Instruments
 
@@ -20,9 +20,6 @@ QUERY_S = 10.0
 
 QUERY_PAUSE_S = 30.0
 """After a query that was not answered, searches do not wait for the embedder for so long."""
-
-ASIDE_S = 3600.0
-"""Seconds after which a text that the embedder refuses is tried again."""
 
 PROBE = "probe"
 """Embedded to find out whether a failure is due to the embedder or to a text."""
@@ -60,7 +57,6 @@ class Embedding:
         self._wait = wait
         self._queries_from = clock()
         self._backoff = Backoff(settings.first_retry_s, settings.longest_retry_s)
-        self._aside: Aside[int] = Aside(ASIDE_S, clock)
         self._problem = ""
         self._told = ""
         self._more = asyncio.Event()
@@ -88,16 +84,9 @@ class Embedding:
         return self._ready
 
     @property
-    def set_aside(self) -> int:
-        """Number of documents whose text the embedder refuses."""
-        return len(self._aside)
-
-    @property
     def last_error(self) -> str:
-        """What went wrong last, or still does, for people; empty since the last success."""
-        if self._problem or not len(self._aside):
-            return self._problem
-        return f"the embedder refuses {len(self._aside)} texts: {self._aside.problem}"
+        """What went wrong last, for people; empty since the last success."""
+        return self._problem
 
     async def query(self, text: str) -> bytes:
         """Return the vector of a query.
@@ -150,14 +139,10 @@ class Embedding:
 
     async def _batch(self) -> bool:
         """Embed some documents; tell whether there were any."""
-        limit = self._embedder.batch + len(self._aside)
-        found = await self._rows.unembedded(limit)
-        if len(found) < limit:
-            self._aside.keep({one.number for one in found})
-        texts = [one for one in found if not self._aside.holds(one.number)]
+        texts = await self._rows.unembedded(self._embedder.batch)
         if not texts:
             return False
-        vectors = await self._embed(texts[: self._embedder.batch])
+        vectors = await self._embed(texts)
         if vectors:
             await self._store(vectors)
         return True
@@ -170,11 +155,10 @@ class Embedding:
                 # A caller's vector of another dimension came first: it does not go with these.
                 self._ready = False
             raise
-        self._aside.release([text.number for text, _ in vectors])
         self._instruments.embedded(len(vectors))
 
     async def _embed(self, texts: Sequence[Unembedded]) -> list[tuple[Unembedded, bytes]]:
-        """Return vectors of the texts that the embedder takes; set the others aside.
+        """Return vectors of the texts that the embedder takes; give the others up.
 
         Raises:
             EmbedderError: It is the embedder that fails, not a text.
@@ -187,20 +171,21 @@ class Embedding:
                 raise
             await self._embedder.embed([PROBE])
             if len(texts) == 1:
-                self._set_aside(texts[0], error)
+                await self._give_up(texts[0], error)
                 return []
         half = len(texts) // 2
         return await self._embed(texts[:half]) + await self._embed(texts[half:])
 
-    def _set_aside(self, text: Unembedded, error: Exception) -> None:
+    async def _give_up(self, text: Unembedded, error: Exception) -> None:
         self._instruments.embedding_failed()
-        if self._aside.put(text.number, text_of(error)):
-            _log.warning(
-                "the embedder refuses the text of document %d, which is set aside: %s",
-                text.number,
-                error,
-                exc_info=None if isinstance(error, EmbedderError) else error,
-            )
+        await self._rows.give_up(text.number)
+        _log.warning(
+            "the embedder refuses the text of document %d, which has no vector until its "
+            "checkpoint is saved again: %s",
+            text.number,
+            error,
+            exc_info=None if isinstance(error, EmbedderError) else error,
+        )
 
     async def _failed(self, error: Exception) -> None:
         """Tell of a failure, and wait before the next attempt."""

@@ -125,7 +125,7 @@ def embed(connection: Connection, embedder: str, made: Sequence[tuple[Unembedded
     for tenant, size in sizes:
         vector_rows.check(connection, tenant, size)
     vector_rows.add(connection, rows)
-    _set_owed(connection, settled, owed=False)
+    set_owed(connection, settled, owed=False)
 
 
 def unfit(connection: Connection, embedder: str, dimension: int) -> list[int]:
@@ -143,9 +143,10 @@ def drop(numbers: Sequence[int], connection: Connection) -> int:
         for row in connection.execute(_DOCUMENTS, {"numbers": some})
         if embedded_text(row[1], row[2], planned=bool(row[3]))
     ]
-    _set_owed(connection, owed, owed=True)
+    set_owed(connection, owed, owed=True)
     return _DROP.run_many(connection, [{"of_number": number} for number in numbers])
 
 
-def _set_owed(connection: Connection, numbers: Sequence[int], *, owed: bool) -> None:
+def set_owed(connection: Connection, numbers: Sequence[int], *, owed: bool) -> None:
+    """Note whether the embedder owes documents a vector."""
     _SET_OWED.run_many(connection, [{"of_number": number, "owed": owed} for number in numbers])

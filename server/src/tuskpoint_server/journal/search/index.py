@@ -92,6 +92,12 @@ class IndexRows:
             size_bytes=sum(len(vector) for _, vector in made),
         )
 
+    async def give_up(self, number: int) -> None:
+        """Note that a document gets no vector until its checkpoint is saved again."""
+        await self._database.transact(
+            lambda batch: document_vectors.set_owed(batch.connection, [number], owed=False)
+        )
+
     async def adopt_embedder(self, embedder: str, dimension: int) -> int:
         """Drop vectors that do not go with an embedder; return how many.
 

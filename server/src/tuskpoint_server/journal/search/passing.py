@@ -7,8 +7,7 @@ is a look-up for each row there is; to ask for all that pass is one scan.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -22,13 +21,10 @@ from ...domain.search import SearchScope
 from ..database.schema import checkpoints, documents, threads
 from .findable import FINDABLE, ITS_DOCUMENT, ITS_VECTOR
 
-_AT_ONCE = 256
-
 _TESTED = 16
 """Keys of a filter that metadata is tested for before it is parsed: SQL may be only so deep."""
 
 _BACKSLASH = b"\\"
-_NUMBER = rb"(-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)"
 
 
 class _Contains(FunctionElement[bool]):
@@ -60,13 +56,7 @@ def passing(connection: Connection, table: Table, tenant: str, scope: SearchScop
         scope: Which checkpoints may be found.
     """
     rows = connection.execute(_passing(table, tenant, scope))
-    filtered = _Filter(scope.filter)
-    return {
-        number
-        for some in rows.partitions(_AT_ONCE)
-        for number, metadata in some
-        if filtered.matches(metadata)
-    }
+    return {number for number, metadata in rows if matches_typed(metadata, scope.filter)}
 
 
 def _passing(table: Table, tenant: str, scope: SearchScope) -> Select[int, bytes]:
@@ -87,40 +77,6 @@ def _passing(table: Table, tenant: str, scope: SearchScope) -> Select[int, bytes
     )
 
 
-class _Filter:
-    """Compares metadata, and parses only what is likely to match: that takes longest.
-
-    Args:
-        wanted: Top-level keys with their values.
-    """
-
-    def __init__(self, wanted: Mapping[str, object]) -> None:
-        self._wanted = wanted
-        self._likely = [_likely(key, value) for key, value in _tested(wanted)]
-
-    def matches(self, metadata: bytes) -> bool:
-        """Tell whether metadata matches; see `domain.metadata.matches_typed`."""
-        if _BACKSLASH not in metadata and not all(likely(metadata) for likely in self._likely):
-            return False
-        return matches_typed(metadata, self._wanted)
-
-
-def _likely(key: str, value: object) -> Callable[[bytes], object]:
-    """Return what tells whether metadata without a backslash may have a key with a value."""
-    named, spelled = _spelled(key), None
-    if value is None or isinstance(value, (bool, str)):
-        spelled = _spelled(value)
-    if named is None or (spelled is None and isinstance(value, str)):
-        return lambda metadata: False
-    begin = re.escape(named) + rb"\s*:\s*"
-    if spelled is not None:
-        return re.compile(begin + re.escape(spelled)).search
-    if isinstance(value, (int, float)):
-        numbers = re.compile(begin + _NUMBER)
-        return lambda metadata: any(json.loads(one) == value for one in numbers.findall(metadata))
-    return re.compile(begin + rb"[\[{]").search
-
-
 def _may_match(scope: SearchScope) -> ColumnElement[bool]:
     """Match metadata that is worth parsing.
 
@@ -137,15 +93,11 @@ def _may_match(scope: SearchScope) -> ColumnElement[bool]:
 
 def _needed(scope: SearchScope) -> Iterator[bytes | None]:
     """Yield what metadata without a backslash holds if it matches; `None`: none can match."""
-    for key, value in _tested(scope.filter):
+    for key, value in islice(scope.filter.items(), _TESTED):
         yield _spelled(key)
         # Numbers have many spellings, and so has what is in arrays and objects.
         if value is None or isinstance(value, (bool, str)):
             yield _spelled(value)
-
-
-def _tested(wanted: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    return islice(wanted.items(), _TESTED)
 
 
 def _spelled(value: str | bool | None) -> bytes | None:

@@ -127,16 +127,6 @@ def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
         _ADD.run_rows(connection, _COLUMNS, rows)
 
 
-def drop(connection: Connection, thread: int, places: Sequence[Place]) -> None:
-    """Remove the vectors of removed checkpoints: what comes under their IDs is another."""
-    _DROP.run_many(connection, [parameters_of(thread, *place) for place in places])
-
-
-def drop_thread(connection: Connection, thread: int) -> None:
-    """Remove all vectors of a thread."""
-    _DROP_THREAD.run(connection, of_thread=thread)
-
-
 def copy(
     connection: Connection,
     tenant: str,
@@ -172,7 +162,7 @@ def copy_thread(connection: Connection, tenant: str, thread: int, new_thread: in
     """Copy the vectors that callers sent with checkpoints of a thread, as `copy` does."""
     if not (expected := size_bytes(connection, tenant)):
         return
-    drop_thread(connection, new_thread)
+    _DROP_THREAD.run(connection, of_thread=new_thread)
     _COPY_THREAD.run(
         connection,
         of_thread=thread,

@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from ...domain.errors import Refusal
 from ...domain.memories import Memory, MemoryState
 from ...journal.search.memories import MemoryRows as Memories
+from ..pacing import Backoff
 from ..settings import MemWalSettings
 from .api import (
     COST_ASK,
@@ -45,7 +45,6 @@ LIMITED_S = 60.0
 """Pause after a refusal by the rate limit that does not say how long."""
 
 _DEFECT = "a defect of the server; its log tells more"
-_SPREAD = 0.25
 
 
 class Delivery:
@@ -59,7 +58,6 @@ class Delivery:
         health: Told of every outcome.
         namespace_of: Returns the namespace of a tenant's memories.
         clock_us: Microseconds since the Unix epoch; that of `memories`.
-        jitter: Returns a number from 0 to 1, as it likes.
     """
 
     def __init__(
@@ -71,7 +69,6 @@ class Delivery:
         health: Health,
         namespace_of: Callable[[str], str],
         clock_us: Callable[[], int],
-        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._memories = memories
         self._relayer = relayer
@@ -82,8 +79,8 @@ class Delivery:
         self._clock_us = clock_us
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        self._sending = _Backoff(settings, jitter)
-        self._asking = _Backoff(settings, jitter)
+        self._sending = _Backoff(settings.first_retry_s, settings.longest_retry_s)
+        self._asking = _Backoff(settings.first_retry_s, settings.longest_retry_s)
         # By number of the memory. Of one that was sent before the start, since the start.
         self._sent_at: dict[int, float] = {}
         self._adrift = True
@@ -160,7 +157,7 @@ class Delivery:
             self._health.failed(RelayerError(Trouble.UNAVAILABLE, _DEFECT))
         self._adrift = True
         self._probing = True
-        backoff.failed(self._loop.time())
+        backoff.begin(self._loop.time())
         return 0.0
 
     async def _take_up(self) -> None:
@@ -314,11 +311,11 @@ class Delivery:
                     LIMITED_S if error.retry_after_s is None else error.retry_after_s
                 )
             case Trouble.DENIED:
-                backoff.failed(now)
+                backoff.begin(now)
                 for each in (self._sending, self._asking):
                     each.until = now + self._settings.longest_retry_s
             case _:
-                backoff.failed(now)
+                backoff.begin(now)
 
     # --- asking ------------------------------------------------------------------------
 
@@ -395,29 +392,14 @@ class Delivery:
         return self._waiting(memory, pause_s, unsure=True, failed=True)
 
 
-class _Backoff:
-    """Pauses that grow from failure to failure.
+class _Backoff(Backoff):
+    """Pauses that grow from failure to failure; `until`: end of the pause, by the loop's clock."""
 
-    Attributes:
-        failures: In a row.
-        until: End of the pause, by the loop's clock.
-    """
+    until = 0.0
 
-    def __init__(self, settings: MemWalSettings, jitter: Callable[[], float]) -> None:
-        self.failures = 0
-        self.until = 0.0
-        self._settings = settings
-        self._jitter = jitter
-
-    def failed(self, now: float) -> None:
+    def begin(self, now: float) -> None:
         """Begin a longer pause."""
-        self.failures += 1
-        pause_s = pause_after(self.failures, self._settings)
-        self.until = max(self.until, now + pause_s * (1 - _SPREAD * self._jitter()))
-
-    def succeeded(self) -> None:
-        """Forget the failures."""
-        self.failures = 0
+        self.until = max(self.until, now + self.failed())
 
 
 def pause_after(failures: int, settings: MemWalSettings) -> float:
