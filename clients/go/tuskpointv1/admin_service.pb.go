@@ -786,8 +786,8 @@ type SearchStatus struct {
 	LastError string `protobuf:"bytes,5,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// MemWal's side. Absent if the server has none.
 	Memwal *MemWalStatus `protobuf:"bytes,6,opt,name=memwal,proto3" json:"memwal,omitempty"`
-	// Indexed checkpoints whose state holds more text than is indexed; of long
-	// values the latest part is.
+	// Indexed checkpoints that brought more text than is indexed; of what is
+	// long the latest part is.
 	TruncatedCheckpoints uint64 `protobuf:"varint,7,opt,name=truncated_checkpoints,json=truncatedCheckpoints,proto3" json:"truncated_checkpoints,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache

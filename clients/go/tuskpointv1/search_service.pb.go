@@ -343,8 +343,8 @@ type SearchResult struct {
 	MetadataJson []byte `protobuf:"bytes,4,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
 	// Distance from the query; smaller is nearer. Comparable within one answer.
 	Distance float64 `protobuf:"fixed64,5,opt,name=distance,proto3" json:"distance,omitempty"`
-	// Whether its state holds more text than `content`, which is all that is
-	// indexed of it: of long values the latest part.
+	// Whether what is new in its state holds more text than `content`, which is
+	// all that is indexed of it: of what is long the latest part.
 	Truncated     bool `protobuf:"varint,6,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

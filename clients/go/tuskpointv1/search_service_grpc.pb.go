@@ -33,12 +33,12 @@ type SearchServiceClient interface {
 	//
 	// A checkpoint is found by its summary and by its searchable text: the value
 	// of channel `current_plan` if it has one that is not empty, else the JSON
-	// view of its state, beginning with the channels that changed last, up to
-	// `ServerLimits.max_search_text_bytes`. Of longer values the latest part is
-	// indexed, and `SearchResult.truncated` is set. Of a delta channel the stored
-	// value and the latest writes since are indexed. Deleted checkpoints, and
-	// those of threads that were made not searchable, are not found from that
-	// moment on, whatever an index still holds.
+	// view of what is new in its state over that of its parent, up to
+	// `ServerLimits.max_search_text_bytes`. Of what is longer the latest part is
+	// indexed, and `SearchResult.truncated` is set. A checkpoint without a parent
+	// in its thread is found by its whole state. Deleted checkpoints, and those
+	// of threads that were made not searchable, are not found from that moment
+	// on, whatever an index still holds.
 	//
 	// The search waits a short time for what was journaled before the call;
 	// `unindexed_checkpoints` counts what is still not indexed then. A checkpoint
@@ -86,12 +86,12 @@ type SearchServiceServer interface {
 	//
 	// A checkpoint is found by its summary and by its searchable text: the value
 	// of channel `current_plan` if it has one that is not empty, else the JSON
-	// view of its state, beginning with the channels that changed last, up to
-	// `ServerLimits.max_search_text_bytes`. Of longer values the latest part is
-	// indexed, and `SearchResult.truncated` is set. Of a delta channel the stored
-	// value and the latest writes since are indexed. Deleted checkpoints, and
-	// those of threads that were made not searchable, are not found from that
-	// moment on, whatever an index still holds.
+	// view of what is new in its state over that of its parent, up to
+	// `ServerLimits.max_search_text_bytes`. Of what is longer the latest part is
+	// indexed, and `SearchResult.truncated` is set. A checkpoint without a parent
+	// in its thread is found by its whole state. Deleted checkpoints, and those
+	// of threads that were made not searchable, are not found from that moment
+	// on, whatever an index still holds.
 	//
 	// The search waits a short time for what was journaled before the call;
 	// `unindexed_checkpoints` counts what is still not indexed then. A checkpoint

@@ -565,8 +565,8 @@ export type SearchStatus = Message<"tuskpoint.v1.SearchStatus"> & {
   memwal?: MemWalStatus;
 
   /**
-   * Indexed checkpoints whose state holds more text than is indexed; of long
-   * values the latest part is.
+   * Indexed checkpoints that brought more text than is indexed; of what is
+   * long the latest part is.
    *
    * @generated from field: uint64 truncated_checkpoints = 7;
    */

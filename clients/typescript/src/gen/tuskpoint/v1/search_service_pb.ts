@@ -170,8 +170,8 @@ export type SearchResult = Message<"tuskpoint.v1.SearchResult"> & {
   distance: number;
 
   /**
-   * Whether its state holds more text than `content`, which is all that is
-   * indexed of it: of long values the latest part.
+   * Whether what is new in its state holds more text than `content`, which is
+   * all that is indexed of it: of what is long the latest part.
    *
    * @generated from field: bool truncated = 6;
    */
@@ -332,12 +332,12 @@ export const SearchService: GenService<{
    *
    * A checkpoint is found by its summary and by its searchable text: the value
    * of channel `current_plan` if it has one that is not empty, else the JSON
-   * view of its state, beginning with the channels that changed last, up to
-   * `ServerLimits.max_search_text_bytes`. Of longer values the latest part is
-   * indexed, and `SearchResult.truncated` is set. Of a delta channel the stored
-   * value and the latest writes since are indexed. Deleted checkpoints, and
-   * those of threads that were made not searchable, are not found from that
-   * moment on, whatever an index still holds.
+   * view of what is new in its state over that of its parent, up to
+   * `ServerLimits.max_search_text_bytes`. Of what is longer the latest part is
+   * indexed, and `SearchResult.truncated` is set. A checkpoint without a parent
+   * in its thread is found by its whole state. Deleted checkpoints, and those
+   * of threads that were made not searchable, are not found from that moment
+   * on, whatever an index still holds.
    *
    * The search waits a short time for what was journaled before the call;
    * `unindexed_checkpoints` counts what is still not indexed then. A checkpoint
