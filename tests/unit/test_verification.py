@@ -18,8 +18,8 @@ from tuskpoint_server.domain.verification import (
     row_digests,
 )
 from tuskpoint_server.rpc.calls import Call
+from tuskpoint_server.rpc.thread_answers import verification_frame
 from tuskpoint_server.rpc.thread_servicer import ThreadServicer
-from tuskpoint_server.rpc.verdicts import verification_frame
 
 KEY = CheckpointKey("t", "inner", "1")
 AT = BlobLocation(b"r" * 32, 7, "blob", "patch")

@@ -9,10 +9,10 @@ from tuskpoint.v1 import search_service_pb2
 
 from ..domain.credentials import Scope
 from ..domain.limits import LIMITS
+from ..recall.recall import MemWalStanding, RecallStanding
 from ..service.admin import Admin
 from . import convert
 from .calls import Call
-from .search_status import search_status
 
 
 class AdminServicer:
@@ -89,7 +89,7 @@ class AdminServicer:
         if status.catalog is not None:
             message.catalog.CopyFrom(convert.location(status.catalog))
         if standing.recall is not None:
-            message.search.CopyFrom(search_status(standing.recall))
+            message.search.CopyFrom(_search_status(standing.recall))
         return message
 
     async def Flush(self, request: pb.FlushRequest, call: Call) -> pb.FlushResponse:
@@ -126,4 +126,40 @@ def limits() -> pb.ServerLimits:
     message.early_write_ttl.FromSeconds(LIMITS.early_write_ttl_s)
     message.request_id_ttl.FromSeconds(LIMITS.request_id_ttl_s)
     message.event_ttl.FromSeconds(LIMITS.event_ttl_s)
+    return message
+
+
+def _search_status(standing: RecallStanding) -> pb.SearchStatus:
+    """Return the message that tells how search stands."""
+    index = standing.index
+    message = pb.SearchStatus(
+        unindexed_checkpoints=index.unindexed,
+        indexed_checkpoints=index.indexed,
+        vectors=index.vectors,
+        last_error=standing.last_error,
+        truncated_checkpoints=index.truncated,
+    )
+    if index.oldest_unindexed_us is not None:
+        message.oldest_unindexed_time.CopyFrom(convert.timestamp(index.oldest_unindexed_us))
+    if standing.memwal is not None:
+        message.memwal.CopyFrom(_memwal_status(standing.memwal))
+    return message
+
+
+def _memwal_status(standing: MemWalStanding) -> pb.MemWalStatus:
+    memories = standing.memories
+    message = pb.MemWalStatus(
+        healthy=standing.healthy,
+        waiting=memories.waiting,
+        underway=memories.underway,
+        delivered=memories.delivered,
+        last_error=standing.last_error,
+    )
+    for field, microseconds in (
+        ("oldest_waiting_time", memories.oldest_waiting_us),
+        ("last_error_time", standing.last_error_us),
+        ("last_recall_time", standing.last_recall_us),
+    ):
+        if microseconds is not None:
+            getattr(message, field).CopyFrom(convert.timestamp(microseconds))
     return message

@@ -12,10 +12,9 @@ from ..domain.model import Checkpoint
 from ..service.checkpoints import Checkpoints
 from ..service.completing import content_bytes
 from . import convert
-from .answers import checkpoint_header, save_response, writes_response
+from .answers import checkpoint_header, history_frames, save_response, writes_response
 from .calls import Call
 from .chunks import Cutter, whole
-from .histories import history_frames
 from .save_stream import SaveStream
 
 

@@ -15,10 +15,13 @@ from ..service.manifests import Manifests
 from ..service.threads import Threads
 from . import convert
 from .calls import Call
-from .differences import diff_response, from_side
-from .lineage_answers import lineage_response
-from .manifests import manifest_response
-from .verdicts import verification_frame
+from .thread_answers import (
+    diff_response,
+    from_side,
+    lineage_response,
+    manifest_response,
+    verification_frame,
+)
 
 _STRATEGIES = {
     pb.PRUNE_STRATEGY_KEEP_LATEST: PruneStrategy.KEEP_LATEST,
