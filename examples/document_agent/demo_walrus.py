@@ -115,7 +115,7 @@ class WalrusDemo(Demo):
             Check("the publisher refused, and the agent went on", more > 0 and puts > 0,
                   f"{plural(puts, 'PUT')} refused, {more} acknowledgements"),
             Check("nothing was called certified meanwhile",
-                  status.certified_checkpoints == certified and status.backlog_checkpoints > 0,
+                  status.certified_checkpoints <= certified and status.backlog_checkpoints > 0,
                   f"{certified} before, {status.certified_checkpoints} after"),
             Check("a save did not wait for the publisher", refused < PUT_SECONDS / 2,
                   f"{refused * 1e3:.1f} ms, as usual {usual * 1e3:.1f} ms"),
@@ -143,7 +143,7 @@ class WalrusDemo(Demo):
         heading("What Walrus charged")
         show(f"  {'':34}{'PUTs':>6}{'blobs':>8}{'billed':>12}")
         show(
-            f"  {'TuskPoint, manifests included':34}{bill.puts:>6}{bill.blobs:>8}"
+            f"  {'TuskPoint, records included':34}{bill.puts:>6}{bill.blobs:>8}"
             f"{bill.billed / 1e9:>9.2f} GB"
         )
         show(
