@@ -451,7 +451,8 @@ type GetArchiveStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of checkpoints whose last change is not certified.
 	BacklogCheckpoints uint64 `protobuf:"varint,1,opt,name=backlog_checkpoints,json=backlogCheckpoints,proto3" json:"backlog_checkpoints,omitempty"`
-	// Bytes of values and writes that wait for certification.
+	// Bytes of values and writes that wait for certification, as they are stored:
+	// compressed, and patches where values grow.
 	BacklogBytes uint64 `protobuf:"varint,2,opt,name=backlog_bytes,json=backlogBytes,proto3" json:"backlog_bytes,omitempty"`
 	// Time of the oldest change that is not certified; absent if none is.
 	OldestUncertifiedTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=oldest_uncertified_time,json=oldestUncertifiedTime,proto3" json:"oldest_uncertified_time,omitempty"`

@@ -305,7 +305,8 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
   backlogCheckpoints: bigint;
 
   /**
-   * Bytes of values and writes that wait for certification.
+   * Bytes of values and writes that wait for certification, as they are stored:
+   * compressed, and patches where values grow.
    *
    * @generated from field: uint64 backlog_bytes = 2;
    */
