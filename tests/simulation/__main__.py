@@ -8,66 +8,11 @@ is set.
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
-import gc
-import logging
-import multiprocessing
 import os
 import sys
 import time
-from collections import Counter
-from dataclasses import dataclass, field
 
-from tests.simulation.schedule import Violation, run_schedule
-
-BATCH = 20
-"""Schedules that a process runs at a time."""
-
-
-@dataclass
-class Tally:
-    """What schedules did, summed up; `violation` is the first one, after its seed."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    steps: Counter[str] = field(default_factory=Counter)
-    fingerprint: str = ""
-    violation: tuple[int, str] | None = None
-
-
-def run_batch(seeds: list[int]) -> Tally:
-    """Run the schedules of some seeds up to the first violation."""
-    tally = Tally()
-    logging.disable(logging.CRITICAL)
-    gc.freeze()
-    for seed in seeds:
-        try:
-            outcome = run_schedule(seed)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is found
-            tally.violation = (seed, f"{type(error).__name__}: {error}")
-            break
-        tally.counts += Counter(schedules=1, lives=outcome.lives, catalogs=outcome.catalogs)
-        tally.steps += outcome.steps
-        tally.fingerprint = outcome.fingerprint
-    return tally
-
-
-def run_all(seeds: list[int], processes: int) -> Tally:
-    """Run the schedules of all seeds, a batch at a time in each process."""
-    batches = [seeds[start : start + BATCH] for start in range(0, len(seeds), BATCH)]
-    total = Tally()
-    spawn = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=spawn) as pool:
-        running = [pool.submit(run_batch, batch) for batch in batches]
-        for one in concurrent.futures.as_completed(running):
-            tally = one.result()
-            total.counts += tally.counts
-            total.steps += tally.steps
-            total.fingerprint = tally.fingerprint
-            if tally.violation is not None:
-                total.violation = min(total.violation or tally.violation, tally.violation)
-                pool.shutdown(cancel_futures=True)
-                break
-    return total
+from tests.simulation.batches import run_all
 
 
 def main() -> int:
@@ -98,6 +43,3 @@ if __name__ == "__main__":
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])  # noqa: S606 - itself
     sys.exit(main())
-
-
-__all__ = ["Tally", "Violation", "main", "run_all", "run_batch"]

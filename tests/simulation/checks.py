@@ -303,7 +303,8 @@ def _uses_follow_names(server: Server, look: Look) -> None:
     kept = {sha256 for [sha256] in server.disk.journal.ask("SELECT sha256 FROM members")}
     for name, manifest in look.manifests.items():
         pins = {pin.segment for pin in manifest.pins}
-        if server.shadow.threads[name].deleted:
+        thread = server.shadow.threads.get(name)
+        if thread is None or thread.deleted:
             continue
         for sha256 in manifest.needed() - pins:
             member = manifest.members.get(sha256)

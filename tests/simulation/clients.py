@@ -43,6 +43,8 @@ DELTA = "log"
 GROWING = 4200
 """Bytes with which a value begins that grows: it is stored as patches."""
 
+_SIZES = (0, 1, 20, 20, 20, 200, 200, 200, 200, 5000)
+
 EXPECTED = {
     Reason.BACKLOG_FULL, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND,
     Reason.BLOB_UNAVAILABLE, Reason.BLOB_REJECTED, Reason.CERTIFICATION_FAILED,
@@ -440,7 +442,7 @@ class Clients:
         if rng.random() < 0.25:
             self._growing += rng.randbytes(40)
             return Value("msgpack", self._growing)
-        return Value(rng.choice(("msgpack", "json")), rng.randbytes(rng.choice((0, 1, 20, 200))))
+        return Value(rng.choice(("msgpack", "json")), rng.randbytes(rng.choice(_SIZES)))
 
     def write(self) -> Write:
         """Make up a pending write."""

@@ -351,7 +351,7 @@ async def test_a_run_that_a_merge_needs_is_lost(stage: Stage) -> None:
         assert problem is None or problem.reason is Reason.BLOB_NOT_FOUND
 
 
-@fixed(QUILTS, epochs=3)
+@fixed(QUILTS, epochs=3, renew_interval_s=EPOCH_S / 8)
 async def test_all_blobs_are_lost_and_idle_rounds_follow(stage: Stage) -> None:
     """What the journal holds is stored again, and flushes go on."""
     await lose_everything(stage, EPOCH_S)
