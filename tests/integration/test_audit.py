@@ -600,6 +600,14 @@ async def test_a_segment_that_contradicts_itself_fails(
     assert reason in found.only_problem().reason
 
 
+async def test_metadata_may_be_whatever_json_object_an_agent_saved(house: House) -> None:
+    message = first_segment(house)
+    message.checkpoints[0].metadata_json = rb'{"a":1,"a":2,"half":"\ud800"}'
+    assert (
+        await audited(house, house.with_segment(SHORT, kit.stored_segment(message)))
+    ).result == ("PASS")
+
+
 def channel_twice(state: checkpoint_pb2.CheckpointState) -> None:
     state.channels.append(state.channels[0])
 

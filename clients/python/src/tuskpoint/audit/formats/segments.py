@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from ...v1 import checkpoint_pb2, segment_pb2
 from .frames import check_fields, declared_size, unpack
 from .records import Place
-from .stored import FORMAT_VERSION, MAX_COUNT, Fields, Location, Malformed
+from .stored import FORMAT_VERSION, MAX_COUNT, Location, Malformed, is_json_object
 
 MIB = 1 << 20
 MAX_SEGMENT = 1088 * MIB
@@ -216,11 +216,8 @@ def _needs(row: segment_pb2.SegmentCheckpoint) -> Iterator[bytes]:
         if any(len(digest) != _DIGEST for digest in digests):
             raise Malformed(f"a delta_base names no value for channel '{delta.name}'")
         yield from digests
-    if row.metadata_json:
-        try:
-            Fields.parse(row.metadata_json, "")
-        except Malformed:
-            raise Malformed("its metadata is not a JSON object") from None
+    if row.metadata_json and not is_json_object(row.metadata_json):
+        raise Malformed("its metadata is not a JSON object")
 
 
 # --- values ----------------------------------------------------------------------------

@@ -154,6 +154,14 @@ class Fields:
         return found
 
 
+def is_json_object(data: bytes) -> bool:
+    """Tell whether bytes are a JSON object, as agents write their metadata."""
+    try:
+        return isinstance(json.loads(data.decode(), parse_constant=_no_constant), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     named = dict(pairs)
     if len(named) != len(pairs):
