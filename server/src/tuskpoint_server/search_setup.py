@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from .config import Config
 from .journal.database.database import Database
-from .journal.search.calls import SearchRows
 from .recall.embedders.api import Embedder
 from .recall.recall import Recall
 from .recall.settings import IndexSettings, MemWalSettings
@@ -35,16 +34,13 @@ def open_recall(config: Config, journal: Database) -> Recall | None:
         if config.memwal_private_key.get_secret_value() or config.memwal_account_id:
             _log.warning("MemWal is off: this server runs with --no-search")
         return None
-    rows = SearchRows(journal)
     return Recall(
-        rows,
-        journal.waiters.listen,
+        journal,
         IndexSettings(
             excluded=frozenset(config.search_exclude), cache_bytes=config.search_cache_bytes
         ),
         embedder=_embedder(config),
-        memwal=_memwal(config, rows, journal),
-        clock_us=journal.now_us,
+        memwal=_memwal(config, journal),
     )
 
 
@@ -65,7 +61,7 @@ def _embedder(config: Config) -> Embedder | None:
     return None
 
 
-def _memwal(config: Config, rows: SearchRows, journal: Database) -> MemWal | None:
+def _memwal(config: Config, journal: Database) -> MemWal | None:
     key, account = config.memwal_private_key.get_secret_value(), config.memwal_account_id
     if not key and not account:
         return None
@@ -73,6 +69,7 @@ def _memwal(config: Config, rows: SearchRows, journal: Database) -> MemWal | Non
         missing = "MEMWAL_ACCOUNT_ID" if key else "MEMWAL_PRIVATE_KEY"
         _log.error("MemWal is off: %s is not set; search uses the server's own index", missing)
         return None
+    from .journal.search.memories import MemoryRows
     from .recall.memwal.memwal import MemWal
 
     settings = MemWalSettings(
@@ -85,4 +82,4 @@ def _memwal(config: Config, rows: SearchRows, journal: Database) -> MemWal | Non
         recall_points_per_minute=config.memwal_points_per_minute + SPARE_POINTS_PER_MINUTE,
         recall_points_per_hour=config.memwal_points_per_hour + SPARE_POINTS_PER_HOUR,
     )
-    return MemWal(rows.memories, settings, clock_us=journal.now_us)
+    return MemWal(MemoryRows(journal), settings, clock_us=journal.now_us)

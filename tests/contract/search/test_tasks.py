@@ -26,7 +26,6 @@ from tuskpoint_server.domain.search import Metric, SearchScope
 from tuskpoint_server.domain.vectors import COMPONENT_BYTES, pack
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.schema import documents
-from tuskpoint_server.journal.search.calls import SearchRows
 from tuskpoint_server.journal.search.index import IndexRows
 from tuskpoint_server.journal.search.records import Document, Stretch
 from tuskpoint_server.recall.embedders.api import EmbedderError
@@ -262,13 +261,11 @@ async def test_documents_get_vectors_once_the_embedder_answers_and_again_from_an
 async def test_a_server_without_an_embedder_forgets_the_one_before(
     journal: Rooms, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows = SearchRows(journal.database)
-    await rows.indexing.adopt_embedder("e1", 3)
+    await journal.index.adopt_embedder("e1", 3)
 
     @asynccontextmanager
     async def running() -> AsyncIterator[Recall]:
-        listen, clock_us = journal.database.waiters.listen, journal.database.now_us
-        recall = Recall(rows, listen, SETTINGS, embedder=None, memwal=None, clock_us=clock_us)
+        recall = Recall(journal.database, SETTINGS, embedder=None, memwal=None)
         await recall.start()
         try:
             yield recall

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..domain.errors import Refusal
 from ..domain.search import Found, Metric, SearchMode, SearchScope
 from ..domain.search_words import Words
-from ..journal.search.calls import SearchRows
+from ..journal.database.database import Database
+from ..journal.search.finding import FindRows
+from ..journal.search.index import IndexRows
+from ..journal.search.memories import MemoryRows
 from ..journal.search.records import IndexStanding, MemoriesStanding
 from .embedders.api import Embedder, EmbedderError
 from .embedding import Embedding
@@ -71,25 +73,23 @@ class Recall:
     """Keeps the index and MemWal up to date, and finds checkpoints.
 
     Args:
-        rows: Of the journal.
-        listen: Wakes whoever is in the context after each commit that changed a thread.
+        journal: The journal's database.
         settings: Of the embedded index.
         embedder: Makes vectors of text, if there is one; closed by `stop`.
         memwal: MemWal, if there is one; started and stopped with this.
-        clock_us: Microseconds since the Unix epoch.
     """
 
     def __init__(
         self,
-        rows: SearchRows,
-        listen: Callable[[], AbstractContextManager[Any]],
+        journal: Database,
         settings: IndexSettings,
         *,
         embedder: Embedder | None,
         memwal: MemWal | None,
-        clock_us: Callable[[], int],
     ) -> None:
-        self._rows = rows
+        self._index = IndexRows(journal)
+        self._finding = FindRows(journal)
+        self._memories = MemoryRows(journal)
         self._embedder = embedder
         self._memwal = memwal
         self._instruments = Instruments(
@@ -97,20 +97,20 @@ class Recall:
             lambda: memwal.tallies if memwal is not None else (),
         )
         self._embedding = (
-            Embedding(rows.indexing, embedder, settings, instruments=self._instruments)
+            Embedding(self._index, embedder, settings, instruments=self._instruments)
             if embedder is not None
             else None
         )
         self._indexer = IndexTask(
-            rows.indexing,
-            listen,
+            self._index,
+            journal.waiters.listen,
             settings,
             remember=memwal is not None,
             stored=self._stored,
-            clock_us=clock_us,
+            clock_us=journal.now_us,
             instruments=self._instruments,
         )
-        self._vectors = VectorIndex(rows.finding, settings.cache_bytes)
+        self._vectors = VectorIndex(self._finding, settings.cache_bytes)
 
     async def start(self) -> None:
         """Begin to index, to embed and to deliver."""
@@ -124,7 +124,7 @@ class Recall:
 
     async def _forget_embedder(self) -> None:
         try:
-            await self._rows.indexing.forget_embedder()
+            await self._index.forget_embedder()
         except Refusal as refusal:
             _log.warning(
                 "callers' vectors must have the dimension of an embedder that is gone until the "
@@ -145,7 +145,7 @@ class Recall:
 
     async def sweep(self) -> int:
         """Remove what the index holds of what search may not find; return how many rows."""
-        return await self._rows.indexing.sweep()
+        return await self._index.sweep()
 
     def _stored(self) -> None:
         if self._embedding is not None:
@@ -173,7 +173,7 @@ class Recall:
     async def standing(self, tenant: str) -> RecallStanding:
         """Return how index and deliveries stand."""
         return RecallStanding(
-            index=await self._rows.finding.standing(tenant),
+            index=await self._finding.standing(tenant),
             last_error=self._indexer.last_error
             or (self._embedding.last_error if self._embedding is not None else ""),
             memwal=await self._memwal_standing(tenant),
@@ -184,7 +184,7 @@ class Recall:
         if memwal is None:
             return None
         return MemWalStanding(
-            memories=await self._rows.memories.standing(tenant),
+            memories=await self._memories.standing(tenant),
             healthy=memwal.healthy,
             last_error=memwal.last_error,
             last_error_us=memwal.last_error_us,
@@ -203,13 +203,13 @@ class Recall:
 
     async def dimension(self, tenant: str) -> int:
         """Return the dimension of the tenant's vectors; 0 if none is known."""
-        return await self._rows.finding.dimension(tenant)
+        return await self._finding.dimension(tenant)
 
     async def by_words(
         self, tenant: str, words: Words, scope: SearchScope, limit: int
     ) -> list[Found]:
         """Return checkpoints by words, best first."""
-        return await self._rows.finding.lexical(tenant, words, scope, limit)
+        return await self._finding.lexical(tenant, words, scope, limit)
 
     async def by_vector(
         self, tenant: str, vector: bytes, metric: Metric, scope: SearchScope, limit: int
@@ -247,12 +247,12 @@ class Recall:
             recalled, returned, dropped = await memwal.recall(tenant, text, asked)
             # Pointers are resolved by documents, those of fresh forks too.
             unindexed = await self.catch_up(tenant)
-            found = await self._rows.finding.by_pointers(tenant, recalled, scope, limit)
+            found = await self._finding.by_pointers(tenant, recalled, scope, limit)
             short = len(found) < limit and returned >= asked
             if not short or asked == MAX_RECALLED:
                 break
             asked = MAX_RECALLED
-        unindexed += await self._rows.memories.pending(tenant)
+        unindexed += await self._memories.pending(tenant)
         return MemWalFindings(found, short, dropped, unindexed)
 
     def searched(self, mode: SearchMode, seconds: float, *, fell_back: bool) -> None:

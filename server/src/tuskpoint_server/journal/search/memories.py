@@ -26,7 +26,6 @@ LOOKED_AT = 200
 
 _PENDING = (MemoryState.WAITING, MemoryState.SENDING, MemoryState.SENT)
 _PROGRESS = ("state", "unsure", "attempts", "due_us", "job_id", "blob_id")
-_FEW = (*_PENDING, MemoryState.REFUSED)
 
 _COLUMNS = (
     memories.c.number,
@@ -91,13 +90,10 @@ _COUNT = Statement(
         memories.c.state == bindparam("of_state"), memories.c.tenant == bindparam("of_tenant")
     )
 )
-# Delivered are by far the most and have no column of their own in an index: they are what is
-# left of all. Both are counted in the order of an index.
-_TOTALS = Statement(select(memories.c.tenant, func.count()).group_by(memories.c.tenant))
-_TALLY = Statement(
-    select(memories.c.tenant, func.count())
-    .where(memories.c.state == bindparam("of_state"))
-    .group_by(memories.c.tenant)
+_TALLIES = Statement(
+    select(memories.c.tenant, memories.c.state, func.count()).group_by(
+        memories.c.tenant, memories.c.state
+    )
 )
 _CREATED = Statement(select(memories.c.created_us).where(_OF_NUMBER))
 
@@ -168,7 +164,12 @@ class MemoryRows:
 
     async def tallies(self) -> list[MemoryTally]:
         """Return how many memories there are, by tenant and state, for states with any."""
-        return await self._database.query(_tallies)
+        return await self._database.query(
+            lambda connection: [
+                MemoryTally(tenant, MemoryState(state), count)
+                for tenant, state, count in _TALLIES.run(connection).fetchall()
+            ]
+        )
 
 
 # --- steps -----------------------------------------------------------------------------
@@ -252,19 +253,3 @@ def _standing(connection: Connection, tenant: str) -> MemoriesStanding:
         delivered=delivered,
         oldest_waiting_us=created[0] if created is not None else None,
     )
-
-
-def _tallies(connection: Connection) -> list[MemoryTally]:
-    few = [
-        MemoryTally(tenant, state, count)
-        for state in _FEW
-        for tenant, count in _TALLY.run(connection, of_state=state.value).fetchall()
-    ]
-    delivered: dict[str, int] = dict(_TOTALS.run(connection).fetchall())
-    for tally in few:
-        delivered[tally.tenant] -= tally.memories
-    return few + [
-        MemoryTally(tenant, MemoryState.DELIVERED, count)
-        for tenant, count in delivered.items()
-        if count
-    ]
