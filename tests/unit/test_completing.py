@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.kit.drafts import TENANT, digest, key, refused, value, write
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.evicted import lacks_values, values_of
+from tuskpoint_server.domain.evicted import lacks_values
 from tuskpoint_server.domain.model import (
     EVICTED,
     BlobLocation,
@@ -51,6 +51,15 @@ def hollow(checkpoint: Checkpoint) -> Checkpoint:
         writes=(replace(kept, value=EVICTED), late),
         sources=checkpoint.entry.segments,
     )
+
+
+def values_of(checkpoint: Checkpoint) -> dict[bytes, Value]:
+    """Return the values of a checkpoint and of its writes, by digest."""
+    found = {one.digest: one.value for one in checkpoint.writes}
+    for channel in checkpoint.state.channels if checkpoint.state is not None else ():
+        if channel.digest is not None and channel.value is not None:
+            found[channel.digest] = channel.value
+    return found
 
 
 class Blobs:

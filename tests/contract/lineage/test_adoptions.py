@@ -19,7 +19,7 @@ from tests.contract.lineage.kit import (
     seen,
     under,
 )
-from tests.kit.drafts import TENANT, data_of, digest, draft, key, refused, write
+from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.journal import Clock
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.closures import Closure, ClosureMember
@@ -137,41 +137,6 @@ async def test_an_adopted_thread_is_handed_on(
     assert await history(elsewhere, key("04", "back")) == await history(elsewhere, key("04"))
     await lineage.fork(TENANT, key("04", "mine"), "fork", "")
     assert await seen(journal, "fork") == await seen(journal, "mine")
-
-
-async def test_digests_that_came_are_not_believed(
-    journal: LineageJournal, lineage: Lineage
-) -> None:
-    """Else a value would be stored under the name of another, and shared with all threads."""
-    await save(journal, draft("01", "", {"x": b"true"}))
-    await save(journal, draft("02", "01", {"x": b"forged"}, writes=(write("y", b"forged"),)))
-    honest = await closure_of(journal, key("02"))
-    [member] = honest.members
-    checkpoint = member.checkpoint
-    assert checkpoint.state is not None
-    channels = tuple(
-        replace(one, digest=digest(b"true"), size=4) for one in checkpoint.state.channels
-    )
-    writes = tuple(replace(one, digest=digest(b"true")) for one in checkpoint.writes)
-    forged = replace(
-        honest,
-        members=(
-            ClosureMember(
-                replace(
-                    checkpoint, state=replace(checkpoint.state, channels=channels), writes=writes
-                )
-            ),
-        ),
-    )
-    await adopt(lineage, forged)
-    loaded = await journal.load(TENANT, key("02", "mine"), View.FULL)
-    assert loaded is not None
-    assert loaded.state is not None
-    assert loaded.state.channels == checkpoint.state.channels
-    assert [one.digest for one in loaded.writes] == [digest(b"forged")]
-    assert data_of(await journal.load(TENANT, key("01"), View.FULL)) == {"x": b"true"}
-    await save(journal, draft("03", "02", {"x": b"true"}, thread_id="mine"))
-    assert data_of(await journal.load(TENANT, key("03", "mine"), View.FULL)) == {"x": b"true"}
 
 
 async def test_channels_without_a_value_stay_so(journal: LineageJournal, lineage: Lineage) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from .digests import value_digest
 from .formats.delta_base import DeltaChannel, DeltaSeed, DeltaWrite
-from .model import Channel, Checkpoint, CheckpointKey, DeltaHistory, Write
+from .model import Checkpoint, CheckpointKey, DeltaHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +36,6 @@ class Closure:
     key: CheckpointKey
     members: tuple[ClosureMember, ...]
     seq: int = 0
-
-
-def digested_channel(channel: Channel) -> Channel:
-    """Return a channel with the digest and the size of the value that it holds."""
-    if channel.value is None:
-        return replace(channel, digest=None, size=0)
-    return replace(channel, digest=value_digest(channel.value), size=len(channel.value.data))
-
-
-def digested_write(write: Write) -> Write:
-    """Return a write with the digest of the value that it holds."""
-    return replace(write, digest=value_digest(write.value))
-
-
-def digested_history(history: DeltaHistory) -> DeltaHistory:
-    """Return a history with the digests of the values that it holds."""
-    return DeltaHistory(
-        history.channel,
-        None if history.seed is None else digested_channel(history.seed),
-        tuple(map(digested_write, history.writes)),
-    )
 
 
 def delta_base_of(histories: Iterable[DeltaHistory]) -> tuple[DeltaChannel, ...]:

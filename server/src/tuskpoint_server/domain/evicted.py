@@ -27,15 +27,6 @@ def evicted_digests(checkpoint: Checkpoint) -> list[bytes]:
     return found + [write.digest for write in checkpoint.writes if write.value is EVICTED]
 
 
-def values_of(checkpoint: Checkpoint) -> dict[bytes, Value]:
-    """Return the values of a checkpoint and of its writes, by digest."""
-    found = {write.digest: write.value for write in checkpoint.writes}
-    for channel in checkpoint.state.channels if checkpoint.state is not None else ():
-        if channel.digest is not None and channel.value is not None:
-            found[channel.digest] = channel.value
-    return found
-
-
 def supplied(checkpoint: Checkpoint, values: Mapping[bytes, Value]) -> Checkpoint:
     """Return a checkpoint with its evicted values put back.
 

@@ -32,10 +32,6 @@ _target = _Target(_setting) if _setting else None
 
 
 def failpoint(name: str) -> None:
-    """Kill this process here if the environment says so; else do nothing.
-
-    Args:
-        name: "room.place", such as "journal.before_commit".
-    """
+    """Kill this process here if the environment says so; `name` is "room.place"."""
     if _target is not None and _target.name == name:
         _target.visit()

@@ -99,10 +99,6 @@ def encode_bundle(closure: Closure) -> bytes:
 def decode_bundle(data: bytes, name: str) -> Closure:
     """Return the closure in stored bytes.
 
-    Args:
-        data: The stored bytes, already checked against their hash.
-        name: Blob ID, for the refusal.
-
     Raises:
         Refusal: `BLOB_MALFORMED`.
     """

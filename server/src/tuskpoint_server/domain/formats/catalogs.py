@@ -63,10 +63,6 @@ def encode_catalog(catalog: Catalog) -> bytes:
 def decode_catalog(data: bytes, name: str) -> Catalog:
     """Return what stored bytes hold.
 
-    Args:
-        data: The stored bytes.
-        name: Blob ID that they were read from, or will be; what is in "this quilt" is there.
-
     Raises:
         Refusal: `BLOB_MALFORMED`.
     """

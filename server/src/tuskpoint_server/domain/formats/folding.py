@@ -172,12 +172,10 @@ def _unremoved(newest: Mapping[Identity, AnyFact]) -> list[AnyFact]:
 
 
 def fold(thread_id: str, records: Iterable[Record]) -> Manifest:
-    """Return the manifest of a thread.
+    """Return the manifest of a thread from all its records.
 
-    Args:
-        thread_id: The thread.
-        records: All its records, in any order; only of two with the same rank about the same
-            thing, that of the older run has to come first.
+    They may come in any order; only of two with the same rank about the same thing, that of
+    the older run comes first.
     """
     facts = live(records)
     ends = [fact for fact in facts if isinstance(fact, EndRecord)]

@@ -64,10 +64,6 @@ def line_of(record: Record) -> Line:
 def read_line(stored: str, name: str) -> Line:
     """Return a record that stands in a run; what it needs not, it does not check.
 
-    Args:
-        stored: The stored form of a record.
-        name: Blob ID of the run; a member in "this quilt" is there.
-
     Raises:
         Refusal: `BLOB_MALFORMED`.
     """

@@ -13,9 +13,7 @@ _RECORDS = b'"records":[]'
 def encode_manifest(manifest: Manifest, tenant: str) -> bytes:
     """Return the stored bytes: every record that counts, in the order of the log.
 
-    Args:
-        manifest: The manifest. Its members name the blobs that they lie in.
-        tenant: The tenant of the thread.
+    The members of the manifest name the blobs that they lie in.
     """
     head = dump(
         {
@@ -34,11 +32,6 @@ def encode_manifest(manifest: Manifest, tenant: str) -> bytes:
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
     """Return what stored bytes hold.
-
-    Args:
-        data: The stored bytes.
-        name: Blob ID that they were read from; where a member is in "this quilt", it is
-            that one.
 
     Raises:
         Refusal: `BLOB_MALFORMED`.

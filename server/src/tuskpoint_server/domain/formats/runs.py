@@ -221,10 +221,6 @@ def _leaf(lines: Sequence[Line], put: Put) -> RunRef:
 def read_ref(fields: Fields, holder: str) -> RunRef:
     """Return what names a run, from its stored form.
 
-    Args:
-        fields: The stored form.
-        holder: Blob ID that it was read from.
-
     Raises:
         Refusal: `BLOB_MALFORMED`.
     """
@@ -243,10 +239,6 @@ def read_ref(fields: Fields, holder: str) -> RunRef:
 
 def decode_run(data: bytes, ref: RunRef) -> Run:
     """Return what the member that names a run holds.
-
-    Args:
-        data: Its bytes, already checked against their hash.
-        ref: What names it.
 
     Raises:
         Refusal: `BLOB_MALFORMED`.
@@ -275,11 +267,6 @@ def decode_run(data: bytes, ref: RunRef) -> Run:
 
 def page_lines(data: bytes, page: Page, name: str) -> list[Line]:
     """Return the records of a page, those of this quilt settled.
-
-    Args:
-        data: Bytes of the leaf.
-        page: The page.
-        name: Blob ID that they were read from.
 
     Raises:
         Refusal: `BLOB_MALFORMED`.

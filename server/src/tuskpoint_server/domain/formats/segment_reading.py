@@ -86,10 +86,6 @@ def needed_digests(segment: Segment, name: str) -> Iterator[bytes]:
 
     Some come more than once.
 
-    Args:
-        segment: The segment.
-        name: Blob ID, for the refusal.
-
     Raises:
         Refusal: `BLOB_MALFORMED` if a state cannot be read.
     """
@@ -105,10 +101,6 @@ def needed_digests(segment: Segment, name: str) -> Iterator[bytes]:
 
 def state_digests(state: bytes, name: str) -> list[bytes]:
     """Return the digests of the values that a stored state names, after checking the state.
-
-    Args:
-        state: A state as it is stored.
-        name: Blob ID, for the refusal.
 
     Raises:
         Refusal: `BLOB_MALFORMED`.

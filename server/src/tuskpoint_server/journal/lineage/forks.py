@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, select
 
-from ...domain.closures import (
-    Closure,
-    ClosureMember,
-    delta_base_of,
-    digested_channel,
-    digested_history,
-    digested_write,
-)
+from ...domain.closures import Closure, ClosureMember, delta_base_of
 from ...domain.errors import Reason, Refusal, checkpoint_not_found
 from ...domain.formats.delta_base import encode_delta_base
 from ...domain.lineage import EventKind
@@ -108,7 +101,7 @@ def _copy_early_writes(batch: Batch, log: Log, origin: int) -> None:
 def adoptable(closure: Closure) -> list[Stored]:
     """Return the checkpoints of a closure as they are inserted; before the queue.
 
-    Digests are taken of the values that came; what came with these is not believed.
+    The values have the digests that the closure says: who reads a bundle checks that.
 
     Raises:
         ValueError: A checkpoint came without its state.
@@ -124,16 +117,7 @@ def adopt(
     target: str,
     agent_id: str,
 ) -> Saved:
-    """Make a thread, of a family of its own, of a closure; see `Lineage.adopt`.
-
-    Args:
-        batch: In a change of its own.
-        tenant: The tenant.
-        source: The checkpoint that the closure is of.
-        new: What `adoptable` returned.
-        target: The new thread.
-        agent_id: Agent that drives it, or empty.
-    """
+    """Make a thread, of a family of its own, of what `adoptable` returned of a closure."""
     # A bundle does not say whether search finds its thread; where that is here too, it counts.
     origin = live(batch.connection, tenant, source.thread_id)
     here = origin is not None and named(batch.connection, origin, source) is not None
@@ -147,10 +131,9 @@ def _adoptable(member: ClosureMember) -> Stored:
     entry, state = member.checkpoint.entry, member.checkpoint.state
     if state is None:
         raise ValueError(f"checkpoint {entry.key} came without its state")
-    channels = tuple(map(digested_channel, state.channels))
-    histories = tuple(map(digested_history, member.histories))
+    histories = member.histories
     seeds = [one.seed for one in histories if one.seed is not None]
-    values = {one.digest: one.value for one in (*channels, *seeds)}
+    values = {one.digest: one.value for one in (*state.channels, *seeds)}
     values |= {one.digest: one.value for history in histories for one in history.writes}
     metadata = parse_metadata(entry.metadata, "metadata_json")
     return Stored(
@@ -158,7 +141,7 @@ def _adoptable(member: ClosureMember) -> Stored:
         known=Known(
             seq=0,
             parent_id=entry.parent_id,
-            state=encode_state(state.frame, channels),
+            state=encode_state(state.frame, state.channels),
             metadata=metadata.raw,
             run_id=metadata.run_id,
             root_id=metadata.root_id,
@@ -168,7 +151,7 @@ def _adoptable(member: ClosureMember) -> Stored:
             created_us=0,
         ),
         delta_base=encode_delta_base(delta_base_of(histories)) or None,
-        writes=[_write(digested_write(write)) for write in member.checkpoint.writes],
+        writes=[_write(write) for write in member.checkpoint.writes],
         values=[
             stored_value(digest, value)
             for digest, value in values.items()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import astuple
-from functools import partial
 
 from sqlalchemy import Connection
 
@@ -73,16 +72,11 @@ class Lineage:
             Refusal: `CHECKPOINT_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
             ValuesEvicted: It needs values that are not here.
         """
+        named = target or self._new_name()
         return await self._saved(
             answers.request(tenant, request_id, FORK, *astuple(key), target),
-            partial(
-                forks.fork,
-                tenant=tenant,
-                key=key,
-                target=target or self._new_name(),
-                supplied=supplied,
-            ),
-            _size(supplied),
+            lambda batch: forks.fork(batch, tenant, key, named, supplied),
+            size_of(supplied),
         )
 
     async def copy_thread(
@@ -100,12 +94,13 @@ class Lineage:
             ValuesEvicted: It needs values that are not here.
         """
         request = answers.request(tenant, request_id, COPY, source, target)
-        work = partial(
-            forks.copy_thread, tenant=tenant, source=source, target=target, supplied=supplied
-        )
+
+        def copy(batch: Batch) -> int:
+            return forks.copy_thread(batch, tenant, source, target, supplied)
+
         return await self._database.transact(
-            lambda batch: request.once(batch, work, lambda count: b"%d" % count, int),
-            _size(supplied),
+            lambda batch: request.once(batch, copy, lambda count: b"%d" % count, int),
+            size_of(supplied),
         )
 
     async def rollback(
@@ -126,17 +121,13 @@ class Lineage:
             ValuesEvicted: It needs values that are not here.
         """
         guard = "" if expected_head is None else f"={expected_head}"
+        entropy = self._database.random_bits()
         return await self._saved(
             answers.request(tenant, request_id, ROLLBACK, *astuple(key), guard),
-            partial(
-                rollbacks.rollback_to,
-                tenant=tenant,
-                key=key,
-                expected_head=expected_head,
-                supplied=supplied,
-                entropy=self._database.random_bits(),
+            lambda batch: rollbacks.rollback_to(
+                batch, tenant, key, expected_head, supplied, entropy
             ),
-            _size(supplied),
+            size_of(supplied),
         )
 
     async def adopt(
@@ -157,16 +148,10 @@ class Lineage:
             Refusal: `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
         """
         new = await asyncio.to_thread(forks.adoptable, closure)
+        named = target or self._new_name()
         return await self._saved(
             _adoption(tenant, closure.key, sha256, target, agent_id, request_id),
-            partial(
-                forks.adopt,
-                tenant=tenant,
-                source=closure.key,
-                new=new,
-                target=target or self._new_name(),
-                agent_id=agent_id,
-            ),
+            lambda batch: forks.adopt(batch, tenant, closure.key, new, named, agent_id),
             sum(one.new_bytes for one in new),
         )
 
@@ -220,5 +205,6 @@ def _adoption(
     return answers.request(tenant, request_id, ADOPT, *asked)
 
 
-def _size(supplied: Supplied) -> int:
+def size_of(supplied: Supplied) -> int:
+    """Return the bytes of values that were read, for the bound of a batch."""
     return sum(len(value.data) for value in supplied.values())

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import astuple, dataclass
-from functools import partial
 
 from sqlalchemy import Connection, bindparam, func, select
 
@@ -34,7 +33,7 @@ from ..removal.delete import delete_thread
 from . import answers, closures, copies, insert
 from .answers import decode_saved, encode_saved
 from .copies import Supplied
-from .lineage import NOTHING
+from .lineage import NOTHING, size_of
 from .rollbacks import roll_back
 from .stored import NO_NAMES, Stored, all_numbers, live, numbers_of, stored_value
 
@@ -106,11 +105,10 @@ class Snapshots:
         entropy = self._database.random_bits()
         asked = (*draft.thread_ids, draft.session_id, draft.hostname, draft.working_directory)
         request = answers.request(tenant, request_id, CREATE, *asked, draft.metadata.hex())
-        create = partial(_create, tenant=tenant, draft=draft, supplied=supplied, entropy=entropy)
         return await self._database.transact(
             lambda batch: request.once(
                 batch,
-                create,
+                lambda batch: _create(batch, tenant, draft, supplied, entropy),
                 lambda created: created.snapshot_id.encode(),
                 lambda first: _found(batch.connection, tenant, first.decode())[0],
             ),
@@ -164,8 +162,8 @@ class Snapshots:
                 for member, at in zip(members, held, strict=True)
             )
 
-        size = sum(len(value.data) for value in supplied.values())
-        size += LIMITS.max_snapshot_members * _MEMBER_BYTES  # nobody has counted them yet
+        # Nobody has counted the members yet.
+        size = size_of(supplied) + LIMITS.max_snapshot_members * _MEMBER_BYTES
         return await self._database.transact(
             lambda batch: request.once(batch, restore, _encode_all, _decode_all), size
         )
