@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.kit.drafts import TENANT
 from tests.simulation import checks
 from tests.simulation.checks import Look, Violation
 from tests.simulation.clients import EXPECTED, Clients
@@ -360,6 +361,8 @@ class World:
         left = [name for name, one in server.shadow.threads.items() if one.certified_seq < one.seq]
         if left:
             raise Violation(f"a flush left {left} uncertified")
+        if server.archive.backlog_bytes(TENANT) or server.disk.spooled:
+            raise Violation("everything is certified, and something waits or is spooled")
         for name, place in server.model.users():
             if not is_reserved(name):
                 await self.clients.compare(server, CheckpointKey(name, *place))
