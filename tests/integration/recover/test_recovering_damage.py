@@ -104,14 +104,14 @@ async def test_a_manifest_with_true_hashes_that_lies_is_refused(
     await grow(home, 2)
     true = await home.manifest()
     first, second = (one.record for one in true.entries.values())
-    for lie in (
-        replace(first, segment=second.segment),
-        replace(first, state_sha256=second.state_sha256),
+    for name, lie in (
+        ("segment", replace(first, segment=second.segment)),
+        ("state", replace(first, state_sha256=second.state_sha256)),
     ):
         records = [lie if one == first else one for one in true.records]
         assert any(isinstance(one, CheckpointRecord) for one in records)
         source = Source((await newest(home)).location, fold("t", records))
         with pytest.raises(Refusal) as caught:
-            await recover(tmp_path / "lied to", store, source, home.clock)
+            await recover(tmp_path / name, store, source, home.clock)
         assert caught.value.reason is Reason.BLOB_MALFORMED
         assert "checkpoint '0000'" in str(caught.value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...domain.compression import compress
@@ -27,6 +26,7 @@ from ...journal.checkpoints.thread_state import judge
 from ...journal.database.overlay import Known, KnownWrite
 from ...journal.recovery.inserting import (
     RecoveredCheckpoint,
+    RecoveredRows,
     RecoveredValue,
     RecoveredWrite,
     ThreadEnd,
@@ -52,22 +52,6 @@ class _Held(NamedTuple):
     segment: bytes
     seq: int
     alone: bool
-
-
-@dataclass(slots=True)
-class Taken:
-    """What one segment gives a thread."""
-
-    checkpoints: list[RecoveredCheckpoint] = field(default_factory=list)
-    writes: list[RecoveredWrite] = field(default_factory=list)
-    members: list[PlannedMember] = field(default_factory=list)
-
-    @property
-    def size_bytes(self) -> int:
-        """About how many bytes the rows have."""
-        return sum(len(one.write.data) + 300 for one in self.writes) + sum(
-            len(one.known.state) + len(one.known.metadata) + 500 for one in self.checkpoints
-        )
 
 
 class ThreadReading:
@@ -131,7 +115,7 @@ class ThreadReading:
         where = f" in namespace '{place[0]}'" if place[0] else ""
         return f"checkpoint '{place[1]}' of thread '{self.manifest.thread_id}'{where}"
 
-    def take(self, sha256: bytes, stored: Stored) -> Taken:
+    def take(self, sha256: bytes, stored: Stored) -> RecoveredRows:
         """Return the rows that a segment holds of the thread.
 
         Raises:
@@ -140,13 +124,17 @@ class ThreadReading:
         segment, manifest = stored.segment, self.manifest
         log = (segment.thread_id, segment.incarnation)
         own = log == (manifest.thread_id, manifest.incarnation)
-        taken = Taken(members=self._members(sha256, stored, own=own and not self._anew))
-        self._note_values(sha256, stored, taken.members[0].last_seq or self.seq)
-        for record in self._checkpoints.get(sha256, ()):
-            taken.checkpoints.append(self._checkpoint(record, stored))
-        for writes in self._writes.get(sha256, ()):
-            taken.writes += self._new_writes(writes, stored, own=own)
-        return taken
+        members = self._members(sha256, stored, own=own and not self._anew)
+        self._note_values(sha256, stored, members[0].last_seq or self.seq)
+        return RecoveredRows(
+            members,
+            [self._checkpoint(record, stored) for record in self._checkpoints.get(sha256, ())],
+            [
+                write
+                for record in self._writes.get(sha256, ())
+                for write in self._new_writes(record, stored, own=own)
+            ],
+        )
 
     def incomplete(self) -> list[tuple[Key, bytes]]:
         """Return checkpoints that need a value which no segment holds, and the value."""
@@ -188,11 +176,14 @@ class ThreadReading:
             state=judge(self._pending if ("", root_id) in self._heads else {}),
             values=[self._value(digest, heads.get(digest)) for digest in needed],
             used=[one for one in self.segments if one not in {*self.lost_segments, *bundles}],
+            bundles=self._bundles(),
             lost=list(self.lost),
             lost_segments=self.lost_segments,
         )
 
-    def bundles(self) -> list[PlannedMember]:
+    # --- inside ------------------------------------------------------------------------
+
+    def _bundles(self) -> list[PlannedMember]:
         """Return the members of bundles that were handed off."""
         members = self.manifest.members
         found: list[PlannedMember] = []
@@ -203,8 +194,6 @@ class ThreadReading:
                 found.append(PlannedMember(record.location, record.holds, parts=parts))
                 found += _parts(members, record.needs)
         return found
-
-    # --- inside ------------------------------------------------------------------------
 
     def _members(self, sha256: bytes, stored: Stored, *, own: bool) -> list[PlannedMember]:
         """Return a segment and its parts; `own`: it holds the log of this thread."""

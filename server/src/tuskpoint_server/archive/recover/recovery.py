@@ -23,9 +23,10 @@ from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ...journal.lineage import Snapshots
 from ...journal.recovery import inserting
+from ...journal.recovery.inserting import ThreadEnd
 from ..apart import every
 from ..read.segments import Segments, Stored
-from .reading import Taken, ThreadReading
+from .reading import ThreadReading
 from .sources import DAMAGE, Source, readable, run_members
 
 _GROUP_THREADS = 512
@@ -34,7 +35,9 @@ _BATCH_BYTES = 8 * MIB
 _BATCH_SEGMENTS = 256
 _BATCHES_AT_ONCE = 4
 _INSERT_BYTES = 16 * MIB
-_THREAD_BYTES = 1000
+
+_Work = Callable[[Batch], None]
+"""Inserts something."""
 
 
 @dataclass(slots=True)
@@ -95,8 +98,6 @@ class Recovery:
         self._skip_damaged = skip_damaged
         self._on_progress = on_progress
         self._done = Recovered()
-        self._works: list[Callable[[Batch], None]] = []
-        self._works_bytes = 0
 
     async def recover(self, source: Source) -> Recovered:
         """Recover all threads that a catalog leads to, or the one of a manifest.
@@ -132,7 +133,7 @@ class Recovery:
 
         def add(batch: Batch) -> None:
             inserting.add_catalog(batch, self._tenant, catalog, location)
-            inserting.add_members(batch.connection, self._tenant, members)
+            inserting.add_members(batch, self._tenant, members)
 
         await self._database.transact(add)
         group: list[ThreadReading] = []
@@ -178,18 +179,24 @@ class Recovery:
 
     async def _recover(self, group: Sequence[ThreadReading], *, anew: bool = False) -> None:
         self._group = group
-        for reading in group:
-            self._add(partial(self._begin, reading=reading, anew=anew), _THREAD_BYTES)
+        begin = partial(inserting.begin_thread, tenant=self._tenant, anew=anew)
+        await self._insert([partial(begin, manifest=one.manifest, seq=one.seq) for one in group])
         batches = list(self._batches(group))
         for start in range(0, len(batches), _BATCHES_AT_ONCE):
+            works: list[_Work] = []
             for found in await every(map(self._read, batches[start : start + _BATCHES_AT_ONCE])):
                 for wanted, stored in found:
-                    self._take(wanted, stored)
-            await self._commit(_INSERT_BYTES)
+                    works += self._taken(wanted, stored)
+            await self._insert(works)
+        works, size = [], 0
         for reading in group:
-            await self._end(reading)
-            await self._commit(_INSERT_BYTES)
-        await self._commit()
+            end = await self._end(reading)
+            works.append(partial(inserting.end_thread, tenant=self._tenant, end=end))
+            size += sum(len(one.packed.data) if one.packed else 200 for one in end.values)
+            if size >= _INSERT_BYTES:
+                await self._insert(works)
+                works, size = [], 0
+        await self._insert(works)
 
     async def _placed(self, locations: Sequence[BlobLocation]) -> list[BlobLocation]:
         """Return where records say that bytes lie; segments may name an earlier place."""
@@ -236,17 +243,19 @@ class Recovery:
                 each.append((wanted, stored))
         return each
 
-    def _take(self, wanted: _Wanted, stored: Stored) -> None:
+    def _taken(self, wanted: _Wanted, stored: Stored) -> Iterator[_Work]:
+        """Yield what inserts the rows that a thread takes from a segment, if it can be used."""
         reading = wanted.reading
         try:
-            taken = reading.take(wanted.sha256, stored)
+            rows = reading.take(wanted.sha256, stored)
         except Refusal as refusal:
             self._lose(reading, wanted.sha256, refusal)
             return
-        self._add(partial(self._insert, reading=reading, taken=taken), taken.size_bytes)
+        name = reading.manifest.thread_id
+        yield partial(inserting.add_rows, tenant=self._tenant, thread_id=name, rows=rows)
 
-    async def _end(self, reading: ThreadReading) -> None:
-        """Complete a thread, all of whose segments were read."""
+    async def _end(self, reading: ThreadReading) -> ThreadEnd:
+        """Return what completes a thread, all of whose segments were read."""
         for place, digest in reading.incomplete():
             problem = f"no segment holds value {digest.hex()}"
             self._lose_place(reading, place, malformed("", problem))
@@ -259,19 +268,12 @@ class Recovery:
             except Refusal as refusal:
                 self._lose_place(reading, place, refusal)
         end = reading.end(values)
-        members = reading.bundles()
-
-        def finish(batch: Batch) -> None:
-            inserting.add_members(batch.connection, self._tenant, members)
-            inserting.end_thread(batch, self._tenant, end)
-
-        size = sum(len(one.packed.data) if one.packed else 200 for one in end.values)
-        self._add(finish, size + _THREAD_BYTES)
         self._done.checkpoints += end.count
         self._done.size_bytes += end.added_bytes
         if not is_reserved(end.manifest.thread_id):
             self._done.ended += end.manifest.ended
             self._done.threads += not end.manifest.ended
+        return end
 
     # --- damage --------------------------------------------------------------------------
 
@@ -299,29 +301,7 @@ class Recovery:
 
     # --- inserting -----------------------------------------------------------------------
 
-    def _begin(self, batch: Batch, reading: ThreadReading, *, anew: bool) -> None:
-        inserting.begin_thread(batch, self._tenant, reading.manifest, reading.seq, anew=anew)
-
-    def _insert(self, batch: Batch, reading: ThreadReading, taken: Taken) -> None:
-        inserting.add_checkpoints(
-            batch,
-            self._tenant,
-            reading.manifest.thread_id,
-            taken.checkpoints,
-            taken.writes,
-            taken.members,
-        )
-
-    def _add(self, work: Callable[[Batch], None], size: int) -> None:
-        self._works.append(work)
-        self._works_bytes += size
-
-    async def _commit(self, beyond: int = 0) -> None:
-        """Insert what has come together, if it is more than so many bytes."""
-        if not self._works or self._works_bytes < beyond:
-            return
-        works, self._works, self._works_bytes = self._works, [], 0
-
+    async def _insert(self, works: Sequence[_Work]) -> None:
         def insert(batch: Batch) -> None:
             for work in works:
                 work(batch)

@@ -101,7 +101,7 @@ def certify(
     _check_named(connection, tenant, plan.named)
     move(batch, tenant, plan.threads)
     placed = [(one, locations.get(one.location.sha256, one.location)) for one in plan.members]
-    _PUT_MEMBER.run_many(connection, [_member_row(tenant, *one) for one in placed])
+    _PUT_MEMBER.run_many(connection, [member_row(tenant, *one) for one in placed])
     uses.begin_anew(connection, tenant, [thread.number for thread in plan.threads if thread.ended])
     uses.add(connection, tenant, ((use.segment, use.thread) for use in plan.uses))
     _HOLD.run_many(
@@ -192,7 +192,8 @@ def _check_named(connection: Connection, tenant: str, named: Sequence[bytes]) ->
             raise Void("a segment that it names is not kept any more")
 
 
-def _member_row(tenant: str, one: PlannedMember, location: BlobLocation) -> dict[str, object]:
+def member_row(tenant: str, one: PlannedMember, location: BlobLocation) -> dict[str, object]:
+    """Return the row of a member that lies at a location."""
     return {
         "tenant": tenant,
         "sha256": location.sha256,

@@ -21,6 +21,7 @@ from ...domain.formats.segments import SegmentWrite
 from ...domain.lineage import EventKind
 from ...domain.model import EVICTED, BlobLocation, Lineage, ThreadState, Write
 from ..archiving import holes, uses
+from ..archiving.certify import member_row
 from ..archiving.plan import PlannedHole, PlannedMember
 from ..checkpoints.rows import checkpoint_row
 from ..database.overlay import CONTENT_COLUMNS, WRITE_COLUMNS, Batch, Known, Log, Place
@@ -54,6 +55,14 @@ class RecoveredWrite(NamedTuple):
     kept: bool
 
 
+class RecoveredRows(NamedTuple):
+    """What one segment gives a thread: its own row and those of its parts first."""
+
+    members: Sequence[PlannedMember]
+    checkpoints: Sequence[RecoveredCheckpoint]
+    writes: Sequence[RecoveredWrite]
+
+
 class RecoveredValue(NamedTuple):
     """A value of a channel: `packed`, or in a segment only."""
 
@@ -77,6 +86,7 @@ class ThreadEnd:
         state: What the thread waits for.
         values: Values of its family.
         used: Hashes of the segments that it needs.
+        bundles: Members of what was handed off.
         lost: Checkpoints that are recorded and cannot be read.
         lost_segments: Hashes of segments that cannot be read, and why.
     """
@@ -88,6 +98,7 @@ class ThreadEnd:
     state: ThreadState
     values: Sequence[RecoveredValue]
     used: Sequence[bytes]
+    bundles: Sequence[PlannedMember]
     lost: Sequence[Place]
     lost_segments: dict[bytes, str]
 
@@ -133,41 +144,20 @@ def add_catalog(batch: Batch, tenant: str, catalog: Catalog, location: BlobLocat
 
 
 def add_members(
-    connection: Connection,
-    tenant: str,
-    found: Iterable[PlannedMember],
-    thread: int | None = None,
+    batch: Batch, tenant: str, found: Iterable[PlannedMember], thread: int | None = None
 ) -> None:
     """Insert stored bytes.
 
     Args:
-        connection: In a write transaction.
+        batch: In a write transaction.
         tenant: The tenant.
         found: The members.
         thread: Number of the thread whose log those with an incarnation hold.
     """
-    _PUT_MEMBER.run_many(
-        connection,
-        [
-            {
-                "tenant": tenant,
-                "sha256": one.location.sha256,
-                "kind": one.kind,
-                "size": one.location.size,
-                "blob_id": one.location.blob_id,
-                "identifier": one.location.identifier,
-                "parts": one.parts or None,
-                "needs": one.needs or None,
-                "thread": thread if one.incarnation is not None else None,
-                "incarnation": one.incarnation,
-                "first_seq": one.first_seq,
-                "last_seq": one.last_seq,
-                "digests": one.digests or None,
-                "patched": one.patched or None,
-            }
-            for one in found
-        ],
-    )
+    rows = [member_row(tenant, one, one.location) for one in found]
+    for row in rows:
+        row["thread"] = None if row["incarnation"] is None else thread
+    _PUT_MEMBER.run_many(batch.connection, rows)
 
 
 def begin_thread(batch: Batch, tenant: str, manifest: Manifest, seq: int, *, anew: bool) -> None:
@@ -215,21 +205,14 @@ def _record_anew(batch: Batch, log: Log, manifest: Manifest) -> None:
         log.row.settings_seq = batch.change(log, EventKind.PROGRESS)
 
 
-def add_checkpoints(
-    batch: Batch,
-    tenant: str,
-    thread_id: str,
-    found: Iterable[RecoveredCheckpoint],
-    written: Iterable[RecoveredWrite],
-    stored: Iterable[PlannedMember],
-) -> None:
-    """Insert checkpoints and pending writes of a thread, and the segments that hold them."""
+def add_rows(batch: Batch, tenant: str, thread_id: str, rows: RecoveredRows) -> None:
+    """Insert the checkpoints and pending writes that a segment holds of a thread."""
     log = _log(batch, tenant, thread_id)
-    add_members(batch.connection, tenant, stored, log.row.number)
-    for place, known, lineage, delta_base, held in found:
+    add_members(batch, tenant, rows.members, log.row.number)
+    for place, known, lineage, delta_base, held in rows.checkpoints:
         row = checkpoint_row(log, place, known, lineage=lineage, delta_base=delta_base, held=held)
         batch.put_checkpoint(log, place, row)
-    for one in written:
+    for one in rows.writes:
         write = one.write
         named = Write(
             write.task_id, write.task_path, write.idx, write.channel, EVICTED, write.digest
@@ -247,6 +230,7 @@ def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
     row, connection = log.row, batch.connection
     for one in end.values:
         batch.put_content(row.family, one.digest, _content_row(log, one))
+    add_members(batch, tenant, end.bundles)
     uses.add(connection, tenant, ((sha256, row.number) for sha256 in end.used))
     row.checkpoint_count = end.count
     row.added_bytes = end.added_bytes
