@@ -278,6 +278,37 @@ async def test_evicted_snapshots_are_restored(
                 await flush_and_evict(admin, len(LARGE))
 
 
+async def test_a_head_that_was_evicted_is_captured_and_restored(
+    server: Server,
+    checkpoints: CheckpointServiceAsyncStub,
+    admin: AdminServiceAsyncStub,
+    threads: ThreadServiceAsyncStub,
+    thread: list[checkpoint_pb2.Checkpoint],
+) -> None:
+    """Once later checkpoints are deleted, one whose values left the journal is the latest."""
+    last = step(LENGTH)
+    last.checkpoint.metadata_json = b'{"run_id": "undone"}'
+    await checkpoints.SaveCheckpoint(last)
+    await flush_and_evict(admin, len(LARGE))
+    await threads.DeleteRuns(thread_service_pb2.DeleteRunsRequest(run_ids=["undone"]))
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        snapshots = SnapshotServiceStub(channel)
+        taken = await snapshots.CreateSnapshot(
+            snapshot_service_pb2.CreateSnapshotRequest(thread_ids=["thread"])
+        )
+        await threads.DeleteThread(thread_service_pb2.DeleteThreadRequest(thread_id="thread"))
+        restored = await snapshots.RestoreSnapshot(
+            snapshot_service_pb2.RestoreSnapshotRequest(
+                snapshot_id=taken.snapshot.snapshot_id,
+                mode=snapshot_service_pb2.RESTORE_MODE_NEW_THREADS,
+            )
+        )
+    assert await state_of(checkpoints, restored.restored[0]) == thread[-1].state.channels
+    request = pb.GetDeltaHistoryRequest(ref=restored.restored[0], channels=["log"])
+    (frame,) = [one async for one in checkpoints.GetDeltaHistory(request)]
+    assert frame.history.seed.value.data == b"seed"
+
+
 async def state_of(
     checkpoints: CheckpointServiceAsyncStub, made: checkpoint_pb2.CheckpointRef
 ) -> list[value_pb2.Channel]:

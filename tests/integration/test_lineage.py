@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import grpc
@@ -10,8 +12,20 @@ import grpc
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as tpb
+from tuskpoint_server.config import Config
 
-from .messages import FIRST, SECOND, THREAD, channel, collect, ref, refused, save_request, write
+from .messages import (
+    FIRST,
+    SECOND,
+    THREAD,
+    channel,
+    collect,
+    incompressible,
+    ref,
+    refused,
+    save_request,
+    write,
+)
 
 if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
@@ -234,3 +248,22 @@ async def test_lineage_is_told_in_both_directions(
     assert (getattr(step, "from"), step.to) == (ref(FIRST, "child:a"), rollback.ref)
     gone = await refused(threads.GetLineage(tpb.GetLineageRequest(thread_id="none")))
     assert gone.reason == "THREAD_NOT_FOUND"
+
+
+async def test_a_fork_and_a_copy_go_on_with_what_is_new_in_a_value(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub, config: Config
+) -> None:
+    grown = incompressible(9_000)
+    await checkpoints.SaveCheckpoint(save_request(FIRST, [channel("log", grown)]))
+    await threads.ForkThread(tpb.ForkThreadRequest(ref=ref(FIRST), new_thread_id="fork"))
+    await threads.CopyThread(
+        tpb.CopyThreadRequest(source_thread_id="thread", target_thread_id="copy")
+    )
+    for number, name in enumerate(("fork", "copy")):
+        changed = channel("log", grown + b"%d" % number, version=value_pb2.Version(text="2"))
+        await checkpoints.SaveCheckpoint(
+            save_request(SECOND, [changed], thread_id=name, parent=FIRST)
+        )
+    with closing(sqlite3.connect(config.data_dir / "journal.db")) as journal:
+        sizes = [row[0] for row in journal.execute("SELECT length(data) FROM contents")]
+    assert sum(sizes) < 10_000
