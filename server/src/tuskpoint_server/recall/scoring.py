@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,62 +60,51 @@ class Query:
         return found
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Vectors of one dimension with their numbers. Rows are added, and never changed.
+    """Vectors of one dimension, with their numbers and the squares of their lengths."""
 
-    Args:
-        capacity: Rows that it has room for.
-        dimension: Of the vectors.
-
-    Attributes:
-        count: Rows that are there.
-        through: Number of the last one.
-    """
-
-    def __init__(self, capacity: int, dimension: int) -> None:
-        self.capacity = capacity
-        self.count = 0
-        self.through = 0
-        self._numbers: Integers = np.empty(capacity, np.int64)
-        self._vectors: NDArray[np.float32] = np.empty((capacity, dimension), np.float32)
-        self._squares: Floats = np.empty(capacity, np.float64)
+    numbers: Integers
+    vectors: NDArray[np.float32]
+    squares: Floats
 
     @classmethod
     def of(cls, rows: Sequence[VectorRow], dimension: int) -> Block:
         """Return a block of rows, which all are of the dimension."""
-        block = cls(len(rows), dimension)
-        block.append(rows)
-        return block
-
-    def append(self, rows: Sequence[VectorRow]) -> None:
-        """Add rows for which there is room."""
-        begin, end = self.count, self.count + len(rows)
-        self._numbers[begin:end] = [row.number for row in rows]
         stored = np.frombuffer(b"".join(row.vector for row in rows), _STORED)
-        self._vectors[begin:end] = stored.reshape(len(rows), self._vectors.shape[1])
-        for at, wide in self._widened(begin, end):
-            self._squares[at] = np.vecdot(wide, wide)
-        if rows:
-            self.count, self.through = end, rows[-1].number
+        vectors = stored.reshape(len(rows), dimension).astype(np.float32)
+        squares: Floats = np.empty(len(rows), np.float64)
+        for at, wide in _widened(vectors):
+            squares[at] = np.vecdot(wide, wide)
+        return cls(np.array([row.number for row in rows], np.int64), vectors, squares)
+
+    def joined(self, other: Block) -> Block:
+        """Return the rows of both."""
+        return Block(
+            np.concatenate([self.numbers, other.numbers]),
+            np.concatenate([self.vectors, other.vectors]),
+            np.concatenate([self.squares, other.squares]),
+        )
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that it takes, with the room for more."""
-        return self._numbers.nbytes + self._vectors.nbytes + self._squares.nbytes
+        """Bytes that it takes."""
+        return self.numbers.nbytes + self.vectors.nbytes + self.squares.nbytes
 
-    def compare(self, query: Query, count: int) -> tuple[Integers, Floats]:
-        """Return numbers and distances of the first rows."""
-        distances: Floats = np.empty(count, np.float64)
-        for at, wide in self._widened(0, count):
-            distances[at] = query.distances(wide, self._squares[at])
-        return self._numbers[:count], distances
+    def compare(self, query: Query) -> tuple[Integers, Floats]:
+        """Return numbers and distances of the rows."""
+        distances: Floats = np.empty(len(self.numbers), np.float64)
+        for at, wide in _widened(self.vectors):
+            distances[at] = query.distances(wide, self.squares[at])
+        return self.numbers, distances
 
-    def _widened(self, begin: int, end: int) -> Iterator[tuple[slice, Floats]]:
-        """Yield rows in 64 bits, some at a time."""
-        step = max(1, WIDENED_AT_ONCE_BYTES // (8 * self._vectors.shape[1]))
-        for start in range(begin, end, step):
-            at = slice(start, min(start + step, end))
-            yield at, self._vectors[at].astype(np.float64)
+
+def _widened(vectors: NDArray[np.float32]) -> Iterator[tuple[slice, Floats]]:
+    """Yield rows in 64 bits, some at a time."""
+    step = max(1, WIDENED_AT_ONCE_BYTES // (8 * vectors.shape[1]))
+    for start in range(0, len(vectors), step):
+        at = slice(start, start + step)
+        yield at, vectors[at].astype(np.float64)
 
 
 class Ranking:

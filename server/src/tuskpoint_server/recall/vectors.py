@@ -26,15 +26,6 @@ THREADS = 2
 PAGE_BYTES = 4 * 1024 * 1024
 """About how many bytes of vectors are read at once."""
 
-BLOCK_BYTES = 16 * 1024 * 1024
-"""Most bytes that are set aside at once for vectors to come."""
-
-FIRST_BLOCK = 256
-"""Vectors that the first block of a tenant has room for."""
-
-BESIDE_BYTES = 16
-"""What is held beside each vector: its number and its norm."""
-
 PASSED_BY = 4096
 """Candidates that found nothing, after which it is asked how many rows are dead."""
 
@@ -54,33 +45,13 @@ class _Held:
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
         self.blocks: list[Block] = []
-        self.scanned = 0
+        self.through = 0
         self.passed_by = 0
 
     @property
-    def through(self) -> int:
-        """Number of the last row that was read and taken in, or passed over."""
-        return max(self.scanned, self.blocks[-1].through if self.blocks else 0)
-
-    @property
     def size_bytes(self) -> int:
-        """Bytes that they take, with the room for more."""
+        """Bytes that they take."""
         return sum(block.size_bytes for block in self.blocks)
-
-    @property
-    def count(self) -> int:
-        """Number of vectors."""
-        return sum(block.count for block in self.blocks)
-
-    @property
-    def room(self) -> int:
-        """Number of vectors that there is room for."""
-        return self.blocks[-1].capacity - self.blocks[-1].count if self.blocks else 0
-
-    def drop_block(self) -> None:
-        """Let go of the last vectors."""
-        self.blocks.pop()
-        self.scanned = 0
 
 
 class VectorIndex:
@@ -145,22 +116,14 @@ class VectorIndex:
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    async def _finish(self, work: Callable[[], None]) -> None:
-        """Run work to its end: a search that is cancelled meanwhile ends after it."""
-        running = asyncio.ensure_future(self._run(work))
-        try:
-            await asyncio.shield(running)
-        finally:
-            await asyncio.wait({running})
-
     # --- all vectors of a tenant -------------------------------------------------------
 
     async def _compare(self, place: _Place, held: _Held, query: Query) -> Ranking:
         """Compare all vectors: those in memory, then those that are not."""
         async with held.turn:
             page = await self._bring_up_to_date(place, held)
-            blocks = [(block, block.count) for block in held.blocks]
-        parts = await self._run(lambda: [block.compare(query, count) for block, count in blocks])
+            blocks = list(held.blocks)
+        parts = await self._run(lambda: [block.compare(query) for block in blocks])
         while page:
             rows = _fitting(page, place[1])
             parts.append(await self._run(partial(_compared, query, rows, place[1])))
@@ -175,40 +138,25 @@ class VectorIndex:
         """Take in what is new; return the first rows that do not fit."""
         while page := await self._page(place, held.through):
             rows = _fitting(page, place[1])
-            while rows:
-                if not held.room and not self._add_block(place, held, len(rows)):
-                    return [row for row in page if row.number > held.through]
-                some = rows[: held.room]
-                await self._finish(partial(held.blocks[-1].append, some))
-                rows = rows[len(some) :]
-            held.scanned = page[-1].number
+            before = held.blocks[-1] if held.blocks else None
+            if before is not None and before.size_bytes >= PAGE_BYTES:
+                before = None  # it is long enough as it is
+            block = await self._run(partial(_block, before, rows, place[1]))
+            added = block.size_bytes - (before.size_bytes if before is not None else 0)
+            if not self._make_room(place, added) or self._held.get(place) is not held:
+                return page
+            held.blocks[len(held.blocks) - (before is not None) :] = [block]
+            held.through = page[-1].number
         return []
 
-    def _add_block(self, place: _Place, held: _Held, wanted: int) -> bool:
-        """Make room for some vectors; tell whether there is any to be had."""
-        row_bytes = place[1] + BESIDE_BYTES
-        most = max(1, BLOCK_BYTES // row_bytes)
-        amount = min(max(FIRST_BLOCK, held.count, wanted), most)
-        self._make_room(place, amount * row_bytes)
-        amount = min(amount, self._free_bytes // row_bytes)
-        if amount < min(wanted, FIRST_BLOCK, most) or self._held.get(place) is not held:
-            return False
-        held.blocks.append(_block(amount, place[1]))
-        return True
-
-    def _make_room(self, place: _Place, size_bytes: int) -> None:
-        """Let go of what others hold, those first that were searched the longest ago."""
+    def _make_room(self, place: _Place, size_bytes: int) -> bool:
+        """Let go of what others hold, the longest unused first; tell whether there is room."""
         for other, held in list(self._held.items()):
-            if other == place or held.turn.locked():
-                continue
-            while held.blocks and self._free_bytes < size_bytes:
-                held.drop_block()
-            if not held.blocks:
+            if self.held_bytes + size_bytes <= self._cache_bytes:
+                break
+            if other != place and not held.turn.locked():
                 del self._held[other]
-
-    @property
-    def _free_bytes(self) -> int:
-        return self._cache_bytes - self.held_bytes
+        return self.held_bytes + size_bytes <= self._cache_bytes
 
     async def _review(self, place: _Place, held: _Held, compared: int) -> None:
         """Let go of the vectors if many are dead, so that the next search reads them anew."""
@@ -233,9 +181,7 @@ def _query(vector: bytes, metric: Metric) -> Query:
 
 
 def _compared(query: Query, rows: Sequence[VectorRow], size: int) -> _Distances:
-    from .scoring import Block
-
-    return Block.of(rows, size // COMPONENT_BYTES).compare(query, len(rows))
+    return _block(None, rows, size).compare(query)
 
 
 def _ranking(parts: Sequence[_Distances]) -> Ranking:
@@ -244,7 +190,8 @@ def _ranking(parts: Sequence[_Distances]) -> Ranking:
     return Ranking(parts)
 
 
-def _block(capacity: int, size: int) -> Block:
+def _block(before: Block | None, rows: Sequence[VectorRow], size: int) -> Block:
     from .scoring import Block
 
-    return Block(capacity, size // COMPONENT_BYTES)
+    block = Block.of(rows, size // COMPONENT_BYTES)
+    return block if before is None else before.joined(block)
