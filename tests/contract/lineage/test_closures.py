@@ -15,10 +15,11 @@ from tests.contract.lineage.kit import (
     under,
 )
 from tests.kit.drafts import TENANT, channel, draft, key, refused, write
-from tuskpoint_server.domain.closures import Closure, ClosureMember, delta_base_of
+from tuskpoint_server.domain.closures import Closure, ClosureMember
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.evicted import lacks_values
 from tuskpoint_server.domain.formats import bundles
+from tuskpoint_server.domain.formats.delta_base import decode_delta_base
 from tuskpoint_server.domain.model import EVICTED, PruneStrategy, View
 from tuskpoint_server.journal.checkpoints.load import load
 from tuskpoint_server.journal.lineage import Lineage, closures
@@ -245,7 +246,7 @@ async def test_each_delta_channel_is_followed_to_its_own_seed(
     )
     found = member(await lineage.closure(TENANT, key("03")), "03")
     assert rebuilt(found) == {"far": (b"F", [b"f1", b"f2"]), "near": (b"N", [b"n2"])}
-    [far, near] = delta_base_of(found.histories)
+    [far, near] = decode_delta_base(found.delta_base, "")
     assert [len(far.writes), len(near.writes)] == [2, 1]
 
 

@@ -5,5 +5,5 @@ that may come from anybody: whatever is malformed is refused with `Refusal`
 (`BLOB_MALFORMED`), and nothing else is ever raised for it. Bytes come checked against their
 hash; `name` is the blob that they were read from, which refusals name and which "this quilt"
 means. It never fetches anything, never opens an agent's value, and never says where bytes are
-put. docs/storage-format.md describes the same formats for readers in other languages.
+put. docs/storage.md describes the same formats for readers in other languages.
 """

@@ -8,9 +8,10 @@ handed off, not that it makes sense, so all of it is checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
+from operator import attrgetter, itemgetter
 
-from ..closures import Closure, ClosureMember, delta_base_of
+from ..closures import Closure, ClosureMember
 from ..compression import Encoding
 from ..errors import Reason, Refusal
 from ..limits import LIMITS, MIB
@@ -25,9 +26,9 @@ from ..model import (
     Write,
     write_order,
 )
-from ..state import decode_state, encode_state
+from ..state import decode_state
 from ..stored_json import malformed
-from .delta_base import DeltaChannel, decode_delta_base, encode_delta_base
+from .delta_base import DeltaChannel, decode_delta_base
 from .segment_limits import segment_problem
 from .segment_reading import decode_segment, whole_value
 from .segments import (
@@ -68,9 +69,17 @@ def encode_bundle(closure: Closure) -> bytes:
         ValueError: A value is not there.
     """
     members = sorted(closure.members, key=_place)
-    values = _values(members)
+    found: dict[bytes, Value] = {}
+    for member in members:
+        found |= member.values()
+    # In order, so that equal content gives equal bytes; as they are, so that zstd sees what
+    # they have in common.
+    values = tuple(
+        SegmentValue(digest, value.type, len(value.data), Encoding.PLAIN, value.data)
+        for digest, value in sorted(found.items(), key=_digest)
+    )
     writes = tuple(_segment_write(member, write) for member in members for write in _sorted(member))
-    size = sum(value.size for value in values.values()) + sum(write.size for write in writes)
+    size = sum(value.size for value in values) + sum(write.size for write in writes)
     check_bytes(closure.key, size)
     segment = Segment(
         thread_id=closure.key.thread_id,
@@ -80,9 +89,7 @@ def encode_bundle(closure: Closure) -> bytes:
         last_seq=0,
         checkpoints=tuple(_segment_checkpoint(member) for member in members),
         writes=writes,
-        # In order, so that equal content gives equal bytes; as they are, so that zstd sees
-        # what they have in common.
-        values=tuple(values[digest] for digest in sorted(values)),
+        values=values,
         handoff=(closure.key.checkpoint_ns, closure.key.checkpoint_id),
     )
     try:
@@ -121,69 +128,33 @@ def decode_bundle(data: bytes, name: str) -> Closure:
     return Closure(key, tuple(sorted(members, key=_place)))
 
 
-def _place(member: ClosureMember) -> tuple[str, str]:
-    key = member.checkpoint.entry.key
-    return (key.checkpoint_ns, key.checkpoint_id)
+_place = attrgetter("place")
+_digest = itemgetter(0)
 
 
 def _sorted(member: ClosureMember) -> list[Write]:
     return sorted(member.checkpoint.writes, key=write_order)
 
 
-# --- writing ---------------------------------------------------------------------------
-
-
-def _values(members: Iterable[ClosureMember]) -> dict[bytes, SegmentValue]:
-    found: dict[bytes, SegmentValue] = {}
-    for member in members:
-        for digest, value in _content(member):
-            if digest not in found:
-                found[digest] = SegmentValue(
-                    digest, value.type, len(value.data), Encoding.PLAIN, value.data
-                )
-    return found
-
-
-def _content(member: ClosureMember) -> Iterator[tuple[bytes, Value]]:
-    """Yield the values of a state and of what its delta channels are rebuilt from."""
-    state = member.checkpoint.state
-    if state is None:
-        raise ValueError(f"checkpoint {member.checkpoint.entry.key} has no state")
-    seeds = tuple(one.seed for one in member.histories if one.seed is not None)
-    for channel in (*state.channels, *seeds):
-        if channel.digest is not None:
-            if channel.value is None:
-                raise ValueError(f"channel {channel.name} has a digest and no content")
-            yield channel.digest, channel.value
-    for history in member.histories:
-        for write in history.writes:
-            yield write.digest, write.value
-
-
 def _segment_checkpoint(member: ClosureMember) -> SegmentCheckpoint:
-    entry, state = member.checkpoint.entry, member.checkpoint.state
-    if state is None:
-        raise ValueError(f"checkpoint {entry.key} has no state")
+    entry = member.checkpoint.entry
     return SegmentCheckpoint(
-        checkpoint_ns=entry.key.checkpoint_ns,
-        checkpoint_id=entry.key.checkpoint_id,
+        *member.place,
         seq=0,
         parent_id=entry.parent_id,
-        state=encode_state(state.frame, state.channels),
+        state=member.stored_state,
         metadata=entry.metadata,
         created_us=entry.created_us,
-        delta_base=encode_delta_base(delta_base_of(member.histories)),
         label=entry.label,
         summary=entry.summary,
+        delta_base=member.delta_base,
         lineage=entry.lineage,
     )
 
 
 def _segment_write(member: ClosureMember, write: Write) -> SegmentWrite:
-    entry = member.checkpoint.entry
     return SegmentWrite(
-        checkpoint_ns=entry.key.checkpoint_ns,
-        checkpoint_id=entry.key.checkpoint_id,
+        *member.place,
         seq=0,
         task_id=write.task_id,
         idx=write.idx,

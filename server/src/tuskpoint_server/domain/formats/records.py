@@ -2,7 +2,7 @@
 
 Every record is about one thread and carries its place in the log: incarnation, generation
 and `seq`. What several records say of the same thing is decided by `folding`.
-docs/storage-format.md says what each kind means.
+docs/storage.md says what each kind means.
 """
 
 from __future__ import annotations

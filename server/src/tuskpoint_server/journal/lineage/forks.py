@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, select
 
-from ...domain.closures import Closure, ClosureMember, delta_base_of
+from ...domain.closures import Closure, ClosureMember
 from ...domain.errors import Reason, Refusal, checkpoint_not_found
-from ...domain.formats.delta_base import encode_delta_base
 from ...domain.lineage import EventKind
 from ...domain.metadata import parse_metadata
 from ...domain.model import CheckpointKey, Lineage, Saved, Write
-from ...domain.state import delta_channels, encode_state
+from ...domain.state import delta_channels
 from ..checkpoints.drafts import encode_names
 from ..database.overlay import Batch, Known, Log, Place
 from ..database.schema import writes
@@ -128,35 +127,25 @@ def adopt(
 
 
 def _adoptable(member: ClosureMember) -> Stored:
-    entry, state = member.checkpoint.entry, member.checkpoint.state
-    if state is None:
-        raise ValueError(f"checkpoint {entry.key} came without its state")
-    histories = member.histories
-    seeds = [one.seed for one in histories if one.seed is not None]
-    values = {one.digest: one.value for one in (*state.channels, *seeds)}
-    values |= {one.digest: one.value for history in histories for one in history.writes}
+    entry = member.checkpoint.entry
     metadata = parse_metadata(entry.metadata, "metadata_json")
     return Stored(
-        place=(entry.key.checkpoint_ns, entry.key.checkpoint_id),
+        place=member.place,
         known=Known(
             seq=0,
             parent_id=entry.parent_id,
-            state=encode_state(state.frame, state.channels),
+            state=member.stored_state,
             metadata=metadata.raw,
             run_id=metadata.run_id,
             root_id=metadata.root_id,
-            delta_channels=encode_names(delta_channels(state.frame)),
+            delta_channels=encode_names(delta_channels(member.state.frame)),
             label=entry.label,
             summary=entry.summary,
             created_us=0,
         ),
-        delta_base=encode_delta_base(delta_base_of(histories)) or None,
+        delta_base=member.delta_base or None,
         writes=[_write(write) for write in member.checkpoint.writes],
-        values=[
-            stored_value(digest, value)
-            for digest, value in values.items()
-            if digest is not None and value is not None
-        ],
+        values=[stored_value(digest, value) for digest, value in member.values().items()],
     )
 
 
