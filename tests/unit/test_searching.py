@@ -52,6 +52,14 @@ class ScriptedRecall:
     asked: list[object] = field(default_factory=list)
     measured: list[tuple[SearchMode, bool]] = field(default_factory=list)
 
+    @property
+    def finding(self) -> ScriptedRecall:
+        return self
+
+    @property
+    def vectors(self) -> ScriptedRecall:
+        return self
+
     async def catch_up(self, tenant: str) -> int:
         self.asked.append("catch up")
         return 2
@@ -59,14 +67,14 @@ class ScriptedRecall:
     async def dimension(self, tenant: str) -> int:
         return self.known_dimension
 
-    async def by_words(
+    async def lexical(
         self, tenant: str, words: Words, scope: SearchScope, limit: int
     ) -> list[Found]:
         self.asked.append(("words", words))
         exactly = bool(words.phrases) and self.exact is not None
         return list(self.exact or ()) if exactly else list(self.worded)
 
-    async def by_vector(
+    async def nearest(
         self, tenant: str, vector: bytes, metric: Metric, scope: SearchScope, limit: int
     ) -> list[Found]:
         self.asked.append(("vector", vector, metric))

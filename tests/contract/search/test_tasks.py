@@ -278,12 +278,12 @@ async def test_a_server_without_an_embedder_forgets_the_one_before(
     with monkeypatch.context() as full:
         full.setattr(journal.database, "transact", refuse)
         async with running() as recall:
-            assert await recall.dimension(TENANT) == 3
+            assert await recall.finding.dimension(TENANT) == 3
     assert "the disk is full" in caplog.text
     async with running() as recall:
-        assert await recall.dimension(TENANT) == 0
+        assert await recall.finding.dimension(TENANT) == 0
         await save(journal, "01", "saved", vector=(1.0, 0.0))
-        assert await recall.dimension(TENANT) == 2
+        assert await recall.finding.dimension(TENANT) == 2
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 5000, 1 << 20])

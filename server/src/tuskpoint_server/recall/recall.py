@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..domain.errors import Refusal
-from ..domain.search import Found, Metric, SearchMode, SearchScope
-from ..domain.search_words import Words
+from ..domain.search import Found, SearchMode, SearchScope
 from ..journal.database.database import Database
 from ..journal.search.finding import FindRows
 from ..journal.search.index import IndexRows
@@ -77,6 +76,10 @@ class Recall:
         settings: Of the embedded index.
         embedder: Makes vectors of text, if there is one; closed by `stop`.
         memwal: MemWal, if there is one; started and stopped with this.
+
+    Attributes:
+        finding: Finds checkpoints by words.
+        vectors: Finds them by their vectors.
     """
 
     def __init__(
@@ -88,7 +91,7 @@ class Recall:
         memwal: MemWal | None,
     ) -> None:
         self._index = IndexRows(journal)
-        self._finding = FindRows(journal)
+        self.finding = FindRows(journal)
         self._memories = MemoryRows(journal)
         self._embedder = embedder
         self._memwal = memwal
@@ -110,7 +113,7 @@ class Recall:
             clock_us=journal.now_us,
             instruments=self._instruments,
         )
-        self._vectors = VectorIndex(self._finding, settings.cache_bytes)
+        self.vectors = VectorIndex(self.finding, settings.cache_bytes)
 
     async def start(self) -> None:
         """Begin to index, to embed and to deliver."""
@@ -141,7 +144,7 @@ class Recall:
             await self._memwal.stop()
         if self._embedder is not None:
             await self._embedder.close()
-        await self._vectors.close()
+        await self.vectors.close()
 
     async def sweep(self) -> int:
         """Remove what the index holds of what search may not find; return how many rows."""
@@ -173,7 +176,7 @@ class Recall:
     async def standing(self, tenant: str) -> RecallStanding:
         """Return how index and deliveries stand."""
         return RecallStanding(
-            index=await self._finding.standing(tenant),
+            index=await self.finding.standing(tenant),
             last_error=self._indexer.last_error
             or (self._embedding.last_error if self._embedding is not None else ""),
             memwal=await self._memwal_standing(tenant),
@@ -200,22 +203,6 @@ class Recall:
             How many checkpoints of the tenant are not.
         """
         return await self._indexer.catch_up(tenant)
-
-    async def dimension(self, tenant: str) -> int:
-        """Return the dimension of the tenant's vectors; 0 if none is known."""
-        return await self._finding.dimension(tenant)
-
-    async def by_words(
-        self, tenant: str, words: Words, scope: SearchScope, limit: int
-    ) -> list[Found]:
-        """Return checkpoints by words, best first."""
-        return await self._finding.lexical(tenant, words, scope, limit)
-
-    async def by_vector(
-        self, tenant: str, vector: bytes, metric: Metric, scope: SearchScope, limit: int
-    ) -> list[Found]:
-        """Return checkpoints by their vectors, nearest first."""
-        return await self._vectors.nearest(tenant, vector, metric, scope, limit)
 
     async def embed(self, text: str) -> bytes:
         """Return the vector of a query.
@@ -247,7 +234,7 @@ class Recall:
             recalled, returned, dropped = await memwal.recall(tenant, text, asked)
             # Pointers are resolved by documents, those of fresh forks too.
             unindexed = await self.catch_up(tenant)
-            found = await self._finding.by_pointers(tenant, recalled, scope, limit)
+            found = await self.finding.by_pointers(tenant, recalled, scope, limit)
             short = len(found) < limit and returned >= asked
             if not short or asked == MAX_RECALLED:
                 break

@@ -78,7 +78,7 @@ class Search:
     async def _by_vector(self, recall: Recall, tenant: str, query: SearchQuery) -> SearchAnswer:
         if query.mode not in (None, SearchMode.VECTOR):
             raise invalid_field("mode", "a vector is searched for by vectors only")
-        expected = await recall.dimension(tenant)
+        expected = await recall.finding.dimension(tenant)
         if expected and expected != dimension(query.vector):
             raise invalid_field(
                 "vector.values",
@@ -176,7 +176,7 @@ class Search:
     async def _near(
         self, recall: Recall, tenant: str, query: SearchQuery, vector: bytes, unindexed: int
     ) -> SearchAnswer:
-        found = await recall.by_vector(tenant, vector, query.metric, query.scope, query.limit)
+        found = await recall.vectors.nearest(tenant, vector, query.metric, query.scope, query.limit)
         return SearchAnswer(
             tuple(found), SearchMode.VECTOR, _METRICS[query.metric], unindexed=unindexed
         )
@@ -185,7 +185,7 @@ class Search:
         self, recall: Recall, tenant: str, query: SearchQuery, words: Words
     ) -> SearchAnswer:
         unindexed = await recall.catch_up(tenant)
-        found = await recall.by_words(tenant, words, query.scope, query.limit)
+        found = await recall.finding.lexical(tenant, words, query.scope, query.limit)
         return SearchAnswer(tuple(found), SearchMode.LEXICAL, BM25, unindexed=unindexed)
 
 

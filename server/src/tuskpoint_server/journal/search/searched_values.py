@@ -100,7 +100,7 @@ class SearchedValues:
         known = _channels(before) if before is not None else {}
         stored = _channels(state)
         found = [
-            _Channel(name, digest, size, known.get(name, (b"", 0))[0])
+            _Channel(name, digest, size, _readable(known.get(name)))
             for name, (digest, size) in stored.items()
             if name == PLAN or name not in known or known[name][0] != digest
         ]
@@ -219,6 +219,11 @@ def _channels(state: bytes) -> dict[str, tuple[bytes, int]]:
         for channel in checkpoint_pb2.CheckpointState.FromString(state).channels
         if channel.digest and not is_internal(channel.name)
     }
+
+
+def _readable(known: tuple[bytes, int] | None) -> bytes:
+    """Return the digest of a parent's value; empty if there is none, or it is too long."""
+    return known[0] if known is not None and known[1] <= MAX_READ_BYTES else b""
 
 
 def _digests(channels: Sequence[_Channel]) -> Iterator[bytes]:
