@@ -175,6 +175,31 @@ async def test_writes_are_certified_with_their_checkpoint_only(
     assert (saved.durability, saved.seq) == (CERTIFIED, 2)
 
 
+async def test_every_answer_names_the_number_of_its_change(
+    checkpoints: CheckpointServiceAsyncStub,
+) -> None:
+    early = pb.SaveWritesRequest(ref=ref(FIRST), writes=[write()])
+    for _ in range(2):  # the same again changes nothing
+        answer = await checkpoints.SaveWrites(early)
+        assert (answer.seq, answer.early) == (1, True)
+    saved = await checkpoints.SaveCheckpoint(save_request())
+    loaded = (await checkpoints.GetCheckpoint(get())).checkpoint
+    assert loaded.seq == saved.seq == 2
+    assert len(loaded.writes) == 1
+    claimed = await checkpoints.SaveWrites(early)
+    assert (claimed.seq, claimed.early) == (2, False)
+    late = await checkpoints.SaveWrites(
+        pb.SaveWritesRequest(ref=ref(FIRST), writes=[write("another")])
+    )
+    assert (late.seq, late.early) == (3, False)
+    labelled = await checkpoints.SetLabel(pb.SetLabelRequest(ref=ref(FIRST), label="good"))
+    assert labelled.seq == 4
+    for writes, seq in (([], 4), ([write("another")], 4), ([write("third")], 5)):
+        again = await checkpoints.SaveCheckpoint(save_request(writes=writes))
+        assert again.seq == seq
+    assert (await checkpoints.GetCheckpoint(get())).checkpoint.seq == 5
+
+
 async def test_a_listing_is_newest_first_and_stops_at_its_limit(
     checkpoints: CheckpointServiceAsyncStub,
 ) -> None:
