@@ -21,6 +21,7 @@ import pytest
 from tests.crash.processes import ServerProcess
 from tests.crash.watch_agents import Agents, run
 from tests.crash.watch_record import (
+    CERTIFIED,
     GUARANTEES,
     PROGRESS,
     Change,
@@ -84,7 +85,7 @@ def check(record: Record) -> None:
     seen = Counter(one.kind for session in record.sessions for one in session.seen)
     print(f"{len(record.sessions)} watches, {len(record.changes)} acknowledged changes: {seen}")
     assert broken(record) == {}
-    assert {SAVED, WRITES, LABEL, "CERTIFIED", PROGRESS} <= seen.keys()
+    assert {SAVED, WRITES, LABEL, CERTIFIED, PROGRESS} <= seen.keys()
     assert len(record.sessions) > 10
 
 
@@ -113,8 +114,9 @@ def good() -> Record:
         for seq, checkpoint in ((1, "/a"), (2, "/b"), (5, "/c"))
     ]
     labels = frozenset({LABEL})
+    certified = Seen(CERTIFIED, 1, 1, b"2")
     sessions = [
-        Session("steady", "t", 0, seen=[*events, progress]),
+        Session("steady", "t", 0, seen=[*events[:2], certified, *events[2:], progress]),
         Session("resumed", "t", 0, seen=events[:2]),
         Session("resumed", "t", 2, seen=events[2:]),
         Session("labels", "t", 0, labels, [events[2], progress]),
@@ -134,6 +136,11 @@ def begin_anew_without_an_end(record: Record) -> None:
 
 def acknowledge_out_of_order(record: Record) -> None:
     record.changes.reverse()
+
+
+def certify_less(record: Record) -> None:
+    seen = record.sessions[0].seen
+    seen[2:2] = [Seen(CERTIFIED, 2, 1, b"2"), Seen(CERTIFIED, 1, 1, b"2")]
 
 
 def deliver_twice(record: Record) -> None:
@@ -191,6 +198,7 @@ DOCTORED: list[tuple[str, Callable[[Record], None]]] = [
     ("ordered", swap),
     ("ordered", begin_anew_without_an_end),
     ("ordered", acknowledge_out_of_order),
+    ("ordered", certify_less),
     ("unique", deliver_twice),
     ("unique", deliver_again_after_the_cursor),
     ("atomic", tell_two_stories),

@@ -228,7 +228,7 @@ class Watcher:
             while len(session.seen) < patience and not self._done(session):
                 seen = await _next(call)
                 session.seen.append(seen)
-                self._cursors.append((seen.seq, seen.cursor))
+                self._cursors.append((session.through, seen.cursor))
         except grpc.aio.AioRpcError as error:
             if meaning(error) is not grpc.StatusCode.UNAVAILABLE:
                 raise

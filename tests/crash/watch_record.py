@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-PROGRESS = "PROGRESS"
+PROGRESS, CERTIFIED = "PROGRESS", "CERTIFIED"
+"""What takes no number of the sequence: where a watch stands, and what is certified."""
+
 ENDED = "THREAD_DELETED"
 
 
@@ -71,13 +73,18 @@ class Session:
 
     @property
     def events(self) -> list[Seen]:
-        """What was delivered, without progress."""
-        return [one for one in self.seen if one.kind != PROGRESS]
+        """What was delivered, without what takes no number."""
+        return [one for one in self.seen if one.kind not in (PROGRESS, CERTIFIED)]
+
+    @property
+    def positions(self) -> list[Seen]:
+        """What says how far the watch has come."""
+        return [one for one in self.seen if one.kind != CERTIFIED]
 
     @property
     def through(self) -> int:
         """Number up to which everything was delivered."""
-        return self.seen[-1].seq if self.seen else self.after
+        return self.positions[-1].seq if self.positions else self.after
 
     def wants(self, kind: str) -> bool:
         """Tell whether it asked for this kind."""
@@ -135,7 +142,8 @@ def ordered(record: Record) -> Problems:
     """Events come in the order of the thread's sequence, which is that of what happened."""
     problems = []
     for session in record.sessions:
-        for earlier, later in pairwise(session.seen):
+        certified = [one for one in session.seen if one.kind == CERTIFIED]
+        for earlier, later in (*pairwise(session.positions), *pairwise(certified)):
             if later.seq < earlier.seq or later.incarnation < earlier.incarnation:
                 problems.append(f"{session}: {later} follows {earlier}")
         for earlier, later in pairwise(session.events):
@@ -240,7 +248,7 @@ def bookmarkable(record: Record) -> Problems:
         known = record.known(session.thread)
         wanted = {n for n, kind in known.items() if n > session.after and session.wants(kind)}
         came: set[int] = set()
-        for one in session.seen:
+        for one in session.positions:
             if one.kind != PROGRESS:
                 came.add(one.seq)
                 continue
