@@ -31,7 +31,7 @@ from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 from tuskpoint_server import reloading
-from tuskpoint_server.archive.archive import ArchiveStatus
+from tuskpoint_server.archive.flush.archive import ArchiveStatus
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.credentials import EVERYTHING, Credentials, Grant, Scope, token_digest
 from tuskpoint_server.rpc.admin_servicer import AdminServicer
@@ -213,7 +213,7 @@ async def test_health_is_told_to_everybody(grpc_channel: grpc.aio.Channel) -> No
 
 async def test_what_all_tenants_take_is_told_to_admin_only() -> None:
     status = ArchiveStatus(*[1] * len(fields(ArchiveStatus)))  # type: ignore[arg-type]
-    status = replace(status, catalog=None, last_error="")
+    status = replace(status, catalog=None, last_error="", first_holes=())
     admin: Any = SimpleNamespace(standing=AsyncMock(return_value=Standing(status, 1, None)))
     servicer = AdminServicer(admin, [])
     for grant in (EVERYTHING, *LACKING):
