@@ -260,7 +260,8 @@ async def lose_what_was_evicted(time: Years) -> None:
     found = await audited(time.home, time.store)
     assert found.problems[0].blobs[0].role == "run", "of the flush that stored it"
     assert (found.result, found.of("u")) == ("FAIL", {"4": "PASS"})
-    time.advance(3)
-    await time.keep()
+    for _ in range(5):  # it could be there again until it should be gone
+        time.advance(1)
+        await time.keep()
     found = await audited(time.home, time.store)
     assert (found.result, found.of("u")) == ("INCOMPLETE", {"3": "GAP", "4": "PASS"})

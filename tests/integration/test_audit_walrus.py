@@ -264,7 +264,9 @@ def test_each_result_has_its_code(
     head = tmp_path / "head.json"
     head.write_text(json.dumps({"blob_id": found.blob_id, "sha256": found.sha256}))
     nowhere = base64.urlsafe_b64encode(bytes(32)).decode().rstrip("=")
+    pinned = f"{found.blob_id}:{found.sha256}"
     for code, arguments in (
+        (0, ("catalog", *source, "--history", "2", "--thread", SHORT, "--", pinned)),
         (4, ("catalog", *source, "--thread", SHORT, "--", found.blob_id)),
         (6, ("catalog", *source, "--sha256", "0" * 64, "--", found.blob_id)),
         (6, ("catalog", *source, "--", nowhere)),
