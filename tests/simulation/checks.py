@@ -36,7 +36,7 @@ SELECT hex(u.segment) FROM uses AS u WHERE NOT EXISTS (
   SELECT 1 FROM members AS m WHERE m.tenant = u.tenant AND m.sha256 = u.segment)
 """
 _EVICTED_NOWHERE = """
-SELECT hex(c.digest) FROM contents AS c WHERE c.data IS NULL AND NOT EXISTS (
+SELECT c.digest FROM contents AS c WHERE c.data IS NULL AND NOT EXISTS (
   SELECT 1 FROM members AS m WHERE m.sha256 = c.segment)
 """
 
@@ -92,7 +92,11 @@ def marks_are_consistent(server: Server) -> None:
         _check(count == seq - settled, name, "lacks changes above a watermark")
     lacking = ask(_USES_WITHOUT_MEMBER)
     _check(not lacking, "segments are used and not kept:", lacking)
-    lacking = ask(_EVICTED_NOWHERE)
+    threads = server.shadow.threads.values()
+    named = [(row[2], row[7] or b"") for thread in threads for row in thread.rows.values()]
+    lacking = [
+        one for [one] in ask(_EVICTED_NOWHERE) if any(one in a or one in b for a, b in named)
+    ]
     _check(not lacking, "values were evicted and nothing holds them:", lacking)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.simulation.life import Life
 from tuskpoint_server.blobs.api import Listed, Member, Progress, Receipt, StoreLimits
+from tuskpoint_server.blobs.directory import StoredFile
 from tuskpoint_server.blobs.verified import verified
 from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
@@ -55,6 +56,7 @@ class Vault:
         epoch_s: Length of an epoch; `None`: what is stored never expires.
         packs: Members by blob ID and hash.
         ends: Epoch at which a blob is gone.
+        put_s: Time at which it was put last.
         lost: Blob ID and hash of members that were stored, and then lost or corrupted.
         outage: Times between which nothing works.
     """
@@ -63,6 +65,7 @@ class Vault:
     now_s: Callable[[], float] = lambda: 0.0
     epoch_s: float | None = None
     ends: dict[str, int] = field(default_factory=dict)
+    put_s: dict[str, float] = field(default_factory=dict)
     packs: dict[str, dict[bytes, Member]] = field(default_factory=dict)
     lost: set[tuple[str, bytes]] = field(default_factory=set)
     outage: tuple[float, float] = (0.0, 0.0)
@@ -72,6 +75,7 @@ class Vault:
         blob_id = blob_digest(b"".join(sorted(one.sha256 for one in members))).hex()[:16]
         self.packs[blob_id] = {one.sha256: one for one in members}
         self.ends[blob_id] = self.epoch() + EPOCHS
+        self.put_s[blob_id] = self.now_s()
         self.lost -= {(blob_id, sha256) for sha256 in self.packs[blob_id]}
         return blob_id
 
@@ -156,6 +160,16 @@ class PlainStore:
             self.vault.read(place)
         self.vault.ends[blob_id] = self.vault.epoch() + EPOCHS
         return Receipt(tuple(places), (self._about(blob_id),))
+
+    async def blobs(self) -> AsyncIterator[StoredFile]:
+        """Yield every blob, as a directory does."""
+        for blob_id, pack in list(self.vault.packs.items()):
+            size = sum(len(one.data) for one in pack.values())
+            yield StoredFile(blob_id, size, self.vault.now_s() - self.vault.put_s[blob_id])
+
+    async def remove(self, blob_id: str, *, min_age_s: float = 0.0) -> bool:
+        """Remove a blob, as a directory does."""
+        return self.vault.packs.pop(blob_id, None) is not None
 
     async def close(self) -> None:
         return

@@ -21,6 +21,7 @@ from tests.simulation.life import Crash, Life, failpoints_visit
 from tests.simulation.memory_database import JournalFaults
 from tests.simulation.server import Server
 from tests.simulation.virtual_loop import Deadlock, VirtualLoop
+from tuskpoint_server.archive.lifetime import collecting
 from tuskpoint_server.blobs.api import StoreLimits
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import CheckpointKey
@@ -34,7 +35,7 @@ _WEIGHTS = {
     "copy": 1.0, "rollback": 1.0, "hand_off": 0.7, "adopt": 1.0, "snapshot": 1.0, "restore": 1.0,
     "delete_snapshot": 0.4, "flush": 5.0, "evict": 2.0, "sweep": 1.0, "index": 1.5, "read": 2.0,
     "crash": 0.7, "restart": 0.4, "outage": 0.3, "lose": 0.0, "pause": 3.0, "reborn": 0.5,
-    "month": 0.0, "look": 1.0,
+    "month": 0.0, "look": 1.0, "collect": 0.7,
 }  # fmt: skip
 _BESIDE = ("flush", "evict", "sweep", "index", "look")
 """Work of the service itself, which may go on while clients make calls."""
@@ -143,7 +144,9 @@ class World:
         self._events: dict[str, Callable[[Server], Awaitable[None]]] = {
             "crash": self._crash, "restart": self.restart, "outage": self._outage,
             "lose": self._lose, "pause": self._pause, "reborn": self._reborn, "month": self._month,
+            "collect": self._collect,
         }  # fmt: skip
+        self._related = False
         self._left = plan.steps
         self._acts: Callable[[], Awaitable[None]] | None = None
         self._trace = hashlib.sha256()
@@ -285,12 +288,25 @@ class World:
 
     async def _reborn(self, server: Server) -> None:
         """Let a server begin anew with what its catalog, or that of another, leads to."""
-        known = checks.newest(self.rng.choice(self.servers))
+        origin = self.rng.choice(self.servers)
+        known = checks.newest(origin)
         if known is not None and not self.vault.lost:
             for one in self.servers:
                 await one.stop()
             await server.recover(known, self.clock_us)
+            self._related = self._related or origin is not server
             self.looks[server.name] = Look()
+            await self._start()
+
+    async def _collect(self, server: Server) -> None:
+        """Remove what a directory need not hold; a journal from another's catalog may need it."""
+        if self.vault.epoch_s is None and not self.vault.lost and not self._related:
+            await asyncio.sleep(collecting.MIN_AGE_S + 1)
+            for one in self.servers:
+                await one.stop()
+            of_others = len(self.servers) == 1
+            removed = await server.collect(self.clock_us, of_others=of_others)
+            self.outcome.steps["blobs collected"] += removed
             await self._start()
 
     async def _outage(self, server: Server) -> None:

@@ -18,6 +18,7 @@ from tests.simulation.shadow import Shadow
 from tuskpoint_server.archive.flush.archive import Archive
 from tuskpoint_server.archive.flush.settings import ArchiveSettings
 from tuskpoint_server.archive.flush.spool import Spool, SpoolDamaged
+from tuskpoint_server.archive.lifetime import collecting
 from tuskpoint_server.archive.recover.recovery import Recovery
 from tuskpoint_server.archive.recover.sources import read_source
 from tuskpoint_server.blobs.api import Member
@@ -151,6 +152,15 @@ class Server:
         """Let nothing fail any more."""
         self.store._faults, self.database._faults = StoreFaults(), JournalFaults()
         self.disk.fails = 0.0
+
+    async def collect(self, clock_us: Callable[[], int], *, of_others: bool) -> int:
+        """Remove the blobs that it does not need; it must be stopped. Returns how many."""
+        store: Any = PlainStore(self.vault)
+        database = MemoryDatabase(self.disk.journal, clock_us, self.rng)
+        found = await collecting.unneeded(database, store, of_others=of_others)
+        removed = await collecting.remove(database, store, found)
+        await database.close()
+        return len(removed)
 
     async def recover(self, known: KnownCatalog, clock_us: Callable[[], int]) -> None:
         """Lose everything, and begin anew with what a catalog leads to; it must be stopped.
