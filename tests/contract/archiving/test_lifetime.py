@@ -16,11 +16,12 @@ from tests.kit.drafts import TENANT, data_of, draft, key, refused
 from tests.kit.epoch_store import UNIT_BYTES, UNIT_COST
 from tests.kit.epochs import EPOCH_S, EPOCH_US, Years, years
 from tests.kit.stores import MemoryStore
+from tuskpoint_server.blobs.api import Receipt
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats.members import Kind
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
-from tuskpoint_server.domain.model import View
-from tuskpoint_server.journal.lineage.lineage import Lineage
+from tuskpoint_server.domain.model import BlobLocation, View
+from tuskpoint_server.journal.lineage import Handoffs, Lineage
 
 
 async def loaded(time: Years, checkpoint_id: str, thread_id: str = "t") -> object:
@@ -598,3 +599,111 @@ async def test_recovery_follows_what_was_moved_lost_and_stored_again(tmp_path: P
                 again.advance(0.9)
                 await again.keep()
             assert await check_certified(again.home) == 11
+
+
+# --- blobs whose ID others know ------------------------------------------------------------
+
+
+async def hand_off(time: Years, checkpoint_id: str) -> BlobLocation:
+    journal, archive = time.home.journal.database, time.home.archive
+    closure = await Lineage(journal).closure(TENANT, key(checkpoint_id))
+    assert closure is not None
+    bundle = await archive.handoffs.store(closure)
+    await Handoffs(journal, archive.expiry).keep_handoff(
+        TENANT, key(checkpoint_id), bundle.location, bundle.parts, bundle.blobs, "", b"", b"answer",
+        content_seq=1,
+    )  # fmt: skip
+    await time.flush()
+    return bundle.location
+
+
+async def test_bundle_keeps_its_blob_as_long_as_its_thread_lives(tmp_path: Path) -> None:
+    async with years(tmp_path, epochs=3, max_put_bytes=1_000_000) as time:
+        await time.save("1")
+        await time.flush()
+        bundle = await hand_off(time, "1")
+        for _ in range(10):
+            time.advance(0.6)
+            await time.keep()
+            await time.home.archive.handoffs.fetch(bundle, lambda count: None)
+        await time.delete("t")
+        for _ in range(8):
+            time.advance(0.6)
+            await time.keep()
+        assert bundle.blob_id not in time.store.live()
+        assert (await time.home.archive.status(TENANT)).failing_renewals == 0
+
+
+async def test_bundle_that_is_gone_past_its_end_is_given_up_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with years(tmp_path, epochs=3) as time:
+        await time.save("1")
+        await time.flush()
+        bundle = await hand_off(time, "1")
+        time.store.lose(bundle.blob_id)
+        time.advance(2)
+        done = await time.look()
+        assert done.bundles_lost == 0  # it may be there again: it should still last
+        assert (await time.home.archive.status(TENANT)).failing_renewals == 1
+        time.advance(1.1)
+        with caplog.at_level(logging.ERROR):
+            done = await time.look()
+        assert done.bundles_lost == 1
+        assert "hand it off again" in caplog.text
+        await time.keep()
+        status = await time.home.archive.status(TENANT)
+        assert (status.failing_renewals, status.holes) == (0, 0)
+        assert await check_certified(time.home) == 1
+
+
+async def test_checkpoints_that_are_blobs_of_their_own_keep_their_ids(tmp_path: Path) -> None:
+    async with years(tmp_path, epochs=3, apart=True, max_put_bytes=1_000_000) as time:
+        for number in range(3):
+            await time.save(f"{number}", content=b"%d" % number * 2000)
+        await time.flush()
+        before = [await time.blob_of(f"{number}") for number in range(3)]
+        for _ in range(10):
+            time.advance(0.6)
+            await time.keep()
+        assert [await time.blob_of(f"{number}") for number in range(3)] == before
+        assert await check_certified(time.home) == 3
+
+
+async def test_blob_that_the_store_makes_another_of_is_found_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with years(tmp_path, epochs=3) as time:
+        await time.save("1")
+        await time.flush()
+
+        async def renew(blob_id: str) -> Receipt:
+            members = list(time.store.quilts[blob_id].members.values())
+            return await time.store.put(members[::-1])
+
+        monkeypatch.setattr(time.store, "renew", renew)
+        for _ in range(10):
+            time.advance(0.6)
+            await time.keep()
+        assert await check_certified(time.home) == 1
+        assert (await time.home.archive.status(TENANT)).failing_renewals == 0
+
+
+async def test_pack_that_says_what_was_moved_goes_on_after_a_restart(tmp_path: Path) -> None:
+    async with years(tmp_path, epochs=4, max_put_bytes=1_000_000) as time:
+        for number in range(4):
+            await time.save("1", thread_id=f"t{number}", content=b"%d" % number * 100)
+            await time.flush()
+        time.advance(3)
+        puts = len(time.store.puts)
+        time.store.refuse = lambda _: len(time.store.puts) > puts
+        await time.look()
+        assert len(time.store.puts) == puts + 1  # what was moved; the catalog is on its way
+        store, clock = time.store, time.home.clock
+    store.refuse = lambda _: False
+    async with years(tmp_path, store=store, clock=clock) as time:
+        await time.flush()
+        assert await check_certified(time.home) == 4
+        time.advance(1)
+        await time.keep()
+        assert await check_certified(time.home) == 4

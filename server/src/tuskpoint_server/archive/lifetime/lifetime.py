@@ -318,6 +318,7 @@ class Lifetime:
             if settled:
                 await self._drop(tenant, found, done)
                 dense = self._dense([blob for blob in needed if blob not in leaving])
+                dense += [blob.without_ended() for blob in leaving if not blob.is_member]
                 for some in _slices(dense):
                     for blob, refusal in await self._move(flusher, found, some, done):
                         self._note_failure(tenant, blob, refusal)
@@ -476,8 +477,9 @@ class Lifetime:
         failure = self._failing.get((tenant, blob.blob_id))
         if failure is None or not failure.gone:
             return False
+        # The earliest end that is possible is less than an epoch before the true one.
         end_us = failure.expire_us or failure.since_us + self._margin_us
-        return end_us <= self._clock_us()
+        return end_us + (self._epochs.length_us or 0) <= self._clock_us()
 
     async def _save(self, flusher: TenantFlusher, blobs: Sequence[DueBlob], done: Round) -> None:
         """Store elsewhere what lies in blobs that are gone, or that nothing renewed in time."""

@@ -250,8 +250,11 @@ class Salvage:
             Refusal: `JOURNAL_UNAVAILABLE`.
         """
         needed: dict[int, set[bytes]] = {}
+        segments = await self._database.query(
+            partial(refill.naming, tenant=tenant, segments=segments)
+        )
         for user in await self._database.query(
-            lambda connection: refill.users(connection, tenant, segments)
+            partial(refill.users, tenant=tenant, segments=segments)
         ):
             needing, digests = await self._database.query(
                 partial(refill.affected, tenant=tenant, user=user, segments=segments)

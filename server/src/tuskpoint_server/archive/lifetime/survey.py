@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...blobs.api import BlobStore
 from ...domain.formats.folding import Manifest, fold
@@ -56,6 +56,10 @@ class Surveyed:
     def of_ended(self) -> set[bytes]:
         """Segments of deleted threads in it that other threads need."""
         return {one.owner for one in self.alive if one.ended}
+
+    def without_ended(self) -> Surveyed:
+        """Return the blob without the segments of deleted threads in it."""
+        return replace(self, alive=tuple(one for one in self.alive if not one.ended))
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,32 +256,34 @@ class _Records:
                 yield PinRecord(*self._at(seq), sha256, ns, name)
 
     def _members(self) -> list[Record]:
-        """Say where everything lies that is named, with what that names and its parts."""
+        """Say where everything lies that is named, with what that names, and the parts."""
         found: dict[bytes, _Segment] = {}
         wanted = set(self._named)
-        for _ in range(3):  # segments, what they name, and the parts of that
-            for some in in_lists(sorted(wanted)):
-                rows = self._connection.execute(
+        while wanted:
+            rows = [
+                _Segment(*row)
+                for some in in_lists(sorted(wanted))
+                for row in self._connection.execute(
                     select(*(members.c[name] for name in _Segment._fields)).where(
                         members.c.tenant == self._tenant, members.c.sha256.in_(some)
                     )
                 )
-                found.update((row[0], _Segment(*row)) for row in rows)
-            wanted = {
-                other
-                for one in found.values()
-                for other in split(one.parts or b"", DIGEST_BYTES)
-                + (split(one.needs or b"", DIGEST_BYTES) if one.sha256 in self._named else [])
-            } - found.keys()
+            ]
+            found.update((one.sha256, one) for one in rows)
+            wanted = {other for one in rows for other in _needs(one)} - found.keys()
         where = self._at(self._thread.certified_seq)
         return [
             MemberRecord(
                 *where,
                 BlobLocation(one.sha256, one.size, one.blob_id, one.identifier),
                 Kind(one.kind),
-                tuple(split((one.needs or b"") + (one.parts or b""), DIGEST_BYTES)),
+                tuple(other for other in _needs(one) if other in found),
                 (one.first_seq or 0) if one.sha256 in self._own else 0,
                 (one.last_seq or 0) if one.sha256 in self._own else 0,
             )
             for one in found.values()
         ]
+
+
+def _needs(one: _Segment) -> list[bytes]:
+    return split((one.needs or b"") + (one.parts or b""), DIGEST_BYTES)

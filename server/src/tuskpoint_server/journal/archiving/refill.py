@@ -103,6 +103,27 @@ _RENUMBER_VALUE = Statement(
 )
 
 
+def naming(connection: Connection, tenant: str, segments: Collection[bytes]) -> set[bytes]:
+    """Return segments, those that name one of them, those that name these, and so on."""
+    rows = connection.execute(
+        select(members.c.sha256, members.c.needs).where(
+            members.c.tenant == tenant, members.c.needs.is_not(None)
+        )
+    )
+    named_by: dict[bytes, list[bytes]] = {}
+    for sha256, needs in rows:
+        for needed in split(needs, DIGEST_BYTES):
+            named_by.setdefault(needed, []).append(sha256)
+    found: set[bytes] = set()
+    waiting = list(segments)
+    while waiting:
+        sha256 = waiting.pop()
+        if sha256 not in found:
+            found.add(sha256)
+            waiting += named_by.get(sha256, ())
+    return found
+
+
 def users(connection: Connection, tenant: str, segments: Collection[bytes]) -> list[User]:
     """Return the live threads that need segments."""
     found: dict[int, User] = {}
@@ -130,7 +151,6 @@ def affected(
     Returns:
         The checkpoints, and the values that any checkpoint of the thread needs.
     """
-    bad = set(segments) | _naming(connection, tenant, user.number, segments)
     written: dict[Place, list[tuple[tuple[str, int], bytes, int, int | None]]] = {}
     for ns, name, task, idx, digest, seq, size in _WRITES.run(
         connection, of_thread=user.number
@@ -144,7 +164,7 @@ def affected(
     for row, at in zip(rows, places, strict=True):
         one = _affected(connection, tenant, user, row, written.get((row[5], row[6]), ()))
         needed |= one.digests
-        if row[7] <= row[4] and any(place.sha256 in bad for place in (*at, *one.sources)):
+        if row[7] <= row[4] and any(place.sha256 in segments for place in (*at, *one.sources)):
             found.append(one)
     return sorted(found, key=lambda one: one.seq), needed
 
@@ -169,20 +189,6 @@ def forget_unneeded(
         found = connection.execute(select(contents.c.digest).where(*only_there)).scalars()
         for gone in in_lists(set(found).difference(needed)):
             connection.execute(delete(contents).where(*only_there, contents.c.digest.in_(gone)))
-
-
-def _naming(
-    connection: Connection, tenant: str, thread: int, segments: Collection[bytes]
-) -> set[bytes]:
-    """Return the segments that a thread uses and that name one of these."""
-    rows = connection.execute(
-        select(members.c.sha256, members.c.needs)
-        .join(uses, (uses.c.tenant == members.c.tenant) & (uses.c.segment == members.c.sha256))
-        .where(uses.c.tenant == tenant, uses.c.thread == thread, members.c.needs.is_not(None))
-    )
-    return {
-        sha256 for sha256, needs in rows if not set(segments).isdisjoint(split(needs, DIGEST_BYTES))
-    }
 
 
 def _affected(
