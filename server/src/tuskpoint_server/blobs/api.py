@@ -37,8 +37,7 @@ class StoreLimits:
     Attributes:
         max_members: Members of a put.
         max_put_bytes: What the members of a put measure together.
-        max_member_bytes: An envelope; what is larger has to be cut. Segments of manifests
-            and members of catalogs have bounds of their own, below 8 MiB.
+        max_member_bytes: One member; what is larger has to be cut.
         puts_at_once: Puts that run beside one another.
         measure: What members of these sizes measure together; their sum, where a store
             does not fill up between them.
