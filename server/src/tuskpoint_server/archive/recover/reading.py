@@ -97,11 +97,6 @@ class ThreadReading:
         self._ranks: dict[tuple[Key, str, int], _Rank] = {}
         self._pending: dict[tuple[str, int], KnownWrite] = {}
 
-    def places(self, hashes: Iterable[bytes]) -> dict[bytes, BlobLocation]:
-        """Return where the records say that stored bytes lie."""
-        members = self.manifest.members
-        return {sha256: members[sha256].location for sha256 in hashes if sha256 in members}
-
     def lose(self, sha256: bytes, reason: str) -> list[str]:
         """Note that a segment cannot be read; return what is left out because of it."""
         self.lost_segments[sha256] = reason

@@ -93,7 +93,7 @@ class Recovery:
         self._database = database
         self._blobs = blobs
         self._segments = Segments(blobs, places=self._placed)
-        self._group: Sequence[ThreadReading] = ()
+        self._places: dict[bytes, BlobLocation] = {}
         self._snapshots = Snapshots(database)
         self._skip_damaged = skip_damaged
         self._on_progress = on_progress
@@ -178,7 +178,11 @@ class Recovery:
     # --- groups of threads ---------------------------------------------------------------
 
     async def _recover(self, group: Sequence[ThreadReading], *, anew: bool = False) -> None:
-        self._group = group
+        self._places = {
+            sha256: record.location
+            for one in group
+            for sha256, record in one.manifest.members.items()
+        }
         begin = partial(inserting.begin_thread, tenant=self._tenant, anew=anew)
         await self._insert([partial(begin, manifest=one.manifest, seq=one.seq) for one in group])
         batches = list(self._batches(group))
@@ -200,10 +204,7 @@ class Recovery:
 
     async def _placed(self, locations: Sequence[BlobLocation]) -> list[BlobLocation]:
         """Return where records say that bytes lie; segments may name an earlier place."""
-        places: dict[bytes, BlobLocation] = {}
-        for reading in self._group:
-            places.update(reading.places([one.sha256 for one in locations]))
-        return [places.get(one.sha256, one) for one in locations]
+        return [self._places.get(one.sha256, one) for one in locations]
 
     def _batches(self, group: Iterable[ThreadReading]) -> Iterator[list[_Wanted]]:
         """Cut the segments that threads need into batches, those of a blob together."""
