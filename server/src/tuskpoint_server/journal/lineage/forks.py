@@ -14,7 +14,6 @@ from ..checkpoints.drafts import encode_names
 from ..database.overlay import Batch, Known, Log, Place
 from ..database.schema import writes
 from ..database.statements import Statement, in_lists
-from ..search import vectors
 from . import closures, copies, insert
 from .copies import Supplied
 from .stored import (
@@ -52,11 +51,7 @@ def fork(batch: Batch, tenant: str, key: CheckpointKey, target: str, supplied: S
     numbers = numbers_of(connection, origin.number, needed)
     [new] = copies.prepare(connection, [(origin, numbers)], supplied)
     reference = str(CheckpointKey(key.thread_id, *place))
-    saved = insert.fill(batch, log, new, place, Lineage(forked_from=reference))
-    if not hidden and vectors.dimension(connection, tenant):
-        for one in needed:
-            vectors.copy(connection, tenant, origin.number, one, log.row.number, one)
-    return saved
+    return insert.fill(batch, log, new, place, Lineage(forked_from=reference))
 
 
 def copy_thread(batch: Batch, tenant: str, source: str, target: str, supplied: Supplied) -> int:
@@ -76,8 +71,6 @@ def copy_thread(batch: Batch, tenant: str, source: str, target: str, supplied: S
         batch.write_out()
     _copy_early_writes(batch, log, origin.number)
     insert.end(batch, log, ("", ""), 0)
-    if not hidden:
-        vectors.copy_thread(connection, tenant, origin.number, log.row.number)
     return len(numbers)
 
 

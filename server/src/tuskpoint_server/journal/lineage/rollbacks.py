@@ -100,7 +100,7 @@ def _followers(
     Each with what it goes back to; `None`: to before its first run. What it stood at was
     captured with the root checkpoint, whatever the thread has lost since.
     """
-    namespaces = {*stateful_namespaces(connection, number), *stateful_namespaces(connection, at)}
+    namespaces = {one for held in {number, at} for one in stateful_namespaces(connection, held)}
     path = RootPath(connection, at, target.known.parent_id)
     found: dict[str, Stored | None] = {}
     for namespace in sorted(namespaces):
