@@ -138,7 +138,8 @@ class _ThreadAudit:
             wanted = (at for job in batch for at in (job.location, *job.needs) if at is not None)
             fetched = await self._shelf.fetch(wanted)
             for job in batch:
-                await self._look_into(job, fetched)
+                async with reader.alone:  # what is unpacked is large, and one at a time
+                    await self._judge(job, fetched)
                 reader.step("segments")
         items = [self._checkpoint(place) for place in self._places()]
         items += [await self._bundle(pin) for pin in folded.pins]
@@ -167,16 +168,8 @@ class _ThreadAudit:
                 continue
             if sha256 not in jobs:
                 member = folded.members.get(sha256)
-                needs = member.says.get("needs", ()) if member else ()
-                known = (folded.members.get(one) for one in needs)
-                jobs[sha256] = _Job(
-                    member.location if member else None,
-                    tuple(
-                        one.location
-                        for one in known
-                        if one is not None and one.location and one.says["holds"] != "part"
-                    ),
-                )
+                needs = map(self._where, member.says.get("needs", ())) if member else ()
+                jobs[sha256] = _Job(self._where(sha256), tuple(filter(None, needs)))
             jobs[sha256].records.append(record)
         return jobs
 
@@ -195,18 +188,18 @@ class _ThreadAudit:
             item = replace(item, verdict=Verdict.GAP, reason=_lost(gap))
         self._found[record.place].append(item)
 
-    async def _look_into(self, job: _Job, fetched: dict[Location, Piece]) -> None:
+    def _where(self, sha256: str) -> Location | None:
+        """Return where the thread's records say that a segment, or the list of its parts, lies."""
+        member = self._folded.members.get(sha256)
+        return None if member is None or member.says["holds"] == "part" else member.location
+
+    async def _judge(self, job: _Job, fetched: dict[Location, Piece]) -> None:
         """Judge what the records of a job say by the segment that they name."""
         if job.location is None:
-            for record in job.records:
-                named = record.says["segment"]
-                self._note(record, reason=f"no record says where segment {named} lies")
-            return
-        async with self._shelf.reader.alone:  # what is unpacked is large, and one at a time
-            await self._judge(job, job.location, fetched)
-
-    async def _judge(self, job: _Job, location: Location, fetched: dict[Location, Piece]) -> None:
-        opened = await self._shelf.open(location, fetched)
+            named = job.records[0].says["segment"]
+            opened = _Opened(None, (), f"no record says where segment {named} lies")
+        else:
+            opened = await self._shelf.open(job.location, fetched)
         segment = opened.segment
         if segment is None:
             for record in job.records:
@@ -225,11 +218,10 @@ class _ThreadAudit:
             self._judge_record(record, opened, segment, members, values)
 
     def _place_of(self, hint: Location) -> Location:
-        """Return where a segment lies that another one names, by what records say of it."""
+        """Return where a segment lies that another one names: records are newer than its hint."""
         sha256 = self._folded.standing_for(hint.sha256)
-        member = self._folded.members.get(sha256)
-        if member is not None and member.location is not None:
-            return member.location
+        if (known := self._where(sha256)) is not None:
+            return known
         return hint if sha256 == hint.sha256 else replace(hint, sha256=sha256, size_bytes=None)
 
     def _judge_record(
@@ -305,13 +297,13 @@ class _ThreadAudit:
     async def _bundle(self, pin: Record) -> Item:
         """Look whether the bundle of a hand-off is there and holds what was handed off."""
         more = {"thread_id": self._folded.thread_id, "checkpoint_id": pin.place[1]}
-        member = self._folded.members.get(pin.says["segment"])
+        location = self._where(pin.says["segment"])
         self._shelf.reader.step("bundles")
-        if member is None or member.location is None:
+        if location is None:
             reason = f"no record says where bundle {pin.says['segment']} lies"
             return Item.of(ItemKind.BUNDLE, (), reason, **more)
         async with self._shelf.reader.alone:
-            opened = await self._shelf.open(member.location, {}, "bundle")
+            opened = await self._shelf.open(location, {}, "bundle")
             reason = opened.reason
             if opened.segment is not None:
                 reason = await bundle_problem(opened.segment, pin.place)
