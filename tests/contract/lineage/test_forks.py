@@ -37,16 +37,12 @@ from tuskpoint_server.domain.model import (
     View,
 )
 from tuskpoint_server.domain.model import Lineage as Origins
-from tuskpoint_server.domain.vectors import pack
 from tuskpoint_server.journal.archiving.held import decode_held
 from tuskpoint_server.journal.checkpoints.pages import ReplayQuery
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, contents, holes, uses
-from tuskpoint_server.journal.database.schema import vectors as vector_rows
 from tuskpoint_server.journal.lineage import Lineage, ValuesEvicted
 from tuskpoint_server.journal.lineage.forks import fork
-from tuskpoint_server.journal.search import vectors
-from tuskpoint_server.journal.search.vectors import CALLER
 
 INTERRUPT = "__interrupt__"
 
@@ -595,30 +591,6 @@ async def test_a_fork_outlives_its_evicted_source(
     await journal.removal.delete_thread(TENANT, "t")
     await journal.removal.sweep(early_write_ttl_s=-1)
     assert await history(journal, key("02", "fork")) == (b"seed 01", (("task of log", b"w01"),))
-
-
-async def test_vectors_of_callers_come_along(journal: LineageJournal, lineage: Lineage) -> None:
-    await save(journal, draft("01"), draft("02", "01"))
-    number = (await row_of(journal)).number
-
-    def work(batch: Batch) -> None:
-        for checkpoint_id, who in (("01", CALLER), ("02", "an embedder")):
-            vectors.add(
-                batch.connection, [(TENANT, number, "", checkpoint_id, who, pack([0.0, 1.0]))]
-            )
-
-    await journal.database.transact(work)
-    await lineage.fork(TENANT, key("01"), "fork", "")
-    await lineage.fork(TENANT, key("02"), "other", "")
-    await lineage.copy_thread(TENANT, "t", "copy", "")
-    found = await rows_of(journal, vector_rows, "thread", "checkpoint_id", "embedder")
-    names = {(await row_of(journal, one)).number: one for one in ("t", "fork", "copy")}
-    assert sorted((names[thread], *rest) for thread, *rest in found) == [
-        ("copy", "01", ""),
-        ("fork", "01", ""),
-        ("t", "01", ""),
-        ("t", "02", "an embedder"),
-    ]
 
 
 async def test_evicted_writes_are_found_before_their_checkpoint_is_certified_again(

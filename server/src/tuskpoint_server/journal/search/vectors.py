@@ -1,4 +1,4 @@
-"""Vectors of checkpoints: storing and copying them. They are found by `finding`.
+"""Vectors of checkpoints: storing them. They are found by `finding`.
 
 All vectors of a tenant have one dimension: the embedder's from the moment it is adopted, else
 that of those which are there.
@@ -7,21 +7,17 @@ that of those which are there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select
-from sqlalchemy.sql.elements import ColumnElement
 
 from ...domain import vectors as packed
 from ...domain.errors import invalid_field
 from ..database.overlay import Place
 from ..database.schema import journal_info, vectors
 from ..database.statements import (
-    EMPTY,
     Statement,
     all_columns,
     of_checkpoint,
-    of_thread,
     parameters_of,
 )
 
@@ -38,30 +34,8 @@ _NOTED = Statement(select(journal_info.c.value).where(journal_info.c.name == bin
 _FORGET = Statement(delete(journal_info).where(journal_info.c.name == bindparam("fact")))
 _NOTE = Statement(insert(journal_info).values(all_columns(journal_info)))
 _DROP = Statement(delete(vectors).where(of_checkpoint(vectors)))
-_DROP_THREAD = Statement(delete(vectors).where(of_thread(vectors)))
 _COLUMNS = tuple(column.name for column in vectors.columns if column.name != "number")
 _ADD = Statement(insert(vectors).values({name: bindparam(name) for name in _COLUMNS}))
-
-
-def _copy(where: ColumnElement[bool], changed: dict[str, ColumnElement[Any]]) -> Statement:
-    """Return a statement that copies callers' vectors of a length to another place."""
-    columns = [changed.get(name, vectors.c[name]) for name in _COLUMNS]
-    source = select(*columns).where(
-        where,
-        vectors.c.embedder == EMPTY,
-        func.length(vectors.c.vector) == bindparam("of_length"),
-    )
-    return Statement(insert(vectors).from_select(_COLUMNS, source.order_by(vectors.c.number)))
-
-
-_NEW_THREAD = bindparam("new_thread", type_=vectors.c.thread.type)
-_NEW_NS = bindparam("new_ns", type_=vectors.c.checkpoint_ns.type)
-_NEW_ID = bindparam("new_id", type_=vectors.c.checkpoint_id.type)
-_COPY = _copy(
-    of_checkpoint(vectors),
-    {"thread": _NEW_THREAD, "checkpoint_ns": _NEW_NS, "checkpoint_id": _NEW_ID},
-)
-_COPY_THREAD = _copy(of_thread(vectors), {"thread": _NEW_THREAD})
 
 
 def note_embedder(connection: Connection, embedder: str, dimension: int) -> None:
@@ -125,50 +99,6 @@ def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
     """
     if rows:
         _ADD.run_rows(connection, _COLUMNS, rows)
-
-
-def copy(
-    connection: Connection,
-    tenant: str,
-    thread: int,
-    place: Place,
-    new_thread: int,
-    new_place: Place,
-) -> None:
-    """Copy the vector that a caller sent with a checkpoint, if it did, to another place.
-
-    Args:
-        connection: In a write transaction.
-        tenant: The tenant.
-        thread: Number of the checkpoint's thread.
-        place: Namespace and ID of the checkpoint.
-        new_thread: Number of the thread of its copy.
-        new_place: Namespace and ID of its copy.
-    """
-    if not (expected := size_bytes(connection, tenant)):
-        return
-    _DROP.run(connection, **parameters_of(new_thread, *new_place))
-    _COPY.run(
-        connection,
-        **parameters_of(thread, *place),
-        new_thread=new_thread,
-        new_ns=new_place[0],
-        new_id=new_place[1],
-        of_length=expected,
-    )
-
-
-def copy_thread(connection: Connection, tenant: str, thread: int, new_thread: int) -> None:
-    """Copy the vectors that callers sent with checkpoints of a thread, as `copy` does."""
-    if not (expected := size_bytes(connection, tenant)):
-        return
-    _DROP_THREAD.run(connection, of_thread=new_thread)
-    _COPY_THREAD.run(
-        connection,
-        of_thread=thread,
-        new_thread=new_thread,
-        of_length=expected,
-    )
 
 
 def dimension(connection: Connection, tenant: str) -> int:
