@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.contract.archiving.test_flush_model import EXPECTED, STEPS, History, ValuesEvicted
+from tests.contract.archiving.test_flush_model import EXPECTED, STEPS, History
 from tests.integration import audit_kit as kit
 from tests.integration.recover.recovered import recovered_house
 from tests.kit.archives import House, house, keys_of
@@ -26,6 +26,7 @@ from tuskpoint.audit.sources import Fetched, Missing, Traffic
 from tuskpoint_server.blobs.api import StoreLimits
 from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 
 
 class MemorySource:

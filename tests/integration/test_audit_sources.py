@@ -33,9 +33,10 @@ BUSY = Reply(429, b"Too many requests")
 
 
 def bundle() -> bytes:
-    place = {"checkpoint_ns": "", "checkpoint_id": "c"}
-    row = segment_pb2.SegmentCheckpoint(**place, summary="Half way.")
-    message = segment_pb2.ThreadSegment(thread_id="t", checkpoints=[row], handoff=place)
+    row = segment_pb2.SegmentCheckpoint(checkpoint_id="c", summary="Half way.")
+    message = segment_pb2.ThreadSegment(
+        thread_id="t", checkpoints=[row], handoff={"checkpoint_id": "c"}
+    )
     return kit.stored_segment(message)
 
 

@@ -95,8 +95,7 @@ async def test_a_deletion_makes_room_in_a_full_backlog_while_the_store_is_down(
 ) -> None:
     store = MemoryStore()
     store.verdict = lambda members: Reason.BLOB_UNAVAILABLE
-    limits = {"soft_limit_bytes": 20_000, "hard_limit_bytes": 50_000}
-    async with house(tmp_path, store, **limits) as home:
+    async with house(tmp_path, store, soft_limit_bytes=20_000, hard_limit_bytes=50_000) as home:
         for number in range(6):
             await save(home, f"{number}", random.Random(number).randbytes(10_000))
         with pytest.raises(Refusal) as found:
