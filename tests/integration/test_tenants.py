@@ -17,7 +17,7 @@ from tuskpoint.v1.thread_service_pb2 import ForkThreadRequest
 from tuskpoint_server import recover
 from tuskpoint_server.blobs.directory import DirectoryStore
 
-from .messages import channel, ref, save_request
+from .messages import channel, incompressible, ref, save_request
 from .tenant_kit import METHODS, House, furnish, house
 from .tenant_probes import NOBODYS, OWN, probes
 
@@ -195,7 +195,7 @@ async def test_a_flush_is_of_one_tenant(two: House) -> None:
 async def test_a_full_backlog_stops_its_own_tenant(tmp_path: Path) -> None:
     limits = {"backlog_soft_limit": 2**20, "backlog_hard_limit": 2**20}
     async with house(tmp_path / "house", **limits) as two:
-        save = save_request("", [channel("x", bytes(2**20))], thread_id="large")
+        save = save_request("", [channel("x", incompressible(2**20))], thread_id="large")
         await two.owner.call(_methods.SAVE_CHECKPOINT.path, save)
         assert "BACKLOG_FULL" in await two.owner.heard(_methods.SAVE_CHECKPOINT.path, save, NOBODYS)
         small = save_request("", [channel("x", b"small")], thread_id="small")
