@@ -31,7 +31,7 @@ class AdminServicer:
         self, request: pb.GetServerInfoRequest, call: Call
     ) -> pb.GetServerInfoResponse:
         """Return version, limits, methods and backends."""
-        info = self._admin.info()
+        info = self._admin
         return pb.GetServerInfoResponse(
             version=info.version,
             limits=limits(),

@@ -14,29 +14,6 @@ from ..recall.recall import Recall, RecallStanding
 
 
 @dataclass(frozen=True, slots=True)
-class ServerInfo:
-    """What the server is.
-
-    Attributes:
-        version: Of the server.
-        journal_backend: Kind of journal.
-        blob_backend: Kind of blob store.
-        journal_id: Identity of the journal.
-        started_us: Microseconds since the Unix epoch.
-        search_modes: That words can be searched in; none if it does not index.
-        embedder: Name of what makes vectors of text; empty: nothing.
-    """
-
-    version: str
-    journal_backend: str
-    blob_backend: str
-    journal_id: str
-    started_us: int
-    search_modes: Sequence[SearchMode]
-    embedder: str
-
-
-@dataclass(frozen=True, slots=True)
 class Standing:
     """How the archive of a tenant, the journal and search stand.
 
@@ -51,7 +28,14 @@ class Standing:
 class Admin:
     """The server itself, and the archive and search as its operators see them.
 
-    `recall` is `None` if the server does not index.
+    Attributes:
+        version: Of the server.
+        journal_backend: Kind of journal.
+        journal_id: Identity of the journal.
+        blob_backend: Kind of blob store.
+        started_us: Microseconds since the Unix epoch.
+        search_modes: That words can be searched in; none if it does not index.
+        embedder: Name of what makes vectors of text; empty: nothing.
     """
 
     def __init__(
@@ -66,19 +50,13 @@ class Admin:
         self._journal = journal
         self._archive = archive
         self._recall = recall
-        self._info = ServerInfo(
-            version=version,
-            journal_backend=journal.backend,
-            blob_backend=blob_backend,
-            journal_id=journal.journal_id,
-            started_us=time.time_ns() // 1000,
-            search_modes=recall.modes if recall is not None else (),
-            embedder=recall.embedder_name if recall is not None else "",
-        )
-
-    def info(self) -> ServerInfo:
-        """Return what the server is."""
-        return self._info
+        self.version = version
+        self.journal_backend = journal.backend
+        self.journal_id = journal.journal_id
+        self.blob_backend = blob_backend
+        self.started_us = time.time_ns() // 1000
+        self.search_modes: Sequence[SearchMode] = recall.modes if recall is not None else ()
+        self.embedder = recall.embedder_name if recall is not None else ""
 
     async def standing(self, tenant: str) -> Standing:
         """Return how the archive, the journal and search stand."""
