@@ -66,29 +66,26 @@ class Instruments:
             unit="{call}",
             description="Calls of MemWal's relayer, by operation and outcome.",
         )
-        self._observe(meter, read_backlog, read_memories)
-
-    def _observe(
-        self,
-        meter: metrics.Meter,
-        read_backlog: Callable[[], Iterable[BacklogReading]],
-        read_memories: Callable[[], Iterable[MemoryTally]],
-    ) -> None:
         meter.create_observable_gauge(
             "tuskpoint.search.backlog.size",
-            [lambda _: _sizes(read_backlog())],
+            [lambda _: [Observation(one.checkpoints, _of(one)) for one in read_backlog()]],
             unit="{checkpoint}",
             description="Checkpoints that are journaled and not indexed yet.",
         )
         meter.create_observable_gauge(
             "tuskpoint.search.backlog.age",
-            [lambda _: _ages(read_backlog())],
+            [lambda _: [Observation(one.age_s, _of(one)) for one in read_backlog()]],
             unit="s",
             description="Time since the oldest of them was journaled.",
         )
         meter.create_observable_gauge(
             "tuskpoint.memwal.memories",
-            [lambda _: _memories(read_memories())],
+            [
+                lambda _: [
+                    Observation(one.memories, _of(one) | {"state": one.state.name.lower()})
+                    for one in read_memories()
+                ]
+            ],
             unit="{memory}",
             description="Summaries for MemWal, by state.",
         )
@@ -118,18 +115,5 @@ class Instruments:
         self._calls.add(1, {"operation": operation, "outcome": outcome})
 
 
-def _sizes(readings: Iterable[BacklogReading]) -> list[Observation]:
-    return [Observation(reading.checkpoints, {"tenant": reading.tenant}) for reading in readings]
-
-
-def _ages(readings: Iterable[BacklogReading]) -> list[Observation]:
-    return [Observation(reading.age_s, {"tenant": reading.tenant}) for reading in readings]
-
-
-def _memories(readings: Iterable[MemoryTally]) -> list[Observation]:
-    return [
-        Observation(
-            reading.memories, {"tenant": reading.tenant, "state": reading.state.name.lower()}
-        )
-        for reading in readings
-    ]
+def _of(reading: BacklogReading | MemoryTally) -> dict[str, str]:
+    return {"tenant": reading.tenant}
