@@ -24,7 +24,8 @@ _BRIEFLY_AT_MOST = 50
 _ADVICE = {
     Result.UNPINNED.value: "No hash, no pass: give the root's SHA-256, from where you trust it, "
     "with --sha256.",
-    Result.INCOMPLETE.value: "Not everything could be read: try again, or another source.",
+    Result.INCOMPLETE.value: "Not everything could be read. Of gaps the server knows why; for the "
+    "rest try again, or another source.",
 }
 
 
@@ -108,9 +109,6 @@ def _time(moment: datetime) -> str:
 # --- for people ------------------------------------------------------------------------
 
 
-_FINE = tuple(FINE)
-
-
 def _lines(report: Report, *, is_brief: bool) -> Iterator[str]:
     findings = report.findings
     root = findings["root"]
@@ -135,7 +133,7 @@ def _lines(report: Report, *, is_brief: bool) -> Iterator[str]:
         yield ""
         yield "Threads"
         yield from (f"  {_thread(total)}" for total in findings["threads"])
-    items = [item for item in findings["items"] if not (is_brief and item["verdict"] in _FINE)]
+    items = [item for item in findings["items"] if not (is_brief and item["verdict"] in FINE)]
     if not items:
         return
     yield ""
@@ -146,7 +144,7 @@ def _lines(report: Report, *, is_brief: bool) -> Iterator[str]:
             return
         yield f"  {_item(item)}"
         for blob in item["blobs"]:
-            if not (is_brief and blob["verdict"] in _FINE):
+            if not (is_brief and blob["verdict"] in FINE):
                 yield from (f"    {line}" for line in _blob(blob))
 
 
@@ -154,7 +152,7 @@ def _subject(subject: Mapping[str, Any]) -> str:
     if subject["kind"] == "descriptor":
         return f"the descriptor of {_shown(subject['source'])}"
     identifier = f"/{subject['identifier']}" if subject["identifier"] else ""
-    return f"{subject['kind']} {_shown(subject['blob_id'] + identifier) or '(a file)'}"
+    return f"{subject['kind']} {_shown(subject['blob_id'] + identifier)}"
 
 
 def _summary(findings: Mapping[str, Any]) -> Iterator[str]:
@@ -207,7 +205,7 @@ def _counted(count: int, noun: str) -> str:
 
 def _where(blob: Mapping[str, Any]) -> str:
     identifier = f"/{_shown(blob['identifier'])}" if blob["identifier"] else ""
-    return f"{_shown(blob['blob_id']) or '(file)'}{identifier}"
+    return f"{_shown(blob['blob_id'])}{identifier}"
 
 
 def _shown(text: str) -> str:
