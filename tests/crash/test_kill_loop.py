@@ -1,6 +1,6 @@
 """Nothing acknowledged is lost, however often the server is killed.
 
-`TUSKPOINT_KILLS=n` sets how often (12), `TUSKPOINT_KILL_SEED=text` chooses the moments again,
+`TUSKPOINT_KILLS=n` sets how often (8), `TUSKPOINT_KILL_SEED=text` chooses the moments again,
 `TUSKPOINT_KILL_REPORT=file` writes what was counted as JSON.
 """
 
@@ -21,7 +21,7 @@ from tests.crash.ledger import Record
 from tests.crash.processes import ServerProcess, WriterProcess, broken_databases
 from tuskpoint.v1.checkpoint_pb2 import DURABILITY_CERTIFIED
 
-KILLS = int(os.environ.get("TUSKPOINT_KILLS", "12"))
+KILLS = int(os.environ.get("TUSKPOINT_KILLS", "8"))
 SEED = os.environ.get("TUSKPOINT_KILL_SEED") or secrets.token_hex(4)
 REPORT = os.environ.get("TUSKPOINT_KILL_REPORT", "")
 PROGRESS_SECONDS = 20.0
