@@ -28,13 +28,12 @@ from .handoff_kit import (
     bundle_of,
     changed,
     content,
-    incompressible,
     kept,
     save_run,
     saving,
 )
 from .handoff_servers import side
-from .messages import FIRST, SECOND, THREAD, channel, ref, refused, write
+from .messages import FIRST, SECOND, THREAD, channel, incompressible, ref, refused, write
 from .test_eviction import flush_and_evict
 
 FETCHING, FETCHED = pb.ADOPT_STAGE_FETCHING, pb.ADOPT_STAGE_FETCHED
