@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.unit.formats.store import Tenant
 from tests.unit.formats.test_runs import saved
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats import merging, runs
+from tuskpoint_server.domain.formats.catalogs import decode_catalog, encode_catalog
 from tuskpoint_server.domain.formats.folding import fold
 from tuskpoint_server.domain.formats.merging import (
     FAN_OUT,
@@ -17,9 +19,11 @@ from tuskpoint_server.domain.formats.merging import (
     advance,
     read_thread,
     read_threads,
+    relocated,
 )
 from tuskpoint_server.domain.formats.records import Record, RemovalRecord
 from tuskpoint_server.domain.formats.runs import Put, members_of, store_records
+from tuskpoint_server.domain.model import BlobLocation
 
 KEYS = [("", "a"), ("", "b"), ("", "c"), ("sub", "a")]
 
@@ -217,3 +221,42 @@ async def test_a_damaged_input_stops_a_merge_and_changes_nothing() -> None:
 def test_no_records_make_no_run() -> None:
     assert store_records([], Put(1, 1, lambda data: pytest.fail("it was stored"))) is None
     assert LiveRuns().oldest_first() == []
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("share", [0.2, 1.0])
+async def test_runs_whose_members_were_moved_say_the_same(share: float) -> None:
+    chance = random.Random(5)
+    tenant = Tenant()
+    for number in range(40):
+        await tenant.flush([saved(f"t{number:02}", seq) for seq in range(1, 20)])
+    members = tenant.members
+    before = [record async for record in read_threads(tenant.runs, members.fetch)]
+    places = {}
+    for ref in tenant.runs.oldest_first():
+        for place in await members_of(ref, members.fetch):
+            if chance.random() < share:
+                places[place.sha256] = replace(place, blob_id="dense")
+    for sha256 in places:
+        members.stored[sha256] = ("dense", members.stored[sha256][1])
+    old = {place.sha256: place for place in places.values()}
+
+    async def fetch(location: BlobLocation) -> bytes:
+        return members.stored[location.sha256][1]
+
+    members.puts += 1
+    put = Put(1, 999, members.store)
+    moved, replaced = await relocated(tenant.runs, places, fetch, put)
+    catalog = encode_catalog(replace(tenant.catalog, runs=moved))
+    moved = decode_catalog(catalog, f"put {members.puts}").runs
+    kept = {
+        place.sha256
+        for ref in moved.oldest_first()
+        for place in await members_of(ref, members.fetch)
+    }
+    assert kept.isdisjoint(replaced)
+    assert old.keys() - kept <= set(replaced)
+    after = [record async for record in read_threads(moved, members.fetch)]
+    assert [name for name, _ in after] == [name for name, _ in before]
+    assert [len(records) for _, records in after] == [len(records) for _, records in before]
+    assert any(ref.height for ref in moved.oldest_first())

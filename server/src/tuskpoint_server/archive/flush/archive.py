@@ -15,7 +15,7 @@ from ...domain.errors import Reason, Refusal
 from ...domain.formats.folding import Manifest
 from ...domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
 from ...journal.archiving import blobs as blob_rows
-from ...journal.archiving import holes, located, packs, status
+from ...journal.archiving import holes, packs, status
 from ...journal.archiving.blobs import Expiry
 from ...journal.archiving.holes import ShownHole
 from ...journal.archiving.status import KnownCatalog
@@ -24,6 +24,7 @@ from ..lifetime.epochs import EpochClock
 from ..lifetime.lifetime import Lifetime
 from ..read.manifest import manifest, store_manifest
 from ..read.reader import CheckpointReader
+from ..read.segments import placed
 from ..verify import ThreadVerification, begin
 from .flusher import (
     FlushOutcome,
@@ -136,8 +137,8 @@ class Archive:
         self.expiry: Expiry = lambda blob: epochs.stored(blob, clock_us())
         self._runner = PackRunner(database, self._origin, self._spool, self.expiry)
         self.handoffs = HandoffStore(self._origin)
-        self._reader = CheckpointReader(blobs, places=self._places)
-        self._origin_reader = CheckpointReader(self._origin, 0, self._places)
+        self._reader = CheckpointReader(blobs, places=placed(database))
+        self._origin_reader = CheckpointReader(self._origin, 0, placed(database))
         self._instruments = Instruments(self._backlogs, meters)
         self._flushers: dict[str, TenantFlusher] = {}
         self._started = False
@@ -372,12 +373,6 @@ class Archive:
         troubles = [self.lifetime.trouble(tenant), flusher.trouble if flusher else None]
         found = [one for one in troubles if one is not None]
         return max(found, key=lambda one: one.at_us, default=None)
-
-    async def _places(self, locations: Sequence[BlobLocation]) -> Sequence[BlobLocation]:
-        """Return where bytes lie by what was recorded last."""
-        hashes = {one.sha256 for one in locations}
-        known = await self._database.query(lambda connection: located.anywhere(connection, hashes))
-        return [known.get(one.sha256, one) for one in locations]
 
     def _flusher(self, tenant: str) -> TenantFlusher:
         flusher = self._flushers.get(tenant)

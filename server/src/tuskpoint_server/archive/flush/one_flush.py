@@ -26,7 +26,7 @@ from ...journal.archiving.collect import Collected, collect
 from ...journal.archiving.dirty_rows import Bounds, Place
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
-from ..read.segments import Segments
+from ..read.segments import Segments, placed
 from .assembling import Assembled, Chores, Origin, assemble
 from .building import Built, BuiltSegment, build
 from .packs import Pack, PackRunner
@@ -116,7 +116,7 @@ class Flush:
         self._database = database
         self._blobs = blobs
         self._limits = blobs.limits
-        self._segments = Segments(blobs, 0)
+        self._segments = Segments(blobs, 0, placed(database))
         self._runner = runner
         self._pointer = pointer
         self._apart = settings.apart

@@ -13,7 +13,7 @@ from ...domain.model import BlobLocation
 from ...journal.archiving import lifetimes, packs
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
-from ..read.segments import Segments
+from ..read.segments import Segments, placed
 from .survey import survey
 
 MIN_AGE_S = 3600.0
@@ -109,7 +109,7 @@ async def _is_own(
                 return decode_catalog(data, blob_id).journal_id == database.journal_id
         if segment is None:
             return False
-        [stored] = await Segments(store, 0).read([segment])
+        [stored] = await Segments(store, 0, placed(database)).read([segment])
     except Refusal:
         return False  # whatever it is, it is not known to be ours
     return stored.segment.generation == database.generation

@@ -28,7 +28,7 @@ from ..flush.assembling import Chores
 from ..flush.flusher import TenantFlusher
 from ..flush.packs import PackRunner
 from ..flush.puts import grouped
-from ..read.segments import Segments
+from ..read.segments import Segments, placed
 from .survey import Survey, Surveyed
 
 _log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Salvage:
         self._database = database
         self._blobs = blobs
         self._runner = runner
-        self._segments = Segments(blobs, 0)
+        self._segments = Segments(blobs, 0, placed(database))
         self._told: set[tuple[str, str, str]] = set()
 
     # --- runs ----------------------------------------------------------------------------
@@ -134,13 +134,15 @@ class Salvage:
         for group in grouped(read, self._blobs.limits):
             places.update(await self._runner.store(flusher.tenant, group))
         records: list[Record] = []
-        for one in wanted:
+        # What records say of "this quilt" holds no more once their run is moved: of everything in
+        # it they say anew where it lies.
+        for one in (*wanted, *(one for blob in chosen for one in blob.staying)) if places else ():
             sha256 = one.location.sha256
             for thread_id in found.users.get(one.owner, ()):
                 manifest = found.manifests.get(thread_id)
                 record = manifest.members.get(sha256) if manifest is not None else None
-                if record is not None and sha256 in places:
-                    records.append(replace(record, location=places[sha256]))
+                if record is not None:
+                    records.append(replace(record, location=places.get(sha256, record.location)))
         known = await self._database.query(partial(holding.lost, tenant=flusher.tenant))
         records += self._gaps(found, [one for one in wanted if one.owner not in known], lost)
         if places or records or any(blob.holds_catalog for blob in chosen):

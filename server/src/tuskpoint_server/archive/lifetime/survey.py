@@ -24,12 +24,14 @@ class Surveyed:
         alive: Its members that are needed, but for the newest catalog.
         dead: Its other members.
         holds_catalog: It holds the newest catalog.
+        staying: Needed members that stay where they are while the others are moved.
     """
 
     blob: DueBlob
     alive: tuple[HeldMember, ...]
     dead: tuple[HeldMember, ...]
     holds_catalog: bool
+    staying: tuple[HeldMember, ...] = ()
 
     @property
     def is_needed(self) -> bool:
@@ -58,8 +60,12 @@ class Surveyed:
         return {one.owner for one in self.alive if one.ended}
 
     def without_ended(self) -> Surveyed:
-        """Return the blob without the segments of deleted threads in it."""
-        return replace(self, alive=tuple(one for one in self.alive if not one.ended))
+        """Return the blob with the segments of deleted threads staying in it."""
+        return replace(
+            self,
+            alive=tuple(one for one in self.alive if not one.ended),
+            staying=tuple(one for one in self.alive if one.ended),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ from ...domain.formats.segments import (
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
 from ...domain.stored_json import malformed
+from ...journal.archiving import located
+from ...journal.database.database import Database
 
 Places = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[BlobLocation]]]
 """Returns where bytes lie by what was recorded last; what is not recorded stays as it is."""
@@ -198,6 +200,17 @@ class Segments:
         while self._kept_bytes > self._limit:
             _, (_, dropped) = self._kept.popitem(last=False)
             self._kept_bytes -= dropped
+
+
+def placed(database: Database) -> Places:
+    """Return what says where bytes lie by what a journal recorded last."""
+
+    async def places(locations: Sequence[BlobLocation]) -> Sequence[BlobLocation]:
+        hashes = {one.sha256 for one in locations}
+        known = await database.query(lambda connection: located.anywhere(connection, hashes))
+        return [known.get(one.sha256, one) for one in locations]
+
+    return places
 
 
 def _decoded(data: bytes, location: BlobLocation) -> Stored:

@@ -177,7 +177,8 @@ async def relocated(
         if ref.height:
             children = decode_run(await fetch(ref.location), ref).runs
             found = [await moved(child) for child in children]
-            if found != list(children):
+            # A branch that was moved would name what is in "this quilt" elsewhere.
+            if found != list(children) or ref.location.sha256 in places:
                 replaced.append(ref.location.sha256)
                 return branch(found, put)
         return replace(ref, location=places.get(ref.location.sha256, ref.location))

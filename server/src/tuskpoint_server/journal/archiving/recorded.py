@@ -6,7 +6,7 @@ The runs of a catalog that cannot be read any more are replaced by a run of thes
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, exists, select
@@ -99,9 +99,14 @@ _WRITES = Statement(
     )
 )
 _HOLES = Statement(
-    select(
-        holes.c.checkpoint_ns, holes.c.checkpoint_id, holes.c.segment, holes.c.seq, holes.c.reason
-    ).where(of_thread(holes))
+    select(holes.c.seq, holes.c.reason, holes.c.checkpoint_ns, holes.c.checkpoint_id).where(
+        of_thread(holes), holes.c.segment.is_(None)
+    )
+)
+_LOST = Statement(
+    select(holes.c.segment, holes.c.reason).where(
+        holes.c.tenant == bindparam("of_tenant"), holes.c.segment.is_not(None)
+    )
 )
 _PINS = Statement(
     select(
@@ -127,10 +132,11 @@ def records(
     """
     found: list[Record] = []
     name = ""
+    lost = dict(_LOST.run(connection, of_tenant=tenant).fetchall())
     for row in _THREADS.run(connection, of_tenant=tenant, after=after, most=most).fetchall():
         thread = _Thread(*row)
         name = thread.thread_id
-        found += _Records(connection, tenant, generation, thread).all()
+        found += _Records(connection, tenant, generation, thread, lost).all()
     return found, name
 
 
@@ -138,12 +144,18 @@ class _Records:
     """The records of one thread, up to its watermark."""
 
     def __init__(
-        self, connection: Connection, tenant: str, generation: int, thread: _Thread
+        self,
+        connection: Connection,
+        tenant: str,
+        generation: int,
+        thread: _Thread,
+        lost: Mapping[bytes, str],
     ) -> None:
         self._connection = connection
         self._tenant = tenant
         self._generation = generation
         self._thread = thread
+        self._lost = lost
         self._named: dict[bytes, None] = {}
         self._ranges = [_Segment(*row) for row in self._of(_RANGES)]
         self._own = {one.sha256 for one in self._ranges if one.incarnation == thread.incarnation}
@@ -159,7 +171,7 @@ class _Records:
             return [end]
         found = list(self._earlier())
         gaps = self._gaps()
-        unstored = {(gap.checkpoint_ns, gap.checkpoint_id) for gap in gaps if gap.checkpoint_id}
+        unstored = {(gap.checkpoint_ns, gap.checkpoint_id) for gap in gaps}
         found += gaps
         found += self._stored(unstored)
         found += self._pins()
@@ -193,11 +205,7 @@ class _Records:
             )
 
     def _gaps(self) -> list[GapRecord]:
-        found = []
-        for checkpoint_ns, checkpoint_id, segment, seq, reason in self._of(_HOLES):
-            where = self._at(int(seq) or self._thread.certified_seq)
-            found.append(GapRecord(*where, reason, checkpoint_ns, checkpoint_id, segment or b""))
-        return found
+        return [GapRecord(*self._at(seq), *said) for seq, *said in self._of(_HOLES)]
 
     def _stored(self, unstored: set[tuple[str, str]]) -> Iterable[Record]:
         certified = self._thread.certified_seq
@@ -272,7 +280,12 @@ class _Records:
             found.update((one.sha256, one) for one in rows)
             wanted = {other for one in rows for other in _needs(one)} - found.keys()
         where = self._at(self._thread.certified_seq)
-        return [
+        lost: list[Record] = [
+            GapRecord(*where, self._lost[sha256], segment=sha256)
+            for sha256 in found
+            if sha256 in self._lost
+        ]
+        return lost + [
             MemberRecord(
                 *where,
                 BlobLocation(one.sha256, one.size, one.blob_id, one.identifier),
