@@ -28,6 +28,7 @@ from ..flush.flusher import TenantFlusher, Trouble
 from ..flush.packs import PackRunner
 from ..flush.settings import ArchiveSettings
 from .epochs import EpochClock
+from .failing import DAMAGE, FIRST_RETRY_S, Failing
 from .salvage import Salvage, Salvaged
 from .survey import Survey, Surveyed, survey
 from .telemetry import LifetimeInstruments, LifetimeReading
@@ -40,34 +41,9 @@ BATCH = 256
 ROUND_BLOBS = 1024
 """Blobs that one round takes up; another follows at once if more are due."""
 
-FIRST_RETRY_S = 30.0
 SHORTEST_PAUSE_S = 0.05
 ROUNDS_PER_EPOCH = 8
 _MOVED_BYTES = 32 * MIB
-_DAMAGE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED)
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A needed blob that is not stored again.
-
-    Attributes:
-        since_us: Time of the first failure.
-        retry_us: Time of the next attempt.
-        attempts: Failures in a row.
-        expire_us: Earliest time at which it may expire; `None` if that is not known.
-        gone: The store does not have it any more, or has other bytes.
-        problem: What went wrong, for people.
-        at_us: Time of the last failure.
-    """
-
-    since_us: int
-    retry_us: int
-    attempts: int
-    expire_us: int | None
-    gone: bool
-    problem: str
-    at_us: int
 
 
 @dataclass(slots=True)
@@ -90,6 +66,7 @@ class Lifetime:
         epochs: What is known of the store's epochs.
         settings: Settings.
         flusher: Returns the flusher of a tenant.
+        clock_us: Microseconds since the epoch.
         meters: Where to measure; OpenTelemetry's global provider if none is given.
     """
 
@@ -112,7 +89,9 @@ class Lifetime:
         self._clock_us = clock_us
         self._salvage = Salvage(database, blobs, runner)
         self._instruments = LifetimeInstruments(self._readings, meters)
-        self._failing: dict[tuple[str, str], Failure] = {}
+        self._failing = Failing(
+            clock_us, self._margin_us, epochs.length_us or 0, settings.renew_interval_s
+        )
         self._fallen: Trouble | None = None
         self._unlike: set[str] = set()
         self._damaged: set[str] = set()
@@ -157,13 +136,11 @@ class Lifetime:
 
     def failing(self, tenant: str) -> int:
         """Return the number of blobs that are due and that could not be stored again."""
-        return sum(1 for of, _ in list(self._failing) if of == tenant)
+        return self._failing.count(tenant)
 
     def trouble(self, tenant: str) -> Trouble | None:
         """Return the last failure among the blobs that still fail, or that the network is new."""
-        mine = [failure for (of, _), failure in self._failing.items() if of == tenant]
-        last = max(mine, key=lambda failure: failure.at_us, default=None)
-        return self._fallen if last is None else Trouble(last.problem, last.at_us)
+        return self._failing.trouble(tenant) or self._fallen
 
     # --- the loop --------------------------------------------------------------------
 
@@ -186,8 +163,7 @@ class Lifetime:
 
     def _pause_s(self) -> float | None:
         """Return the seconds to the next look; `None`: until something is damaged."""
-        now_us = self._clock_us()
-        waits = [(failure.retry_us - now_us) / 1e6 for failure in self._failing.values()]
+        waits = self._failing.pauses_s()
         if self._damaged:
             waits.append(FIRST_RETRY_S)
         if self._epochs.length_us is not None:
@@ -211,7 +187,7 @@ class Lifetime:
                 self._earliest[tenant] = await self._database.query(
                     partial(blob_rows.earliest_expiry, tenant=tenant)
                 )
-            if not self._failing and not done.waits:
+            if not self._failing.count() and not done.waits:
                 self._fallen = None
             return done
 
@@ -249,7 +225,7 @@ class Lifetime:
 
     async def _keep(self, tenant: str, done: Round, *, patient: bool) -> None:
         """Store again what gains by it; then try whether an epoch has begun unseen."""
-        passed = self._waiting(tenant) if patient else set()
+        passed = self._failing.waiting(tenant) if patient else set()
         taken = 0
         while True:
             epoch = self._epochs.epoch_at(self._clock_us())
@@ -277,7 +253,7 @@ class Lifetime:
             failed = done.failed - before
             if probing and (failed or self._epochs.epoch_at(self._clock_us()) == epoch):
                 return
-            if failed == BATCH and not self._any_gone(tenant, batch):
+            if failed == BATCH and not self._failing.any_gone(tenant, batch):
                 return  # the store takes nothing now; single blobs that fail stop nobody
 
     async def _due(
@@ -290,19 +266,6 @@ class Lifetime:
             )
         )
 
-    def _waiting(self, tenant: str) -> set[str]:
-        """Return the blobs whose next attempt is not due yet."""
-        now_us = self._clock_us()
-        return {
-            blob_id
-            for (of, blob_id), failure in self._failing.items()
-            if of == tenant and failure.retry_us > now_us
-        }
-
-    def _any_gone(self, tenant: str, batch: Iterable[DueBlob]) -> bool:
-        failures = (self._failing.get((tenant, blob.blob_id)) for blob in batch)
-        return any(failure is not None and failure.gone for failure in failures)
-
     async def _take(self, tenant: str, batch: Sequence[DueBlob], done: Round) -> None:
         """Store again what is needed of some blobs, each in the way that suits it.
 
@@ -313,7 +276,9 @@ class Lifetime:
         async with flusher.turn:
             settled, found = await self._survey(flusher, batch)
             needed = [blob for blob in found.blobs if blob.is_needed]
-            leaving = [one for one in needed if one.of_ended and not self._is_late(one.blob)]
+            leaving = [
+                one for one in needed if one.of_ended and not self._failing.is_late(one.blob)
+            ]
             dense: list[Surveyed] = []
             if settled:
                 await self._drop(tenant, found, done)
@@ -330,7 +295,7 @@ class Lifetime:
         failed = await self._renew_all(tenant, whole)
         done.renewed += len(whole) - len(failed)
         done.failed += len(failed)
-        endangered = [blob for blob in failed if self._is_endangered(tenant, blob)]
+        endangered = [blob for blob in failed if self._failing.is_endangered(tenant, blob)]
         if endangered:
             await self._save(flusher, endangered, done)
 
@@ -359,7 +324,7 @@ class Lifetime:
         try:
             return settled, await survey(self._database, self._blobs, flusher.tenant, batch)
         except Refusal as refusal:
-            if refusal.reason not in _DAMAGE or not settled:
+            if refusal.reason not in DAMAGE or not settled:
                 raise
             _log.error("tenant %s: a run cannot be read: %s", flusher.tenant, refusal.message)
         await self._salvage.rebuild(flusher)
@@ -385,7 +350,7 @@ class Lifetime:
             )
             done.dropped += len(unneeded)
         for blob in unneeded:
-            self._failing.pop((tenant, blob.blob.blob_id), None)
+            self._failing.forget(tenant, blob.blob.blob_id)
 
     # --- renewing --------------------------------------------------------------------
 
@@ -422,7 +387,7 @@ class Lifetime:
                 lambda stored: self._epochs.stored(stored, now_us),
             )
         )
-        self._failing.pop((tenant, blob.blob_id), None)
+        self._failing.forget(tenant, blob.blob_id)
         if any(stored.blob_id != blob.blob_id for stored in receipt.blobs):
             self._unlike.add(blob.blob_id)  # its members have to be looked for there
             self._wake.set()
@@ -431,61 +396,16 @@ class Lifetime:
         return True
 
     def _note_failure(self, tenant: str, blob: DueBlob, refusal: Refusal) -> None:
-        now_us = self._clock_us()
-        before = self._failing.get((tenant, blob.blob_id))
-        attempts = before.attempts + 1 if before else 1
-        pause_s = min(self._settings.renew_interval_s, FIRST_RETRY_S * 2 ** min(attempts - 1, 20))
-        gone = refusal.reason in _DAMAGE
-        left = "unknown"
-        if blob.expire_us is not None:
-            left = f"{max(0, blob.expire_us - now_us) // 1_000_000} s"
-        problem = f"blob {blob.blob_id} is not renewed, time left: {left}: {refusal.message}"
-        self._failing[tenant, blob.blob_id] = Failure(
-            since_us=before.since_us if before else now_us,
-            retry_us=now_us + round(pause_s * 1e6),
-            attempts=attempts,
-            expire_us=blob.expire_us,
-            gone=gone,
-            problem=problem,
-            at_us=now_us,
-        )
+        gone = self._failing.note(tenant, blob, refusal)
         self._instruments.renewal("gone" if gone else "failed")
-        _log.warning("tenant %s: %s", tenant, problem)
 
     # --- when renewing fails ---------------------------------------------------------
-
-    def _is_endangered(self, tenant: str, blob: DueBlob) -> bool:
-        """Return whether a blob is gone, or half the margin is left and it is not renewed."""
-        failure = self._failing.get((tenant, blob.blob_id))
-        if failure is None:
-            return False
-        # Of a blob whose end is not known, half a margin of failures is too long.
-        late_us = failure.since_us + self._margin_us
-        return failure.gone or self._is_late(blob._replace(expire_us=blob.expire_us or late_us))
-
-    def _is_late(self, blob: DueBlob) -> bool:
-        """Return whether only half the margin is left of a blob."""
-        soon_us = self._clock_us() + self._margin_us // 2
-        return blob.expire_us is not None and blob.expire_us < soon_us
-
-    def _is_over(self, tenant: str, blob: DueBlob) -> bool:
-        """Return whether the store does not have a blob, and should not have it any more.
-
-        One that should still last may be there again tomorrow: the wrong network may have been
-        asked for it.
-        """
-        failure = self._failing.get((tenant, blob.blob_id))
-        if failure is None or not failure.gone:
-            return False
-        # The earliest end that is possible is less than an epoch before the true one.
-        end_us = failure.expire_us or failure.since_us + self._margin_us
-        return end_us + (self._epochs.length_us or 0) <= self._clock_us()
 
     async def _save(self, flusher: TenantFlusher, blobs: Sequence[DueBlob], done: Round) -> None:
         """Store elsewhere what lies in blobs that are gone, or that nothing renewed in time."""
         tenant = flusher.tenant
         for blob in blobs:
-            if self._is_over(tenant, blob):
+            if self._failing.is_over(tenant, blob):
                 done.bundles_lost += await self._salvage.lose_bundles(tenant, blob.blob_id)
         async with flusher.turn:
             settled, found = await self._survey(flusher, blobs)
@@ -529,7 +449,7 @@ class Lifetime:
             if problem is not None:
                 damaged.append((blob.blob, problem))
             else:
-                self._failing.pop((tenant, blob.blob.blob_id), None)
+                self._failing.forget(tenant, blob.blob.blob_id)
         return damaged
 
     async def _store_again(
@@ -576,9 +496,7 @@ class Lifetime:
             lambda batch: lifetimes.drop_expired(batch.connection, tenant, before_us)
         )
         due = {blob.blob_id for blob in await self._due(tenant, ROUND_BLOBS, None, ())}
-        for of, blob_id in list(self._failing):
-            if of == tenant and blob_id not in due:
-                del self._failing[of, blob_id]
+        self._failing.keep_only(tenant, due)
 
     def _readings(self) -> Iterable[LifetimeReading]:
         now_us = self._clock_us()

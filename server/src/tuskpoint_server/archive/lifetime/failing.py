@@ -1,0 +1,147 @@
+"""Blobs that are due and could not be stored again, and how long there is still time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from ...domain.errors import Reason, Refusal
+from ...journal.archiving.lifetimes import DueBlob
+from ..flush.flusher import Trouble
+
+_log = logging.getLogger(__name__)
+
+DAMAGE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED)
+"""The store does not have a blob any more, or has other bytes."""
+
+FIRST_RETRY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Times of the first failure, the last one and the next attempt, and what went wrong."""
+
+    since_us: int
+    at_us: int
+    retry_us: int
+    attempts: int
+    gone: bool
+    problem: str
+
+
+class Failing:
+    """The needed blobs of all tenants that are not stored again.
+
+    Args:
+        clock_us: Microseconds since the epoch.
+        margin_us: Time before its end at which a blob is due.
+        epoch_us: Length of an epoch.
+        longest_pause_s: Longest time between two attempts.
+    """
+
+    def __init__(
+        self,
+        clock_us: Callable[[], int],
+        margin_us: int,
+        epoch_us: int,
+        longest_pause_s: float,
+    ) -> None:
+        self._clock_us = clock_us
+        self._margin_us = margin_us
+        self._epoch_us = epoch_us
+        self._longest_pause_s = longest_pause_s
+        self._failures: dict[tuple[str, str], _Failure] = {}
+
+    def note(self, tenant: str, blob: DueBlob, refusal: Refusal) -> bool:
+        """Note a failure, and return whether the blob is gone."""
+        now_us = self._clock_us()
+        before = self._failures.get((tenant, blob.blob_id))
+        attempts = before.attempts + 1 if before else 1
+        pause_s = min(self._longest_pause_s, FIRST_RETRY_S * 2 ** min(attempts - 1, 20))
+        left = "unknown"
+        if blob.expire_us is not None:
+            left = f"{max(0, blob.expire_us - now_us) // 1_000_000} s"
+        problem = f"blob {blob.blob_id} is not renewed, time left: {left}: {refusal.message}"
+        gone = refusal.reason in DAMAGE
+        self._failures[tenant, blob.blob_id] = _Failure(
+            before.since_us if before else now_us,
+            now_us,
+            now_us + round(pause_s * 1e6),
+            attempts,
+            gone,
+            problem,
+        )
+        _log.warning("tenant %s: %s", tenant, problem)
+        return gone
+
+    def forget(self, tenant: str, blob_id: str) -> None:
+        """Note that a blob is stored again, or not needed any more."""
+        self._failures.pop((tenant, blob_id), None)
+
+    def keep_only(self, tenant: str, due: Collection[str]) -> None:
+        """Forget the blobs of a tenant that are not due any more."""
+        for of, blob_id in list(self._failures):
+            if of == tenant and blob_id not in due:
+                del self._failures[of, blob_id]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._failures.clear()
+
+    def count(self, tenant: str = "") -> int:
+        """Return how many blobs of a tenant, or of all, fail."""
+        return sum(1 for of, _ in list(self._failures) if tenant in ("", of))
+
+    def trouble(self, tenant: str) -> Trouble | None:
+        """Return the last failure of a tenant."""
+        mine = [failure for (of, _), failure in self._failures.items() if of == tenant]
+        last = max(mine, key=lambda failure: failure.at_us, default=None)
+        return None if last is None else Trouble(last.problem, last.at_us)
+
+    def waiting(self, tenant: str) -> set[str]:
+        """Return the blobs whose next attempt is not due yet."""
+        now_us = self._clock_us()
+        return {
+            blob_id
+            for (of, blob_id), failure in self._failures.items()
+            if of == tenant and failure.retry_us > now_us
+        }
+
+    def pauses_s(self) -> list[float]:
+        """Return the seconds to the next attempt of each."""
+        now_us = self._clock_us()
+        return [(failure.retry_us - now_us) / 1e6 for failure in self._failures.values()]
+
+    def any_gone(self, tenant: str, blobs: Iterable[DueBlob]) -> bool:
+        """Return whether the store does not have one of some blobs."""
+        failures = (self._failures.get((tenant, blob.blob_id)) for blob in blobs)
+        return any(failure is not None and failure.gone for failure in failures)
+
+    def is_late(self, blob: DueBlob) -> bool:
+        """Return whether only half the margin is left of a blob."""
+        soon_us = self._clock_us() + self._margin_us // 2
+        return blob.expire_us is not None and blob.expire_us < soon_us
+
+    def is_endangered(self, tenant: str, blob: DueBlob) -> bool:
+        """Return whether a blob that fails is gone, or has to be saved now."""
+        failure = self._failures.get((tenant, blob.blob_id))
+        if failure is None:
+            return False
+        return failure.gone or self.is_late(blob._replace(expire_us=self._end_us(blob, failure)))
+
+    def is_over(self, tenant: str, blob: DueBlob) -> bool:
+        """Return whether the store does not have a blob, and should not have it any more.
+
+        One that should still last may be there again tomorrow: the wrong network may have been
+        asked for it.
+        """
+        failure = self._failures.get((tenant, blob.blob_id))
+        if failure is None or not failure.gone:
+            return False
+        # The earliest end that is possible is less than an epoch before the true one.
+        return self._end_us(blob, failure) + self._epoch_us <= self._clock_us()
+
+    def _end_us(self, blob: DueBlob, failure: _Failure) -> int:
+        """Return the end of a blob; where it is not known, a margin of failures is too long."""
+        return blob.expire_us or failure.since_us + self._margin_us
