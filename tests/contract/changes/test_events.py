@@ -621,7 +621,6 @@ def all_of(thread_id: str) -> Callable[[Connection], Everything]:
                 row.seq,
                 row.incarnation,
                 CheckpointKey(thread_id, row.checkpoint_ns, row.checkpoint_id),
-                0,
                 row.deleted,
                 row.created_us,
             )
