@@ -92,6 +92,18 @@ async def test_the_waiter_of_a_hole_gets_its_error_and_others_their_catalog(
     await refused(home.archive.certify(TENANT, key("bad"), bad), Reason.CERTIFICATION_FAILED)
 
 
+async def test_who_waits_for_some_threads_is_not_refused_for_the_hole_of_another(
+    home: House, store: MemoryStore
+) -> None:
+    rejecting(store, "bad")
+    await save(home, "bad")
+    await save(home, "good", "u")
+    done = await home.archive.certify_all(TENANT, lambda name: name == "u")
+    assert done.catalog is not None
+    waiting = home.archive.certify_all(TENANT, lambda name: name == "t")
+    await refused(waiting, Reason.CERTIFICATION_FAILED)
+
+
 async def test_a_hole_is_shown_and_is_no_backlog(home: House, store: MemoryStore) -> None:
     rejecting(store, "bad")
     await save(home, "bad", data=b"1" * 1000)

@@ -43,14 +43,14 @@ class Commits:
         """
         return await self.run(tenant, self._supplied(tenant, change))
 
-    async def reach(self, tenant: str, wanted: Durability) -> None:
-        """Wait until all changes made so far have the durability asked for.
+    async def reach(self, tenant: str, concerns: Callable[[str], bool], wanted: Durability) -> None:
+        """Wait until all changes of some threads so far have the durability asked for.
 
         Raises:
             Refusal: What `Archive.certify_all` raises; the changes stay journaled.
         """
         if wanted is Durability.CERTIFIED:
-            await self._archive.certify_all(tenant)
+            await self._archive.certify_all(tenant, concerns)
 
     async def reach_change(self, tenant: str, saved: Saved, wanted: Durability) -> None:
         """Wait until a thread up to a change of it has the durability asked for.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,6 +10,7 @@ from ..archive.flush.archive import Archive
 from ..domain.errors import Reason, Refusal
 from ..domain.lineage import Snapshot
 from ..domain.model import CheckpointKey, Durability
+from ..domain.snapshots import member_threads_of, thread_of
 from ..journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 from ..journal.lineage.snapshots import Snapshots as SnapshotRows
 from .commits import Commits
@@ -91,7 +92,7 @@ class Snapshots:
         created = await self._commits.run_supplied(
             tenant, partial(self._journal.create_snapshot, tenant, draft, request_id)
         )
-        await self._commits.reach(tenant, wanted)
+        await self._commits.reach(tenant, _threads_of(created.snapshot_id), wanted)
         return created
 
     async def restore(
@@ -115,7 +116,8 @@ class Snapshots:
                 supplied=supplied,
             ),
         )
-        await self._commits.reach(tenant, wanted)
+        targets = {saved.key.thread_id for saved in restored}
+        await self._commits.reach(tenant, lambda name: name in targets, wanted)
         return tuple(saved.key for saved in restored)
 
     async def delete(self, tenant: str, snapshot_id: str, wanted: Durability) -> bool:
@@ -127,5 +129,11 @@ class Snapshots:
         deleted = await self._commits.run(
             tenant, self._journal.delete_snapshot(tenant, snapshot_id)
         )
-        await self._commits.reach(tenant, wanted)
+        await self._commits.reach(tenant, _threads_of(snapshot_id), wanted)
         return deleted
+
+
+def _threads_of(snapshot_id: str) -> Callable[[str], bool]:
+    """Return what tells whether a thread keeps a snapshot, or a member of it."""
+    describing, members = thread_of(snapshot_id), member_threads_of(snapshot_id)
+    return lambda name: name == describing or name.startswith(members)

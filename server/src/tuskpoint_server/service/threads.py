@@ -118,7 +118,7 @@ class Threads:
             Refusal: What `Archive.certify_all` raises; the deletion stays journaled.
         """
         removed = await self._commits.run(tenant, self._removal.delete_thread(tenant, thread_id))
-        await self._commits.reach(tenant, wanted)
+        await self._commits.reach(tenant, lambda name: name == thread_id, wanted)
         return removed
 
     async def set_retention(
@@ -131,7 +131,7 @@ class Threads:
                 setting stays journaled.
         """
         await self._commits.run(tenant, self._removal.set_retention(tenant, thread_id, retention_s))
-        await self._commits.reach(tenant, wanted)
+        await self._commits.reach(tenant, lambda name: name == thread_id, wanted)
 
     async def set_searchable(
         self, tenant: str, thread_id: str, searchable: bool, wanted: Durability
@@ -143,7 +143,7 @@ class Threads:
                 setting stays journaled.
         """
         await self._commits.run(tenant, self._removal.set_searchable(tenant, thread_id, searchable))
-        await self._commits.reach(tenant, wanted)
+        await self._commits.reach(tenant, lambda name: name == thread_id, wanted)
 
     async def delete_past_retention(self) -> int:
         """Delete the threads of all tenants that are past their retention; return how many.
@@ -179,7 +179,7 @@ class Threads:
             tenant, partial(self._lineage.copy_thread, tenant, source, target, request_id)
         )
         self._journal.keyframes.share(tenant, source, target)
-        await self._commits.reach(tenant, wanted)
+        await self._commits.reach(tenant, lambda name: name == target, wanted)
         return copied
 
     async def fork(
@@ -235,12 +235,13 @@ class Threads:
             Refusal: What `Archive.certify_all` raises.
         """
         deleted = 0
-        for thread_id in dict.fromkeys(thread_ids):
+        pruned = dict.fromkeys(thread_ids)
+        for thread_id in pruned:
             removed = await self._commits.run(
                 tenant, self._removal.prune_thread(tenant, thread_id, strategy)
             )
             deleted += removed.deleted
-        await self._commits.reach(tenant, wanted)
+        await self._commits.reach(tenant, lambda name: name in pruned, wanted)
         return Removed(deleted)
 
     async def delete_runs(self, tenant: str, run_ids: Sequence[str], wanted: Durability) -> Removed:
@@ -251,5 +252,5 @@ class Threads:
         """
         unique = tuple(dict.fromkeys(run_ids))
         removed = await self._commits.run(tenant, self._removal.delete_runs(tenant, unique))
-        await self._commits.reach(tenant, wanted)
+        await self._commits.reach(tenant, lambda name: True, wanted)
         return removed

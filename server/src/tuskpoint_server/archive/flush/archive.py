@@ -240,15 +240,21 @@ class Archive:
         self._refuse_when_stopped()
         return await self._flusher(tenant).certified(key, wanted)
 
-    async def certify_all(self, tenant: str) -> FlushOutcome:
+    async def certify_all(
+        self, tenant: str, concerns: Callable[[str], bool] = lambda thread_id: True
+    ) -> FlushOutcome:
         """Wait until everything journaled before the call is certified, deletions too.
+
+        Args:
+            tenant: The tenant.
+            concerns: Tells of a thread's name whether its changes are waited for.
 
         Raises:
             Refusal: The blob store's, if a flush fails; it will be tried again.
                 `CERTIFICATION_FAILED` if something of it cannot be stored.
         """
         self._refuse_when_stopped()
-        return await self._flusher(tenant).flush_all()
+        return await self._flusher(tenant).flush_all(concerns)
 
     # --- reading ----------------------------------------------------------------------
 

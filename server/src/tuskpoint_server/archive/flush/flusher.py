@@ -192,8 +192,8 @@ class TenantFlusher:
         finally:
             self._changes.pop(waiter, None)
 
-    async def flush_all(self) -> FlushOutcome:
-        """Wait until everything journaled so far is certified, retrying at once.
+    async def flush_all(self, concerns: Callable[[str], bool]) -> FlushOutcome:
+        """Wait until all that was journaled so far in some threads is certified, retrying at once.
 
         Raises:
             Refusal: Of the first flush that fails; `CERTIFICATION_FAILED` if something of
@@ -202,12 +202,13 @@ class TenantFlusher:
         self._refuse_when_stopping()
         waiting, unstored = await self._database.query(
             lambda connection: (
-                status.waiting(connection, self.tenant),
+                status.waiting(connection, self.tenant, concerns),
                 holes.unstored(connection, self.tenant),
             )
         )
         self._refuse_when_stopping()
-        marks = {**{hole.thread: hole.seq for hole in unstored}, **waiting}
+        found = {hole.thread: hole.seq for hole in unstored if concerns(hole.thread_id)}
+        marks = {**found, **waiting}
         waiter = _AllWaiter(self._loop.create_future(), dict(marks), marks)
         self._alls[waiter] = None
         self._retry_at = 0.0

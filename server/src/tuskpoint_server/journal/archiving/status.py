@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,7 +83,7 @@ _BACKLOG = Statement(
         func.min(threads.c.dirty_since_us),
     ).where(_DIRTY)
 )
-_WAITING = Statement(select(threads.c.number, threads.c.seq).where(_DIRTY))
+_WAITING = Statement(select(threads.c.number, threads.c.seq, threads.c.thread_id).where(_DIRTY))
 _FIND = Statement(
     select(threads.c.number, threads.c.seq, threads.c.certified_seq).where(
         threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
@@ -120,9 +120,10 @@ def backlog(connection: Connection, tenant: str) -> Backlog:
     return Backlog(int(row[0]), int(row[1]), row[2])
 
 
-def waiting(connection: Connection, tenant: str) -> dict[int, int]:
-    """Return the threads with changes above their watermark, and their last change."""
-    return dict(_WAITING.run(connection, of_tenant=tenant).fetchall())
+def waiting(connection: Connection, tenant: str, concerns: Callable[[str], bool]) -> dict[int, int]:
+    """Return the threads of some names with changes above their watermark, and the last change."""
+    rows = _WAITING.run(connection, of_tenant=tenant).fetchall()
+    return {number: seq for number, seq, thread_id in rows if concerns(thread_id)}
 
 
 def waiting_tenants(connection: Connection) -> list[str]:
