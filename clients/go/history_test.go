@@ -41,7 +41,9 @@ func TestAWatchGoesOnWhereItWasLeft(t *testing.T) {
 		break
 	}
 	for event, err := range client.Watch(within(t), thread,
-		&tuskpoint.WatchOptions{Cursor: cursor, Progress: time.Second}) {
+		&tuskpoint.WatchOptions{
+			Cursor: cursor, Kinds: []tuskpoint.EventKind{tuskpoint.LabelSet}, Progress: time.Second,
+		}) {
 		if err != nil {
 			t.Fatal(err)
 		}
