@@ -24,7 +24,7 @@ FIRST_CANDIDATES = 256
 GROWTH = 4
 """How many times more are put in order in each further step."""
 
-WIDENED_AT_ONCE_BYTES = 2 * 1024 * 1024
+WIDENED_AT_ONCE_BYTES = 512 * 1024
 """About how much memory comparing takes at a time: what fits a processor's cache is fast."""
 
 _STORED = np.dtype("<f4")
