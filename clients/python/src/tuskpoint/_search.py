@@ -51,8 +51,8 @@ class SearchResult:
         metadata: The metadata that was saved with it.
         distance: Distance from the query; smaller is nearer. Comparable within one answer.
         mode: How the search was made, as in `SearchResults`.
-        truncated: Whether the state holds more text than was searched: of long values the
-            latest part is.
+        truncated: Whether what is new in the state holds more text than was searched: of what
+            is long the latest part is.
     """
 
     thread_id: str
