@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.drafts import TENANT, Content, draft, key, refused, value, write
+from tests.simulation.checks import newest
 from tests.simulation.faulty_store import DIRECTORY, EPOCH_S, QUILTS, StoreFaults
 from tests.simulation.life import failpoints_visit
 from tests.simulation.memory_database import JournalFaults
@@ -218,6 +219,24 @@ async def test_late_writes_are_evicted(stage: Stage) -> None:
     await stage.flush()
 
 
+@fixed(apart=True)
+async def test_evicted_writes_of_a_copy_are_stored_with_its_own(stage: Stage) -> None:
+    """A segment of a single checkpoint has all its writes, those too that the journal gave up."""
+    await stage.save("01", x=b"one", writes=[write("w", BIG), write("w", b"2", idx=1)])
+    await stage.save("02", "01", x=b"two")
+    await stage.flush()
+    await asyncio.sleep(1.0)
+    await stage.server.evict()
+    await stage.server.lineage.copy_thread(TENANT, "t", "u", "")
+    stage.server.believe(["u"])
+    await stage.write("01", write("w", b"3", idx=2), thread_id="u")
+    await stage.flush()
+    found = stage.world.looks["main"].threads
+    assert found is not None
+    assert len(found["u"].writes) == 3
+    await stage.world.clients.compare(stage.server, key("01", "u"))
+
+
 @fixed()
 async def test_one_refused_checkpoint_in_a_busy_tenant(stage: Stage) -> None:
     """It is a hole; whoever waits for it hears so, and nothing else waits for it."""
@@ -333,22 +352,21 @@ async def test_one_put_of_several_fails(stage: Stage) -> None:
 
 @fixed()
 async def test_a_run_that_a_merge_needs_is_lost(stage: Stage) -> None:
-    """The flush says what is lost: it does not fail with an error of its own."""
-    for number in range(9):
+    """The flush says what is lost, and another catalog replaces the one that names it."""
+    for number in range(5):
         await stage.save(f"0{number}", x=b"%d" % number)
         await stage.flush()
     await stage.world.restart()
-    [lost, *_] = [
-        (blob_id, one.sha256)
-        for blob_id, pack in stage.world.vault.packs.items()
-        for one in pack.values()
-        if one.kind == "run"
-    ]
-    stage.world.vault.lose(*lost)
-    for number in range(9, 18):
+    known = newest(stage.server)
+    assert known is not None
+    [lost, *_] = [one.location for one in known.catalog.runs.oldest_first()]
+    stage.world.vault.lose(lost.blob_id, lost.sha256)
+    problems = []
+    for number in range(5, 14):
         await stage.save(f"{number:02}", x=b"%d" % number)
-        problem = await stage.server.flushed()
-        assert problem is None or problem.reason is Reason.BLOB_NOT_FOUND
+        problems.append(await stage.server.flushed())
+    assert [one.reason for one in problems if one is not None] == [Reason.BLOB_NOT_FOUND]
+    assert problems[-1] is None
 
 
 @fixed(QUILTS, epochs=3, renew_interval_s=EPOCH_S / 8)

@@ -239,8 +239,10 @@ def _build_alone(
         if digest not in fetched:
             lone.dirty.problem = f"value {digest.hex()} was evicted and cannot be read"
             return None
-        values[digest] = fetched[digest]
+        if digest in lone.dirty.needs:
+            values[digest] = fetched[digest]
     thread, one = lone.thread, lone.dirty
+    written = [_supplied(write, fetched) for write in one.writes]
 
     def segment_of(some: Iterable[DirtyPlace]) -> Segment:
         return Segment(
@@ -250,7 +252,7 @@ def _build_alone(
             first_seq=min(seqs := [write.seq for write in one.writes] + [_seq(one)]),
             last_seq=max(seqs),
             checkpoints=tuple(_checkpoint(place.row) for place in some if place.row is not None),
-            writes=tuple(map(_write, one.writes)),
+            writes=tuple(map(_write, written)),
             values=tuple(_whole(digest, value) for digest, value in values.items()),
         )
 
@@ -262,6 +264,14 @@ def _build_alone(
         thread, data, _parts(data, part_bytes), [one], None, None, sha256=blob_digest(data),
         digests=_prefixes(values),
     )  # fmt: skip
+
+
+def _supplied(write: WriteRow, fetched: Mapping[bytes, Value]) -> WriteRow:
+    """Return a write with its value, which may have been evicted."""
+    if write.data is not None:
+        return write
+    packed = compress(fetched[write.digest].data)
+    return write._replace(encoding=int(packed.encoding), data=packed.data)
 
 
 def _seq(one: DirtyPlace) -> int:

@@ -138,9 +138,7 @@ class _Recorder:
             self._writes(thread, dirty, segment.sha256)
         self._segment(thread, segment, last_seq)
         self.recorded.holds.append(
-            PlannedHold(
-                thread.number, *dirty.place, encode_held(last_seq, (segment.sha256, *lone.kept))
-            )
+            PlannedHold(thread.number, *dirty.place, encode_held(last_seq, (segment.sha256,)))
         )
         if lone.hole:
             self.recorded.filled.append(lone.hole)

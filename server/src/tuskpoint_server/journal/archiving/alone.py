@@ -20,7 +20,6 @@ from ..database.schema import checkpoints, threads, writes
 from ..database.statements import Statement, of_checkpoint, parameters_of
 from . import located
 from .dirty_rows import CheckpointRow, DirtyPlace, DirtyThread, Place, WriteRow
-from .held import Held, decode_held
 
 _ROW = Statement(
     select(*(checkpoints.c[name] for name in CheckpointRow._fields)).where(
@@ -47,9 +46,8 @@ class LoneCheckpoint:
         thread: Its thread.
         dirty: Its row and its writes; `problem` says why it cannot be stored.
         values: Its values by digest; those that were evicted are missing.
-        evicted: Digests of these.
+        evicted: Digests of these, and of writes that were evicted.
         sources: Segments that hold these.
-        kept: Segments that hold writes of it that are not here.
         hole: Number of the hole that it was; 0: none.
         hole_seq: The change up to which it was a hole.
     """
@@ -59,7 +57,6 @@ class LoneCheckpoint:
     values: dict[bytes, Value] = field(default_factory=dict)
     evicted: tuple[bytes, ...] = ()
     sources: tuple[BlobLocation, ...] = ()
-    kept: tuple[bytes, ...] = ()
     hole: int = 0
     hole_seq: int = 0
 
@@ -87,14 +84,8 @@ def read_alone(
     if found is None:
         return None
     row = CheckpointRow(*found)
-    held = decode_held(row.held) if row.held is not None else Held(0, ())
     written = [WriteRow(*write) for write in _WRITES.run(connection, **of).fetchall()]
-    one = LoneCheckpoint(thread, DirtyPlace(place, row), hole=hole)
-    one.dirty.writes = [write for write in written if write.data is not None]
-    if any(write.data is None for write in written):
-        one.kept = held.segments
-        if any(write.data is None and write.seq > held.seq for write in written):
-            one.dirty.problem = "a write of it was evicted"
+    one = LoneCheckpoint(thread, DirtyPlace(place, row, writes=written), hole=hole)
     try:
         one.dirty.needs = referred(row.state, row.delta_base)
         one.values = contents.read(connection, thread.family, one.dirty.needs)
@@ -102,12 +93,17 @@ def read_alone(
         one.dirty.problem = "its state cannot be read"
     except DamagedValueError as error:
         one.dirty.problem = str(error)
-    one.evicted = tuple(digest for digest, value in one.values.items() if value is EVICTED)
-    for digest in one.evicted:
+    evicted = [digest for digest, value in one.values.items() if value is EVICTED]
+    for digest in evicted:
         del one.values[digest]
-    missing = one.dirty.needs.difference(one.values, one.evicted)
+    missing = one.dirty.needs.difference(one.values, evicted)
     if missing and not one.dirty.problem:
         one.dirty.problem = f"value {min(missing).hex()} is not stored"
-    if one.evicted:
-        one.sources = tuple(located.of_values(connection, tenant, thread.family, one.evicted))
+    sources = located.of_values(connection, tenant, thread.family, evicted) if evicted else []
+    gone = [write for write in written if write.data is None]
+    if gone:
+        seqs = [write.seq for write in gone]
+        sources += located.of_writes(connection, tenant, thread.number, row.held, seqs)
+    one.evicted = (*evicted, *(write.digest for write in gone))
+    one.sources = tuple(dict.fromkeys(sources))
     return one
