@@ -44,6 +44,8 @@ ROUND_BLOBS = 1024
 SHORTEST_PAUSE_S = 0.05
 ROUNDS_PER_EPOCH = 8
 _MOVED_BYTES = 32 * MIB
+_READS = 2
+"""What cannot be read so often in a row is lost: one answer may have been cut short."""
 
 
 @dataclass(slots=True)
@@ -321,12 +323,13 @@ class Lifetime:
             if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
                 raise
             settled = False
-        try:
-            return settled, await survey(self._database, self._blobs, flusher.tenant, batch)
-        except Refusal as refusal:
-            if refusal.reason not in DAMAGE or not settled:
-                raise
-            _log.error("tenant %s: a run cannot be read: %s", flusher.tenant, refusal.message)
+        for _ in range(_READS):
+            try:
+                return settled, await survey(self._database, self._blobs, flusher.tenant, batch)
+            except Refusal as refusal:
+                if refusal.reason not in DAMAGE or not settled:
+                    raise
+                _log.error("tenant %s: a run cannot be read: %s", flusher.tenant, refusal.message)
         await self._salvage.rebuild(flusher)
         flusher.flush_soon()
         return True, await survey(self._database, self._blobs, flusher.tenant, batch)
