@@ -188,6 +188,7 @@ class FaultyStore(PlainStore):
     """A store that fails, for one life of a server.
 
     Attributes:
+        faults: How likely each fault is.
         verdict: Asked at every put: `BLOB_REJECTED` or `BLOB_UNAVAILABLE`, or `None`.
         on_put: Awaited once, before the next put is stored.
     """
@@ -195,7 +196,7 @@ class FaultyStore(PlainStore):
     def __init__(self, vault: Vault, life: Life, faults: StoreFaults, rng: random.Random) -> None:
         super().__init__(vault)
         self._life = life
-        self._faults = faults
+        self.faults = faults
         self._rng = rng
         self._running = 0
         self._intact = 0
@@ -210,12 +211,12 @@ class FaultyStore(PlainStore):
         try:
             if self._running > self.limits.puts_at_once + 1:  # and the bundle of a hand-off
                 raise AssertionError(f"{self._running} puts at once")
-            await self._travel(self._faults.refuses)
+            await self._travel(self.faults.refuses)
             if self.on_put is not None:
                 hook, self.on_put = self.on_put, None
                 await hook(members)
             reason = self.verdict(members)
-            if reason is None and self._rng.random() < self._faults.rejects:
+            if reason is None and self._rng.random() < self.faults.rejects:
                 reason = Reason.BLOB_REJECTED
             if reason is not None:
                 raise Refusal(reason, backend=self.backend, problem="simulated")
@@ -223,35 +224,35 @@ class FaultyStore(PlainStore):
             known = set(self.vault.packs)
             receipt = await super().put(members, apart=apart)
             fresh = receipt.locations[0].blob_id not in known
-            if fresh and self._rng.random() < self._faults.loses:
+            if fresh and self._rng.random() < self.faults.loses:
                 victim = receipt.locations[0]
                 self.vault.packs[victim.blob_id].pop(victim.sha256)
             self._life.visit("store.after_put")
-            await self._travel(self._faults.lies)
+            await self._travel(self.faults.lies)
             return receipt
         finally:
             self._running -= 1
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
-        await self._travel(self._faults.unreadable)
+        await self._travel(self.faults.unreadable)
         return self._read(location)
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
-        await self._travel(self._faults.unreadable)
+        await self._travel(self.faults.unreadable)
         return [self._read(location) for location in locations]
 
     async def list_blob(self, blob_id: str) -> Sequence[Listed]:
-        await self._travel(self._faults.unreadable)
+        await self._travel(self.faults.unreadable)
         return await super().list_blob(blob_id)
 
     async def renew(self, blob_id: str) -> Receipt:
-        await self._travel(self._faults.refuses)
+        await self._travel(self.faults.refuses)
         return await super().renew(blob_id)
 
     def _read(self, location: BlobLocation) -> bytes:
         data = self.vault.read(location)
         self._intact = max(0, self._intact - 1)
-        if not self._intact and self._rng.random() < self._faults.corrupts:
+        if not self._intact and self._rng.random() < self.faults.corrupts:
             self._intact = INTACT_READS
             data = data[: len(data) // 2]
         return verified(data, location)
@@ -260,7 +261,7 @@ class FaultyStore(PlainStore):
         """Take time, and perhaps fail."""
         rng = self._rng
         self._life.check()
-        dawdles = rng.random() < self._faults.dawdles
+        dawdles = rng.random() < self.faults.dawdles
         seconds = rng.uniform(30, 600) if dawdles else rng.choice((0.0, 0.0, 0.2, 4.0))
         if seconds:
             await asyncio.sleep(seconds)

@@ -150,7 +150,7 @@ class Server:
 
     def calm(self) -> None:
         """Let nothing fail any more."""
-        self.store._faults, self.database._faults = StoreFaults(), JournalFaults()
+        self.store.faults, self.database._faults = StoreFaults(), JournalFaults()
         self.disk.fails = 0.0
 
     async def collect(self, clock_us: Callable[[], int], *, of_others: bool) -> int:
