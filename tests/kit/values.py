@@ -19,7 +19,7 @@ from tuskpoint_server.domain.compression import Encoding
 from tuskpoint_server.domain.lineage import EventKind
 from tuskpoint_server.domain.model import EVICTED, ChannelDraft, Checkpoint, Value, View, Write
 from tuskpoint_server.journal.archiving import restore
-from tuskpoint_server.journal.archiving.evict import Evicted, evict_family
+from tuskpoint_server.journal.archiving.evict import evict_family
 from tuskpoint_server.journal.checkpoints import contents as values
 from tuskpoint_server.journal.checkpoints.references import referred
 from tuskpoint_server.journal.checkpoints.rows import checkpoint_row
@@ -32,7 +32,8 @@ from tuskpoint_server.journal.database.schema import (
     members,
     threads,
 )
-from tuskpoint_server.journal.removal.marking import Removed, remove_unneeded
+from tuskpoint_server.journal.removal.marking import remove_unneeded
+from tuskpoint_server.journal.removal.passes import Taken
 from tuskpoint_server.journal.removal.removal import Removal
 
 T = TypeVar("T")
@@ -194,12 +195,12 @@ class Home:
 
         return await self.database.query(find)
 
-    async def remove_unneeded(self, thread: str = "t") -> Removed:
+    async def remove_unneeded(self, thread: str = "t") -> Taken:
         return await remove_unneeded(self.database, self.passes, await self.family(thread))
 
     async def evict(
         self, thread: str = "t", *, wanted: int = PLENTY, before_us: int = LATER_US
-    ) -> Evicted:
+    ) -> Taken:
         family = await self.family(thread)
         return await evict_family(self.database, self.passes, family, before_us, wanted)
 

@@ -33,7 +33,6 @@ from tuskpoint_server.journal.database.schema import (
     vectors,
     writes,
 )
-from tuskpoint_server.journal.removal.passes import Pass
 from tuskpoint_server.journal.removal.removal import Removal
 
 INHERIT = Reference.INHERIT
@@ -492,8 +491,7 @@ async def test_a_pass_over_the_family_spares_what_a_base_names(
     journal: Journal, removal: Removal
 ) -> None:
     await chain(journal, seed_at=0, length=3)
-    one = Pass((await row_of(journal)).family)
-    await journal.database.transact(lambda batch: removal.passes.open(batch, one))
-    await keep_latest(removal)
-    removal.passes.close(one)
+    family = (await row_of(journal)).family
+    async with removal.passes.opened(journal.database, family) as one:
+        await keep_latest(removal)
     assert one.noted >= {digest(b"seed"), digest(b"0"), digest(b"1")}

@@ -13,8 +13,8 @@ from tests.kit.values import LATER_US, PLENTY, Home, text
 from tuskpoint_server.domain.compression import Encoding
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import EVICTED, Value, Write
-from tuskpoint_server.journal.archiving import evict, evictable, restore
-from tuskpoint_server.journal.archiving.evict import Evicted, evict_family
+from tuskpoint_server.journal.archiving import evict, restore
+from tuskpoint_server.journal.archiving.evict import evict_family
 from tuskpoint_server.journal.archiving.evictor import EvictionSettings, Evictor
 from tuskpoint_server.journal.archiving.held import encode_held
 from tuskpoint_server.journal.database.overlay import Batch
@@ -26,6 +26,8 @@ from tuskpoint_server.journal.database.schema import (
     members,
     writes,
 )
+from tuskpoint_server.journal.removal import passes
+from tuskpoint_server.journal.removal.passes import Taken
 
 BASE = text(1, 8_000)
 
@@ -62,7 +64,7 @@ async def add_hole(home: Home, checkpoint_id: str, seq: int, segment: bytes | No
     )
 
 
-async def during(home: Home, *works: Callable[[], Awaitable[object]]) -> Evicted:
+async def during(home: Home, *works: Callable[[], Awaitable[object]]) -> Taken:
     """Evict a family, and let something happen before each step, while there is any."""
     left, family = list(works), await home.family()
 
@@ -93,15 +95,15 @@ async def written(home: Home, checkpoint_id: str) -> list[Value]:
 async def test_only_what_is_certified_and_no_head_goes(home: Home) -> None:
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
-    assert await home.evict() == Evicted()
+    assert await home.evict() == Taken()
     await home.save("c", {"x": b"3"}, parent="b")
     await home.certify()
     await home.save("d", {"x": b"4"}, parent="c")
-    assert await home.evict() == Evicted(3, 0, 3)
+    assert await home.evict() == Taken(3, 0, 3)
     assert [await home.here(one) for one in "abcd"] == [set(), set(), set(), {"x"}]
-    assert await home.evict() == Evicted()
+    assert await home.evict() == Taken()
     await home.certify()
-    assert await home.evict() == Evicted()
+    assert await home.evict() == Taken()
     for one, data in zip("abcd", (b"1", b"2", b"3", b"4"), strict=True):
         assert await home.data(one) == {"x": data}
 
@@ -122,7 +124,7 @@ async def test_what_a_head_of_another_thread_of_the_family_needs_stays(home: Hom
     await home.fork("t", "a", "forked")
     await home.certify()
     await home.certify("forked")
-    assert await home.evict() == Evicted()
+    assert await home.evict() == Taken()
     await home.save("b", {"x": b"3"}, parent="a", thread="forked")
     assert (await home.evict()).values == 1
     assert await home.data("a") == await home.data("a", "forked") == {"x": b"1"}
@@ -134,7 +136,7 @@ async def test_what_a_change_above_the_watermark_needs_stays(home: Home) -> None
     await home.save("b", {"x": b"2"}, parent="a")
     await home.certify()
     await home.checkpoints.set_label(TENANT, (await home.load("a")).entry.key, "named")
-    assert await home.evict() == Evicted()
+    assert await home.evict() == Taken()
     await home.certify()
     assert (await home.evict()).values == 1
 
@@ -146,7 +148,7 @@ async def test_what_shares_a_change_that_is_not_certified_stays(home: Home) -> N
     await home.certify()
     await home.checkpoints.set_label(TENANT, (await home.load("a")).entry.key, "named")
     await change(home, update(changes).values(checkpoint_id=""))
-    assert await home.evict() == Evicted()
+    assert await home.evict() == Taken()
 
 
 async def test_the_young_keep_their_values(home: Home) -> None:
@@ -166,7 +168,7 @@ async def test_the_oldest_go_first_and_no_more_than_have_to(home: Home) -> None:
     await home.certify()
     rows = await home.rows()
     wanted = sum(len(row["data"]) for row in rows[:4])
-    assert await home.evict(wanted=wanted) == Evicted(4, 0, wanted)
+    assert await home.evict(wanted=wanted) == Taken(4, 0, wanted)
     assert [bool(await home.here(f"{number}")) for number in range(10)] == [False] * 4 + [True] * 6
 
 
@@ -175,9 +177,9 @@ async def test_what_no_segment_holds_stays(home: Home) -> None:
     await home.save("b", {"x": b"2"}, parent="a")
     await home.certify()
     await change(home, update(members).values(digests=b""))
-    assert await home.evict() == Evicted()
+    assert await home.evict() == Taken()
     await change(home, delete(members))
-    assert await home.evict() == Evicted()
+    assert await home.evict() == Taken()
 
 
 async def test_what_only_a_lost_segment_holds_stays(home: Home) -> None:
@@ -186,9 +188,9 @@ async def test_what_only_a_lost_segment_holds_stays(home: Home) -> None:
     await home.save("b", {"x": b"2"}, parent="a")
     [segment] = home.segments
     await add_hole(home, "", 1, segment)
-    assert await home.evict() == Evicted()
+    assert await home.evict() == Taken()
     await change(home, delete(holes))
-    assert await home.evict() == Evicted(1, 1, 2)
+    assert await home.evict() == Taken(1, 1, 2)
 
 
 async def test_what_a_hole_covers_stays(home: Home) -> None:
@@ -197,7 +199,7 @@ async def test_what_a_hole_covers_stays(home: Home) -> None:
     await home.save("c", {"x": b"3"}, parent="b")
     await home.certify()
     await add_hole(home, "a", 1)
-    assert await home.evict() == Evicted(1, 1, 2)
+    assert await home.evict() == Taken(1, 1, 2)
     assert await home.here("a") == {"x"}
     assert await written(home, "a") == [value(b"w")]
 
@@ -215,8 +217,9 @@ async def test_a_value_in_a_segment_without_a_range_goes_there(home: Home) -> No
 async def test_many_pages_are_read_and_many_batches_evicted(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evict, "EVICTED_AT_ONCE", 3)
-    monkeypatch.setattr(evictable, "SCANNED_AT_ONCE", 3)
+    monkeypatch.setattr(evict, "WRITES_AT_ONCE", 3)
+    for name in ("SCANNED_AT_ONCE", "TAKEN_AT_ONCE"):
+        monkeypatch.setattr(passes, name, 3)
     for number in range(20):
         await home.save(
             f"{number:02}",
@@ -303,9 +306,9 @@ async def test_a_save_brings_an_evicted_value_back(home: Home) -> None:
 async def test_writes_of_certified_checkpoints_go(home: Home) -> None:
     await home.save("a", {}, writes=(write("x", b"one"), write("x", b"two", idx=-1)))
     await home.save("b", {}, parent="a", writes=(write("x", b"head"),))
-    assert await home.evict() == Evicted()
+    assert await home.evict() == Taken()
     await home.certify()
-    assert await home.evict() == Evicted(0, 2, 6)
+    assert await home.evict() == Taken(0, 2, 6)
     assert await written(home, "a") == [EVICTED, EVICTED]
     assert await written(home, "b") == [value(b"head")]
 
@@ -314,7 +317,7 @@ async def test_writes_that_wait_for_their_checkpoint_stay(home: Home) -> None:
     await home.checkpoints.save_writes(TENANT, key("a"), (write("x", b"early"),))
     await home.save("b", {})
     await home.certify()
-    assert await home.evict() == Evicted()
+    assert await home.evict() == Taken()
 
 
 async def test_late_writes_stay_until_they_are_certified(home: Home) -> None:
@@ -322,9 +325,9 @@ async def test_late_writes_stay_until_they_are_certified(home: Home) -> None:
     await home.save("b", {}, parent="a")
     await home.certify()
     await home.checkpoints.save_writes(TENANT, key("a"), (write("x", b"late", task="other"),))
-    assert await home.evict() == Evicted()
+    assert await home.evict() == Taken()
     await home.certify()
-    assert await home.evict() == Evicted(0, 2, 7)
+    assert await home.evict() == Taken(0, 2, 7)
 
 
 async def test_writes_of_a_copy_go_where_all_of_it_is_held(home: Home) -> None:
@@ -332,19 +335,19 @@ async def test_writes_of_a_copy_go_where_all_of_it_is_held(home: Home) -> None:
     await home.certify()
     await home.save("b", {}, parent="a")
     await change(home, update(members).values(thread=99))
-    assert await home.evict() == Evicted()
+    assert await home.evict() == Taken()
     [segment] = home.segments
     lacking = encode_held(1, [segment, b"unknown" + bytes(25)])
     await change(home, update(checkpoints).values(held=lacking))
-    assert await home.evict() == Evicted()
+    assert await home.evict() == Taken()
     await change(home, update(checkpoints).values(held=encode_held(0, [segment])))
-    assert await home.evict() == Evicted()
+    assert await home.evict() == Taken()
     await change(home, update(checkpoints).values(held=encode_held(1, [segment])))
     late = write("x", b"late", task="other")
     await home.checkpoints.save_writes(TENANT, key("a"), (late,))
     await home.certify()
     await change(home, delete(members).where(members.c.thread != 99))
-    assert await home.evict() == Evicted(0, 1, 3)
+    assert await home.evict() == Taken(0, 1, 3)
 
 
 # --- what happens meanwhile ------------------------------------------------------------------
@@ -358,9 +361,9 @@ async def test_a_value_that_a_save_refers_to_meanwhile_stays(home: Home) -> None
     async def refer() -> None:
         await home.save("c", (by_digest("x", b"1"),), parent="b")
 
-    # Opened, two threads looked for, writes, values, watermark, segments: then it evicts.
+    # Opened, threads, what one keeps, writes, values, watermark, segments: then it evicts.
     gone = await during(home, *[nothing] * 6, refer)
-    assert gone == Evicted(1, 0, 1)
+    assert gone == Taken(1, 0, 1)
     assert await home.here("c") == {"x"}
 
 
@@ -372,7 +375,7 @@ async def test_what_is_labelled_meanwhile_stays_for_the_next_flush(home: Home) -
     async def label() -> None:
         await home.checkpoints.set_label(TENANT, key("a"), "milestone")
 
-    assert await during(home, *[nothing] * 6, label) == Evicted()
+    assert await during(home, *[nothing] * 6, label) == Taken()
     assert await home.here("a") == {"x"}
 
 
@@ -385,7 +388,7 @@ async def test_a_patch_that_is_saved_meanwhile_keeps_its_keyframe(home: Home) ->
         await home.save("c", {"x": BASE + b"1"}, parent="b")
 
     home.checkpoints.keyframes.prepare(TENANT, "t", "", "x", BASE, digest(BASE))
-    assert await during(home, *[nothing] * 6, save) == Evicted()
+    assert await during(home, *[nothing] * 6, save) == Taken()
     await home.check_groups()
     assert await home.data("c") == {"x": BASE + b"1"}
 
@@ -401,7 +404,7 @@ async def test_a_value_whose_segment_goes_meanwhile_stays_with_its_keyframe(home
     async def collect() -> None:
         await change(home, delete(members).where(members.c.sha256 == last))
 
-    assert await during(home, *[nothing] * 6, collect) == Evicted()
+    assert await during(home, *[nothing] * 6, collect) == Taken()
     assert await home.data("a") == {"x": BASE}
     assert await home.data("b") == {"x": BASE + b"1"}
 
@@ -493,7 +496,7 @@ async def test_a_journal_within_its_bound_keeps_its_values(home: Home) -> None:
     await grow(home, "t", 3)
     home.clock.advance(1)
     used = await home.database.used_bytes()
-    assert await evictor(home, used).evict_now() == Evicted()
+    assert await evictor(home, used).evict_now() == Taken()
 
 
 async def test_eviction_ends_within_the_bound_and_begins_with_idle_families(home: Home) -> None:
@@ -520,7 +523,7 @@ async def test_a_family_that_gave_all_is_left_alone_until_its_log_goes_on(home: 
         seen.append(1)
 
     home.database.between = count
-    assert await one._evict() == Evicted()
+    assert await one._evict() == Taken()
     assert len(seen) == 1  # it looked at the families, and at none of them
     home.database.between = None
     await home.save("03", {"x": b"new"}, parent="02", thread="t")
@@ -532,7 +535,7 @@ async def test_a_family_that_gave_all_is_left_alone_until_its_log_goes_on(home: 
 async def test_young_changes_are_asked_again_later(home: Home) -> None:
     await grow(home, "t", 3)
     one = evictor(home, 0, grace_s=60)
-    assert await one._evict() == Evicted()
+    assert await one._evict() == Taken()
     home.clock.advance(61)
     assert (await one._evict()).values == 2
 
@@ -550,7 +553,7 @@ async def test_the_evictor_works_by_itself_and_stops(home: Home) -> None:
     while await home.database.query(evicted) < 2:
         pass
     await one.stop()
-    assert home.passes._open == {}
+    assert home.passes._open == []
 
 
 async def test_failures_do_not_end_it(home: Home, caplog: pytest.LogCaptureFixture) -> None:

@@ -21,15 +21,14 @@ from tuskpoint_server.domain.formats.delta_base import (
 )
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, contents, threads
-from tuskpoint_server.journal.removal import marking
+from tuskpoint_server.journal.removal import marking, passes
 from tuskpoint_server.journal.removal.marking import (
-    Removed,
     abandoned,
     due,
     remove_due,
     remove_unneeded,
 )
-from tuskpoint_server.journal.removal.passes import Pass
+from tuskpoint_server.journal.removal.passes import Taken
 
 BASE = text(1, 8_000)
 
@@ -38,7 +37,7 @@ async def stored(home: Home, thread: str = "t") -> set[object]:
     return {row["digest"] for row in await home.rows(thread)}
 
 
-async def during(home: Home, *works: Callable[[], Awaitable[object]]) -> Removed:
+async def during(home: Home, *works: Callable[[], Awaitable[object]]) -> Taken:
     """Run a pass in which something happens before each of its steps, while there is any."""
     left, family = list(works), await home.family()
 
@@ -59,8 +58,8 @@ async def nothing() -> None:
     """Let a step of the pass pass."""
 
 
-OPENED: tuple[Callable[[], Awaitable[object]], ...] = (nothing, nothing, nothing)
-"""Until the pass is open: it reads counts, looks for a thread that lives, and opens."""
+OPENED: tuple[Callable[[], Awaitable[object]], ...] = (nothing,) * 4
+"""Until a pass has opened: it reads counts, looks for a living thread, opens, lists threads."""
 
 
 # --- what goes -------------------------------------------------------------------------------
@@ -70,7 +69,7 @@ async def test_values_of_removed_checkpoints_go(home: Home) -> None:
     await home.save("a", {"x": b"1", "y": b"shared"})
     await home.save("b", {"x": b"2", "y": b"shared"}, parent="a")
     await home.remove("a")
-    assert await home.remove_unneeded() == Removed(1, 1)
+    assert await home.remove_unneeded() == Taken(1, 0, 1)
     assert await stored(home) == {digest(b"2"), digest(b"shared")}
     assert await home.data("b") == {"x": b"2", "y": b"shared"}
 
@@ -79,7 +78,7 @@ async def test_what_another_thread_of_the_family_names_stays(home: Home) -> None
     await home.save("a", {"x": b"1"})
     await home.fork("t", "a", "forked")
     await home.delete("t")
-    assert await home.remove_unneeded("forked") == Removed()
+    assert await home.remove_unneeded("forked") == Taken()
     assert await home.data("a", "forked") == {"x": b"1"}
 
 
@@ -131,7 +130,7 @@ async def test_evicted_values_go_too_when_nothing_needs_them(home: Home) -> None
     await home.certify()
     assert (await home.evict()).values == 2
     await home.remove("0")
-    assert await home.remove_unneeded() == Removed(1, 0)
+    assert await home.remove_unneeded() == Taken(1, 0, 0)
     assert await stored(home) == {digest(b"1"), digest(b"2")}
     assert await home.data("1") == {"x": b"1"}
 
@@ -139,8 +138,9 @@ async def test_evicted_values_go_too_when_nothing_needs_them(home: Home) -> None
 async def test_many_pages_are_read_and_many_batches_removed(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("READ_AT_ONCE", "SCANNED_AT_ONCE", "REMOVED_AT_ONCE"):
-        monkeypatch.setattr(marking, name, 3)
+    monkeypatch.setattr(marking, "READ_AT_ONCE", 3)
+    for name in ("SCANNED_AT_ONCE", "TAKEN_AT_ONCE"):
+        monkeypatch.setattr(passes, name, 3)
     for number in range(20):
         parent = f"{number - 1:02}" if number else ""
         await home.save(f"{number:02}", {"x": b"%d" % number}, parent=parent)
@@ -165,11 +165,11 @@ async def test_a_pass_is_due_once_a_quarter_was_removed(home: Home) -> None:
     assert await home.database.query(due) == []
     await home.remove("1")
     assert await home.database.query(due) == [await home.family()]
-    assert await remove_due(home.database, home.passes) == Removed(2, 2)
+    assert await remove_due(home.database, home.passes) == Taken(2, 0, 2)
     assert await home.database.query(due) == []
     await home.remove("2")
     assert await home.database.query(due) == []
-    assert await remove_due(home.database, home.passes) == Removed()
+    assert await remove_due(home.database, home.passes) == Taken()
 
 
 async def test_a_pass_is_due_once_a_quarter_of_the_bytes_was_removed(home: Home) -> None:
@@ -199,13 +199,13 @@ async def test_a_pass_is_due_once_a_quarter_of_the_bytes_was_removed(home: Home)
 async def test_a_family_without_a_living_thread_goes_unmarked(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marking, "REMOVED_AT_ONCE", 2)
+    monkeypatch.setattr(passes, "TAKEN_AT_ONCE", 2)
     for number in range(5):
         await home.save(f"{number}", {"x": b"%d" % number})
     await home.save("a", {"x": b"kept"}, thread="other")
     await home.delete("t")
     assert await home.database.query(due) == [await home.family()]
-    assert await remove_due(home.database, home.passes) == Removed(5, 5)
+    assert await remove_due(home.database, home.passes) == Taken(5, 0, 5)
     assert await home.rows() == []
     assert await home.data("a", "other") == {"x": b"kept"}
     assert await home.database.query(due) == []
@@ -228,7 +228,7 @@ async def test_families_that_a_next_incarnation_left_are_found(
         if not after:
             break
     assert found == [left]
-    assert await remove_unneeded(home.database, home.passes, left) == Removed(1, 1)
+    assert await remove_unneeded(home.database, home.passes, left) == Taken(1, 0, 1)
     assert await home.data("~~") == {"x": b"2"}
     assert await home.data("a", "other") == {"x": b"1"}
 
@@ -246,14 +246,14 @@ async def test_a_value_that_a_save_refers_to_meanwhile_stays(home: Home) -> None
         await home.save("c", (by_digest("x", b"1"),), parent="b")
 
     removed = await during(home, *OPENED, nothing, nothing, refer)
-    assert removed == Removed(1, 1)
+    assert removed == Taken(1, 0, 1)
     assert await home.data("c") == {"x": b"1"}
 
 
 async def test_the_keyframe_of_a_patch_that_is_referred_to_meanwhile_stays(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marking, "REMOVED_AT_ONCE", 1)
+    monkeypatch.setattr(passes, "TAKEN_AT_ONCE", 1)
     await home.save("a", {"x": BASE, "y": b"other"})
     await home.save("b", {"x": BASE + b"1"}, parent="a")
     await home.save("c", {"x": b"3"}, parent="b")
@@ -276,7 +276,7 @@ async def test_a_patch_that_is_saved_meanwhile_keeps_its_keyframe(home: Home) ->
     async def save() -> None:
         await home.save("c", {"x": BASE + b"1"}, parent="b")
 
-    assert await during(home, *OPENED, nothing, nothing, save) == Removed()
+    assert await during(home, *OPENED, nothing, nothing, save) == Taken()
     assert await home.data("c") == {"x": BASE + b"1"}
     assert len(await home.rows()) == 3
 
@@ -310,20 +310,18 @@ async def test_a_save_in_the_same_batch_as_a_removal_counts(home: Home) -> None:
     await home.save("b", {"x": b"2"}, parent="a")
     await home.remove("a")
     family = await home.family()
-    one = Pass(family)
-    await home.database.transact(partial(home.passes.open, one=one))
-    found, _ = await home.database.query(partial(marking.standing, family=family, after=b""))
-    doomed = [value for value in found if value.digest == digest(b"1")]
-    busy = Event()
-    held = home.database.transact(lambda batch: busy.wait(10))
-    save = asyncio.create_task(home.save("c", (by_digest("x", b"1"),), parent="b"))
-    await asyncio.sleep(0)
-    removal = home.database.transact(partial(marking._remove, one=one, doomed=doomed))
-    busy.set()
-    assert await held
-    assert await removal == Removed()
-    await save
-    home.passes.close(one)
+    async with home.passes.opened(home.database, family) as one:
+        found, _ = await home.database.query(partial(passes.scan, family=family))
+        doomed = [value for value in found if value.digest == digest(b"1")]
+        busy = Event()
+        held = home.database.transact(lambda batch: busy.wait(10))
+        save = asyncio.create_task(home.save("c", (by_digest("x", b"1"),), parent="b"))
+        await asyncio.sleep(0)
+        removal = home.database.transact(partial(marking._remove, one=one, doomed=doomed))
+        busy.set()
+        assert await held
+        assert await removal == Taken()
+        await save
     assert await home.data("c") == {"x": b"1"}
 
 
@@ -339,9 +337,9 @@ async def test_a_crash_forgets_the_pass(home: Home) -> None:
     with pytest.raises(OSError, match="gone"):
         await during(home, *OPENED, nothing, fail)
     home.database.between = None
-    assert home.passes._open == {}
+    assert home.passes._open == []
     assert await home.database.query(due) == [await home.family()]
-    assert await home.remove_unneeded() == Removed(1, 1)
+    assert await home.remove_unneeded() == Taken(1, 0, 1)
 
 
 async def test_a_value_that_came_after_the_pass_was_opened_stays(home: Home) -> None:
@@ -368,5 +366,5 @@ async def test_a_value_that_came_after_the_pass_was_opened_stays(home: Home) -> 
             lambda batch: batch.connection.execute(insert(contents).values(row))
         )
 
-    assert await during(home, *OPENED, put) == Removed()
+    assert await during(home, *OPENED, put) == Taken()
     assert digest(b"new") in await stored(home)

@@ -1,66 +1,161 @@
 """Giving values up that stored segments hold, so that the journal keeps within its bound.
 
-Eviction is a pass over one family (`removal.passes`): what the latest checkpoints and
-changes that are not certified yet need is kept, and so is what commits refer to while the
-pass reads. Only data goes. The rows stay, with the hash of the segment that holds the
-value, so that whatever compares keys and digests works as before; no patch is left without
-its keyframe.
+Eviction is a pass over one family (`removal.passes`). Everything stays that the latest
+checkpoint of a namespace names, that a change above the watermark (or a young one) names, or
+that a hole covers, with its keyframe. Only data goes. The rows stay, with the hash of the
+segment that holds the value, so that whatever compares keys and digests works as before.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from sqlalchemy import bindparam, exists, update
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Integer,
+    bindparam,
+    exists,
+    func,
+    or_,
+    select,
+    tuple_,
+    union,
+    update,
+)
 
+from ...domain.formats.segments import PREFIX_BYTES
+from ..checkpoints.references import referred
 from ..database.database import Database
 from ..database.overlay import Batch
-from ..database.schema import contents, members, writes
-from ..database.statements import Statement
-from ..removal.passes import Pass, Passes
-from . import evictable
-from .evictable import Candidate, Kept, WriteCandidate, WritePosition
+from ..database.schema import changes, checkpoints, contents, holes, members, threads, writes
+from ..database.statements import Statement, of_thread
+from ..removal.passes import Pass, Passes, Sized, Taken, ValueRow, batches, threads_of, unneeded
+from .held import decode_held
+from .holding import lost, split
+from .located import by_hash
 
-EVICTED_AT_ONCE = 200
-"""Values or writes that one write transaction evicts."""
+WRITES_AT_ONCE = 2000
+"""Writes that one read transaction looks at."""
 
-EVICTED_BYTES = 16 * 1024 * 1024
-"""Bytes after which it ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evicted:
-    """What was given up: numbers of values and of writes, and their stored bytes."""
-
-    values: int = 0
-    writes: int = 0
-    size_bytes: int = 0
-
-    def __add__(self, other: Evicted) -> Evicted:
-        """Return the sum."""
-        return Evicted(
-            self.values + other.values,
-            self.writes + other.writes,
-            self.size_bytes + other.size_bytes,
-        )
+_WriteKey = tuple[str, str, str, int]
 
 
-class _Value(NamedTuple):
-    """A value that may go, and what holds it."""
+class Kept(NamedTuple):
+    """What one thread of the family keeps.
 
-    number: int
-    digest: bytes
-    keyframe: bytes | None
-    size: int
+    Attributes:
+        thread: Its number.
+        tenant: The tenant.
+        through: Changes up to here may be given up.
+        places: Checkpoints that keep everything.
+        digests: The values that these name.
+    """
+
+    thread: int
     tenant: str
-    segment: bytes
+    through: int
+    places: set[tuple[str, str]]
+    digests: set[bytes]
 
 
-_ROW = TypeVar("_ROW", _Value, WriteCandidate)
+_OF_THREAD: BindParameter[int] = bindparam("of_thread")
+_THROUGH: BindParameter[int] = bindparam("through")
+_LAST_OLD = (
+    select(changes.c.seq)
+    .where(changes.c.thread == _OF_THREAD, changes.c.created_us < bindparam("before_us"))
+    .order_by(changes.c.seq.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+_BEFORE_FIRST = (
+    select(func.min(changes.c.seq) - 1).where(changes.c.thread == _OF_THREAD).scalar_subquery()
+)
+_WATERMARKS = Statement(
+    select(
+        threads.c.tenant,
+        threads.c.certified_seq,
+        # Changes that were swept are older than those that are there.
+        func.coalesce(_LAST_OLD, _BEFORE_FIRST, threads.c.certified_seq),
+    ).where(threads.c.number == _OF_THREAD)
+)
+_KEPT = union(
+    select(checkpoints.c.checkpoint_ns, func.max(checkpoints.c.checkpoint_id))
+    .where(of_thread(checkpoints))
+    .group_by(checkpoints.c.checkpoint_ns),
+    select(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id).where(
+        of_thread(checkpoints),
+        checkpoints.c.seq > _THROUGH,
+        # Whether there are any at all is asked once, not of each checkpoint.
+        exists().where(threads.c.number == _OF_THREAD, threads.c.seq > _THROUGH),
+    ),
+    select(changes.c.checkpoint_ns, changes.c.checkpoint_id).where(
+        of_thread(changes), changes.c.seq > _THROUGH
+    ),
+    select(holes.c.checkpoint_ns, holes.c.checkpoint_id).where(
+        of_thread(holes), holes.c.segment.is_(None)
+    ),
+)
+_STATES = Statement(
+    select(
+        checkpoints.c.checkpoint_ns,
+        checkpoints.c.checkpoint_id,
+        checkpoints.c.state,
+        checkpoints.c.delta_base,
+    ).where(
+        of_thread(checkpoints),
+        tuple_(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id).in_(_KEPT),
+    )
+)
+_LOST = select(holes.c.segment).where(
+    holes.c.tenant == bindparam("of_tenant"), holes.c.segment.is_not(None)
+)
+_IN_RANGE = exists().where(
+    members.c.thread == writes.c.thread,
+    members.c.last_seq >= writes.c.seq,
+    members.c.first_seq <= writes.c.seq,
+    members.c.sha256.not_in(_LOST),
+)
+_WRITE_KEY = (writes.c.checkpoint_ns, writes.c.checkpoint_id, writes.c.task_id, writes.c.idx)
+_WRITES = Statement(
+    select(
+        *_WRITE_KEY,
+        writes.c.number,
+        writes.c.seq,
+        func.length(writes.c.data),
+        checkpoints.c.held,
+        _IN_RANGE,
+    )
+    .join(
+        checkpoints,
+        (checkpoints.c.thread == writes.c.thread)
+        & (checkpoints.c.checkpoint_ns == writes.c.checkpoint_ns)
+        & (checkpoints.c.checkpoint_id == writes.c.checkpoint_id),
+        isouter=True,
+    )
+    .where(
+        of_thread(writes),
+        writes.c.seq <= _THROUGH,
+        writes.c.early_us.is_(None),
+        writes.c.data.is_not(None),
+        tuple_(*_WRITE_KEY) > tuple_(*(bindparam(f"after_{column.name}") for column in _WRITE_KEY)),
+    )
+    .order_by(*_WRITE_KEY)
+    .limit(bindparam("at_most", type_=Integer))
+)
+_SEGMENTS = Statement(
+    select(members.c.sha256, members.c.digests)
+    .where(
+        members.c.thread == _OF_THREAD,
+        or_(members.c.last_seq >= bindparam("lowest"), members.c.last_seq.is_(None)),
+        members.c.digests.is_not(None),
+        members.c.sha256.not_in(_LOST),
+    )
+    .order_by(members.c.last_seq)
+)
 _IS_MEMBER = exists().where(
     members.c.tenant == bindparam("of_tenant"), members.c.sha256 == bindparam("held_by")
 )
@@ -82,7 +177,7 @@ _EVICT_WRITE = Statement(
 
 async def evict_family(
     database: Database, passes: Passes, family: int, before_us: int, wanted_bytes: int
-) -> Evicted:
+) -> Taken:
     """Give up what a family can spare, the oldest first.
 
     Args:
@@ -95,145 +190,154 @@ async def evict_family(
     Raises:
         Refusal: `JOURNAL_UNAVAILABLE`.
     """
-    one = Pass(family)
-    gone = Evicted()
-    try:
-        await database.transact(partial(passes.open, one=one))
-        threads = await _kept(database, family, before_us)
-        for thread in threads:
+    gone = Taken()
+    async with passes.opened(database, family) as one:
+        kept = [
+            await database.query(partial(_kept, thread=thread, before_us=before_us))
+            for thread in await database.query(partial(threads_of, family=family))
+        ]
+        for thread in kept:
             gone += await _evict_writes(database, thread, wanted_bytes - gone.size_bytes)
         if gone.size_bytes < wanted_bytes:
-            plan = await _plan(database, family, threads)
-            for some in _batches(plan, wanted_bytes - gone.size_bytes):
-                gone += await database.transact(partial(_evict_values, one=one, chosen=some))
-        return gone
-    finally:
-        passes.close(one)
+            tenant = kept[0].tenant if kept else ""
+            needed = set[bytes]().union(*(thread.digests for thread in kept))
+            free = await unneeded(database, one, needed)
+            held = await _held(database, tenant, free)
+            based = {value.keyframe for value in free if value.digest not in held}
+            chosen = [value for value in free if value.digest in held and value.digest not in based]
+            for some in batches(chosen, wanted_bytes - gone.size_bytes):
+                evict = partial(_evict_values, one=one, tenant=tenant, chosen=some, held=held)
+                gone += await database.transact(evict)
+    return gone
 
 
-async def _kept(database: Database, family: int, before_us: int) -> list[Kept]:
-    found: list[Kept] = []
-    after = 0
-    while True:
-        thread = await database.query(
-            partial(evictable.kept, family=family, after=after, before_us=before_us)
-        )
-        if thread is None:
-            return found
-        found.append(thread)
-        after = thread.thread
-
-
-async def _evict_writes(database: Database, thread: Kept, wanted_bytes: int) -> Evicted:
+async def _evict_writes(database: Database, thread: Kept, wanted_bytes: int) -> Taken:
     """Give up writes of a thread."""
-    gone = Evicted()
-    after: WritePosition | None = WritePosition()
+    gone = Taken()
+    after: _WriteKey | None = ("", "", "", 0)
     while after is not None and gone.size_bytes < wanted_bytes:
-        found, after = await database.query(
-            partial(evictable.stored_writes, thread=thread, after=after)
-        )
+        found, after = await database.query(partial(_stored_writes, thread=thread, after=after))
         found.sort(key=lambda one: one.seq)
-        for some in _batches(found, wanted_bytes - gone.size_bytes):
+        for some in batches(found, wanted_bytes - gone.size_bytes):
             gone += await database.transact(partial(_evict_write_rows, chosen=some))
     return gone
 
 
-# --- choosing values ---------------------------------------------------------------------
-
-
-async def _plan(database: Database, family: int, threads: Sequence[Kept]) -> list[_Value]:
-    """Return the values that may go, a keyframe after the last patch on it."""
-    found: list[Candidate] = []
-    after: bytes | None = b""
-    while after is not None:
-        some, after = await database.query(partial(evictable.values, family=family, after=after))
-        found += some
-    needed = frozenset().union(*(thread.digests for thread in threads))
-    chosen = await _held(database, threads, [one for one in found if one.digest not in needed])
-    gone = {value.digest for value in chosen}
-    based = {value.keyframe for value in found if value.digest not in gone}
-    return _in_order(value for value in chosen if value.digest not in based)
-
-
-async def _held(
-    database: Database, threads: Sequence[Kept], unneeded: Iterable[Candidate]
-) -> list[_Value]:
-    """Return the values that segments hold, with these."""
-    by_thread: dict[int, list[Candidate]] = defaultdict(list)
-    for value in unneeded:
-        by_thread[value.thread].append(value)
-    tenant = threads[0].tenant if threads else ""
-    held: list[_Value] = []
-    for thread, values in by_thread.items():
-        segments = await database.query(
-            partial(evictable.segments_of, tenant=tenant, thread=thread, candidates=values)
-        )
-        held += (
-            _Value(one.number, one.digest, one.keyframe, one.size, tenant, segments[one.digest])
-            for one in values
-            if one.digest in segments
+async def _held(database: Database, tenant: str, values: Iterable[ValueRow]) -> dict[bytes, bytes]:
+    """Return by digest the segments that hold values whose data is here."""
+    by_thread: dict[int, list[ValueRow]] = defaultdict(list)
+    for value in values:
+        if value.size:
+            by_thread[value.thread].append(value)
+    held: dict[bytes, bytes] = {}
+    for thread, some in by_thread.items():
+        held |= await database.query(
+            partial(_segments_of, tenant=tenant, thread=thread, values=some)
         )
     return held
 
 
-def _in_order(chosen: Iterable[_Value]) -> list[_Value]:
-    """Return values oldest first, a keyframe after the last patch on it."""
-    values = list(chosen)
-    last: dict[bytes, int] = {}
-    for value in values:
-        if value.keyframe is not None:
-            last[value.keyframe] = max(value.number, last.get(value.keyframe, 0))
-    return sorted(
-        values,
-        key=lambda value: (max(value.number, last.get(value.digest, 0)), value.keyframe is None),
-    )
+# --- in a read transaction ---------------------------------------------------------------
 
 
-def _batches(values: Iterable[_ROW], wanted_bytes: int) -> list[list[_ROW]]:
-    """Return as many values as are wanted, in runs that one write transaction takes."""
-    found: list[list[_ROW]] = []
-    size = total = 0
-    for value in values:
-        if total >= wanted_bytes:
-            break
-        if not found or len(found[-1]) >= EVICTED_AT_ONCE or size + value.size > EVICTED_BYTES:
-            found.append([])
-            size = 0
-        found[-1].append(value)
-        size += value.size
-        total += value.size
+def _kept(connection: Connection, thread: int, before_us: int) -> Kept:
+    """Return what a thread keeps, with all that changed since a time."""
+    row = _WATERMARKS.run(connection, of_thread=thread, before_us=before_us).fetchone()
+    tenant, *watermarks = row or ("", 0, 0)
+    kept = Kept(thread, tenant, min(watermarks), set(), set())
+    rows = _STATES.run(connection, of_thread=thread, through=kept.through)
+    while (row := rows.fetchone()) is not None:
+        checkpoint_ns, checkpoint_id, state, delta_base = row
+        kept.places.add((checkpoint_ns, checkpoint_id))
+        kept.digests.update(referred(state, delta_base))
+    return kept
+
+
+def _stored_writes(
+    connection: Connection, thread: Kept, after: _WriteKey
+) -> tuple[list[Sized], _WriteKey | None]:
+    """Return the next writes of a thread that may be given up, and where to go on.
+
+    A write lies where its checkpoint says that its rows lie up to a change, and above that
+    in the segment whose range has its own change.
+    """
+    position = {
+        f"after_{column.name}": item for column, item in zip(_WRITE_KEY, after, strict=True)
+    }
+    rows = _WRITES.run(
+        connection,
+        of_thread=thread.thread,
+        of_tenant=thread.tenant,
+        through=thread.through,
+        at_most=WRITES_AT_ONCE,
+        **position,
+    ).fetchall()
+    end = tuple(rows[-1][:4]) if len(rows) == WRITES_AT_ONCE else None
+    rows = [row for row in rows if (row[0], row[1]) not in thread.places]
+    helds = {row[7]: decode_held(row[7]) for row in rows if row[7] is not None}
+    hashes = {sha256 for held in helds.values() for sha256 in held.segments}
+    here = by_hash(connection, thread.tenant, hashes).keys() - lost(connection, thread.tenant)
+    found = []
+    for *_, number, seq, size, stored, is_in_range in rows:
+        held = helds.get(stored)
+        if held is not None and seq <= held.seq:
+            is_in_range = here.issuperset(held.segments)
+        if is_in_range:
+            found.append(Sized(number, seq, size))
+    return found, end
+
+
+def _segments_of(
+    connection: Connection, tenant: str, thread: int, values: Iterable[ValueRow]
+) -> dict[bytes, bytes]:
+    """Return by digest the segments that hold values which a thread's changes brought.
+
+    Looked into are its segments from the changes on that brought them, and those without a
+    range.
+    """
+    wanted = {value.digest[:PREFIX_BYTES]: value for value in values}
+    found: dict[bytes, bytes] = {}
+    lowest = min(value.seq for value in wanted.values())
+    rows = _SEGMENTS.run(connection, of_thread=thread, of_tenant=tenant, lowest=lowest)
+    while wanted and (row := rows.fetchone()) is not None:
+        sha256, digests = row
+        for prefix in wanted.keys() & split(digests, PREFIX_BYTES):
+            found[wanted.pop(prefix).digest] = sha256
+    rows.close()
     return found
 
 
 # --- in a write transaction --------------------------------------------------------------
 
 
-def _evict_values(batch: Batch, one: Pass, chosen: Sequence[_Value]) -> Evicted:
+def _evict_values(
+    batch: Batch, one: Pass, tenant: str, chosen: Sequence[ValueRow], held: Mapping[bytes, bytes]
+) -> Taken:
     """Give values up to which no commit has referred since, and whose segment is still known.
 
     A patch that stays keeps its keyframe, which stands after it.
     """
     count = size = 0
     for value in chosen:
-        gone = 0
-        if not one.spares(batch, value.digest):
-            gone = _EVICT_VALUE.run(
-                batch.connection,
-                of_number=value.number,
-                of_tenant=value.tenant,
-                held_by=value.segment,
-            ).rowcount
-        if not gone and value.keyframe is not None:
-            one.noted.add(value.keyframe)
+        if one.spares(batch, value):
+            continue
+        gone = _EVICT_VALUE.run(
+            batch.connection,
+            of_number=value.number,
+            of_tenant=tenant,
+            held_by=held[value.digest],
+        ).rowcount
+        if not gone:
+            one.keep_keyframe(value)
         count += gone
         size += gone * value.size
     if count:
         batch.forget_all()  # what is known of keyframes may be among them
-    return Evicted(count, 0, size)
+    return Taken(count, size_bytes=size)
 
 
-def _evict_write_rows(batch: Batch, chosen: Sequence[WriteCandidate]) -> Evicted:
+def _evict_write_rows(batch: Batch, chosen: Sequence[Sized]) -> Taken:
     count = _EVICT_WRITE.run_many(
         batch.connection, [{"of_number": one.number, "of_seq": one.seq} for one in chosen]
     )
-    return Evicted(0, count, sum(one.size for one in chosen))
+    return Taken(0, count, sum(one.size for one in chosen))

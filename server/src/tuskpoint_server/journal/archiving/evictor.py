@@ -14,8 +14,8 @@ from ...domain.limits import MIB
 from ..database.database import Database
 from ..database.schema import threads
 from ..database.statements import Statement
-from ..removal.passes import Passes
-from .evict import Evicted, evict_family
+from ..removal.passes import Passes, Taken
+from .evict import evict_family
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class Evictor:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def evict_now(self) -> Evicted:
+    async def evict_now(self) -> Taken:
         """Evict all that has to go and may.
 
         Raises:
@@ -112,9 +112,9 @@ class Evictor:
                     _log.info("%d bytes left the journal for the blob store", gone.size_bytes)
             await asyncio.sleep(self._settings.interval_s)
 
-    async def _evict(self) -> Evicted:
+    async def _evict(self) -> Taken:
         """Evict until the journal is within its bound or no family has anything to give."""
-        gone = Evicted()
+        gone = Taken()
         wanted = await self._excess()
         if wanted <= 0:
             return gone
@@ -126,27 +126,18 @@ class Evictor:
             if families.get(family) == progress
         }
         for family, progress in families.items():
-            if family in self._spent:
-                continue
-            gone += await self._evict_family(family, before_us, wanted)
-            wanted = await self._excess()
+            more = family not in self._spent
+            while more and wanted > 0:
+                failpoint("archive.before_evict")
+                freed = await evict_family(self._database, self._passes, family, before_us, wanted)
+                failpoint("archive.after_evict")
+                gone += freed
+                more = freed.size_bytes >= wanted
+                wanted = await self._excess()
             if wanted <= 0:
                 break
             if progress[2] < before_us:
                 self._spent[family] = progress
-        return gone
-
-    async def _evict_family(self, family: int, before_us: int, wanted: int) -> Evicted:
-        """Evict what a family can spare, as long as the journal is beyond its bound."""
-        gone = Evicted()
-        while wanted > 0:
-            failpoint("archive.before_evict")
-            freed = await evict_family(self._database, self._passes, family, before_us, wanted)
-            failpoint("archive.after_evict")
-            gone += freed
-            if freed.size_bytes < wanted:
-                break
-            wanted = await self._excess()
         return gone
 
     async def _excess(self) -> int:
