@@ -10,7 +10,6 @@ import asyncio
 import random
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from tests.simulation.schedule import World, make_plan
 from tests.simulation.server import Server
 from tuskpoint_server.blobs.api import Member, StoreLimits
 from tuskpoint_server.domain.digests import value_digest
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import PruneStrategy, Reference, Saved, Value, Write
@@ -368,22 +367,6 @@ async def test_a_run_that_a_merge_needs_is_lost(stage: Stage) -> None:
         problems.append(await stage.server.flushed())
     assert [one.reason for one in problems if one is not None] == [Reason.BLOB_NOT_FOUND]
     assert problems[-1] is None
-
-
-@fixed(QUILTS, epochs=3, flush_interval_s=1e9, renew_interval_s=1e9)
-async def test_one_answer_that_is_cut_short_loses_nothing(stage: Stage) -> None:
-    """What was certified is in every catalog that follows, though the journal has it otherwise."""
-    await stage.save("01", x=b"one")
-    await stage.flush()
-    await stage.world.restart()
-    await stage.save("01", x=b"again")
-    await asyncio.sleep(2.5 * EPOCH_S)
-    stage.server.store.faults.corrupts = 1.0
-    with suppress(Refusal):
-        await stage.server.archive.lifetime.look_now()
-    stage.server.store.faults.corrupts = 0.0
-    await stage.check()
-    assert stage.recovered() == {"01"}
 
 
 @fixed(QUILTS, epochs=3, renew_interval_s=EPOCH_S / 8)
