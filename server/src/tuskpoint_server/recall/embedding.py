@@ -37,6 +37,9 @@ class Embedding:
         instruments: What is measured.
         clock: Seconds of a monotonic clock.
         wait: Waits for seconds, but not longer than until an event.
+
+    Attributes:
+        ready: The index holds vectors of this embedder, so that queries find some.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class Embedding:
         self._told = ""
         self._more = asyncio.Event()
         self._never = asyncio.Event()
-        self._ready = False
+        self.ready = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -79,11 +82,6 @@ class Embedding:
         self._more.set()
 
     @property
-    def ready(self) -> bool:
-        """Whether the index holds vectors of this embedder, so that queries find some."""
-        return self._ready
-
-    @property
     def last_error(self) -> str:
         """What went wrong last, for people; empty since the last success."""
         return self._problem
@@ -94,7 +92,7 @@ class Embedding:
         Raises:
             EmbedderError: It cannot be had, or not in time, or was not in time lately.
         """
-        if not self._ready:
+        if not self.ready:
             raise EmbedderError(self._problem or "it has not answered yet")
         left_s = self._queries_from - self._clock()
         if left_s > 0:
@@ -113,7 +111,7 @@ class Embedding:
         while True:
             self._more.clear()
             try:
-                if not self._ready:
+                if not self.ready:
                     await self._adopt()
                 more = await self._batch()
             except Exception as error:  # noqa: BLE001 - a defect must not end the task; it is told and retried
@@ -135,7 +133,7 @@ class Embedding:
                 dropped,
                 self._embedder.name,
             )
-        self._ready = True
+        self.ready = True
 
     async def _batch(self) -> bool:
         """Embed some documents; tell whether there were any."""
@@ -153,7 +151,7 @@ class Embedding:
         except Refusal as refusal:
             if refusal.reason is Reason.INVALID_FIELD:
                 # A caller's vector of another dimension came first: it does not go with these.
-                self._ready = False
+                self.ready = False
             raise
         self._instruments.embedded(len(vectors))
 

@@ -6,13 +6,13 @@ that was lost is one hole, keyed by its hash, whatever lies in it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from ..database.schema import holes, threads
-from ..database.statements import Statement, in_lists
+from ..database.statements import Statement
 from .plan import PlannedHole
 
 RETRY_US = 600_000_000
@@ -75,15 +75,6 @@ def unstored(connection: Connection, tenant: str) -> list[Hole]:
     return [Hole(*row) for row in _ALL.run(connection, of_tenant=tenant).fetchall()]
 
 
-def of_threads(connection: Connection, tenant: str, numbers: Collection[int]) -> list[Hole]:
-    """Return the checkpoints of threads that are not stored."""
-    found: list[Hole] = []
-    for some in in_lists(numbers):
-        statement = _UNSTORED.where(holes.c.thread.in_(some))
-        found += [Hole(*row) for row in connection.execute(statement, {"of_tenant": tenant})]
-    return found
-
-
 def count(connection: Connection, tenant: str) -> int:
     """Return how many holes a tenant has, of whatever kind."""
     statement = select(func.count()).select_from(holes).where(holes.c.tenant == tenant)
@@ -112,21 +103,6 @@ def first(connection: Connection, tenant: str, limit: int) -> list[ShownHole]:
         .limit(limit)
     )
     return [ShownHole(*row) for row in connection.execute(statement)]
-
-
-def concerning(
-    connection: Connection, tenant: str, thread: int, segments: Iterable[bytes]
-) -> list[tuple[str, str, bytes | None, str]]:
-    """Return the holes of a thread and of segments.
-
-    Returns:
-        Namespace and ID of a checkpoint or the hash of a segment, and the reason.
-    """
-    lost = holes.c.segment.in_(list(segments))
-    statement = select(
-        holes.c.checkpoint_ns, holes.c.checkpoint_id, holes.c.segment, holes.c.reason
-    ).where(holes.c.tenant == tenant, or_(holes.c.thread == thread, lost))
-    return [tuple(row) for row in connection.execute(statement)]
 
 
 def record(connection: Connection, tenant: str, made: Sequence[PlannedHole], now_us: int) -> None:

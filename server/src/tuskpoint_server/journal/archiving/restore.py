@@ -7,14 +7,14 @@ stored whole, since the keyframe that it was patched on may be gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, update
 
 from ...domain.compression import Encoding, Packed, compress
 from ...domain.digests import value_digest
-from ...domain.model import Value, Write
+from ...domain.model import Value
 from ..database.schema import contents, writes
 from ..database.statements import Statement, of_checkpoint, parameters_of
 
@@ -74,17 +74,6 @@ def pack_values(values: Mapping[bytes, Value]) -> list[PackedValue]:
     return [_packed(digest, value) for digest, value in values.items()]
 
 
-def pack_writes(sent: Iterable[Write]) -> list[PackedWrite]:
-    """Check writes of a checkpoint, as a segment holds them, and pack their values.
-
-    Raises:
-        ValueError: A write's value has another digest than it says.
-    """
-    return [
-        PackedWrite(write.task_id, write.idx, _packed(write.digest, write.value)) for write in sent
-    ]
-
-
 def restore(connection: Connection, family: int, packed: Sequence[PackedValue]) -> int:
     """Put evicted values back; those that are here, or not known, are left out.
 
@@ -124,7 +113,7 @@ def restore_writes(
         thread: Number of the thread.
         checkpoint_ns: The namespace.
         checkpoint_id: The checkpoint.
-        packed: What `pack_writes` returned.
+        packed: The writes, with their packed values.
 
     Returns:
         How many were put back.

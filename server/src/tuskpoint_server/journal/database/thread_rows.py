@@ -25,30 +25,30 @@ class ThreadRow:
     tenant: str
     thread_id: str
     family: int
-    incarnation: int
-    seq: int
-    certified_seq: int
-    indexed_seq: int
-    dirty_since_us: int | None
-    dirty_bytes: int
-    unindexed_since_us: int | None
-    settings_seq: int
-    begun_seq: int
-    compacted_seq: int
-    deleted: bool
-    deleted_through: str
-    agent_id: str
-    state: int
-    head_id: str
-    created_us: int
-    updated_us: int
-    retention_s: int
-    expire_us: int | None
-    unsearchable: bool
-    added_bytes: int
-    removed_bytes: int
-    checkpoint_count: int
-    removed_count: int
+    incarnation: int = 1
+    seq: int = 0
+    certified_seq: int = 0
+    indexed_seq: int = 0
+    dirty_since_us: int | None = None
+    dirty_bytes: int = 0
+    unindexed_since_us: int | None = None
+    settings_seq: int = 0
+    begun_seq: int = 0
+    compacted_seq: int = 0
+    deleted: bool = False
+    deleted_through: str = ""
+    agent_id: str = ""
+    state: int = ThreadState.IDLE
+    head_id: str = ""
+    created_us: int = 0
+    updated_us: int = 0
+    retention_s: int = 0
+    expire_us: int | None = None
+    unsearchable: bool = False
+    added_bytes: int = 0
+    removed_bytes: int = 0
+    checkpoint_count: int = 0
+    removed_count: int = 0
     written: tuple[object, ...] = field(default=(), repr=False, compare=False)
 
     def refuse_deleted(self) -> Refusal:
@@ -96,7 +96,6 @@ _FIND = Statement(
         threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
     )
 )
-_OF_NUMBER = Statement(select(*_COLUMNS).where(threads.c.number == bindparam("of_number")))
 _GREATEST = Statement(
     select(
         func.coalesce(func.max(threads.c.number), 0), func.coalesce(func.max(threads.c.family), 0)
@@ -108,40 +107,6 @@ _UPDATE = Statement(_OF_NUMBERED.values({name: bindparam(name) for name in _EVER
 _UPDATE_ALL = Statement(
     _OF_NUMBERED.values({name: bindparam(name) for name in (*_EVERY_TIME, *_SELDOM)})
 )
-
-
-def new_thread(tenant: str, thread_id: str, number: int, family: int, now_us: int) -> ThreadRow:
-    """Return the row of a thread that begins."""
-    return ThreadRow(
-        number=number,
-        tenant=tenant,
-        thread_id=thread_id,
-        family=family,
-        incarnation=1,
-        seq=0,
-        certified_seq=0,
-        indexed_seq=0,
-        dirty_since_us=None,
-        dirty_bytes=0,
-        unindexed_since_us=None,
-        settings_seq=0,
-        begun_seq=0,
-        compacted_seq=0,
-        deleted=False,
-        deleted_through="",
-        agent_id="",
-        state=ThreadState.IDLE,
-        head_id="",
-        created_us=now_us,
-        updated_us=now_us,
-        retention_s=0,
-        expire_us=None,
-        unsearchable=False,
-        added_bytes=0,
-        removed_bytes=0,
-        checkpoint_count=0,
-        removed_count=0,
-    )
 
 
 def find(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | None:
@@ -158,12 +123,6 @@ def find_with_early(
     if row is None:
         return None
     return _row(row[:-1]), bool(row[-1])
-
-
-def of_number(connection: Connection, number: int) -> ThreadRow | None:
-    """Return the row of a thread by its number."""
-    row = _OF_NUMBER.run(connection, of_number=number).fetchone()
-    return _row(row) if row is not None else None
 
 
 def _row(columns: Sequence[Any]) -> ThreadRow:
