@@ -169,7 +169,7 @@ async def recovery_brings_back_what_is_certified(
             _uses_follow_names(server, look)
     if look.threads is None:
         return anew
-    partial = _partial_snapshots(image, holes)
+    partial = _partial_snapshots(image, holes, look.excused or set())
     for name, thread in image.items():
         if look.excused is not None and name not in look.excused | partial:
             _compare(server, name, thread, look.threads.get(name), holes.get(thread.number, set()))
@@ -225,7 +225,9 @@ def _compare(
         _check(found.standing == thread.standing, name, "stands", found.standing)
 
 
-def _partial_snapshots(image: dict[str, Thread], holes: dict[int, set[Place]]) -> set[str]:
+def _partial_snapshots(
+    image: dict[str, Thread], holes: dict[int, set[Place]], excused: set[str]
+) -> set[str]:
     """Return the threads of snapshots that are not certified whole: recovery drops them."""
     found: dict[str, list[str]] = {}
     for name in filter(is_reserved, image):
@@ -233,9 +235,9 @@ def _partial_snapshots(image: dict[str, Thread], holes: dict[int, set[Place]]) -
     return {
         name
         for names in found.values()
-        if any(
-            image[one].certified_seq < image[one].seq or image[one].number in holes for one in names
-        )
+        if not excused.isdisjoint(names)
+        or any(image[one].certified_seq < image[one].seq for one in names)
+        or any(image[one].number in holes for one in names)
         for name in names
     }
 
