@@ -334,25 +334,6 @@ async def test_a_lost_segment_that_was_recorded_is_a_gap_and_wrong_bytes_still_f
     assert found.result == "INCOMPLETE"
 
 
-async def test_a_moved_segment_is_read_in_its_place(house: House) -> None:
-    records = house.records(LONG)
-    [member] = [one for one in records if one["kind"] == "member"]
-    message = house.segment(kit.located(member))
-    message.checkpoints.sort(key=lambda one: one.checkpoint_id, reverse=True)
-    at = house.put(kit.stored_segment(message))
-    others = [one for one in records if one["kind"] != "member"]
-    moved = told(member, "moved", segment=member["sha256"], replacement=at["sha256"])
-    found = await audited(house, house.forged(*others, {**member, **at}, moved))
-    assert found.result == "PASS"
-    assert found.of(LONG) == dict.fromkeys(house.ids[LONG], "PASS")
-    item = next(item for item in found.findings.items if item.checkpoint_id)
-    assert item.blobs[0].actual_sha256 == at["sha256"]
-    back = told(member, "moved", segment=at["sha256"], replacement=member["sha256"])
-    found = await audited(house, house.forged(*others, {**member, **at}, moved, back))
-    assert set(found.of(LONG).values()) == {"FAIL"}
-    assert "in a circle" in found.problems[0].reason
-
-
 async def test_what_was_deleted_is_not_reported_as_lost(house: House) -> None:
     records = house.records(SHORT)
     first, *_ = of_kind(house, SHORT, "checkpoint")

@@ -12,10 +12,8 @@ from tuskpoint_server.domain.formats.records import (
     EndRecord,
     GapRecord,
     MemberRecord,
-    MovedRecord,
     PinRecord,
     Record,
-    ReleaseRecord,
     RemovalRecord,
     SettingRecord,
     WritesRecord,
@@ -37,13 +35,12 @@ class Expected:
     gaps: dict[Key, str] = field(default_factory=dict)
     pins: set[bytes] = field(default_factory=set)
     members: dict[bytes, str] = field(default_factory=dict)
-    moved: dict[bytes, bytes] = field(default_factory=dict)
     agent: str = ""
 
     def matches(self, manifest: Manifest) -> None:
         """Compare with a manifest."""
         something = self.entries or self.writes or self.gaps or self.pins or self.members
-        if self.ended or something or self.moved or self.agent:
+        if self.ended or something or self.agent:
             assert (manifest.incarnation, manifest.ended) == (self.incarnation, self.ended)
         else:  # nothing says that an incarnation began of which nothing is stored
             assert manifest.ended is (self.incarnation > 1)
@@ -57,7 +54,6 @@ class Expected:
         assert {one.segment for one in manifest.pins} == self.pins
         places = {sha256: one.location.blob_id for sha256, one in manifest.members.items()}
         assert places == self.members
-        assert manifest.moved == self.moved
         assert (manifest.setting.agent_id if manifest.setting else "") == self.agent
 
 
@@ -142,13 +138,6 @@ class Log:
 
     def relocate(self) -> None:
         """Store a segment elsewhere: its record keeps its number."""
-        self._again(moved=False)
-
-    def repack(self) -> None:
-        """Replace a segment by another one."""
-        self._again(moved=True)
-
-    def _again(self, *, moved: bool) -> None:
         self.flush()
         if not self.expected.members:
             return
@@ -159,21 +148,9 @@ class Log:
             for one in run
             if isinstance(one, MemberRecord) and one.location.sha256 == sha256
         )
-        place_of = (*self._place(record.seq),)
         blob = f"blob {next(self._numbers)}"
-        if not moved:
-            self._other.append(MemberRecord(*place_of, _at(sha256, blob)))
-            self.expected.members[sha256] = blob
-            return
-        replacement = sha(blob)
-        self._other += [
-            MemberRecord(*place_of, _at(replacement, blob)),
-            MovedRecord(*place_of, sha256, replacement),
-            ReleaseRecord(*place_of, sha256),
-        ]
-        del self.expected.members[sha256]
-        self.expected.members[replacement] = blob
-        self.expected.moved[sha256] = replacement
+        self._other.append(MemberRecord(*self._place(record.seq), _at(sha256, blob)))
+        self.expected.members[sha256] = blob
 
     def recover(self) -> None:
         """Go on in a new generation, from numbers that the old one may have used."""

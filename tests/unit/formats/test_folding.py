@@ -14,7 +14,6 @@ from tuskpoint_server.domain.formats.manifests import decode_manifest, encode_ma
 from tuskpoint_server.domain.formats.records import (
     CheckpointRecord,
     MemberRecord,
-    MovedRecord,
     Record,
 )
 from tuskpoint_server.domain.model import BlobLocation
@@ -35,7 +34,6 @@ steps: st.SearchStrategy[Callable[[Log], None]] = st.one_of(
             Log.flush,
             Log.hand_off,
             Log.relocate,
-            Log.repack,
             Log.recover,
         ]
     ),
@@ -122,27 +120,15 @@ def folded(*records: Record) -> Manifest:
 def test_needed_members_are_those_of_checkpoints_and_those_that_these_name() -> None:
     manifest = folded(
         checkpoint(5, "young"),
-        stored("young", "b1", "old"),
+        stored("young", "b1", "old", "older"),
         stored("old", "b2"),
         stored("idle", "b3"),
-        stored("new", "b4", "old", "older"),
-        MovedRecord("t", 1, 1, 1, sha("young"), sha("new")),
     )
-    assert manifest.needed() == {sha("new"), sha("old"), sha("older")}
+    assert manifest.needed() == {sha("young"), sha("old"), sha("older")}
     place = manifest.location(sha("young"))
     assert place is not None
-    assert place.blob_id == "b4"
+    assert place.blob_id == "b1"
     assert manifest.location(sha("older")) is None
-
-
-def test_segments_that_are_moved_in_a_circle_end_the_search() -> None:
-    manifest = folded(
-        checkpoint(5, "a"),
-        MovedRecord("t", 1, 1, 1, sha("a"), sha("b")),
-        MovedRecord("t", 1, 1, 1, sha("b"), sha("a")),
-    )
-    assert manifest.location(sha("a")) is None
-    assert manifest.needed() == {manifest.segment(sha("a"))}
 
 
 def test_nothing_folds_to_an_empty_manifest() -> None:

@@ -51,7 +51,6 @@ def change(log: Log, chance: random.Random) -> None:
         (2, lambda: log.set_agent(key[1])),
         (1, log.hand_off),
         (3, log.relocate),
-        (2, log.repack),
         (1, log.recover),
     ]
     chance.choices([step for _, step in steps], [weight for weight, _ in steps])[0]()

@@ -24,10 +24,8 @@ from tuskpoint_server.domain.formats.records import (
     EndRecord,
     GapRecord,
     MemberRecord,
-    MovedRecord,
     PinRecord,
     Record,
-    ReleaseRecord,
     RemovalRecord,
     SettingRecord,
     WritesRecord,
@@ -78,8 +76,6 @@ records: st.SearchStrategy[Record] = st.one_of(
     st.builds(
         MemberRecord, *place, locations, first_seq=numbers, last_seq=st.integers(1, 2**63 - 1)
     ),
-    st.builds(ReleaseRecord, *place, hashes),
-    st.builds(MovedRecord, *place, hashes, hashes),
 )
 
 KEPT = CheckpointRecord("t", 1, 2, 9, "", "c9", "c8", 1_700, sha("segment"), sha("state"))

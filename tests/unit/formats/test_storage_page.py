@@ -24,7 +24,6 @@ from tuskpoint_server.domain.formats.records import (
     CheckpointRecord,
     EndRecord,
     MemberRecord,
-    MovedRecord,
     Record,
     RemovalRecord,
     WritesRecord,
@@ -120,11 +119,11 @@ class Manifest:
                 del self.facts[key]
 
     def _add(self, record: Json) -> None:
-        kind = record["kind"].replace("release", "member")
+        kind = record["kind"]
         names = [record.get(key, "") for key in ("checkpoint_ns", "checkpoint_id")]
         about = record.get("sha256") or record.get("segment", "")
         key = (kind, *names, about if kind not in ("checkpoint", "removal") else "")
-        if key[0] == "removal":
+        if kind == "removal":
             key = key[:3]
         if key not in self.facts or _rank(record) >= _rank(self.facts[key]):
             self.facts[key] = record
@@ -133,9 +132,6 @@ class Manifest:
         return [record for record in self.facts.values() if record["kind"] == kind]
 
     def location(self, sha256: str) -> Json:
-        moved = {one["segment"]: one["replacement"] for one in self.of("moved")}
-        while sha256 in moved:
-            sha256 = moved[sha256]
         return next(one for one in self.of("member") if one["sha256"] == sha256)
 
 
@@ -164,26 +160,24 @@ async def test_a_checkpoint_is_found_from_the_catalog_by_what_the_page_says() ->
         gone = CheckpointRecord("t", 1, 1, number, "", "c1", "", 1, sha("lost"), sha("lost"))
         other = CheckpointRecord(f"u{number}", 1, 1, 1, "", "c", "", 1, sha("u"), sha("u"))
         await tenant.flush([gone, other])
-    old = segment(checkpoints=(), writes=(), values=(KEYFRAME, SQUEEZED, value("[0]")), members=())
-    moved = stored(tenant, encode_segment(old), last_seq=30)
-    repacked = segment(checkpoints=(), writes=(), values=old.values[:2], members=())
-    kept = stored(tenant, encode_segment(repacked), last_seq=30)
+    earlier = segment(checkpoints=(), writes=(), values=(KEYFRAME, SQUEEZED), members=())
+    old = stored(tenant, encode_segment(earlier), last_seq=30)
     content = state(PATCHED.digest, SQUEEZED.digest)
     row = checkpoint("c1", 35, state=content, metadata=b'{"step":3}')
     new = segment(
         checkpoints=(row,),
         writes=(write("c1", 34, '"first"'), write("c0", 33, '"of another"')),
         values=(PATCHED,),
-        members=(member(moved.location, [KEYFRAME.digest, SQUEEZED.digest]),),
+        members=(member(old.location, [KEYFRAME.digest, SQUEEZED.digest]),),
     )
-    young = stored(tenant, encode_segment(new), moved.location.sha256, last_seq=35)
+    young = stored(tenant, encode_segment(new), old.location.sha256, last_seq=35)
     late = segment(
         checkpoints=(), writes=(write("c1", 36, '"late"', idx=1),), values=(), members=()
     )
     latest = stored(tenant, encode_segment(late), last_seq=36)
     first: list[Record] = [
         EndRecord("t", 1, 1, 29, "c1"),
-        moved,
+        old,
         young,
         CheckpointRecord(
             "t", 2, 1, 35, "", "c1", "", 1, young.location.sha256, blob_digest(content)
@@ -195,13 +189,10 @@ async def test_a_checkpoint_is_found_from_the_catalog_by_what_the_page_says() ->
     await tenant.flush(
         [
             latest,
-            kept,
-            MovedRecord("t", 2, 1, 30, moved.location.sha256, kept.location.sha256),
             WritesRecord("t", 2, 1, 36, "", "c1", latest.location.sha256),
             RemovalRecord("t", 2, 1, 36, "", "c0"),
         ]
     )
-    del tenant.members.stored[moved.location.sha256]
     catalog = encode_catalog(tenant.catalog)
 
     reader = Reader({sha256: data for sha256, (_, data) in tenant.members.stored.items()})

@@ -125,10 +125,7 @@ class _ThreadAudit:
         self._folded = folded
         self._found: defaultdict[Place, list[Item]] = defaultdict(list)
         self._captured: tuple[str, ...] = ()
-        self._lost: dict[str, Record] = {}
-        for name, gap in folded.gaps.items():
-            if isinstance(name, str):
-                self._lost |= {name: gap, folded.moved.get(name, name): gap}
+        self._lost = {name: gap for name, gap in folded.gaps.items() if isinstance(name, str)}
 
     async def run(self) -> ThreadFindings:
         folded, reader = self._folded, self._shelf.reader
@@ -161,11 +158,7 @@ class _ThreadAudit:
         jobs: dict[str, _Job] = {}
         writes = (one for some in folded.writes.values() for one in some)
         for record in (*folded.checkpoints.values(), *writes):
-            try:
-                sha256 = folded.standing_for(record.says["segment"])
-            except Malformed as error:
-                self._note(record, reason=str(error))
-                continue
+            sha256 = record.says["segment"]
             if sha256 not in jobs:
                 member = folded.members.get(sha256)
                 needs = map(self._where, member.says.get("needs", ())) if member else ()
@@ -219,10 +212,7 @@ class _ThreadAudit:
 
     def _place_of(self, hint: Location) -> Location:
         """Return where a segment lies that another one names: records are newer than its hint."""
-        sha256 = self._folded.standing_for(hint.sha256)
-        if (known := self._where(sha256)) is not None:
-            return known
-        return hint if sha256 == hint.sha256 else replace(hint, sha256=sha256, size_bytes=None)
+        return self._where(hint.sha256) or hint
 
     def _judge_record(
         self,

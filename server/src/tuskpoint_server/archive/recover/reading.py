@@ -7,30 +7,25 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ...domain.compression import compress
 from ...domain.errors import Refusal
-from ...domain.formats.delta_base import decode_delta_base
 from ...domain.formats.folding import Key, Manifest
 from ...domain.formats.members import Kind
 from ...domain.formats.records import CheckpointRecord, MemberRecord, WritesRecord
 from ...domain.formats.segment_reading import whole_value
-from ...domain.formats.segments import PREFIX_BYTES, SegmentCheckpoint
+from ...domain.formats.segments import PREFIX_BYTES
 from ...domain.metadata import parse_metadata
 from ...domain.model import BlobLocation, Value
-from ...domain.state import decode_channels, delta_channels
+from ...domain.state import delta_channels
 from ...domain.stored_json import malformed
+from ...domain.thread_state import judge
 from ...journal.archiving.held import encode_held
 from ...journal.archiving.plan import PlannedMember, joined
 from ...journal.checkpoints.drafts import encode_names
-from ...journal.checkpoints.thread_state import judge
-from ...journal.database.overlay import Known, KnownWrite
-from ...journal.recovery.inserting import (
-    RecoveredCheckpoint,
-    RecoveredRows,
-    RecoveredValue,
-    RecoveredWrite,
-    ThreadEnd,
-)
+from ...journal.checkpoints.references import referred
+from ...journal.database.overlay import Known, StoredWrite
+from ...journal.lineage.stored import Stored as StoredCheckpoint
+from ...journal.lineage.stored import stored_value
+from ...journal.recovery.inserting import RecoveredRows, RecoveredValue, ThreadEnd
 from ..read.segments import Stored
 
 _Rank = tuple[bool, int, int]
@@ -77,7 +72,7 @@ class ThreadReading:
         self.seq = seq
         self._anew = anew
         self.segments = _segments(manifest)
-        self.known_lost = {manifest.segment(gap.segment) for gap in manifest.gaps if gap.segment}
+        self.known_lost = {gap.segment for gap in manifest.gaps if gap.segment}
         self.lost: dict[Key, None] = {}
         self.lost_segments: dict[bytes, str] = {}
         self._seqs: dict[Key, int] = {}
@@ -87,15 +82,15 @@ class ThreadReading:
         latest: dict[str, str] = {}
         for number, (place, entry) in enumerate(manifest.entries.items(), 1):
             self._seqs[place] = seq + number if anew else entry.record.seq
-            self._checkpoints[manifest.segment(entry.record.segment)].append(entry.record)
+            self._checkpoints[entry.record.segment].append(entry.record)
             for writes in entry.writes:
-                self._writes[manifest.segment(writes.segment)].append(writes)
+                self._writes[writes.segment].append(writes)
             latest[place[0]] = max(place[1], latest.get(place[0], ""))
         self._heads = set(latest.items())
-        self._needs: dict[Key, frozenset[bytes]] = {}
+        self._needs: dict[Key, set[bytes]] = {}
         self._held: dict[bytes, _Held] = {}
         self._ranks: dict[tuple[Key, str, int], _Rank] = {}
-        self._pending: dict[tuple[str, int], KnownWrite] = {}
+        self._pending: dict[tuple[str, int], tuple[str, str, int]] = {}
 
     def lose(self, sha256: bytes, reason: str) -> list[str]:
         """Note that a segment cannot be read; return what is left out because of it."""
@@ -168,7 +163,7 @@ class ThreadReading:
             added_bytes=self._size + sum(self._held[digest].size for digest in needed),
             head_id=root_id,
             # What is known of writes is known of what was the head when it was stored.
-            state=judge(self._pending if ("", root_id) in self._heads else {}),
+            state=judge(self._pending.values() if ("", root_id) in self._heads else ()),
             values=[self._value(digest, heads.get(digest)) for digest in needed],
             used=[one for one in self.segments if one not in {*self.lost_segments, *bundles}],
             bundles=self._bundles(),
@@ -220,14 +215,14 @@ class ThreadReading:
             if before is None or (alone and not before.alone):
                 self._held[digest] = _Held(value.type, value.size, sha256, seq, alone)
 
-    def _checkpoint(self, record: CheckpointRecord, stored: Stored) -> RecoveredCheckpoint:
+    def _checkpoint(self, record: CheckpointRecord, stored: Stored) -> StoredCheckpoint:
         place, name = _place(record), stored.location.blob_id
         row = stored.checkpoints.get(_held_place(record))
         if row is None:
             raise malformed(name, f"it does not hold checkpoint '{record.checkpoint_id}'")
         if hashlib.sha256(row.state).digest() != record.state_sha256:
             raise malformed(name, f"it has another state of checkpoint '{record.checkpoint_id}'")
-        self._needs[place] = _needed(row, name)
+        self._needs[place] = referred(row.state, row.delta_base)
         self._size += len(row.state) + len(row.metadata)
         try:
             metadata = parse_metadata(row.metadata, "metadata")
@@ -245,20 +240,19 @@ class ThreadReading:
             summary=record.summary,
             created_us=record.created_us,
         )
-        return RecoveredCheckpoint(
-            place, known, record.lineage, row.delta_base or None, self._held_by(place)
-        )
+        base, held = row.delta_base or None, self._held_by(place)
+        return StoredCheckpoint(place, known, record.lineage, base, held)
 
     def _held_by(self, place: Key) -> bytes:
         entry, seq = self.manifest.entries[place], self._seqs[place]
         named = [entry.record.segment, *(writes.segment for writes in entry.writes)]
         if not self._anew:
             seq = max(seq, *(writes.seq for writes in entry.writes), 0)
-        return encode_held(seq, list(dict.fromkeys(map(self.manifest.segment, named))))
+        return encode_held(seq, list(dict.fromkeys(named)))
 
     def _new_writes(
         self, record: WritesRecord, stored: Stored, *, own: bool
-    ) -> Iterable[RecoveredWrite]:
+    ) -> Iterable[tuple[Key, StoredWrite]]:
         """Yield the writes of a record that count; those of heads keep their values."""
         place = _place(record)
         kept = place in self._heads
@@ -277,15 +271,29 @@ class ThreadReading:
             if kept:
                 whole_value(write, None, stored.location.blob_id)
             if kept and not place[0]:
-                self._pending[write.task_id, write.idx] = KnownWrite(
-                    write.task_path, write.channel, write.type, write.digest, write.size, seq
-                )
-            yield RecoveredWrite(place, seq, write, kept)
+                self._pending[write.task_id, write.idx] = (write.task_id, write.channel, seq)
+            yield (
+                place,
+                StoredWrite(
+                    write.task_id,
+                    write.idx,
+                    write.task_path,
+                    write.channel,
+                    write.type,
+                    write.digest,
+                    write.size,
+                    write.encoding,
+                    seq,
+                    None,
+                    write.data if kept else None,
+                ),
+            )
 
     def _value(self, digest: bytes, value: Value | None) -> RecoveredValue:
         held = self._held[digest]
-        packed = None if value is None else compress(value.data)
-        return RecoveredValue(digest, held.type, held.size, held.seq, held.segment, packed)
+        if value is not None:
+            return RecoveredValue(*stored_value(digest, value), held.seq, None)
+        return RecoveredValue(digest, held.type, held.size, 0, None, held.seq, held.segment)
 
 
 def _segments(manifest: Manifest) -> dict[bytes, BlobLocation | None]:
@@ -296,7 +304,7 @@ def _segments(manifest: Manifest) -> dict[bytes, BlobLocation | None]:
         waiting += (writes.segment for writes in entry.writes)
     found: dict[bytes, BlobLocation | None] = {}
     while waiting:
-        sha256 = manifest.segment(waiting.pop())
+        sha256 = waiting.pop()
         if sha256 in found:
             continue
         record = manifest.members.get(sha256)
@@ -305,14 +313,6 @@ def _segments(manifest: Manifest) -> dict[bytes, BlobLocation | None]:
         found[sha256] = None if record is None else record.location
         waiting += record.needs if record is not None else ()
     return found
-
-
-def _needed(row: SegmentCheckpoint, name: str) -> frozenset[bytes]:
-    """Return the digests of the values that a checkpoint needs."""
-    digests = {one.digest for one in decode_channels(row.state) if one.digest is not None}
-    return frozenset(
-        digests.union(*(one.digests for one in decode_delta_base(row.delta_base, name)))
-    )
 
 
 def _place(record: CheckpointRecord | WritesRecord) -> Key:

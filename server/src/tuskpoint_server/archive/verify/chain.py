@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...domain.errors import Reason, Refusal
 from ...domain.formats.catalogs import Catalog, decode_catalog
 from ...domain.formats.folding import Manifest, ManifestEntry, fold
 from ...domain.model import BlobLocation
 from ...journal.archiving.standing import Incarnation, Place, RecordedCheckpoint
 from ...journal.archiving.status import KnownCatalog
 from ..read.manifest import records_of
-from .reading import Unreadable, VerifiedSegments, is_damage
+from .reading import Damage, VerifiedSegments, damage_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Chain:
 
 
 async def read_chain(
-    segments: VerifiedSegments, thread_id: str, of: Incarnation, known: KnownCatalog | None
+    segments: VerifiedSegments, thread_id: str, of: Incarnation, known: KnownCatalog
 ) -> Chain:
     """Read a thread's manifest from the blob store.
 
@@ -61,24 +60,16 @@ async def read_chain(
     Raises:
         Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`.
     """
-    if known is None:
-        return Chain(b"", fold(thread_id, ()))
     sha256 = known.location.sha256
-
     try:
-        [data] = await segments.fetch([known.location])
-        stored = decode_catalog(data, known.location.blob_id)
-        if _leading(stored) != _leading(known.catalog):
-            return Chain(sha256, None, "the stored catalog and the one in the journal differ")
-        records = await records_of(stored.runs, thread_id, segments.fetch)
-    except Unreadable as error:
-        is_mismatch = error.refusal.reason is Reason.BLOB_HASH_MISMATCH
-        mismatch = error.location.sha256 if is_mismatch else b""
-        return Chain(sha256, None, f"{_name(error.location, known)}: {error}", mismatch)
-    except Refusal as refusal:
-        if not is_damage(refusal):
-            raise
-        return Chain(sha256, None, refusal.message)
+        with damage_at(known.location):
+            [data] = await segments.fetch([known.location])
+            stored = decode_catalog(data, known.location.blob_id)
+            if _leading(stored) != _leading(known.catalog):
+                return Chain(sha256, None, "the stored catalog and the one in the journal differ")
+            records = await records_of(stored.runs, thread_id, segments.fetch)
+    except Damage as damage:
+        return Chain(sha256, None, damage.detail, damage.mismatch)
     manifest = await asyncio.to_thread(fold, thread_id, records)
     if manifest.incarnation > of.incarnation:
         problem = (
@@ -87,10 +78,6 @@ async def read_chain(
         )
         return Chain(sha256, None, problem)
     return Chain(sha256, manifest)
-
-
-def _name(location: BlobLocation, known: KnownCatalog) -> str:
-    return "catalog" if location.sha256 == known.location.sha256 else "run"
 
 
 def _leading(catalog: Catalog) -> tuple[object, ...]:
@@ -112,15 +99,16 @@ def contradiction(
     if entry is None:
         return "it is certified and missing from the manifest"
     record = entry.record
+    saved = recorded.entry
     if record.seq != recorded.seq:
         return f"the manifest has change {record.seq} of it and the journal {recorded.seq}"
-    first = manifest.segment(record.segment)
-    if first != recorded.places[0].sha256:
-        return f"the manifest names {first.hex()} where {_spelled(recorded.places)} was recorded"
+    first = record.segment
+    if first != saved.segments[0].sha256:
+        return f"the manifest names {first.hex()} where {_spelled(saved.segments)} was recorded"
     different = [
         name
         for name in ("parent_id", "label", "summary", "lineage", "created_us")
-        if getattr(record, name) != getattr(recorded, name)
+        if getattr(record, name) != getattr(saved, name)
     ]
     if record.state_sha256 != recorded.content.state:
         different.append("state_sha256")
@@ -138,7 +126,7 @@ def named_by(entry: ManifestEntry) -> list[bytes]:
 
 
 def _lacking(manifest: Manifest, segment: bytes) -> bytes | None:
-    member = manifest.members.get(manifest.segment(segment))
+    member = manifest.members.get(segment)
     if member is None:
         return segment
     return next((one for one in member.needs if manifest.location(one) is None), None)

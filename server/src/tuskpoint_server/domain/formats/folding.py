@@ -21,7 +21,6 @@ from .records import (
     GapRecord,
     Identity,
     MemberRecord,
-    MovedRecord,
     PinRecord,
     Rank,
     Record,
@@ -68,7 +67,6 @@ class Manifest:
         records: Every record that counts, in the order of the log.
         entries: The stored checkpoints, in the order of the log.
         members: Where the segments and parts lie that the thread needs, by SHA-256.
-        moved: Segments that others stand for: SHA-256 to the SHA-256 to read.
         gaps: What cannot be read from the blob store.
         pins: Bundles that were handed off.
         setting: Agent and settings; `None`: no agent, and every setting as it is at first.
@@ -83,7 +81,6 @@ class Manifest:
     records: tuple[Record, ...]
     entries: Mapping[Key, ManifestEntry]
     members: Mapping[bytes, MemberRecord]
-    moved: Mapping[bytes, bytes]
     gaps: tuple[GapRecord, ...] = ()
     pins: tuple[PinRecord, ...] = ()
     setting: SettingRecord | None = None
@@ -99,17 +96,9 @@ class Manifest:
         """The greatest `seq` among its records; 0 if there are none."""
         return max((record.seq for record in self.records), default=0)
 
-    def segment(self, sha256: bytes) -> bytes:
-        """Return the segment to read for the one that a record or a segment names."""
-        seen = {sha256}
-        while (following := self.moved.get(sha256)) is not None and following not in seen:
-            sha256 = following
-            seen.add(sha256)
-        return sha256
-
     def location(self, sha256: bytes) -> BlobLocation | None:
         """Return where the segment lies that a record or a segment names, if it is known."""
-        found = self.members.get(self.segment(sha256))
+        found = self.members.get(sha256)
         return None if found is None else found.location
 
     def needed(self) -> set[bytes]:
@@ -120,7 +109,7 @@ class Manifest:
             waiting.extend(writes.segment for writes in entry.writes)
         found: set[bytes] = set()
         while waiting:
-            sha256 = self.segment(waiting.pop())
+            sha256 = waiting.pop()
             if sha256 not in found:
                 found.add(sha256)
                 member = self.members.get(sha256)
@@ -189,7 +178,6 @@ def fold(thread_id: str, records: Iterable[Record]) -> Manifest:
         records=tuple(counting),
         entries=_entries(counting),
         members={one.location.sha256: one for one in counting if isinstance(one, MemberRecord)},
-        moved={one.segment: one.replacement for one in counting if isinstance(one, MovedRecord)},
         gaps=tuple(one for one in counting if isinstance(one, GapRecord)),
         pins=tuple(one for one in counting if isinstance(one, PinRecord)),
         setting=next((one for one in counting if isinstance(one, SettingRecord)), None),

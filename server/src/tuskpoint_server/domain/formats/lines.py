@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 from ..stored_json import dump, malformed
 from .records import (
     KINDS,
-    PASSING,
-    SUBJECTS,
     CheckpointRecord,
     EndRecord,
     GapRecord,
@@ -17,6 +15,7 @@ from .records import (
     MemberRecord,
     Rank,
     Record,
+    RemovalRecord,
     record_json,
 )
 
@@ -88,8 +87,8 @@ def read_line(stored: str, name: str) -> Line:
 
 def _line(content: dict[str, Any], stored: str) -> Line:
     kind = content["kind"]
-    about, subject = KINDS[kind].about, SUBJECTS[kind]
-    passing = kind in PASSING
+    about = KINDS[kind].about
+    passing = kind == RemovalRecord.kind
     if kind == GapRecord.kind:
         passing = not content["reason"]
         about = about[2:] if "segment" in content else about[:2]
@@ -99,8 +98,8 @@ def _line(content: dict[str, Any], stored: str) -> Line:
     elif kind == EndRecord.kind:
         position = (content["thread_id"], "", "", "")
     else:
-        position = (content["thread_id"], subject, named[0] if named else "", "")
+        position = (content["thread_id"], kind, named[0] if named else "", "")
     if kind == GapRecord.kind and "segment" in content:
         named = ["", "", *named]
     rank = (content["generation"], content["seq"])
-    return Line(position, content["incarnation"], rank, (subject, *named), passing, stored)
+    return Line(position, content["incarnation"], rank, (kind, *named), passing, stored)

@@ -52,12 +52,12 @@ class Record:
     @property
     def identity(self) -> Identity:
         """What it is about."""
-        return (SUBJECTS[self.kind], *[getattr(self, name) for name in self.about])
+        return (self.kind, *[getattr(self, name) for name in self.about])
 
     @property
     def passing(self) -> bool:
         """Whether it only takes away what older runs say, and says nothing without them."""
-        return self.kind in PASSING
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,11 @@ class RemovalRecord(Record):
 
     checkpoint_ns: str
     checkpoint_id: str
+
+    @property
+    def passing(self) -> bool:
+        """Always."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,32 +214,7 @@ class MemberRecord(Record):
         return self.location.sha256
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseRecord(Record):
-    """The thread does not need a member; takes its `MemberRecord` away."""
-
-    kind = "release"
-    about = ("sha256",)
-
-    sha256: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class MovedRecord(Record):
-    """What the thread needs of a segment is in the replacement now."""
-
-    kind = "moved"
-    about = ("segment",)
-
-    segment: bytes
-    replacement: bytes
-
-
 KINDS: Mapping[str, type[Record]] = {one.kind: one for one in Record.__subclasses__()}
-SUBJECTS = {**{kind: kind for kind in KINDS}, ReleaseRecord.kind: MemberRecord.kind}
-"""What the identity of a record begins with, by its kind."""
-
-PASSING = (RemovalRecord.kind, ReleaseRecord.kind)
 
 
 def settle(record: Record, holder: str) -> Record:
@@ -307,8 +287,6 @@ _STORED: dict[str, _Field] = {
     "needs": _Field("needs", lambda needs: [one.hex() for one in needs], Fields.sha256s),
     "first_seq": _Field("first_seq", None, Fields.number),
     "last_seq": _Field("last_seq", None, Fields.number),
-    "sha256": _Field("sha256", *_HASH),
-    "replacement": _Field("replacement", *_HASH),
 }
 _REQUIRED = {(MemberRecord, "holds"), (GapRecord, "checkpoint_ns"), (GapRecord, "checkpoint_id")}
 _PLACE = len(fields(Record))

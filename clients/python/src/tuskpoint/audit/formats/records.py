@@ -45,13 +45,10 @@ _SHAPES: Mapping[str, tuple[_Shape, _Shape]] = {
         {"holds": Fields.text, "sha256": Fields.sha256},
         {"needs": Fields.sha256s, "first_seq": Fields.count, "last_seq": Fields.count},
     ),
-    "release": ({"sha256": Fields.sha256}, {}),
-    "moved": ({**_SEGMENT, "replacement": Fields.sha256}, {}),
 }
 """Fields that each kind must have, and that it may have."""
 
 _OF_PLACES = ("checkpoint", "writes", "gap")
-_NOTHING = ("removal", "release")
 _HELD = ("segment", "parts", "part")
 
 
@@ -64,7 +61,7 @@ class Record:
         thread_id: Its thread.
         incarnation: Incarnation of the thread.
         rank: Generation and `seq`: of two about the same thing the greater counts.
-        about: What it is about; a `member` and a `release` are about the same thing.
+        about: What it is about.
         says: The further fields of its kind, those that it has.
         location: Of a `member`: where it lies.
     """
@@ -125,11 +122,11 @@ def read_record(fields: Fields) -> Record:
 
 
 def _about(kind: str, says: Mapping[str, Any]) -> About:
-    if kind in ("member", "release"):
-        return ("member", says["sha256"])
+    if kind == "member":
+        return (kind, says["sha256"])
     if kind in ("end", "setting"):
         return (kind,)
-    if kind in ("pin", "moved") or (kind == "gap" and "segment" in says):
+    if kind == "pin" or (kind == "gap" and "segment" in says):
         return (kind, says["segment"])
     place = (says["checkpoint_ns"], says["checkpoint_id"])
     if kind == "writes":
@@ -154,7 +151,6 @@ class Folded:
         writes: Which segments hold pending writes of a checkpoint.
         gaps: What cannot be read: by the place of a checkpoint, or the hash of a segment.
         members: Where bytes lie that the thread needs, by their hash.
-        moved: Hash of a segment -> hash of the one to read in its place.
         pins: Bundles of hand-offs.
     """
 
@@ -167,22 +163,7 @@ class Folded:
     writes: dict[Place, list[Record]] = field(default_factory=dict)
     gaps: dict[Place | str, Record] = field(default_factory=dict)
     members: dict[str, Record] = field(default_factory=dict)
-    moved: dict[str, str] = field(default_factory=dict)
     pins: list[Record] = field(default_factory=list)
-
-    def standing_for(self, segment: str) -> str:
-        """Return the segment to read for the one that a record or another segment names.
-
-        Raises:
-            Malformed: Records lead in a circle.
-        """
-        seen = {segment}
-        while (following := self.moved.get(segment)) is not None:
-            if following in seen:
-                raise Malformed(f"records about moved segments lead in a circle from {segment}")
-            seen.add(following)
-            segment = following
-        return segment
 
 
 def fold(thread_id: str, records: Iterable[Record]) -> Folded:
@@ -226,7 +207,7 @@ def fold(thread_id: str, records: Iterable[Record]) -> Folded:
 
 def _counts(record: Record, newest: Mapping[About, Record]) -> bool:
     """Tell whether a record says something that no removal takes away."""
-    if record.kind in _NOTHING or record.says.get("reason") == "":
+    if record.kind == "removal" or record.says.get("reason") == "":
         return False
     if record.kind not in _OF_PLACES or "checkpoint_id" not in record.says:
         return True
@@ -248,7 +229,5 @@ def _put(folded: Folded, record: Record) -> None:
             folded.facts |= says
         case "member":
             folded.members[says["sha256"]] = record
-        case "moved":
-            folded.moved[says["segment"]] = says["replacement"]
         case "pin":
             folded.pins.append(record)
