@@ -300,6 +300,7 @@ class Clients:
             self._derive(server, target, known)
 
     def _derive(self, server: Server, name: str, known: Mapping[Place, Known]) -> None:
+        server.shadow.follow([name])  # a thread without checkpoints begins without a change
         problem = server.model.derive(server.shadow.threads[name], name, known)
         if problem:
             self.problems.append(problem)

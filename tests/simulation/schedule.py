@@ -206,6 +206,7 @@ class World:
             self.life.alive = False
             over.cancel()
             self._beside.clear()
+            self.loop.forget_turns()
             left = self.loop.living()
             for task in left:
                 task.cancel()
