@@ -196,7 +196,7 @@ class Recovery:
         for reading in group:
             end = await self._end(reading)
             works.append(partial(inserting.end_thread, tenant=self._tenant, end=end))
-            size += sum(len(one.packed.data) if one.packed else 200 for one in end.values)
+            size += sum(200 if one.data is None else len(one.data) for one in end.values)
             if size >= _INSERT_BYTES:
                 await self._insert(works)
                 works, size = [], 0

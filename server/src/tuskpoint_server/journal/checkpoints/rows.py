@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ...domain.model import Lineage
-from ..database.overlay import Batch, Known, Log, Place
-from .drafts import ChannelChange, WriteChange
+from ..database.overlay import Known, Log, Place
 
 
 def checkpoint_row(
@@ -39,44 +38,20 @@ def checkpoint_row(
     )
 
 
-def content_row(batch: Batch, log: Log, one: ChannelChange, seq: int) -> tuple[object, ...]:
-    """Return the row of a value, as a patch if the keyframe's data is here."""
-    if one.content is None or one.digest is None:
-        raise ValueError(f"channel {one.name} came without its value")
-    packed, patches, patch_bytes = one.content.stored(lambda digest: batch.is_keyframe(log, digest))
-    return (
-        log.row.family,
-        one.digest,
-        one.type,
-        one.size,
-        int(packed.encoding),
-        packed.keyframe,
-        patches,
-        patch_bytes,
-        log.row.number,
-        seq,
-        None,
-        packed.data,
-    )
-
-
-def write_row(
-    log: Log, place: Place, one: WriteChange, seq: int, early_us: int | None
+def content_row(
+    log: Log,
+    seq: int,
+    digest: bytes,
+    kind: str,
+    size: int,
+    encoding: int,
+    data: bytes | None,
+    keyframe: bytes | None = None,
+    patches: int = 0,
+    patch_bytes: int = 0,
+    segment: bytes | None = None,
 ) -> tuple[object, ...]:
-    """Return the row of a pending write, in the order of `overlay.WRITE_COLUMNS`."""
-    write = one.write
-    return (
-        log.row.number,
-        *place,
-        write.task_id,
-        write.idx,
-        write.task_path,
-        write.channel,
-        write.value.type,
-        write.digest,
-        len(write.value.data),
-        int(one.packed.encoding),
-        seq,
-        early_us,
-        one.packed.data,
-    )
+    """Return the row of a value, in the order of `overlay.CONTENT_COLUMNS`."""
+    described = (log.row.family, digest, kind, size, encoding)
+    patch = (keyframe, patches, patch_bytes)
+    return (*described, *patch, log.row.number, seq, segment, data)

@@ -24,12 +24,12 @@ from ...domain.model import (
 )
 from ...domain.state import encode_channel
 from ...domain.thread_state import INTERRUPT, RESUME
-from ..database.overlay import Batch, Known, KnownChannel, KnownWrite, Log, Place
+from ..database.overlay import Batch, Known, KnownChannel, KnownWrite, Log, Place, StoredWrite
 from ..search import vectors
 from . import contents
 from .admission import begins_next, refuse_stale_write
 from .drafts import ChannelChange, CheckpointChange, WriteChange, WritesChange
-from .rows import checkpoint_row, content_row, write_row
+from .rows import checkpoint_row, content_row
 from .settings import switch_search
 from .thread_state import judge
 
@@ -315,11 +315,11 @@ def _referred(
     digest = one.digest or b""
     if log is None or log.new:
         return None
-    present = batch.present(log, digest)
-    if present is None or not present[1]:
+    found = batch.value(log, digest)
+    if found is None:
         return None
-    channel = Channel(one.name, one.version, digest, present[0])
-    return KnownChannel(one.version, digest, present[0], encode_channel(channel))
+    channel = Channel(one.name, one.version, digest, found[0])
+    return KnownChannel(one.version, digest, found[0], encode_channel(channel))
 
 
 def _check_version_type(one: ChannelChange, before: Version | None) -> None:
@@ -455,8 +455,13 @@ def _store(
 ) -> Known:
     draft = change.draft
     for one in plan.contents:
-        if one.digest is not None:
-            batch.put_content(log.row.family, one.digest, content_row(batch, log, one, seq))
+        if one.digest is not None and one.content is not None:
+            packed, patches, size = one.content.stored(
+                lambda digest: batch.is_keyframe(log, digest)
+            )
+            value = (one.digest, one.type, one.size, int(packed.encoding), packed.data)
+            row = content_row(log, seq, *value, packed.keyframe, patches, size)
+            batch.put_content(log.row.family, one.digest, row)
     label = plan.label if plan.label is not None else (stored.label if stored else "")
     known = Known(
         seq=seq,
@@ -490,13 +495,9 @@ def _store_writes(
 ) -> None:
     early_us = batch.now_us if early else None
     for slot, one in pending.new.items():
-        write = one.write
-        pending.stored[slot] = KnownWrite(
-            write.task_path,
-            write.channel,
-            write.value.type,
-            write.digest,
-            len(write.value.data),
-            seq,
-        )
-        batch.put_write(log, place, write, write_row(log, place, one, seq, early_us))
+        write, packed = one.write, one.packed
+        size = len(write.value.data)
+        described = (write.task_path, write.channel, write.value.type, write.digest, size)
+        pending.stored[slot] = KnownWrite(*described, seq)
+        row = (*slot, *described, int(packed.encoding), seq, early_us, packed.data)
+        batch.put_write(log, place, StoredWrite(*row))

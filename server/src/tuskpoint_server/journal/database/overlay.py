@@ -8,15 +8,15 @@ batch. Logs stay between batches, bounded in bytes; a commit that fails forgets 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, case, func, insert, select, update
 
 from ...domain.compression import Encoding
 from ...domain.lineage import EventKind
-from ...domain.model import Version, Write
+from ...domain.model import Version
 from ...domain.state import decode_channels, encode_channel
 from . import thread_rows
 from .schema import changes, checkpoints, contents, writes
@@ -57,6 +57,22 @@ class KnownWrite(NamedTuple):
     digest: bytes
     size: int
     seq: int
+
+
+class StoredWrite(NamedTuple):
+    """A pending write, in the order of the columns; without data if it was evicted."""
+
+    task_id: str
+    idx: int
+    task_path: str
+    channel: str
+    type: str
+    digest: bytes
+    size: int
+    encoding: int
+    seq: int
+    early_us: int | None
+    data: bytes | None
 
 
 @dataclass(slots=True)
@@ -168,16 +184,11 @@ CHECKPOINT_COLUMNS = tuple(column.name for column in checkpoints.columns if colu
 """What a row of `Batch.put_checkpoint` holds, in this order."""
 
 CONTENT_COLUMNS = tuple(column.name for column in contents.columns if column.name != "number")
-WRITE_COLUMNS = tuple(column.name for column in writes.columns if column.name != "number")
+WRITE_COLUMNS = ("thread", "checkpoint_ns", "checkpoint_id", *StoredWrite._fields)
 CHANGE_COLUMNS = tuple(column.name for column in changes.columns)
-_FIRST_SAVE = {
-    "created_us",
-    "forked_from",
-    "rolled_back_from",
-    "adopted_from",
-    "delta_base",
-    "held",
-}
+_SIZE, _ENCODING = CONTENT_COLUMNS.index("size"), CONTENT_COLUMNS.index("encoding")
+_LINEAGE = ("forked_from", "rolled_back_from", "adopted_from")
+_FIRST_SAVE = {"created_us", *_LINEAGE, "delta_base", "held"}
 
 
 def _put_write(insert_into: InsertInto) -> Insert:
@@ -219,33 +230,10 @@ _PUT_CHECKPOINT = Statement(_put_checkpoint)
 _PUT_WRITE = Statement(_put_write)
 _PUT_CONTENT = Statement(_put_content)
 _PUT_CHANGE = Statement(insert(changes).values({name: bindparam(name) for name in CHANGE_COLUMNS}))
-_KNOWN_FIELDS = (
-    "seq",
-    "parent_id",
-    "state",
-    "metadata",
-    "run_id",
-    "root_id",
-    "delta_channels",
-    "label",
-    "summary",
-    "created_us",
-)
-_KNOWN = Statement(
-    select(*(checkpoints.c[name] for name in _KNOWN_FIELDS)).where(of_checkpoint(checkpoints))
-)
-_PENDING = Statement(
-    select(
-        writes.c.task_id,
-        writes.c.idx,
-        writes.c.task_path,
-        writes.c.channel,
-        writes.c.type,
-        writes.c.digest,
-        writes.c.size,
-        writes.c.seq,
-    ).where(of_checkpoint(writes))
-)
+_of_known = (checkpoints.c[one.name] for one in fields(Known) if one.name in checkpoints.c)
+_KNOWN = Statement(select(*_of_known).where(of_checkpoint(checkpoints)))
+_of_pending = (writes.c[name] for name in ("task_id", "idx", *KnownWrite._fields))
+_PENDING = Statement(select(*_of_pending).where(of_checkpoint(writes)))
 _GREATEST = Statement(
     select(func.max(checkpoints.c.checkpoint_id)).where(of_namespace(checkpoints))
 )
@@ -267,14 +255,11 @@ _SIBLING_BASE = Statement(
     .order_by(checkpoints.c.checkpoint_id.desc())
     .limit(1)
 )
-_KEYFRAME = Statement(
-    select(contents.c.encoding, contents.c.data.is_not(None)).where(
-        contents.c.family == bindparam("of_family"), contents.c.digest == bindparam("of_digest")
-    )
-)
-_PRESENT = Statement(
-    select(contents.c.size, contents.c.data.is_not(None)).where(
-        contents.c.family == bindparam("of_family"), contents.c.digest == bindparam("of_digest")
+_VALUE = Statement(
+    select(contents.c.size, contents.c.encoding).where(
+        contents.c.family == bindparam("of_family"),
+        contents.c.digest == bindparam("of_digest"),
+        contents.c.data.is_not(None),
     )
 )
 
@@ -342,7 +327,9 @@ class Batch:
         """
         number = self._numbers.thread()
         founded = self._numbers.family() if family is None else family
-        row = thread_rows.new_thread(tenant, thread_id, number, founded, self.now_us)
+        row = ThreadRow(
+            number, tenant, thread_id, founded, created_us=self.now_us, updated_us=self.now_us
+        )
         return Log(row, new=True, early=False)
 
     def new_family(self) -> int:
@@ -476,24 +463,20 @@ class Batch:
         """Tell whether the batch has yet to write a value of the thread's family."""
         return (log.row.family, digest) in self._rows.contents
 
-    def present(self, log: Log, digest: bytes) -> tuple[int, bool] | None:
-        """Return the size of a value of the thread's family and whether its data is here."""
-        row = self._rows.contents.get((log.row.family, digest))
-        if row is not None:
-            return int(row[3]), True  # type: ignore[call-overload]
-        found = _PRESENT.run(self.connection, of_family=log.row.family, of_digest=digest).fetchone()
-        return (int(found[0]), bool(found[1])) if found else None
+    def value(self, log: Log, digest: bytes) -> tuple[int, int] | None:
+        """Return size and encoding of a value of the thread's family whose data is here."""
+        family = log.row.family
+        found = _VALUE.run(self.connection, of_family=family, of_digest=digest).fetchone()
+        if found is None:
+            row: Any = self._rows.contents.get((family, digest))
+            found = row and (row[_SIZE], row[_ENCODING])
+        return found
 
     def is_keyframe(self, log: Log, digest: bytes) -> bool:
         """Tell whether a value of the thread's family is here, with its data, and no patch."""
         if digest not in log.keyframes:
-            found: Sequence[object] | None = _KEYFRAME.run(
-                self.connection, of_family=log.row.family, of_digest=digest
-            ).fetchone()
-            row = self._rows.contents.get((log.row.family, digest))
-            if row is not None and (found is None or not found[1]):
-                found = (row[4], True)  # it is inserted only where no data is stored yet
-            if found is None or not found[1] or found[0] == Encoding.PATCH:
+            found = self.value(log, digest)
+            if found is None or found[1] == Encoding.PATCH:
                 return False
             log.keyframes.add(digest)
         self.noted.setdefault(log.row.family, set()).add(digest)
@@ -522,9 +505,10 @@ class Batch:
         self._rows.contents.setdefault((family, digest), row)
         self.noted.setdefault(family, set()).add(digest)
 
-    def put_write(self, log: Log, place: Place, write: Write, row: tuple[object, ...]) -> None:
-        """Insert or replace a write; `row` is in the order of `WRITE_COLUMNS`."""
-        self._rows.writes[(log.row.number, *place, write.task_id, write.idx)] = row
+    def put_write(self, log: Log, place: Place, write: StoredWrite) -> None:
+        """Insert or replace a write."""
+        row = (log.row.number, *place, *write)
+        self._rows.writes[row[:5]] = row
 
     def set_label(self, log: Log, place: Place, label: str, seq: int) -> None:
         """Change the label of a stored checkpoint."""

@@ -16,12 +16,12 @@ from ..archiving import located
 from ..archiving.held import decode_held
 from ..checkpoints import contents
 from ..checkpoints.references import referred
-from ..database.overlay import Place
+from ..database.overlay import Place, StoredWrite
 from ..database.schema import checkpoints, holes, writes
 from ..database.statements import in_lists
 from ..database.thread_rows import ThreadRow
 from .closures import delta_base
-from .stored import Stored, StoredValue, StoredWrite, read, stored_value
+from .stored import Stored, StoredValue, read, stored_value
 
 Supplied = Mapping[bytes, Value]
 """Values by digest that were read from segments after `ValuesEvicted`."""

@@ -11,7 +11,7 @@ from ...domain.metadata import parse_metadata
 from ...domain.model import CheckpointKey, Lineage, Saved, Write
 from ...domain.state import delta_channels
 from ..checkpoints.drafts import encode_names
-from ..database.overlay import Batch, Known, Log, Place
+from ..database.overlay import Batch, Known, Log, Place, StoredWrite
 from ..database.schema import writes
 from ..database.statements import Statement, in_lists
 from . import closures, copies, insert
@@ -19,7 +19,6 @@ from .copies import Supplied
 from .stored import (
     WRITE,
     Stored,
-    StoredWrite,
     all_numbers,
     live,
     named,
@@ -83,7 +82,7 @@ def _copy_early_writes(batch: Batch, log: Log, origin: int) -> None:
         if place not in seqs:
             seqs[place] = batch.change(log, EventKind.WRITES_SAVED, place)
         log.row.dirty_bytes += len(write.data or b"")
-        insert.put_write(batch, log, place, write._replace(seq=seqs[place]))
+        batch.put_write(log, place, write._replace(seq=seqs[place]))
     log.early = bool(seqs)
 
 

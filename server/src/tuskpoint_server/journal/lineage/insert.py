@@ -12,17 +12,17 @@ from sqlalchemy import Connection, select
 from ...domain import thread_state
 from ...domain.errors import Reason, Refusal
 from ...domain.lineage import EventKind
-from ...domain.model import EVICTED, CheckpointKey, Lineage, Saved, Write
+from ...domain.model import CheckpointKey, Lineage, Saved
 from ...domain.snapshots import is_reserved
 from ..archiving import uses
 from ..archiving.held import encode_held
 from ..checkpoints.references import referred
-from ..checkpoints.rows import checkpoint_row
+from ..checkpoints.rows import checkpoint_row, content_row
 from ..database.overlay import Batch, Log, Place
 from ..database.schema import checkpoints
 from ..database.statements import Statement, of_thread
 from ..removal.delete import delete_thread, end_incarnation
-from .stored import NO_LINEAGE, Stored, StoredWrite
+from .stored import NO_LINEAGE, Stored
 
 _ANY = Statement(select(checkpoints.c.checkpoint_id).where(of_thread(checkpoints)).limit(1))
 
@@ -119,21 +119,12 @@ def insert_checkpoint(batch: Batch, log: Log, new: Stored) -> None:
             held=encode_held(seq, new.segments) if new.segments else None,
         ),
     )
-    family = row.family
     for value in new.values:
-        *described, data = value
-        content = (family, *described, None, 0, 0, row.number, seq, None, data)
-        batch.put_content(family, value.digest, content)
+        batch.put_content(row.family, value.digest, content_row(log, seq, *value))
     batch.note_digests(log, referred(new.known.state, new.delta_base))
     for write in new.writes:
-        put_write(batch, log, place, write._replace(seq=seq, early_us=None))
+        batch.put_write(log, place, write._replace(seq=seq, early_us=None))
     row.checkpoint_count += 1
     if place[0] == "" and place[1] >= row.head_id:
         row.head_id = place[1]
         row.state = thread_state.judge((one.task_id, one.channel, seq) for one in new.writes)
-
-
-def put_write(batch: Batch, log: Log, place: Place, write: StoredWrite) -> None:
-    """Insert a pending write as it is stored elsewhere."""
-    named = Write(write.task_id, write.task_path, write.idx, write.channel, EVICTED, write.digest)
-    batch.put_write(log, place, named, (log.row.number, *place, *write))

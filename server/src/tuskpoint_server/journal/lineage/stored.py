@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, select
 from ...domain.compression import compress
 from ...domain.model import CheckpointKey, Lineage, Value
 from ..database import thread_rows
-from ..database.overlay import Known, Place
+from ..database.overlay import Known, Place, StoredWrite
 from ..database.schema import checkpoints, writes
 from ..database.statements import (
     Statement,
@@ -37,22 +37,6 @@ class StoredValue(NamedTuple):
     size: int
     encoding: int
     data: bytes
-
-
-class StoredWrite(NamedTuple):
-    """A pending write, in the order of the columns; without data if it was evicted."""
-
-    task_id: str
-    idx: int
-    task_path: str
-    channel: str
-    type: str
-    digest: bytes
-    size: int
-    encoding: int
-    seq: int
-    early_us: int | None
-    data: bytes | None
 
 
 @dataclass(slots=True)

@@ -14,17 +14,15 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
 from ...domain import snapshots as kept
-from ...domain.compression import Packed
 from ...domain.formats.catalogs import Catalog, encode_catalog
 from ...domain.formats.folding import Manifest
-from ...domain.formats.segments import SegmentWrite
 from ...domain.lineage import EventKind
-from ...domain.model import EVICTED, BlobLocation, Lineage, ThreadState, Write
+from ...domain.model import BlobLocation, ThreadState
 from ..archiving import holes, uses
 from ..archiving.certify import member_row
 from ..archiving.plan import PlannedHole, PlannedMember
-from ..checkpoints.rows import checkpoint_row
-from ..database.overlay import CONTENT_COLUMNS, WRITE_COLUMNS, Batch, Known, Log, Place
+from ..checkpoints.rows import checkpoint_row, content_row
+from ..database.overlay import Batch, Log, Place, StoredWrite
 from ..database.schema import catalogs, checkpoints, handoffs, members, removed, threads, writes
 from ..database.statements import (
     Insert,
@@ -34,44 +32,27 @@ from ..database.statements import (
     of_checkpoint,
     parameters_of,
 )
-
-
-class RecoveredCheckpoint(NamedTuple):
-    """A checkpoint; `held` as `journal.archiving.held` has it."""
-
-    place: Place
-    known: Known
-    lineage: Lineage
-    delta_base: bytes | None
-    held: bytes
-
-
-class RecoveredWrite(NamedTuple):
-    """A pending write of a checkpoint, its number, and whether the journal keeps its value."""
-
-    place: Place
-    seq: int
-    write: SegmentWrite
-    kept: bool
+from ..lineage.stored import Stored
 
 
 class RecoveredRows(NamedTuple):
     """What one segment gives a thread: its own row and those of its parts first."""
 
     members: Sequence[PlannedMember]
-    checkpoints: Sequence[RecoveredCheckpoint]
-    writes: Sequence[RecoveredWrite]
+    checkpoints: Sequence[Stored]
+    writes: Sequence[tuple[Place, StoredWrite]]
 
 
 class RecoveredValue(NamedTuple):
-    """A value of a channel: `packed`, or in a segment only."""
+    """A value of a channel, by itself; without data if `segment` alone holds it."""
 
     digest: bytes
     type: str
     size: int
+    encoding: int
+    data: bytes | None
     seq: int
-    segment: bytes
-    packed: Packed | None
+    segment: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +190,18 @@ def add_rows(batch: Batch, tenant: str, thread_id: str, rows: RecoveredRows) -> 
     """Insert the checkpoints and pending writes that a segment holds of a thread."""
     log = _log(batch, tenant, thread_id)
     add_members(batch, tenant, rows.members, log.row.number)
-    for place, known, lineage, delta_base, held in rows.checkpoints:
-        row = checkpoint_row(log, place, known, lineage=lineage, delta_base=delta_base, held=held)
-        batch.put_checkpoint(log, place, row)
-    for one in rows.writes:
-        write = one.write
-        named = Write(
-            write.task_id, write.task_path, write.idx, write.channel, EVICTED, write.digest
+    for one in rows.checkpoints:
+        row = checkpoint_row(
+            log,
+            one.place,
+            one.known,
+            lineage=one.lineage,
+            delta_base=one.delta_base,
+            held=one.held,
         )
-        batch.put_write(log, one.place, named, _write_row(log, one))
+        batch.put_checkpoint(log, one.place, row)
+    for place, write in rows.writes:
+        batch.put_write(log, place, write)
 
 
 def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
@@ -229,7 +213,8 @@ def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
     log = _log(batch, tenant, manifest.thread_id)
     row, connection = log.row, batch.connection
     for one in end.values:
-        batch.put_content(row.family, one.digest, _content_row(log, one))
+        content = content_row(log, one.seq, *one[:5], segment=one.segment)
+        batch.put_content(row.family, one.digest, content)
     add_members(batch, tenant, end.bundles)
     uses.add(connection, tenant, ((sha256, row.number) for sha256 in end.used))
     row.checkpoint_count = end.count
@@ -309,43 +294,3 @@ def _log(batch: Batch, tenant: str, thread_id: str) -> Log:
     if log is None:
         raise ValueError(f"thread {thread_id!r} was not begun")
     return log
-
-
-def _write_row(log: Log, one: RecoveredWrite) -> tuple[object, ...]:
-    write = one.write
-    row = {
-        "thread": log.row.number,
-        "checkpoint_ns": one.place[0],
-        "checkpoint_id": one.place[1],
-        "task_id": write.task_id,
-        "idx": write.idx,
-        "task_path": write.task_path,
-        "channel": write.channel,
-        "type": write.type,
-        "digest": write.digest,
-        "size": write.size,
-        "encoding": write.encoding,
-        "data": write.data if one.kept else None,
-        "seq": one.seq,
-        "early_us": None,
-    }
-    return tuple(row[name] for name in WRITE_COLUMNS)
-
-
-def _content_row(log: Log, one: RecoveredValue) -> tuple[object, ...]:
-    packed = one.packed
-    row = {
-        "family": log.row.family,
-        "digest": one.digest,
-        "type": one.type,
-        "size": one.size,
-        "encoding": 0 if packed is None else int(packed.encoding),
-        "data": None if packed is None else packed.data,
-        "keyframe": None,
-        "patches": 0,
-        "patch_bytes": 0,
-        "thread": log.row.number,
-        "seq": one.seq,
-        "segment": one.segment if packed is None else None,
-    }
-    return tuple(row[name] for name in CONTENT_COLUMNS)
