@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 
 from ...blobs.api import BlobStore
 from ...domain.errors import Reason, Refusal
@@ -26,48 +26,42 @@ READS_AT_ONCE = 16
 _DAMAGE = (Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND, Reason.BLOB_MALFORMED)
 
 
-def is_damage(refusal: Refusal) -> bool:
-    """Return whether a refused read says something of what is stored."""
-    return refusal.reason in _DAMAGE
+class Damage(Exception):
+    """Stored bytes that cannot be read, or are not what was recorded; fields as in `Verdict`."""
 
-
-class Unreadable(Exception):
-    """Stored bytes that cannot be read.
-
-    Attributes:
-        location: Where they should be.
-        refusal: What is wrong.
-    """
-
-    def __init__(self, location: BlobLocation, refusal: Refusal) -> None:
-        super().__init__(refusal.message)
+    def __init__(self, location: BlobLocation, actual_sha256: bytes, detail: str) -> None:
+        super().__init__(detail)
         self.location = location
-        self.refusal = refusal
+        self.actual_sha256 = actual_sha256
+        self.detail = detail
+
+    @property
+    def mismatch(self) -> bytes:
+        """Hash of the bytes that were found to have another one; empty: there are none."""
+        same = self.actual_sha256 in (b"", self.location.sha256)
+        return b"" if same else self.location.sha256
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """What is wrong with stored bytes; fields as in `Verdict`."""
-
-    location: BlobLocation | None
-    actual_sha256: bytes
-    detail: str
-
-
-def damage_of(location: BlobLocation, refusal: Refusal) -> Damage:
-    """Return what a refused read says of stored bytes."""
-    actual = b""
-    if refusal.reason is Reason.BLOB_HASH_MISMATCH:
-        actual = bytes.fromhex(refusal.metadata["actual"])
-    elif refusal.reason is Reason.BLOB_MALFORMED:
-        actual = location.sha256
-    return Damage(location, actual, refusal.message)
+@contextmanager
+def damage_at(location: BlobLocation) -> Iterator[None]:
+    """Raise `Damage` for a refusal that says something of what is stored at a location."""
+    try:
+        yield
+    except Refusal as refusal:
+        if refusal.reason not in _DAMAGE:
+            raise
+        actual = b""
+        if refusal.reason is Reason.BLOB_HASH_MISMATCH:
+            actual = bytes.fromhex(refusal.metadata["actual"])
+        elif refusal.reason is Reason.BLOB_MALFORMED:
+            actual = location.sha256
+        raise Damage(location, actual, refusal.message) from refusal
 
 
 class VerifiedSegments(Segments):
     """Segments of a tenant, read from the blob store itself.
 
-    What is unreadable raises `Unreadable`, and is not read again before `forget`.
+    What is unreadable raises `Damage`, and is not read again before `forget`.
 
     Args:
         database: Knows where they lie.
@@ -82,14 +76,13 @@ class VerifiedSegments(Segments):
         super().__init__(blobs, KEPT_BYTES)
         self._database = database
         self._tenant = tenant
-        self._store = blobs
-        self._unreadable: dict[bytes, Unreadable] = {}
+        self._damaged: dict[bytes, Damage] = {}
         self._fetched: dict[bytes, bytes] = {}
         self.manifest: Manifest | None = None
 
     def forget(self) -> None:
         """Forget what could not be read: it may lie elsewhere now."""
-        self._unreadable.clear()
+        self._damaged.clear()
         self._fetched.clear()
 
     def kept(self, location: BlobLocation) -> Stored | None:
@@ -97,24 +90,20 @@ class VerifiedSegments(Segments):
         found = self._kept.get(location.sha256)
         return None if found is None else found[0]
 
-    async def load(self, locations: Sequence[BlobLocation]) -> None:
+    async def load(self, locations: Iterable[BlobLocation]) -> None:
         """Fetch segments, many at a time, and keep them; what is unreadable is passed over.
 
         Raises:
             Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`.
         """
-        try:
-            await self.read(locations)
-        except Unreadable:
-            pass
-        except Refusal as refusal:
-            if not is_damage(refusal):
-                raise
-        else:
-            return
-        for location in locations:
-            with suppress(Unreadable):
-                await self._load_one(location)
+        wanted = [one for one in locations if one.sha256 not in self._kept]
+        await self._prefetch(wanted)
+        for location in wanted:
+            try:
+                with damage_at(location):
+                    await self.read([location])
+            except Damage as damage:
+                self._damaged[location.sha256] = damage
         self._fetched.clear()
 
     async def load_named(self, segments: Iterable[Stored]) -> None:
@@ -124,83 +113,57 @@ class VerifiedSegments(Segments):
             for one in segments
             for member in one.segment.members
         }
-        if wanted:
-            await self.load(list(wanted.values()))
+        await self.load(wanted.values())
 
     async def fetch(self, locations: Sequence[BlobLocation]) -> Sequence[bytes]:
         """Return the stored bytes at locations, in order.
 
         Raises:
-            Unreadable: The first that cannot be read.
+            Damage: The first that cannot be read.
             Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`.
         """
-        wanted = [
-            one
-            for one in locations
-            if one.sha256 not in self._unreadable and one.sha256 not in self._fetched
-        ]
-        if wanted:
-            await self._fetch(wanted)
+        await self._prefetch(locations)
         for one in locations:
-            if one.sha256 in self._unreadable:
-                raise self._unreadable[one.sha256]
+            if one.sha256 in self._damaged:
+                raise self._damaged[one.sha256]
         found = [self._fetched[one.sha256] for one in locations]
         for one in locations:
             self._fetched.pop(one.sha256, None)
         return found
 
-    async def _fetch(self, wanted: Sequence[BlobLocation]) -> None:
-        places = await self._placed(wanted)
-        try:
-            stored = await self._store.get_many(places)
-        except Refusal as refusal:
-            if not is_damage(refusal):
-                raise
-            await self._fetch_each(wanted, places)
+    async def _prefetch(self, locations: Iterable[BlobLocation]) -> None:
+        """Read what is neither read nor known to be unreadable."""
+        known = self._damaged.keys() | self._fetched.keys()
+        hints = {one.sha256: one for one in locations if one.sha256 not in known}
+        if not hints:
             return
-        for hint, data in zip(wanted, stored, strict=True):
-            self._fetched[hint.sha256] = data
-
-    async def _fetch_each(
-        self, wanted: Sequence[BlobLocation], places: Sequence[BlobLocation]
-    ) -> None:
-        turn = asyncio.Semaphore(READS_AT_ONCE)
-
-        async def read(hint: BlobLocation, place: BlobLocation) -> None:
-            async with turn:
-                try:
-                    self._fetched[hint.sha256] = await self._store.get(place)
-                except Refusal as refusal:
-                    if not is_damage(refusal):
-                        raise
-                    self._unreadable[hint.sha256] = Unreadable(place, refusal)
-
-        pairs = zip(wanted, places, strict=True)
-        reading = [asyncio.create_task(read(hint, place)) for hint, place in pairs]
+        places = await self._placed(hints)
+        found: list[bytes | Damage] = []
         try:
-            await asyncio.gather(*reading)
-        finally:
-            for task in reading:
-                task.cancel()
-            await asyncio.gather(*reading, return_exceptions=True)
-
-    async def _placed(self, hints: Sequence[BlobLocation]) -> list[BlobLocation]:
-        """Return where bytes lie by what was recorded last, else by the hint."""
-        known = await self._database.query(
-            lambda connection: located.by_hash(
-                connection, self._tenant, {hint.sha256 for hint in hints}
-            )
-        )
-        return [known.get(hint.sha256) or self._elsewhere(hint) for hint in hints]
-
-    def _elsewhere(self, hint: BlobLocation) -> BlobLocation:
-        told = self.manifest.location(hint.sha256) if self.manifest is not None else None
-        return told or hint
-
-    async def _load_one(self, location: BlobLocation) -> None:
-        try:
-            await self.read([location])
+            found += await self._blobs.get_many(places)
         except Refusal as refusal:
-            if not is_damage(refusal):
+            if refusal.reason not in _DAMAGE:
                 raise
-            self._unreadable[location.sha256] = Unreadable(location, refusal)
+            for start in range(0, len(places), READS_AT_ONCE):
+                some = places[start : start + READS_AT_ONCE]
+                found += await asyncio.gather(*map(self._one, some))
+        for sha256, one in zip(hints, found, strict=True):
+            if isinstance(one, Damage):
+                self._damaged[sha256] = one
+            else:
+                self._fetched[sha256] = one
+
+    async def _one(self, place: BlobLocation) -> bytes | Damage:
+        try:
+            with damage_at(place):
+                return await self._blobs.get(place)
+        except Damage as damage:
+            return damage
+
+    async def _placed(self, hints: dict[bytes, BlobLocation]) -> list[BlobLocation]:
+        """Return where bytes lie by what was recorded last, else by the manifest or the hint."""
+        known = await self._database.query(
+            partial(located.by_hash, tenant=self._tenant, hashes=hints.keys())
+        )
+        named = self.manifest.location if self.manifest is not None else hints.get
+        return [known.get(sha256) or named(sha256) or hint for sha256, hint in hints.items()]

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from ...blobs.api import BlobStore
-from ...domain.errors import Refusal
 from ...domain.formats.delta_base import decode_delta_base
+from ...domain.formats.folding import fold
 from ...domain.formats.segment_reading import state_digests
 from ...domain.formats.segments import SegmentCheckpoint
 from ...domain.limits import MIB
@@ -30,7 +31,7 @@ from ...journal.database.database import Database
 from ..read.reader import newest_row, newest_writes
 from ..read.segments import Stored
 from .chain import Chain, contradiction, named_by, read_chain
-from .reading import Damage, Unreadable, VerifiedSegments, damage_of, is_damage
+from .reading import Damage, VerifiedSegments, damage_at
 
 PAGE_CHECKPOINTS = 256
 """Checkpoints whose rows are read at once."""
@@ -53,7 +54,7 @@ async def begin(
     thread_id: str,
     mismatch: Callable[[], None],
 ) -> ThreadVerification | None:
-    """Read what the newest catalog leads to of a thread.
+    """Begin to verify a thread.
 
     Args:
         database: The journal's database.
@@ -66,37 +67,12 @@ async def begin(
         `None` if there is no such thread.
 
     Raises:
-        Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`.
+        Refusal: `JOURNAL_UNAVAILABLE`.
     """
-    segments = VerifiedSegments(database, tenant, blobs)
-    broken: bytes | None = None
-    while True:
-        found = await database.query(
-            lambda connection: journal.of_thread_now(connection, tenant, thread_id)
-        )
-        if found is None:
-            return None
-        of, places, standing = found
-        chain = await read_chain(segments, thread_id, of, standing.catalog)
-        # Once a catalog was followed by another, nothing keeps what it names.
-        if chain.manifest is not None or chain.catalog == broken:
-            break
-        broken = chain.catalog
-        segments.forget()
-    every = sorted({*places, *chain.places(of), *standing.removed})
-    verification = ThreadVerification(
-        database, segments, tenant, thread_id, of, every, chain, mismatch
-    )
-    verification.note_mismatch(chain.mismatch)
-    return verification
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What journal and manifest say of checkpoints."""
-
-    standing: Standing
-    chain: Chain
+    found = await database.query(partial(journal.of_thread_now, tenant=tenant, thread_id=thread_id))
+    if found is None:
+        return None
+    return ThreadVerification(database, blobs, tenant, thread_id, *found, mismatch)
 
 
 class ThreadVerification:
@@ -110,28 +86,26 @@ class ThreadVerification:
     def __init__(
         self,
         database: Database,
-        segments: VerifiedSegments,
+        blobs: BlobStore,
         tenant: str,
         thread_id: str,
         of: Incarnation,
         places: Sequence[Place],
-        chain: Chain,
         mismatch: Callable[[], None],
     ) -> None:
         self._database = database
-        self._segments = segments
+        self._segments = VerifiedSegments(database, tenant, blobs)
         self._tenant = tenant
         self._thread_id = thread_id
         self._of = of
         self._places = places
-        self._chain = chain
+        self._chain = Chain(b"", fold(thread_id, ()))
         self._mismatch = mismatch
         self._mismatched: set[bytes] = set()
         self._checked: set[tuple[bytes, bytes]] = set()
-        segments.manifest = chain.manifest
-        self.chain_problem = chain.problem
+        self.chain_problem = ""
 
-    def note_mismatch(self, sha256: bytes) -> None:
+    def _note_mismatch(self, sha256: bytes) -> None:
         """Count a member that has another hash than this one, once; empty: none."""
         if sha256 and sha256 not in self._mismatched:
             self._mismatched.add(sha256)
@@ -146,82 +120,87 @@ class ThreadVerification:
         Raises:
             Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`: no verdict can be had now.
         """
-        for start in range(0, len(self._places), PAGE_CHECKPOINTS):
-            page = self._places[start : start + PAGE_CHECKPOINTS]
-            look = _Look(await self._standing(page), self._chain)
-            for batch in _batches(page, look.standing):
-                for verdict in await self._verdicts(batch, look):
+        first = await self._look(())
+        places = sorted({*self._places, *self._chain.places(self._of), *first.removed})
+        for start in range(0, len(places), PAGE_CHECKPOINTS):
+            page = places[start : start + PAGE_CHECKPOINTS]
+            standing = await self._standing(page)
+            for batch in _batches(page, standing):
+                for verdict in await self._verdicts(batch, standing):
                     yield verdict
 
     async def _standing(self, places: Sequence[Place]) -> Standing:
         return await self._database.query(
-            lambda connection: journal.standing(connection, self._tenant, self._of, places)
+            partial(journal.standing, tenant=self._tenant, of=self._of, places=places)
         )
 
-    async def _verdicts(self, batch: Sequence[Place], look: _Look) -> Iterable[Verdict]:
+    async def _verdicts(self, batch: Sequence[Place], standing: Standing) -> Iterable[Verdict]:
         """Return the verdicts on a batch, in order.
 
         What fails is judged again by what journal and manifest say then, until the journal
         says what it said before.
         """
-        verdicts = await self._judge_all(batch, look)
+        verdicts = await self._judge_all(batch, standing)
         doubtful = [one for one in batch if verdicts[one].kind is VerdictKind.FAIL]
         for _ in range(LOOKS):
             if not doubtful:
                 break
-            before, look = look, await self._look_again(doubtful)
-            verdicts |= await self._judge_all(doubtful, look)
+            before, standing = standing, await self._look(doubtful)
+            verdicts |= await self._judge_all(doubtful, standing)
             doubtful = [
                 one
                 for one in doubtful
                 if verdicts[one].kind is VerdictKind.FAIL
-                and _facts(look.standing, one) != _facts(before.standing, one)
+                and _facts(standing, one) != _facts(before, one)
             ]
         for verdict in verdicts.values():
             if verdict.location and verdict.actual_sha256 not in (b"", verdict.location.sha256):
-                self.note_mismatch(verdict.location.sha256)
+                self._note_mismatch(verdict.location.sha256)
         return verdicts.values()
 
-    async def _look_again(self, places: Sequence[Place]) -> _Look:
-        """Read what the journal says, and the manifest of the same moment."""
+    async def _look(self, places: Sequence[Place]) -> Standing:
+        """Return what the journal says, and read the manifest of the same moment.
+
+        Once a catalog was followed by another, nothing keeps what it names: a broken chain
+        must still be that of the newest catalog.
+        """
         broken: bytes | None = None
         while True:
             self._segments.forget()
             standing = await self._standing(places)
-            newest = standing.catalog.location.sha256 if standing.catalog else b""
-            if newest == self._chain.catalog:
-                return _Look(standing, self._chain)
-            chain = await read_chain(self._segments, self._thread_id, self._of, standing.catalog)
+            known = standing.catalog
+            if known is None or known.location.sha256 == self._chain.catalog:
+                return standing
+            chain = await read_chain(self._segments, self._thread_id, self._of, known)
             if chain.manifest is None and broken != chain.catalog:
                 broken = chain.catalog
                 continue
-            if standing.ended and chain.manifest is None:
-                return _Look(standing, self._chain)
-            self._chain = chain
-            self._segments.manifest = chain.manifest
-            self.note_mismatch(chain.mismatch)
-            self.chain_problem = self.chain_problem or chain.problem
-            return _Look(standing, chain)
+            if chain.manifest is not None or not standing.ended:
+                self._chain = chain
+                self._segments.manifest = chain.manifest
+                self._note_mismatch(chain.mismatch)
+                self.chain_problem = self.chain_problem or chain.problem
+            return standing
 
-    async def _judge_all(self, batch: Sequence[Place], look: _Look) -> dict[Place, Verdict]:
+    async def _judge_all(self, batch: Sequence[Place], standing: Standing) -> dict[Place, Verdict]:
         verdicts: dict[Place, Verdict] = {}
-        await self._segments.load(self._locations(batch, look))
-        for group, holders in self._groups(batch, look):
+        await self._segments.load(self._locations(batch, standing))
+        for group, holders in self._groups(batch, standing):
             await self._segments.load_named(holders)
             for place in group:
-                verdicts[place] = await self._judge(place, look)
+                verdicts[place] = await self._judge(place, standing)
                 await asyncio.sleep(0)  # a batch must not hold up every other call
         return verdicts
 
     def _groups(
-        self, batch: Sequence[Place], look: _Look
+        self, batch: Sequence[Place], standing: Standing
     ) -> Iterator[tuple[list[Place], list[Stored]]]:
         """Cut a batch where the segments that its own ones name become too many."""
         group: list[Place] = []
         holders: dict[bytes, Stored] = {}
         named: dict[bytes, int] = {}
         for place in batch:
-            own = filter(None, map(self._segments.kept, self._locations([place], look)))
+            own = filter(None, map(self._segments.kept, self._locations([place], standing)))
             more = {one.location.sha256: one for one in own}
             others = {
                 member.location.sha256: member.location.size
@@ -236,38 +215,38 @@ class ThreadVerification:
             named |= others
         yield group, list(holders.values())
 
-    def _locations(self, places: Sequence[Place], look: _Look) -> list[BlobLocation]:
+    def _locations(self, places: Sequence[Place], standing: Standing) -> list[BlobLocation]:
         """Return the segments of checkpoints, each once."""
         found: dict[bytes, BlobLocation] = {}
         for place in places:
-            recorded = look.standing.checkpoints.get(place)
+            recorded = standing.checkpoints.get(place)
             if recorded is not None and not recorded.hole:
-                told = self._told(place, recorded, look.chain)
-                found.update((one.sha256, one) for one in (*recorded.places, *told))
+                both = (*recorded.entry.segments, *self._told(place, recorded))
+                found.update((one.sha256, one) for one in both)
         return list(found.values())
 
-    def _told(self, place: Place, recorded: RecordedCheckpoint, chain: Chain) -> list[BlobLocation]:
+    def _told(self, place: Place, recorded: RecordedCheckpoint) -> list[BlobLocation]:
         """Return the segments that the manifest names for a checkpoint, where they are others."""
-        entry, manifest = chain.entry(self._of, place), chain.manifest
-        if entry is None or manifest is None or not recorded.is_certified:
+        entry, manifest = self._chain.entry(self._of, place), self._chain.manifest
+        if entry is None or manifest is None or not recorded.entry.certified:
             return []
         if entry.record.seq != recorded.seq:
             return []
         told = list(filter(None, map(manifest.location, named_by(entry))))
-        same = {one.sha256 for one in told} == {one.sha256 for one in recorded.places}
+        same = {one.sha256 for one in told} == {one.sha256 for one in recorded.entry.segments}
         return [] if same else told
 
-    async def _judge(self, place: Place, look: _Look) -> Verdict:
+    async def _judge(self, place: Place, standing: Standing) -> Verdict:
         key = CheckpointKey(self._thread_id, *place)
-        standing, manifest = look.standing, look.chain.manifest
+        manifest = self._chain.manifest
         recorded = standing.checkpoints.get(place)
-        entry = look.chain.entry(self._of, place)
+        entry = self._chain.entry(self._of, place)
         if recorded is None:
             if entry is None or standing.ended or place in standing.removed or manifest is None:
                 return Verdict(key, VerdictKind.RETRACTED)
             told = manifest.location(entry.record.segment)
             return Verdict(key, VerdictKind.FAIL, told, detail=_UNKNOWN)
-        first = recorded.places[0] if recorded.places else None
+        first = next(iter(recorded.entry.segments), None)
         if recorded.hole:
             kind = VerdictKind.FAIL if recorded.lost else VerdictKind.UNVERIFIED
             return Verdict(key, kind, first, detail=recorded.hole)
@@ -275,50 +254,46 @@ class ThreadVerification:
             return Verdict(key, VerdictKind.UNVERIFIED)
         if first is None:
             return Verdict(key, VerdictKind.FAIL, detail=_NOWHERE)
-        damage = await self._damage(key, recorded, self._told(place, recorded, look.chain))
-        if damage is not None:
-            return _damaged(key, damage, standing, recorded)
+        try:
+            await self._check(key, recorded, recorded.entry.segments)
+            if others := self._told(place, recorded):
+                await self._check(key, recorded, others)
+        except Damage as damage:
+            at, reason = damage.location, standing.lost.get(damage.location.sha256)
+            if reason is not None and not recorded.lost:  # a known hole is no news
+                return Verdict(key, VerdictKind.UNVERIFIED, at, detail=reason)
+            return Verdict(key, VerdictKind.FAIL, at, damage.actual_sha256, damage.detail)
         problem = "" if manifest is None else contradiction(recorded, entry, manifest)
-        kind = VerdictKind.PASS if recorded.is_certified else VerdictKind.UNVERIFIED
+        kind = VerdictKind.PASS if recorded.entry.certified else VerdictKind.UNVERIFIED
         if problem:
             kind = VerdictKind.FAIL
         return Verdict(key, kind, first, first.sha256, problem)
 
-    async def _damage(
-        self, key: CheckpointKey, recorded: RecordedCheckpoint, told: Sequence[BlobLocation]
-    ) -> Damage | None:
-        """Say what is wrong with what is stored of a checkpoint.
+    async def _check(
+        self, key: CheckpointKey, recorded: RecordedCheckpoint, places: Sequence[BlobLocation]
+    ) -> None:
+        """Check that segments hold what the journal says of a checkpoint.
 
-        Args:
-            key: The checkpoint.
-            recorded: What the journal says of it.
-            told: The segments that the manifest names, where they are others.
+        Raises:
+            Damage: They do not.
         """
-        for places in filter(None, (recorded.places, told)):
-            try:
-                stored = await self._segments.read(places)
-                row, holder = newest_row(stored, key)
-                found = await _digests(stored, row, key)
-                if not recorded.is_certified:  # its writes go on beside what is stored
-                    found = replace(found, pending_writes=recorded.content.pending_writes)
-                if different := found.difference(recorded.content):
-                    detail = f"the {different} in its segment and in the journal differ"
-                    return Damage(places[0], places[0].sha256, detail)
-                await self._check_values(row, holder)
-            except Unreadable as error:
-                return damage_of(error.location, error.refusal)
-            except Refusal as refusal:
-                if not is_damage(refusal):
-                    raise
-                return damage_of(places[0], refusal)
-        return None
+        with damage_at(places[0]):
+            stored = await self._segments.read(places)
+            row, holder = newest_row(stored, key)
+            found = await _digests(stored, row, key)
+            if not recorded.entry.certified:  # its writes go on beside what is stored
+                found = replace(found, pending_writes=recorded.content.pending_writes)
+            if different := found.difference(recorded.content):
+                detail = f"the {different} in its segment and in the journal differ"
+                raise Damage(places[0], places[0].sha256, detail)
+            await self._check_values(row, holder)
 
     async def _check_values(self, row: SegmentCheckpoint, holder: Stored) -> None:
         """Check that the values of a checkpoint are stored, and are what their digests say.
 
         Raises:
             Refusal: `BLOB_MALFORMED`.
-            Unreadable: A segment that holds some of them cannot be read.
+            Damage: A segment that holds some of them cannot be read.
         """
         name, segment = holder.location.blob_id, holder.location.sha256
         digests = set(state_digests(row.state, name))
@@ -342,16 +317,6 @@ def _facts(standing: Standing, place: Place) -> RecordedCheckpoint | None:
     """Return what a failure rests on; a watermark that moves on changes nothing of it."""
     recorded = standing.checkpoints.get(place)
     return None if recorded is None else replace(recorded, certified_seq=0)
-
-
-def _damaged(
-    key: CheckpointKey, damage: Damage, standing: Standing, recorded: RecordedCheckpoint
-) -> Verdict:
-    """Return the verdict on a checkpoint that cannot be read; a known hole is no news."""
-    reason = standing.lost.get(damage.location.sha256) if damage.location else None
-    if reason is not None and not recorded.lost:
-        return Verdict(key, VerdictKind.UNVERIFIED, damage.location, detail=reason)
-    return Verdict(key, VerdictKind.FAIL, damage.location, damage.actual_sha256, damage.detail)
 
 
 async def _digests(
@@ -380,7 +345,7 @@ def _batches(page: Sequence[Place], standing: Standing) -> Iterator[list[Place]]
         recorded = standing.checkpoints.get(place)
         more = {
             one.sha256: BATCH_BYTES if one.sha256 in standing.in_parts else one.size
-            for one in (recorded.places if recorded is not None else ())
+            for one in (recorded.entry.segments if recorded is not None else ())
         }
         both = sizes | more
         if batch and (len(both) > BATCH_SEGMENTS or sum(both.values()) > BATCH_BYTES):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, select, tuple_
 
-from ...domain.model import BlobLocation, Lineage
+from ...domain.model import Entry
 from ...domain.state import decode_channels
-from ...domain.verification import RowDigests, WriteFacts, row_digests
-from ..checkpoints.load import ROW
+from ...domain.verification import RowDigests, row_digests
+from ..checkpoints.load import ROW, STATE, entry_of
 from ..database.schema import checkpoints, contents, holes, members, removed, threads, writes
 from ..database.statements import Statement, in_lists, of_thread
 from . import located, status
@@ -37,37 +38,20 @@ class RecordedCheckpoint:
     """What the journal says of a checkpoint.
 
     Attributes:
+        entry: What is known of it without its state, and without its metadata.
         seq: The change that made its row as it is.
-        last_seq: Its last change, those of its writes included.
         certified_seq: The thread's watermark.
-        parent_id: Parent, or empty.
-        label: Name, or empty.
-        summary: One sentence, or empty.
-        lineage: Lineage beyond the parent.
-        created_us: Time of the first save.
         content: What it holds.
-        places: The segments that hold it, that of its state first; empty: it is in none yet.
         hole: Why something of it cannot be read from the blob store, for people; else empty.
         lost: Only what cannot be read any more had some of its values.
     """
 
+    entry: Entry
     seq: int
-    last_seq: int
     certified_seq: int
-    parent_id: str
-    label: str
-    summary: str
-    lineage: Lineage
-    created_us: int
     content: RowDigests
-    places: tuple[BlobLocation, ...]
     hole: str = ""
     lost: bool = False
-
-    @property
-    def is_certified(self) -> bool:
-        """Whether its last change is certified."""
-        return self.last_seq <= self.certified_seq and not self.hole
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +147,13 @@ _LOST = Statement(
 
 def of_thread_now(
     connection: Connection, tenant: str, thread_id: str
-) -> tuple[Incarnation, list[Place], Standing] | None:
-    """Return the incarnation of a thread that lives, its checkpoints, and the newest catalog.
-
-    Returns:
-        The checkpoints by namespace and ID; `None` if there is no such thread.
-    """
+) -> tuple[Incarnation, list[Place]] | None:
+    """Return the incarnation of a thread that lives, and its checkpoints by namespace and ID."""
     row = _INCARNATION.run(connection, of_tenant=tenant, of_thread_id=thread_id).fetchone()
     if row is None:
         return None
     of = Incarnation(*row)
-    places = [(one[0], one[1]) for one in _PLACES.run(connection, of_thread=of.thread).fetchall()]
-    return of, places, standing(connection, tenant, of, ())
+    return of, [(ns, id_) for ns, id_ in _PLACES.run(connection, of_thread=of.thread).fetchall()]
 
 
 def standing(
@@ -191,7 +170,7 @@ def standing(
     lost = {bytes(row[0]): row[1] for row in _LOST.run(connection, of_tenant=tenant).fetchall()}
     untold = _REMOVED.run(connection, of_thread=of.thread, of_incarnation=of.incarnation).fetchall()
     found = _checkpoints(connection, tenant, of, places, lost) if places else {}
-    segments = {place.sha256 for one in found.values() for place in one.places}
+    segments = {place.sha256 for one in found.values() for place in one.entry.segments}
     incarnation = _NEWEST.run(connection, of_number=of.thread).fetchone()
     return Standing(
         found,
@@ -213,17 +192,6 @@ def _in_parts(connection: Connection, tenant: str, segments: Iterable[bytes]) ->
     return found
 
 
-@dataclass(slots=True)
-class _Read:
-    """A row, reduced to what is compared: states and metadata of many take much memory."""
-
-    row: Sequence[Any]
-    content: RowDigests
-    values: tuple[bytes, ...]
-    numbers: list[int]
-    evicted: bool
-
-
 def _checkpoints(
     connection: Connection,
     tenant: str,
@@ -231,88 +199,54 @@ def _checkpoints(
     places: Sequence[Place],
     lost: Mapping[bytes, str],
 ) -> dict[Place, RecordedCheckpoint]:
-    first, last = places[0], places[-1]
-    between = {
-        "of_thread": of.thread,
-        "first_ns": first[0],
-        "first_id": first[1],
-        "last_ns": last[0],
-        "last_id": last[1],
-    }
+    names = ("first_ns", "first_id", "last_ns", "last_id")
+    between = dict(zip(names, (*places[0], *places[-1]), strict=True))
     wanted = set(places)
-    written: dict[Place, list[Sequence[Any]]] = {}
-    for row in _WRITES.run(connection, **between).fetchall():
-        if (row[0], row[1]) in wanted:
-            written.setdefault((row[0], row[1]), []).append(row)
-    read: dict[Place, _Read] = {}
-    for row in _each(_ROWS.run(connection, **between, of_incarnation=of.incarnation)):
-        place = (row[5], row[6])
-        if place in wanted:
-            read[place] = _reduced(row, written.get(place, ()), keep_values=bool(lost))
-    located_at = located.of_rows(
-        connection,
-        tenant,
-        [one.row for one in read.values()],
-        [one.numbers for one in read.values()],
-    )
+    written: dict[Place, list[Sequence[Any]]] = defaultdict(list)
+    for ns, id_, *write in _WRITES.run(connection, of_thread=of.thread, **between).fetchall():
+        written[ns, id_].append(write)
     unstored = {
-        (row[0], row[1]): row[2]
-        for row in _UNSTORED.run(connection, of_thread=of.thread).fetchall()
+        (ns, id_): reason
+        for ns, id_, reason in _UNSTORED.run(connection, of_thread=of.thread).fetchall()
     }
     gone = _gone(connection, of.family, lost)
-    return {
-        place: _recorded(one, at, unstored.get(place, ""), lost, gone)
-        for (place, one), at in zip(read.items(), located_at, strict=True)
-    }
-
-
-def _each(cursor: Any) -> Iterator[Sequence[Any]]:
-    """Yield the rows of a cursor, a few at a time."""
-    while some := cursor.fetchmany(_ROWS_AT_ONCE):
-        yield from some
-
-
-def _reduced(row: Sequence[Any], written: Sequence[Sequence[Any]], *, keep_values: bool) -> _Read:
-    state, delta_base = row[len(ROW)], row[len(ROW) + 1] or b""
-    facts: list[WriteFacts] = [(one[2], one[3], one[4], one[5], one[6]) for one in written]
-    values: tuple[bytes, ...] = ()
-    if keep_values:
-        values = tuple(one.digest for one in decode_channels(state) if one.digest is not None)
-    short = list(row[: len(ROW)])
-    metadata, short[10] = short[10], b""
-    return _Read(
-        short,
-        row_digests(state, metadata, delta_base, facts),
-        values,
-        [row[7], *(one[7] for one in written)],
-        any(one[8] for one in written),
-    )
+    found: dict[Place, RecordedCheckpoint] = {}
+    rows = _ROWS.run(connection, of_thread=of.thread, of_incarnation=of.incarnation, **between)
+    # A few at a time: states and metadata of many take much memory.
+    while some := rows.fetchmany(_ROWS_AT_ONCE):
+        some = [row for row in some if (row[5], row[6]) in wanted]
+        numbers = [[row[7], *(write[5] for write in written[row[5], row[6]])] for row in some]
+        located_at = located.of_rows(connection, tenant, some, numbers)
+        for row, seqs, at in zip(some, numbers, located_at, strict=True):
+            place = (row[5], row[6])
+            entry = entry_of(row, max(seqs), at)
+            hole = unstored.get(place, "")
+            found[place] = _recorded(row, entry, written[place], hole, lost, gone)
+    return found
 
 
 def _recorded(
-    one: _Read,
-    places: Sequence[BlobLocation],
+    row: Sequence[Any],
+    entry: Entry,
+    written: Sequence[Sequence[Any]],
     hole: str,
     lost: Mapping[bytes, str],
     gone: AbstractSet[bytes],
 ) -> RecordedCheckpoint:
-    row = one.row
-    for place in places:
-        hole = hole or lost.get(place.sha256, "")
-    in_lost = any(place.sha256 in lost for place in places)
+    state, delta_base = row[STATE], row[STATE + 1] or b""
+    in_lost = [lost[place.sha256] for place in entry.segments if place.sha256 in lost]
+    hole = hole or next(filter(None, in_lost), "")
+    lacks_write = any(is_evicted for *_, is_evicted in written)
+    lacks_value = bool(gone) and any(one.digest in gone for one in decode_channels(state))
     return RecordedCheckpoint(
+        replace(entry, metadata=b"", certified=entry.certified and not hole),
         seq=row[7],
-        last_seq=max(one.numbers),
         certified_seq=row[4],
-        parent_id=row[8],
-        label=row[11],
-        summary=row[12],
-        lineage=Lineage(row[13], row[14], row[15]),
-        created_us=row[9],
-        content=one.content,
-        places=tuple(places),
+        content=row_digests(
+            state, entry.metadata, delta_base, [tuple(write[:5]) for write in written]
+        ),
         hole=hole,
-        lost=(in_lost and one.evicted) or not gone.isdisjoint(one.values),
+        lost=lacks_value or (bool(in_lost) and lacks_write),
     )
 
 
