@@ -11,17 +11,15 @@ from dataclasses import dataclass, field
 
 from ...domain.formats.members import Kind
 from ...domain.formats.records import (
-    CheckpointRecord,
     EndRecord,
     GapRecord,
     MemberRecord,
     PinRecord,
     Record,
     RemovalRecord,
-    SettingRecord,
     WritesRecord,
 )
-from ...domain.model import BlobLocation, Lineage
+from ...domain.model import BlobLocation
 from ...journal.archiving.dirty_rows import CheckpointRow, DirtyPlace, DirtyRange, DirtyThread
 from ...journal.archiving.held import encode_held
 from ...journal.archiving.holding import Holder
@@ -97,14 +95,7 @@ class _Recorder:
             else:
                 records.append(EndRecord(*where, thread.deleted_through))
         if thread.certified_seq < thread.settings_seq <= dirty.through and not thread.deleted:
-            records.append(
-                SettingRecord(
-                    *self._at(thread, thread.settings_seq),
-                    thread.agent_id,
-                    thread.retention_s,
-                    bool(thread.unsearchable),
-                )
-            )
+            records.append(thread.setting(self._generation))
         stored = [one for one in dirty.places if not one.problem]
         for one in stored:
             self._place(dirty, one, segment)
@@ -143,7 +134,9 @@ class _Recorder:
         if lone.hole:
             self.recorded.filled.append(lone.hole)
             seq = max(last_seq, lone.hole_seq)
-            self.recorded.records.append(GapRecord(*self._at(thread, seq), "", *dirty.place))
+            self.recorded.records.append(
+                GapRecord(*thread.at(self._generation, seq), "", *dirty.place)
+            )
 
     def failed(self, bad: Failed) -> None:
         """Record a checkpoint that is not stored."""
@@ -151,14 +144,11 @@ class _Recorder:
         if bad.hole and dirty.last_seq <= bad.hole_seq:
             self.recorded.postponed.append((bad.hole, dirty.problem))
             return
-        where = self._at(thread, dirty.last_seq)
+        where = thread.at(self._generation, dirty.last_seq)
         self.recorded.records.append(GapRecord(*where, dirty.problem, *dirty.place))
         self.recorded.holes.append(
             PlannedHole(thread.number, *dirty.place, dirty.last_seq, dirty.problem, dirty.size)
         )
-
-    def _at(self, thread: DirtyThread, seq: int) -> tuple[str, int, int, int]:
-        return (thread.thread_id, thread.incarnation, self._generation, seq)
 
     def _place(self, dirty: DirtyRange, one: DirtyPlace, segment: BuiltSegment | None) -> None:
         thread = dirty.thread
@@ -168,7 +158,7 @@ class _Recorder:
         elif one.row is not None and segment is not None:
             self._checkpoint(thread, one.row, segment.sha256)
         if one.held is not None and one.held_writes:
-            where = self._at(thread, one.held.seq)
+            where = thread.at(self._generation, one.held.seq)
             for sha256 in one.elsewhere:
                 held_ns = _held_ns(thread, one, dirty.holders[sha256])
                 self.recorded.records.append(WritesRecord(*where, *one.place, sha256, held_ns))
@@ -182,28 +172,13 @@ class _Recorder:
         segment: bytes,
         held_ns: str | None = None,
     ) -> None:
-        self.recorded.records.append(
-            CheckpointRecord(
-                thread.thread_id,
-                thread.incarnation,
-                self._generation,
-                row.seq,
-                row.checkpoint_ns,
-                row.checkpoint_id,
-                row.parent_id,
-                row.created_us,
-                segment,
-                hashlib.sha256(row.state).digest(),
-                row.label,
-                row.summary,
-                Lineage(row.forked_from, row.rolled_back_from, row.adopted_from),
-                held_ns,
-            )
-        )
+        self.recorded.records.append(row.record(thread, self._generation, segment, held_ns))
 
     def _writes(self, thread: DirtyThread, one: DirtyPlace, segment: bytes) -> None:
         seq = max(write.seq for write in one.writes)
-        self.recorded.records.append(WritesRecord(*self._at(thread, seq), *one.place, segment))
+        self.recorded.records.append(
+            WritesRecord(*thread.at(self._generation, seq), *one.place, segment)
+        )
 
     def _segment(self, thread: DirtyThread, segment: BuiltSegment, seq: int) -> None:
         """Record a segment that is stored with this flush, and its parts."""
@@ -226,7 +201,7 @@ class _Recorder:
             )
         )
         self.recorded.uses.append(PlannedUse(segment.sha256, thread.number))
-        where = self._at(thread, seq)
+        where = thread.at(self._generation, seq)
         self.recorded.records.append(
             MemberRecord(
                 *where,
@@ -252,10 +227,10 @@ class _Recorder:
         thread, sha256 = dirty.thread, holder.location.sha256
         self.recorded.named.add(sha256)
         self.recorded.uses.append(PlannedUse(sha256, thread.number))
-        if holder.thread == thread.number and holder.incarnation == thread.incarnation:
+        if holder.is_of(thread.number, thread.incarnation):
             return
         parts = [dirty.holders[part] for part in holder.parts if part in dirty.holders]
-        where = self._at(thread, seq)
+        where = thread.at(self._generation, seq)
         if not needs and (sha256, thread.number) in self._used:
             where = (thread.thread_id, thread.incarnation, 0, 0)
         self.recorded.records.append(
@@ -282,7 +257,7 @@ class _Recorder:
             holder = dirty.bundles.get(pin.sha256)
             if holder is None:
                 continue
-            where = self._at(dirty.thread, pin.seq)
+            where = dirty.thread.at(self._generation, pin.seq)
             place = (pin.checkpoint_ns, pin.checkpoint_id)
             self.recorded.records.append(PinRecord(*where, pin.sha256, *place))
             kind = Kind.PARTS if holder.parts else Kind.SEGMENT
@@ -295,5 +270,4 @@ class _Recorder:
 
 def _held_ns(thread: DirtyThread, one: DirtyPlace, holder: Holder) -> str | None:
     """Return the namespace of a copy in another thread's segment; `None`: it is no copy."""
-    own = holder.thread == thread.number and holder.incarnation == thread.incarnation
-    return None if own else one.place[0]
+    return None if holder.is_of(thread.number, thread.incarnation) else one.place[0]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...domain.model import BlobLocation
+from ...domain.formats.records import CheckpointRecord, SettingRecord
+from ...domain.model import BlobLocation, Lineage
 from .held import Held
 from .holding import Holder, NeededValue
 
@@ -29,7 +31,7 @@ class Bounds:
 
 
 class DirtyThread(NamedTuple):
-    """A thread with changes above its watermark; fields as the columns."""
+    """A thread, for the most part one with changes above its watermark; fields as the columns."""
 
     number: int
     thread_id: str
@@ -45,6 +47,19 @@ class DirtyThread(NamedTuple):
     agent_id: str
     retention_s: int
     unsearchable: bool
+
+    def at(self, generation: int, seq: int) -> tuple[str, int, int, int]:
+        """Return what a record of one of its changes begins with."""
+        return (self.thread_id, self.incarnation, generation, seq)
+
+    def setting(self, generation: int) -> SettingRecord:
+        """Return the record of its agent and settings."""
+        return SettingRecord(
+            *self.at(generation, self.settings_seq),
+            self.agent_id,
+            self.retention_s,
+            bool(self.unsearchable),
+        )
 
 
 class CheckpointRow(NamedTuple):
@@ -64,6 +79,24 @@ class CheckpointRow(NamedTuple):
     adopted_from: str
     created_us: int
     held: bytes | None
+
+    def record(
+        self, thread: DirtyThread, generation: int, segment: bytes, held_ns: str | None
+    ) -> CheckpointRecord:
+        """Return its record, which names the segment that holds it."""
+        return CheckpointRecord(
+            *thread.at(generation, self.seq),
+            self.checkpoint_ns,
+            self.checkpoint_id,
+            self.parent_id,
+            self.created_us,
+            segment,
+            hashlib.sha256(self.state).digest(),
+            self.label,
+            self.summary,
+            Lineage(self.forked_from, self.rolled_back_from, self.adopted_from),
+            held_ns,
+        )
 
 
 class WriteRow(NamedTuple):

@@ -86,6 +86,10 @@ class Holder:
             return False
         return value.keyframe is not None or prefix not in self.patched
 
+    def is_of(self, thread: int, incarnation: int) -> bool:
+        """Return whether it holds a piece of the log of a thread's incarnation."""
+        return self.thread == thread and self.incarnation == incarnation
+
     def has(self, seq: int) -> bool:
         """Return whether its range has a change."""
         return (self.first_seq or 0) <= seq <= (self.last_seq or 0)
@@ -121,6 +125,11 @@ _RECENT = Statement(
     )
     .order_by(members.c.last_seq.desc())
     .limit(_RECENT_SEGMENTS)
+)
+_RANGES = Statement(
+    select(*_COLUMNS).where(
+        members.c.thread == bindparam("of_thread"), members.c.first_seq.is_not(None)
+    )
 )
 _AT = Statement(
     select(*_COLUMNS)
@@ -226,6 +235,11 @@ class Holders:
         rows = _RECENT.run(
             self._connection, of_thread=self._thread, of_incarnation=self._incarnation
         ).fetchall()
+        return [holder for row in rows if (holder := self._add(row)) is not None]
+
+    def ranges(self) -> list[Holder]:
+        """Return every segment with a range of the thread's log."""
+        rows = _RANGES.run(self._connection, of_thread=self._thread).fetchall()
         return [holder for row in rows if (holder := self._add(row)) is not None]
 
     def _at(self, thread: int, seq: int) -> Holder | None:

@@ -5,62 +5,30 @@ The runs of a catalog that cannot be read any more are replaced by a run of thes
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, exists, select
 
-from ...domain.digests import DIGEST_BYTES
 from ...domain.formats.members import Kind
 from ...domain.formats.records import (
-    CheckpointRecord,
     EndRecord,
     GapRecord,
     MemberRecord,
     PinRecord,
     Record,
-    SettingRecord,
     WritesRecord,
 )
-from ...domain.model import BlobLocation, Lineage
-from ..database.schema import checkpoints, handoffs, holes, members, removed, threads, writes
-from ..database.statements import Statement, in_lists, of_thread
+from ..database.schema import checkpoints, handoffs, holes, removed, threads, writes
+from ..database.statements import Statement, of_thread
+from .dirty_rows import CheckpointRow, DirtyThread, Pin
 from .held import Held, decode_held
-from .holding import split
+from .holding import Holder, Holders
 
 _NOWHERE = Held(0, ())
 
-
-class _Thread(NamedTuple):
-    number: int
-    thread_id: str
-    incarnation: int
-    certified_seq: int
-    deleted: bool
-    deleted_through: str
-    settings_seq: int
-    agent_id: str
-    retention_s: int
-    unsearchable: bool
-
-
-class _Segment(NamedTuple):
-    sha256: bytes
-    size: int
-    blob_id: str
-    identifier: str
-    kind: str
-    thread: int | None
-    incarnation: int | None
-    first_seq: int | None
-    last_seq: int | None
-    needs: bytes | None
-    parts: bytes | None
-
-
 _THREADS = Statement(
-    select(*(threads.c[name] for name in _Thread._fields))
+    select(*(threads.c[name] for name in DirtyThread._fields))
     .where(
         threads.c.tenant == bindparam("of_tenant"),
         threads.c.thread_id > bindparam("after"),
@@ -72,26 +40,8 @@ _THREADS = Statement(
 _ENDING = Statement(
     select(exists().where(of_thread(removed), removed.c.checkpoint_id == bindparam("none")))
 )
-_RANGES = Statement(
-    select(*(members.c[name] for name in _Segment._fields)).where(
-        of_thread(members), members.c.first_seq.is_not(None)
-    )
-)
 _ROWS = Statement(
-    select(
-        checkpoints.c.checkpoint_ns,
-        checkpoints.c.checkpoint_id,
-        checkpoints.c.seq,
-        checkpoints.c.parent_id,
-        checkpoints.c.created_us,
-        checkpoints.c.label,
-        checkpoints.c.summary,
-        checkpoints.c.forked_from,
-        checkpoints.c.rolled_back_from,
-        checkpoints.c.adopted_from,
-        checkpoints.c.state,
-        checkpoints.c.held,
-    ).where(of_thread(checkpoints))
+    select(*(checkpoints.c[name] for name in CheckpointRow._fields)).where(of_thread(checkpoints))
 )
 _WRITES = Statement(
     select(writes.c.checkpoint_ns, writes.c.checkpoint_id, writes.c.seq).where(
@@ -108,11 +58,7 @@ _LOST = Statement(
         holes.c.tenant == bindparam("of_tenant"), holes.c.segment.is_not(None)
     )
 )
-_PINS = Statement(
-    select(
-        handoffs.c.sha256, handoffs.c.checkpoint_ns, handoffs.c.checkpoint_id, handoffs.c.seq
-    ).where(of_thread(handoffs))
-)
+_PINS = Statement(select(*(handoffs.c[name] for name in Pin._fields)).where(of_thread(handoffs)))
 
 
 def records(
@@ -134,7 +80,7 @@ def records(
     name = ""
     lost = dict(_LOST.run(connection, of_tenant=tenant).fetchall())
     for row in _THREADS.run(connection, of_tenant=tenant, after=after, most=most).fetchall():
-        thread = _Thread(*row)
+        thread = DirtyThread(*row)
         name = thread.thread_id
         found += _Records(connection, tenant, generation, thread, lost).all()
     return found, name
@@ -148,17 +94,16 @@ class _Records:
         connection: Connection,
         tenant: str,
         generation: int,
-        thread: _Thread,
+        thread: DirtyThread,
         lost: Mapping[bytes, str],
     ) -> None:
         self._connection = connection
-        self._tenant = tenant
         self._generation = generation
         self._thread = thread
         self._lost = lost
         self._named: dict[bytes, None] = {}
-        self._ranges = [_Segment(*row) for row in self._of(_RANGES)]
-        self._own = {one.sha256 for one in self._ranges if one.incarnation == thread.incarnation}
+        self._holders = Holders(connection, tenant, thread.number, thread.incarnation, frozenset())
+        self._ranges = self._holders.ranges()
 
     def all(self) -> list[Record]:
         """Return them."""
@@ -176,12 +121,7 @@ class _Records:
         found += self._stored(unstored)
         found += self._pins()
         if 0 < thread.settings_seq <= thread.certified_seq:
-            where = self._at(thread.settings_seq)
-            found.append(
-                SettingRecord(
-                    *where, thread.agent_id, thread.retention_s, bool(thread.unsearchable)
-                )
-            )
+            found.append(thread.setting(self._generation))
         return found + self._members()
 
     def _of(self, statement: Statement) -> list[Any]:
@@ -189,8 +129,7 @@ class _Records:
         return list(cursor.fetchall())
 
     def _at(self, seq: int) -> tuple[str, int, int, int]:
-        thread = self._thread
-        return (thread.thread_id, thread.incarnation, self._generation, seq)
+        return self._thread.at(self._generation, seq)
 
     def _earlier(self) -> Iterable[Record]:
         """Say what earlier incarnations left: which IDs were deleted with them."""
@@ -213,31 +152,26 @@ class _Records:
         for checkpoint_ns, checkpoint_id, seq in self._of(_WRITES):
             if seq <= certified:
                 written.setdefault((checkpoint_ns, checkpoint_id), []).append(seq)
-        for row in _ROWS.run(self._connection, of_thread=self._thread.number).fetchall():
-            place = (row[0], row[1])
-            held = decode_held(row[11]) if row[11] is not None else _NOWHERE
-            segment = held.segments[0] if row[2] <= held.seq else self._range(row[2])
-            if row[2] <= certified and place not in unstored and segment is not None:
-                yield self._checkpoint(row, segment)
-            if place not in unstored:
-                yield from self._writes(place, held, written.get(place, []))
+        for row in map(CheckpointRow._make, self._of(_ROWS)):
+            place = (row.checkpoint_ns, row.checkpoint_id)
+            if place in unstored:
+                continue
+            held = decode_held(row.held) if row.held is not None else _NOWHERE
+            segment = held.segments[0] if row.seq <= held.seq else self._range(row.seq)
+            if row.seq <= certified and segment is not None:
+                held_ns = self._held_ns(segment, row.checkpoint_ns)
+                yield row.record(self._thread, self._generation, segment, held_ns)
+            yield from self._writes(place, held, written.get(place, []))
 
-    def _checkpoint(self, row: Sequence[Any], segment: bytes) -> Record:
+    def _held_ns(self, segment: bytes, checkpoint_ns: str) -> str | None:
+        """Note that a segment is named; return the namespace that a copy has in it."""
         self._named[segment] = None
-        ns, name, seq, parent_id, created_us, label, summary, *lineage, state, _ = row
-        return CheckpointRecord(
-            *self._at(seq),
-            ns,
-            name,
-            parent_id,
-            created_us,
-            segment,
-            hashlib.sha256(state).digest(),
-            label,
-            summary,
-            Lineage(*lineage),
-            None if segment in self._own else ns,
-        )
+        holder = self._holders.by_hash(segment)
+        own = holder is not None and self._is_own(holder)
+        return None if own else checkpoint_ns
+
+    def _is_own(self, holder: Holder) -> bool:
+        return holder.is_of(self._thread.number, self._thread.incarnation)
 
     def _writes(self, place: tuple[str, str], held: Held, seqs: list[int]) -> Iterable[Record]:
         newest: dict[bytes, int] = {}
@@ -247,15 +181,11 @@ class _Records:
             elif (segment := self._range(seq)) is not None:
                 newest[segment] = max(seq, newest.get(segment, 0))
         for segment, seq in newest.items():
-            self._named[segment] = None
-            held_ns = None if segment in self._own else place[0]
+            held_ns = self._held_ns(segment, place[0])
             yield WritesRecord(*self._at(seq), *place, segment, held_ns)
 
     def _range(self, seq: int) -> bytes | None:
-        for one in self._ranges:
-            if (one.first_seq or 0) <= seq <= (one.last_seq or 0):
-                return one.sha256
-        return None
+        return next((one.location.sha256 for one in self._ranges if one.has(seq)), None)
 
     def _pins(self) -> Iterable[Record]:
         for sha256, ns, name, seq in self._of(_PINS):
@@ -265,20 +195,14 @@ class _Records:
 
     def _members(self) -> list[Record]:
         """Say where everything lies that is named, with what that names, and the parts."""
-        found: dict[bytes, _Segment] = {}
-        wanted = set(self._named)
-        while wanted:
-            rows = [
-                _Segment(*row)
-                for some in in_lists(sorted(wanted))
-                for row in self._connection.execute(
-                    select(*(members.c[name] for name in _Segment._fields)).where(
-                        members.c.tenant == self._tenant, members.c.sha256.in_(some)
-                    )
-                )
-            ]
-            found.update((one.sha256, one) for one in rows)
-            wanted = {other for one in rows for other in _needs(one)} - found.keys()
+        found: dict[bytes, Holder] = {}
+        waiting = list(self._named)
+        while waiting:
+            sha256 = waiting.pop()
+            holder = self._holders.by_hash(sha256)
+            if holder is not None and sha256 not in found:
+                found[sha256] = holder
+                waiting += (*holder.needs, *holder.parts)
         where = self._at(self._thread.certified_seq)
         lost: list[Record] = [
             GapRecord(*where, self._lost[sha256], segment=sha256)
@@ -288,15 +212,11 @@ class _Records:
         return lost + [
             MemberRecord(
                 *where,
-                BlobLocation(one.sha256, one.size, one.blob_id, one.identifier),
+                one.location,
                 Kind(one.kind),
-                tuple(other for other in _needs(one) if other in found),
-                (one.first_seq or 0) if one.sha256 in self._own else 0,
-                (one.last_seq or 0) if one.sha256 in self._own else 0,
+                tuple(other for other in (*one.needs, *one.parts) if other in found),
+                (one.first_seq or 0) if self._is_own(one) else 0,
+                (one.last_seq or 0) if self._is_own(one) else 0,
             )
             for one in found.values()
         ]
-
-
-def _needs(one: _Segment) -> list[bytes]:
-    return split((one.needs or b"") + (one.parts or b""), DIGEST_BYTES)
