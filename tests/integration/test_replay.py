@@ -211,14 +211,14 @@ async def test_a_reader_that_stops_holds_the_server_up(
     total, size = 160, 256 * 1024
     for number in range(total):
         await house.save(f"{number:03}", content=number.to_bytes(2, "big") * (size // 2))
-    read, pages = house.home.journal.replay_page, 0
+    read, pages = house.home.journal.read_page, 0
 
     async def counting(*arguments: Any, **options: Any) -> Page:
         nonlocal pages
         pages += 1
         return await read(*arguments, **options)
 
-    monkeypatch.setattr(house.home.journal, "replay_page", counting)
+    monkeypatch.setattr(house.home.journal, "read_page", counting)
     replay = house.replay()
     first = await replay.read()
     seen = 0

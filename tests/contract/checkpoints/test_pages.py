@@ -47,7 +47,7 @@ async def listed(
     found: list[Place] = []
     position: ListPosition | None = None
     while True:
-        page = await journal.list_page(
+        page = await journal.read_page(
             TENANT, query, view, position, max_count=max_count, max_bytes=max_bytes
         )
         assert len(page.checkpoints) <= max_count
@@ -90,7 +90,7 @@ async def test_scanning_in_stretches_changes_nothing(
 ) -> None:
     monkeypatch.setattr(pages, "SCANNED_PER_PAGE", 2)
     query = CheckpointQuery(filter={"step": 0})
-    first = await several.list_page(TENANT, query, View.ENTRY, None, max_count=9, max_bytes=10**9)
+    first = await several.read_page(TENANT, query, View.ENTRY, None, max_count=9, max_bytes=10**9)
     assert first.checkpoints == ()
     assert first.next is not None
     assert await listed(several, query) == ORDERED[8:]
@@ -132,7 +132,7 @@ async def test_a_page_ends_when_its_bytes_are_spent(journal: Journal) -> None:
     async def page_sizes(max_bytes: int) -> list[int]:
         sizes, position = [], None
         while True:
-            page = await journal.list_page(
+            page = await journal.read_page(
                 TENANT, CheckpointQuery(), View.FULL, position, max_count=9, max_bytes=max_bytes
             )
             sizes.append(len(page.checkpoints))
@@ -148,12 +148,12 @@ async def test_a_page_ends_when_its_bytes_are_spent(journal: Journal) -> None:
 async def test_views_of_a_listing(journal: Journal) -> None:
     await save(journal, draft("a", "", {"x": b"1"}, writes=(write("x", b"w"),)))
     for view in (View.FULL, View.JSON):
-        page = await journal.list_page(
+        page = await journal.read_page(
             TENANT, CheckpointQuery(), view, None, max_count=9, max_bytes=99
         )
         assert data_of(page.checkpoints[0]) == {"x": b"1"}
         assert written(page.checkpoints[0]) == [("", "task", 0, "x", b"w")]
-    page = await journal.list_page(
+    page = await journal.read_page(
         TENANT, CheckpointQuery(), View.ENTRY, None, max_count=9, max_bytes=99
     )
     assert page.checkpoints[0].state is None
@@ -178,7 +178,7 @@ async def test_nothing_of_another_tenant_is_listed(several: Journal) -> None:
         CheckpointQuery(thread_id="t"),
         CheckpointQuery(label="named"),
     ):
-        page = await several.list_page(
+        page = await several.read_page(
             "another", query, View.FULL, None, max_count=9, max_bytes=10**9
         )
         assert [one.entry.key for one in page.checkpoints] == [key("d")]
@@ -194,7 +194,7 @@ async def replayed(
     found: list[tuple[str, str, bytes]] = []
     position: ListPosition | None = None
     while True:
-        page = await journal.replay_page(
+        page = await journal.read_page(
             TENANT, query, View.FULL, position, max_count=max_count, max_bytes=max_bytes
         )
         found += (
@@ -297,10 +297,10 @@ async def certify(journal: Journal, name: str, first: int, last: int) -> BlobLoc
 
 async def entries(journal: Journal) -> dict[str, Entry]:
     """Return the entries of the root namespace, which are the same however they are read."""
-    page = await journal.list_page(
+    page = await journal.read_page(
         TENANT, CheckpointQuery(), View.ENTRY, None, max_count=99, max_bytes=10**9
     )
-    full = await journal.list_page(
+    full = await journal.read_page(
         TENANT, CheckpointQuery(), View.FULL, None, max_count=99, max_bytes=10**9
     )
     found = [one.entry for one in page.checkpoints]
@@ -316,8 +316,7 @@ async def entries(journal: Journal) -> dict[str, Entry]:
 async def standing(journal: Journal) -> dict[str, tuple[bool, tuple[BlobLocation, ...]]]:
     """Return whether each checkpoint is certified, and where it lies."""
     return {
-        name: (entry.certified, entry.segments)
-        for name, entry in (await entries(journal)).items()
+        name: (entry.certified, entry.segments) for name, entry in (await entries(journal)).items()
     }
 
 
@@ -367,8 +366,6 @@ async def test_a_hole_is_not_certified(journal: Journal) -> None:
                 segment=None,
                 reason="BLOB_REJECTED",
                 size=1,
-                recorded=False,
-                created_us=0,
                 retry_us=0,
             )
         )

@@ -302,7 +302,7 @@ class Threads(RuleBasedStateMachine):
     def the_journal_equals_the_model(self) -> None:
         for thread, stored in self.model.items():
             page = self.run(
-                self.journal.list_page(
+                self.journal.read_page(
                     TENANT,
                     CheckpointQuery(thread_id=self.thread_id(thread)),
                     View.FULL,

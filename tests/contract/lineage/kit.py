@@ -134,7 +134,7 @@ def write_of(channel: str, data: bytes) -> Write:
 async def seen(journal: Journal, thread_id: str = "t") -> dict[Place, Seen]:
     """Return all that readers see of a thread."""
     query = CheckpointQuery(thread_id=thread_id)
-    page = await journal.list_page(
+    page = await journal.read_page(
         TENANT, query, View.FULL, None, max_count=10_000, max_bytes=10**9
     )
     return {

@@ -356,7 +356,7 @@ async def test_a_copy_is_all_of_a_thread(journal: LineageJournal, lineage: Linea
 
 
 async def created(journal: LineageJournal, thread_id: str) -> list[int]:
-    query = await journal.replay_page(
+    query = await journal.read_page(
         TENANT, ReplayQuery(thread_id), View.ENTRY, None, max_count=100, max_bytes=10**6
     )
     return [one.entry.created_us for one in query.checkpoints]
@@ -498,8 +498,6 @@ async def hole(journal: LineageJournal, checkpoint_id: str, segment: bytes | Non
                 segment=segment,
                 reason="",
                 size=0,
-                recorded=False,
-                created_us=0,
                 retry_us=0,
             )
         )

@@ -25,7 +25,7 @@ async def save(journal: Journal, *drafts: CheckpointDraft) -> None:
 
 async def ids(journal: Journal, thread_id: str = "t") -> list[tuple[str, str]]:
     """Return (namespace, ID) of what readers see of a thread."""
-    page = await journal.list_page(
+    page = await journal.read_page(
         TENANT,
         CheckpointQuery(thread_id=thread_id),
         View.ENTRY,

@@ -161,7 +161,7 @@ class Checkpoints:
         after: ListPosition | None = None
         left = limit
         while left is None or left > 0:
-            page = await self._journal.list_page(
+            page = await self._journal.read_page(
                 tenant,
                 query,
                 stored,

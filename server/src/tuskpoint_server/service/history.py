@@ -71,7 +71,7 @@ class History:
         stored = View.ENTRY if source is Source.BLOB else view
         after: ListPosition | None = None
         while True:
-            page = await self._journal.replay_page(
+            page = await self._journal.read_page(
                 tenant, query, stored, after, max_count=PAGE_COUNT, max_bytes=PAGE_BYTES
             )
             found = self._completer.from_source(tenant, page.checkpoints, view, source)

@@ -72,10 +72,10 @@ _AFTER = Statement(
         changes.c.kind,
         changes.c.seq,
         changes.c.incarnation,
-        changes.c.checkpoint_ns,
-        changes.c.checkpoint_id,
         changes.c.deleted,
         changes.c.created_us,
+        changes.c.checkpoint_ns,
+        changes.c.checkpoint_id,
     )
     .where(of_thread(changes), changes.c.seq > bindparam("after"))
     .order_by(changes.c.seq)
@@ -132,21 +132,10 @@ def _after(connection: Connection, tenant: str, thread_id: str, position: int, l
         return News((), 0)
     number, extent = found
     rows = _AFTER.run(connection, of_thread=number, after=position, max_rows=limit).fetchall()
-    events = tuple(_event(thread_id, *row) for row in rows)
+    events = tuple(
+        Event(EventKind(kind), seq, incarnation, CheckpointKey(thread_id, *place), deleted, time_us)
+        for kind, seq, incarnation, deleted, time_us, *place in rows
+    )
     if (not events or events[0].seq != position + 1) and extent.compacted_seq > position:
         raise EventsCompacted(extent)
     return News(events, extent.certified_seq)
-
-
-def _event(
-    thread_id: str,
-    kind: int,
-    seq: int,
-    incarnation: int,
-    checkpoint_ns: str,
-    checkpoint_id: str,
-    deleted: int,
-    created_us: int,
-) -> Event:
-    key = CheckpointKey(thread_id, checkpoint_ns, checkpoint_id)
-    return Event(EventKind(kind), seq, incarnation, key, deleted, created_us)

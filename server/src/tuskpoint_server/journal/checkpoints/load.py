@@ -64,7 +64,9 @@ WRITE = (
     writes.c.digest,
     writes.c.seq,
 )
-"""Columns that `write_from` makes a write of; the last is its number in the log."""
+"""Columns that a write is made of; the last is its number in the log."""
+
+_HELD, _DATA = ROW.index(checkpoints.c.held), WRITE.index(writes.c.data)
 
 
 def rows_of(tenant: str, *, with_state: bool) -> Select[Any]:
@@ -89,23 +91,6 @@ _OF_THREAD = (
 _BY_KEY = Statement(_OF_THREAD.where(checkpoints.c.checkpoint_id == bindparam("of_id")))
 _LATEST = Statement(_OF_THREAD.order_by(checkpoints.c.checkpoint_id.desc()).limit(1))
 _WRITES = Statement(select(*WRITE).where(of_checkpoint(writes)))
-_EVICTED_WRITES = Statement(
-    select(checkpoints.c.thread, checkpoints.c.held, writes.c.seq)
-    .join(threads, threads.c.number == checkpoints.c.thread)
-    .join(
-        writes,
-        (writes.c.thread == checkpoints.c.thread)
-        & (writes.c.checkpoint_ns == checkpoints.c.checkpoint_ns)
-        & (writes.c.checkpoint_id == checkpoints.c.checkpoint_id),
-    )
-    .where(
-        threads.c.tenant == bindparam("of_tenant"),
-        threads.c.thread_id == bindparam("of_thread_id"),
-        checkpoints.c.checkpoint_ns == bindparam("of_ns"),
-        checkpoints.c.checkpoint_id == bindparam("of_id"),
-        writes.c.data.is_(None),
-    )
-)
 
 
 def load(connection: Connection, tenant: str, key: CheckpointKey, view: View) -> Checkpoint | None:
@@ -127,35 +112,36 @@ def load(connection: Connection, tenant: str, key: CheckpointKey, view: View) ->
     if view is View.ENTRY:
         return Checkpoint(entry)
     state = read_state(connection, row[2], row[STATE])
-    found = Checkpoint(entry, state, writes_from(written))
-    return with_sources(connection, tenant, row[2], found)
+    return with_sources(connection, tenant, row, entry, state, written)
 
 
-def with_sources(connection: Connection, tenant: str, family: int, found: Checkpoint) -> Checkpoint:
-    """Return a checkpoint; one that lacks values names the segments that hold them."""
+def with_sources(
+    connection: Connection,
+    tenant: str,
+    row: Sequence[Any],
+    entry: Entry,
+    state: State,
+    written: Sequence[Sequence[Any]],
+) -> Checkpoint:
+    """Return a checkpoint; one that lacks values names the segments that hold them.
+
+    Args:
+        connection: In a transaction.
+        tenant: The tenant.
+        row: Its row of `ROW`.
+        entry: The entry of that row.
+        state: Its state, `EVICTED` where values are not here.
+        written: Rows of `WRITE`.
+    """
+    found = Checkpoint(entry, state, tuple(sorted(map(_write, written), key=write_order)))
     if not lacks_values(found):
         return found
-    channels = found.state.channels if found.state is not None else ()
-    evicted = [one.digest for one in channels if one.value is EVICTED and one.digest is not None]
-    places = located.of_values(connection, tenant, family, evicted)
-    if any(write.value is EVICTED for write in found.writes):
-        places += _of_evicted_writes(connection, tenant, found.entry.key)
+    evicted = [one.digest for one in state.channels if one.value is EVICTED]
+    places = located.of_values(connection, tenant, row[2], [one for one in evicted if one])
+    seqs = [write[-1] for write in written if write[_DATA] is None]
+    if seqs:
+        places += located.of_writes(connection, tenant, row[1], row[_HELD], seqs)
     return replace(found, sources=tuple(dict.fromkeys(places)))
-
-
-def _of_evicted_writes(
-    connection: Connection, tenant: str, key: CheckpointKey
-) -> list[BlobLocation]:
-    """Return the segments that hold the evicted writes of a checkpoint."""
-    rows = _EVICTED_WRITES.run(
-        connection,
-        of_tenant=tenant,
-        of_thread_id=key.thread_id,
-        of_ns=key.checkpoint_ns,
-        of_id=key.checkpoint_id,
-    ).fetchall()
-    thread, held, _ = rows[0]
-    return located.of_writes(connection, tenant, thread, held, [row[2] for row in rows])
 
 
 def read_state(connection: Connection, family: int, stored: bytes) -> State:
@@ -164,17 +150,10 @@ def read_state(connection: Connection, family: int, stored: bytes) -> State:
     return decode_state(stored, contents.read(connection, family, digests))
 
 
-def writes_from(rows: Sequence[Sequence[Any]]) -> tuple[Write, ...]:
-    """Return the writes of rows of `WRITE`, in their order."""
-    return tuple(sorted(map(write_from, rows), key=write_order))
-
-
-def write_from(row: Sequence[Any]) -> Write:
-    """Make a write of a row of `WRITE`; its value is `EVICTED` if it is not here."""
-    task_id, task_path, idx, channel, kind, encoding, data, size, digest = row[:9]
-    if data is None:
-        value = EVICTED
-    else:
+def _write(row: Sequence[Any]) -> Write:
+    task_id, task_path, idx, channel, kind, encoding, data, size, digest, _ = row
+    value = EVICTED
+    if data is not None:
         value = Value(kind, unpack(encoding, data, size, None, LIMITS.max_value))
     return Write(task_id, task_path, idx, channel, value, digest)
 

@@ -6,7 +6,7 @@ once, and every value once however many of them have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..archiving import located
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import EMPTY, of_users
 from . import contents
-from .load import ROW, STATE, WRITE, entry_of, rows_of, with_sources, writes_from
+from .load import ROW, STATE, WRITE, entry_of, rows_of, with_sources
 
 SCANNED_PER_PAGE = 2000
 """Rows that one page looks at, however few of them match a filter."""
@@ -62,45 +62,29 @@ class ReplayQuery:
     last: str = ""
 
 
-def list_page(
+def read_page(
     connection: Connection,
     tenant: str,
-    query: CheckpointQuery,
+    query: CheckpointQuery | ReplayQuery,
     view: View,
     after: ListPosition | None,
     *,
     max_count: int,
     max_bytes: int,
 ) -> Page:
-    """Return the next checkpoints, greatest ID first (then thread and namespace).
+    """Return the next checkpoints: greatest ID first, then by thread and namespace.
 
-    A page ends at `max_count` checkpoints or when their content passes `max_bytes`, but
-    holds at least one if there is one. It may hold fewer than both allow, even none, and
-    still have a `next`.
+    A replay has the least ID first, then the least namespace. A page ends at `max_count`
+    checkpoints or when their content passes `max_bytes`, but holds at least one if there is
+    one. It may hold fewer than both allow, even none, and still have a `next`.
     """
-    rows, last = _take(
-        connection,
-        _listing(tenant, query, view, after),
-        lambda metadata: matches(metadata, query.filter),
-        max_count,
-        max_bytes,
-    )
-    return _page(connection, tenant, view, rows, last, max_bytes)
-
-
-def replay_page(
-    connection: Connection,
-    tenant: str,
-    query: ReplayQuery,
-    view: View,
-    after: ListPosition | None,
-    *,
-    max_count: int,
-    max_bytes: int,
-) -> Page:
-    """Return the next checkpoints of a thread, least (ID, namespace) first, as `list_page`."""
-    statement = _replay(tenant, query, view, after)
-    rows, last = _take(connection, statement, lambda _: True, max_count, max_bytes)
+    statement = rows_of(tenant, with_state=view is not View.ENTRY).limit(SCANNED_PER_PAGE + 1)
+    wanted: dict[str, object] = {}
+    if isinstance(query, ReplayQuery):
+        statement = _replay(statement, tenant, query, after)
+    else:
+        statement, wanted = _listing(statement, tenant, query, after), query.filter
+    rows, last = _take(connection, statement, wanted, max_count, max_bytes)
     return _page(connection, tenant, view, rows, last, max_bytes)
 
 
@@ -110,7 +94,7 @@ def replay_page(
 def _take(
     connection: Connection,
     statement: Select[Any],
-    wanted: Callable[[bytes], bool],
+    wanted: dict[str, object],
     max_count: int,
     max_bytes: int,
 ) -> tuple[list[Sequence[Any]], ListPosition | None]:
@@ -125,7 +109,7 @@ def _take(
                 return taken, last
             scanned += 1
             last = _position(row)
-            if wanted(row[_METADATA]):
+            if matches(row[_METADATA], wanted):
                 taken.append(row)
                 size += len(row[_METADATA]) + (len(row[STATE]) if len(row) > STATE else 0)
     return taken, None
@@ -140,13 +124,11 @@ def _place(row: Sequence[Any]) -> _Place:
 
 
 def _listing(
-    tenant: str, query: CheckpointQuery, view: View, after: ListPosition | None
+    statement: Select[Any], tenant: str, query: CheckpointQuery, after: ListPosition | None
 ) -> Select[Any]:
-    """Return the statement of a page; one row more than a page looks at."""
+    """Return the statement of a page of a listing."""
     table, thread_id = checkpoints.c, threads.c.thread_id
-    statement = _rows(tenant, view).order_by(
-        table.checkpoint_id.desc(), thread_id, table.checkpoint_ns
-    )
+    statement = statement.order_by(table.checkpoint_id.desc(), thread_id, table.checkpoint_ns)
     if query.thread_id is not None:
         statement = statement.where(threads.c.tenant == tenant, thread_id == query.thread_id)
     else:
@@ -171,14 +153,14 @@ def _listing(
     return statement
 
 
-def _replay(tenant: str, query: ReplayQuery, view: View, after: ListPosition | None) -> Select[Any]:
-    """Return the statement of a page of a replay; one row more than a page looks at."""
+def _replay(
+    statement: Select[Any], tenant: str, query: ReplayQuery, after: ListPosition | None
+) -> Select[Any]:
+    """Return the statement of a page of a replay."""
     table = checkpoints.c
-    statement = (
-        _rows(tenant, view)
-        .where(threads.c.tenant == tenant, threads.c.thread_id == query.thread_id)
-        .order_by(table.checkpoint_id, table.checkpoint_ns)
-    )
+    statement = statement.where(
+        threads.c.tenant == tenant, threads.c.thread_id == query.thread_id
+    ).order_by(table.checkpoint_id, table.checkpoint_ns)
     if query.checkpoint_ns is not None:
         statement = statement.where(table.checkpoint_ns == query.checkpoint_ns)
     if query.first:
@@ -194,10 +176,6 @@ def _replay(tenant: str, query: ReplayQuery, view: View, after: ListPosition | N
             ),
         )
     return statement
-
-
-def _rows(tenant: str, view: View) -> Select[Any]:
-    return rows_of(tenant, with_state=view is not View.ENTRY).limit(SCANNED_PER_PAGE + 1)
 
 
 # --- content ---------------------------------------------------------------------------
@@ -221,29 +199,15 @@ def _page(
         written = _writes(connection, rows, (writes.c.seq,))
     numbers = [[row[7], *(one[-1] for one in written.get(_place(row), ()))] for row in rows]
     places = located.of_rows(connection, tenant, rows, numbers)
-    entries = [
-        entry_of(row, max(some), place)
-        for row, some, place in zip(rows, numbers, places, strict=True)
-    ]
+    entries = map(entry_of, rows, map(max, numbers), places)
     if view is View.ENTRY:
         return Page(tuple(map(Checkpoint, entries)), last)
     values = _values(connection, rows)
-    found = (
-        Checkpoint(
-            entry,
-            decode_state(row[STATE], values[row[2]]),
-            writes_from(written.get(_place(row), ())),
-        )
-        for entry, row in zip(entries, rows, strict=True)
-    )
-    families = [row[2] for row in rows]
-    return Page(
-        tuple(
-            with_sources(connection, tenant, family, one)
-            for family, one in zip(families, found, strict=True)
-        ),
-        last,
-    )
+    found: list[Checkpoint] = []
+    for entry, row in zip(entries, rows, strict=True):
+        state, pending = decode_state(row[STATE], values[row[2]]), written.get(_place(row), ())
+        found.append(with_sources(connection, tenant, row, entry, state, pending))
+    return Page(tuple(found), last)
 
 
 def _within(rows: Sequence[Sequence[Any]], sizes: Sequence[int], max_bytes: int) -> int:
@@ -275,16 +239,11 @@ def _sizes(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[int]:
 
 def _values(connection: Connection, rows: Sequence[Sequence[Any]]) -> dict[int, dict[bytes, Value]]:
     """Return the values of checkpoints by family and digest."""
-    digests: dict[int, dict[bytes, None]] = {}
+    digests: dict[int, list[bytes]] = {}
     for row in rows:
-        for channel in decode_channels(row[STATE]):
-            wanted = digests.setdefault(row[2], {})
-            if channel.digest is not None:
-                wanted[channel.digest] = None
-    return {
-        family: contents.read(connection, family, list(wanted))
-        for family, wanted in digests.items()
-    } | {row[2]: {} for row in rows if row[2] not in digests}
+        named = (channel.digest for channel in decode_channels(row[STATE]))
+        digests.setdefault(row[2], []).extend(one for one in named if one is not None)
+    return {family: contents.read(connection, family, some) for family, some in digests.items()}
 
 
 def _writes(

@@ -91,36 +91,19 @@ class Checkpoints:
             lambda connection: load.load(connection, tenant, key, view)
         )
 
-    async def list_page(
+    async def read_page(
         self,
         tenant: str,
-        query: CheckpointQuery,
+        query: CheckpointQuery | ReplayQuery,
         view: View,
         after: ListPosition | None,
         *,
         max_count: int,
         max_bytes: int,
     ) -> Page:
-        """Return the next checkpoints, greatest ID first; see `pages.list_page`."""
+        """Return the next checkpoints of a listing or a replay; see `pages.read_page`."""
         return await self._database.query(
-            lambda connection: pages.list_page(
-                connection, tenant, query, view, after, max_count=max_count, max_bytes=max_bytes
-            )
-        )
-
-    async def replay_page(
-        self,
-        tenant: str,
-        query: ReplayQuery,
-        view: View,
-        after: ListPosition | None,
-        *,
-        max_count: int,
-        max_bytes: int,
-    ) -> Page:
-        """Return the next checkpoints of a thread, least first; see `pages.replay_page`."""
-        return await self._database.query(
-            lambda connection: pages.replay_page(
+            lambda connection: pages.read_page(
                 connection, tenant, query, view, after, max_count=max_count, max_bytes=max_bytes
             )
         )
