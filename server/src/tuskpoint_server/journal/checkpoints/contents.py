@@ -84,6 +84,17 @@ def read(connection: Connection, family: int, digests: Collection[bytes]) -> dic
     return {digest: _value(one, keyframes) for digest, one in stored.items()}
 
 
+def stored_value(kind: str, size: int, encoding: int, data: bytes | None) -> Value:
+    """Return a value that is stored by itself; `EVICTED` if its data is not here.
+
+    Raises:
+        DamagedValueError: It cannot be unpacked.
+    """
+    if data is None:
+        return EVICTED
+    return Value(kind, unpack(encoding, data, size, None, LIMITS.max_value))
+
+
 def _keyframes(
     connection: Connection, family: int, stored: dict[bytes, _Stored]
 ) -> dict[bytes, bytes]:

@@ -10,19 +10,18 @@ path goes on.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from ...domain.compression import DamagedValueError, unpack
+from ...domain.compression import DamagedValueError
 from ...domain.formats.delta_base import (
     DeltaChannel,
     DeltaSeed,
     DeltaWrite,
     decode_delta_base,
 )
-from ...domain.limits import LIMITS
 from ...domain.model import (
     EVICTED,
     BlobLocation,
@@ -38,8 +37,11 @@ from ..archiving import located
 from ..database.overlay import Place
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import Statement, in_lists, of_checkpoint, of_namespace, parameters_of
-from .contents import read
+from .contents import read, stored_value
 from .load import load
+
+_WRITE = tuple(writes.c[one.name] for one in fields(DeltaWrite))
+_NEWEST_FIRST = (writes.c.task_path.desc(), writes.c.task_id.desc(), writes.c.idx.desc())
 
 BLOCK = 256
 """Ancestors that are read at once."""
@@ -90,14 +92,12 @@ class DeltaPath:
         seed: The stored value that it begins with.
         seed_of: Checkpoint that holds the seed, in its state or its `delta_base`.
         newest_first: The writes after the seed.
-        complete: It was followed to its beginning, or to where it was to end.
         goes_on_at: The checkpoint before which it was to end; empty: it has begun.
     """
 
     seed: DeltaSeed | None = None
     seed_of: str = ""
     newest_first: list[PathWrite] = field(default_factory=list)
-    complete: bool = True
     goes_on_at: str = ""
 
     @property
@@ -177,8 +177,6 @@ def follow(
         if row is None:
             break
         if most is not None and len(seen) > most:
-            for name in active:
-                paths[name].complete = False
             break
         seen.add(parent_id)
         parent_id, step = _step(parent_id, *row, active, paths)
@@ -273,7 +271,7 @@ def _add_writes(
     """Add the writes of a stretch of the path, given nearest first, to the channels' paths."""
     pending = _pending(connection, thread, checkpoint_ns, [one for one in steps if one.wanted])
     for step in steps:
-        for channel, write in sorted(pending.get(step.checkpoint_id, ()), key=_order, reverse=True):
+        for channel, write in pending.get(step.checkpoint_id, ()):
             if channel in step.wanted:
                 paths[channel].newest_first.append(write)
         for one in step.base:
@@ -285,38 +283,28 @@ def _add_writes(
 def _pending(
     connection: Connection, thread: int, checkpoint_ns: str, steps: Sequence[_Step]
 ) -> dict[str, list[tuple[str, PathWrite]]]:
-    """Return the pending writes of checkpoints that may count, each with its channel."""
+    """Return the pending writes of checkpoints that may count, each with its channel.
+
+    Those of a checkpoint come in the reverse of the order in which they count.
+    """
     found: dict[str, list[tuple[str, PathWrite]]] = {}
     if not steps:
         return found
     wanted = frozenset[str]().union(*(one.wanted for one in steps))
     rows = connection.execute(
-        select(
-            writes.c.checkpoint_id,
-            writes.c.channel,
-            writes.c.number,
-            writes.c.task_path,
-            writes.c.task_id,
-            writes.c.idx,
-            writes.c.digest,
-            writes.c.type,
-            writes.c.size,
-        ).where(
+        select(writes.c.checkpoint_id, writes.c.channel, writes.c.number, *_WRITE)
+        .where(
             writes.c.thread == thread,
             writes.c.checkpoint_ns == checkpoint_ns,
             writes.c.checkpoint_id.in_([one.checkpoint_id for one in steps]),
             writes.c.channel.in_(sorted(wanted)),
         )
+        .order_by(*_NEWEST_FIRST)
     )
     for checkpoint_id, channel, number, *columns in rows:
         write = PathWrite(checkpoint_id, DeltaWrite(*columns), number)
         found.setdefault(checkpoint_id, []).append((channel, write))
     return found
-
-
-def _order(found: tuple[str, PathWrite]) -> tuple[str, str, int]:
-    write = found[1].write
-    return (write.task_path, write.task_id, write.idx)
 
 
 # --- values ------------------------------------------------------------------------------
@@ -365,15 +353,9 @@ def _values(connection: Connection, family: int, paths: Iterable[DeltaPath]) -> 
                 writes.c.number, writes.c.type, writes.c.size, writes.c.encoding, writes.c.data
             ).where(writes.c.number.in_(some))
         )
-        of_writes.update((row[0], _value(*row[1:])) for row in rows)
+        of_writes.update((row[0], stored_value(*row[1:])) for row in rows)
     of_family = read(connection, family, digests) if digests else {}
     return _Values(of_writes, of_family)
-
-
-def _value(kind: str, size: int, encoding: int, data: bytes | None) -> Value:
-    if data is None:
-        return EVICTED
-    return Value(kind, unpack(encoding, data, size, None, LIMITS.max_value))
 
 
 def _sources(

@@ -8,9 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, select
 
-from ...domain.compression import unpack
 from ...domain.evicted import lacks_values
-from ...domain.limits import LIMITS
 from ...domain.model import (
     EVICTED,
     BlobLocation,
@@ -19,7 +17,6 @@ from ...domain.model import (
     Entry,
     Lineage,
     State,
-    Value,
     View,
     Write,
     write_order,
@@ -152,9 +149,7 @@ def read_state(connection: Connection, family: int, stored: bytes) -> State:
 
 def _write(row: Sequence[Any]) -> Write:
     task_id, task_path, idx, channel, kind, encoding, data, size, digest, _ = row
-    value = EVICTED
-    if data is not None:
-        value = Value(kind, unpack(encoding, data, size, None, LIMITS.max_value))
+    value = contents.stored_value(kind, size, encoding, data)
     return Write(task_id, task_path, idx, channel, value, digest)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, bindparam, distinct, func, select
@@ -14,21 +14,7 @@ from ..database.statements import EMPTY, Statement, of_users
 MAX_HEADS = 1000
 """Namespaces whose heads a thread's description names."""
 
-_THREAD = tuple(
-    threads.c[name]
-    for name in (
-        "thread_id",
-        "incarnation",
-        "seq",
-        "agent_id",
-        "state",
-        "head_id",
-        "created_us",
-        "updated_us",
-        "retention_s",
-        "unsearchable",
-    )
-)
+_THREAD = tuple(threads.c[field.name] for field in fields(Thread))
 _LIVE = threads.c.deleted.is_(False)
 _BY_ID = Statement(
     select(*_THREAD, threads.c.number, threads.c.certified_seq, threads.c.checkpoint_count).where(
