@@ -113,8 +113,6 @@ async def test_what_is_removed_is_gone(journal: Journal, removal: Removal) -> No
                         segment=segment,
                         reason="r",
                         size=1,
-                        recorded=False,
-                        created_us=0,
                         retry_us=0,
                         **place,
                     )

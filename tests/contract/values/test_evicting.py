@@ -57,8 +57,6 @@ async def add_hole(home: Home, checkpoint_id: str, seq: int, segment: bytes | No
             segment=segment,
             reason="lost",
             size=1,
-            recorded=False,
-            created_us=0,
             retry_us=0,
         ),
     )

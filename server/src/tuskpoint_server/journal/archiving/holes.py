@@ -126,8 +126,6 @@ def record(connection: Connection, tenant: str, made: Sequence[PlannedHole], now
                 "segment": None,
                 "reason": one.reason,
                 "size": one.size,
-                "recorded": True,
-                "created_us": now_us,
                 "retry_us": now_us + RETRY_US,
             }
             for one in made
@@ -160,8 +158,6 @@ def record_lost(
             segment=segment,
             reason=reason,
             size=0,
-            recorded=False,
-            created_us=now_us,
             retry_us=now_us + RETRY_US,
         )
 

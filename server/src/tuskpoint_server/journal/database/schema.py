@@ -328,8 +328,6 @@ holes = Table(
     Column("segment", LargeBinary, nullable=True, comment="lost member; null: not stored yet"),
     Column("reason", Text, nullable=False),
     Column("size", BigInteger, nullable=False, comment="of the content in it"),
-    Column("recorded", Boolean, nullable=False, comment="a certified run has its GAP record"),
-    Column("created_us", BigInteger, nullable=False),
     Column("retry_us", BigInteger, nullable=False),
     Index("holes_by_thread", "thread"),
     Index("holes_by_tenant", "tenant", "retry_us"),
