@@ -31,7 +31,6 @@ from .admission import begins_next, refuse_stale_write
 from .drafts import ChannelChange, CheckpointChange, WriteChange, WritesChange
 from .rows import checkpoint_row, content_row
 from .settings import switch_search
-from .thread_state import judge
 
 _BYTES_PER_WRITE = 128
 """What a write takes in a message besides its names and content, at most."""
@@ -93,8 +92,7 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
     known.pending = pending.stored
     log.add(place, known)
     if place[0] == "" and place[1] >= row.head_id:
-        row.head_id = place[1]
-        row.state = judge(pending.stored)
+        log.set_head(place[1], pending.stored)
     key = _key(row.thread_id, place)
     return Saved(key, seq, row.incarnation, plan.size + pending.size)
 
@@ -127,7 +125,7 @@ def save_writes(batch: Batch, change: WritesChange) -> Saved:
         return Saved(key, seq, row.incarnation, pending.size, early=True)
     known.pending = pending.stored
     if place[0] == "" and place[1] == row.head_id:
-        row.state = judge(pending.stored)
+        log.set_head(row.head_id, pending.stored)
     return Saved(key, seq, row.incarnation, pending.size)
 
 

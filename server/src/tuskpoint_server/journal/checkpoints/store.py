@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from ...domain.model import (
     Checkpoint,
@@ -52,12 +53,9 @@ class Checkpoints:
         """
         # Only a minted ID needs randomness; asking the system for it takes as long as the SQL.
         entropy = 0 if draft.key.checkpoint_id else self._database.random_bits()
-        if draft_bytes(draft) < LARGE_BYTES:
-            change = checkpoint_change(tenant, draft, self.keyframes, entropy)
-        else:
-            change = await asyncio.to_thread(
-                checkpoint_change, tenant, draft, self.keyframes, entropy
-            )
+        prepare = partial(checkpoint_change, tenant, draft, self.keyframes, entropy)
+        large = draft_bytes(draft) >= LARGE_BYTES
+        change = await asyncio.to_thread(prepare) if large else prepare()
         return await self._database.change(
             lambda batch: save.save_checkpoint(batch, change), change.size_bytes
         )
@@ -68,11 +66,9 @@ class Checkpoints:
         Raises:
             Refusal: `THREAD_DELETED`, `LIMIT_EXCEEDED`.
         """
-        if sum(len(write.value.data) for write in writes) < LARGE_BYTES:
-            prepared = prepare_writes(writes)
-        else:
-            prepared = await asyncio.to_thread(prepare_writes, writes)
-        change = WritesChange(tenant, key, prepared)
+        prepare = partial(prepare_writes, writes)
+        large = sum(len(write.value.data) for write in writes) >= LARGE_BYTES
+        change = WritesChange(tenant, key, await asyncio.to_thread(prepare) if large else prepare())
         return await self._database.change(
             lambda batch: save.save_writes(batch, change), change.size_bytes
         )

@@ -8,12 +8,13 @@ batch. Logs stay between batches, bounded in bytes; a commit that fails forgets 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, case, func, insert, select, update
 
+from ...domain import thread_state
 from ...domain.compression import Encoding
 from ...domain.lineage import EventKind
 from ...domain.model import Version
@@ -134,6 +135,13 @@ class Log:
         while len(self.known) > _RECENT:
             _, old = self.known.popitem(last=False)
             self.size -= _KNOWN_BYTES + 2 * len(old.state) + len(old.metadata)
+
+    def set_head(self, head_id: str, pending: Mapping[tuple[str, int], KnownWrite]) -> None:
+        """Set the latest root checkpoint, whose writes say what the thread waits for."""
+        self.row.head_id = head_id
+        self.row.state = thread_state.judge(
+            (task_id, write.channel, write.seq) for (task_id, _), write in pending.items()
+        )
 
     def forget_checkpoints(self) -> None:
         """Read checkpoints again when they are asked for."""

@@ -90,17 +90,17 @@ def roll_back(connection: Connection) -> None:
 
 def size_bytes(connection: Connection, path: Path) -> int:
     """Return the bytes of the database and of its log."""
-    pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
-    page_size = connection.exec_driver_sql("PRAGMA page_size").scalar_one()
-    return int(pages) * int(page_size) + log_bytes(path)
+    return _pragma(connection, "page_count") * _pragma(connection, "page_size") + log_bytes(path)
 
 
 def used_bytes(connection: Connection) -> int:
     """Return the bytes of the pages that are in use; the free ones are used again."""
-    pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
-    free = connection.exec_driver_sql("PRAGMA freelist_count").scalar_one()
-    page_size = connection.exec_driver_sql("PRAGMA page_size").scalar_one()
-    return (int(pages) - int(free)) * int(page_size)
+    used = _pragma(connection, "page_count") - _pragma(connection, "freelist_count")
+    return used * _pragma(connection, "page_size")
+
+
+def _pragma(connection: Connection, name: str) -> int:
+    return int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
 
 
 def log_bytes(path: Path) -> int:

@@ -12,8 +12,7 @@ from collections.abc import Set as AbstractSet
 from sqlalchemy import Connection, bindparam, delete, exists, insert, select
 
 from ...domain.lineage import EventKind
-from ...domain.model import Removed, ThreadState
-from ..checkpoints.thread_state import judge
+from ...domain.model import Removed
 from ..database.overlay import Batch, Log, Place
 from ..database.schema import checkpoints, holes, removed, threads, vectors, writes
 from ..database.statements import (
@@ -186,8 +185,5 @@ def _review_head(batch: Batch, log: Log, left: AbstractSet[Place]) -> None:
     head_id = max((checkpoint_id for namespace, checkpoint_id in left if not namespace), default="")
     if head_id == log.row.head_id:
         return
-    log.row.head_id = head_id
-    log.row.state = ThreadState.IDLE
     known = batch.checkpoint(log, ("", head_id)) if head_id else None
-    if known is not None:
-        log.row.state = judge(batch.pending(log, ("", head_id), known))
+    log.set_head(head_id, batch.pending(log, ("", head_id), known) if known is not None else {})
