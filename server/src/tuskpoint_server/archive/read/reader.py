@@ -50,9 +50,8 @@ class CheckpointReader:
         """
         segments = await self._of(entry)
         row, holder = newest_row(segments, entry.key)
-        name = holder.location.blob_id
-        digests = state_digests(row.state, name)
-        values = await self._needed(holder, digests)
+        digests = state_digests(row.state, holder.location.blob_id)
+        values = await needed_values(self._segments, holder, digests)
         return Checkpoint(
             entry=replace(entry, metadata=row.metadata),
             state=decode_state(row.state, values),
@@ -69,11 +68,7 @@ class CheckpointReader:
         """
         segments = await self._of(entry)
         row, holder = newest_row(segments, entry.key)
-        name = holder.location.blob_id
-        digests = set(state_digests(row.state, name))
-        for channel in decode_delta_base(row.delta_base, name):
-            digests.update(channel.digests)
-        values = await self._needed(holder, digests)
+        values = await needed_values(self._segments, holder, digests_of(row, holder))
         values.update((write.digest, write.value) for write in newest_writes(segments, entry.key))
         return values
 
@@ -94,13 +89,32 @@ class CheckpointReader:
             )
         return await self._segments.read(entry.segments)
 
-    async def _needed(self, holder: Stored, digests: Collection[bytes]) -> dict[bytes, Value]:
-        values = await self._segments.values(holder, digests)
-        for digest in digests:
-            if digest not in values:
-                name = holder.location.blob_id
-                raise malformed(name, f"neither it nor what it names holds value {digest.hex()}")
-        return values
+
+def digests_of(row: SegmentCheckpoint, holder: Stored) -> set[bytes]:
+    """Return the values of a checkpoint: of its channels, and what pruned ancestors left to it.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    name = holder.location.blob_id
+    bases = decode_delta_base(row.delta_base, name)
+    return set(state_digests(row.state, name)).union(*(channel.digests for channel in bases))
+
+
+async def needed_values(
+    segments: Segments, holder: Stored, digests: Collection[bytes]
+) -> dict[bytes, Value]:
+    """Return values of a checkpoint, which its segment or one that it names must hold.
+
+    Raises:
+        Refusal: As `Segments.values`; `BLOB_MALFORMED` if one is in neither.
+    """
+    values = await segments.values(holder, digests)
+    for digest in digests:
+        if digest not in values:
+            name = holder.location.blob_id
+            raise malformed(name, f"neither it nor what it names holds value {digest.hex()}")
+    return values
 
 
 def newest_row(segments: Sequence[Stored], key: CheckpointKey) -> tuple[SegmentCheckpoint, Stored]:

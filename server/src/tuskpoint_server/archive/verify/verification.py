@@ -17,18 +17,15 @@ from dataclasses import replace
 from functools import partial
 
 from ...blobs.api import BlobStore
-from ...domain.formats.delta_base import decode_delta_base
 from ...domain.formats.folding import fold
-from ...domain.formats.segment_reading import state_digests
 from ...domain.formats.segments import SegmentCheckpoint
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, CheckpointKey
-from ...domain.stored_json import malformed
 from ...domain.verification import RowDigests, Verdict, VerdictKind, row_digests
 from ...journal.archiving import standing as journal
 from ...journal.archiving.standing import Incarnation, Place, RecordedCheckpoint, Standing
 from ...journal.database.database import Database
-from ..read.reader import newest_row, newest_writes
+from ..read.reader import digests_of, needed_values, newest_row, newest_writes
 from ..read.segments import Stored
 from .chain import Chain, contradiction, named_by, read_chain
 from .reading import Damage, VerifiedSegments, damage_at
@@ -286,27 +283,13 @@ class ThreadVerification:
             if different := found.difference(recorded.content):
                 detail = f"the {different} in its segment and in the journal differ"
                 raise Damage(places[0], places[0].sha256, detail)
-            await self._check_values(row, holder)
-
-    async def _check_values(self, row: SegmentCheckpoint, holder: Stored) -> None:
-        """Check that the values of a checkpoint are stored, and are what their digests say.
-
-        Raises:
-            Refusal: `BLOB_MALFORMED`.
-            Damage: A segment that holds some of them cannot be read.
-        """
-        name, segment = holder.location.blob_id, holder.location.sha256
-        digests = set(state_digests(row.state, name))
-        for channel in decode_delta_base(row.delta_base, name):
-            digests.update(channel.digests)
-        unchecked = {one for one in digests if (segment, one) not in self._checked}
-        values = await self._segments.values(holder, unchecked)
-        for digest in unchecked:
-            if digest not in values:
-                raise malformed(name, f"neither it nor what it names holds value {digest.hex()}")
-        if len(self._checked) > _CHECKED_VALUES:
-            self._checked.clear()
-        self._checked.update((segment, one) for one in unchecked)
+            # What its values are is known of each segment once.
+            digests = {(holder.location.sha256, one) for one in digests_of(row, holder)}
+            unchecked = digests - self._checked
+            await needed_values(self._segments, holder, [one for _, one in unchecked])
+            if len(self._checked) > _CHECKED_VALUES:
+                self._checked.clear()
+            self._checked |= unchecked
 
 
 _UNKNOWN = "the manifest names it and the journal does not know it"
