@@ -368,9 +368,8 @@ def _sources(
 ) -> dict[str, tuple[BlobLocation, ...]]:
     """Return where the evicted values of each checkpoint that holds some lie."""
     evicted: dict[str, set[bytes]] = {}
-    for path in paths.values():
-        for holder, digest in _evicted(path, values):
-            evicted.setdefault(holder, set()).add(digest)
+    for holder, digest in (one for path in paths.values() for one in _evicted(path, values)):
+        evicted.setdefault(holder, set()).add(digest)
     sources: dict[str, tuple[BlobLocation, ...]] = {}
     for holder, digests in evicted.items():
         found = load(connection, tenant, replace(key, checkpoint_id=holder), View.ENTRY)
@@ -395,23 +394,13 @@ def _history(
     values: _Values,
     sources: Mapping[str, Sequence[BlobLocation]],
 ) -> DeltaHistory:
-    seed = path.seed
+    seed, begun = path.seed, None
+    if seed is not None:
+        begun = Channel(name, seed.version, seed.digest, seed.size, values.named(seed.digest))
+    written: list[Write] = []
+    for stored in path.writes:
+        one, value = stored.write, values.of(stored)
+        written.append(Write(one.task_id, one.task_path, one.idx, name, value, one.digest))
     holders = sorted({holder for holder, _ in _evicted(path, values)})
-    return DeltaHistory(
-        name,
-        Channel(name, seed.version, seed.digest, seed.size, values.named(seed.digest))
-        if seed is not None
-        else None,
-        tuple(
-            Write(
-                write.write.task_id,
-                write.write.task_path,
-                write.write.idx,
-                name,
-                values.of(write),
-                write.write.digest,
-            )
-            for write in path.writes
-        ),
-        tuple(dict.fromkeys(place for holder in holders for place in sources.get(holder, ()))),
-    )
+    places = dict.fromkeys(place for holder in holders for place in sources.get(holder, ()))
+    return DeltaHistory(name, begun, tuple(written), tuple(places))

@@ -16,9 +16,9 @@ from sqlalchemy import Connection, bindparam, select
 
 from tuskpoint.v1 import checkpoint_pb2
 
-from ...domain.compression import DamagedValueError, unpack
+from ...domain.compression import DamagedValueError
 from ...domain.json_view import MAX_ENCODED, joined, latest_part, new_part, shares
-from ...domain.limits import KIB, LIMITS
+from ...domain.limits import KIB
 from ...domain.model import EVICTED, Value
 from ...domain.searchable import PLAN, is_internal
 from ..checkpoints import contents
@@ -204,10 +204,8 @@ class SearchedValues:
 
     def _written(self, number: int) -> Value:
         row = _WRITE.run(self._connection, of_number=number).fetchone()
-        if row is None or row[3] is None:
-            return EVICTED
         try:
-            return Value(row[0], unpack(row[2], row[3], row[1], None, LIMITS.max_value))
+            return contents.stored_value(*row) if row is not None else EVICTED
         except DamagedValueError:
             return EVICTED
 
