@@ -34,8 +34,7 @@ from tests.contract.walrus_peer import (
     write_quilt,
 )
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.blobs.walrus.pricing import encoded_bytes
-from tuskpoint_server.blobs.walrus.quilt import parse_quilt
+from tuskpoint_server.blobs.walrus.quilt import encoded_bytes, parse_quilt
 from tuskpoint_server.blobs.walrus.settings import MIN_PUT_BYTES, WalrusSettings
 from tuskpoint_server.blobs.walrus.store import MAX_MEMBERS, WalrusStore
 from tuskpoint_server.domain.errors import Reason, Refusal

@@ -17,7 +17,7 @@ from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation, Stage
 from tuskpoint_emulators.walrus.server import WalrusEmulator
 from tuskpoint_emulators.walrus.settings import EmulatorSettings
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.blobs.walrus.pricing import encoded_bytes
+from tuskpoint_server.blobs.walrus.quilt import encoded_bytes
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import (
     MAX_MEMBER_BYTES,

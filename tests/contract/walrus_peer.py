@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tuskpoint_server.blobs.walrus.pricing import SYMBOLS, encoded_bytes
-from tuskpoint_server.blobs.walrus.quilt import quilt_bytes
+from tuskpoint_server.blobs.walrus.quilt import SYMBOLS, encoded_bytes, quilt_bytes
 
 _ROWS, _COLUMNS = 334, 667
 

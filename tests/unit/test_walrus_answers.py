@@ -10,18 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuskpoint_server.blobs.names import digest_of
 from tuskpoint_server.blobs.walrus.answers import (
-    NotStored,
-    PatchName,
     Stored,
-    is_blob_id,
     parse_blob_result,
     parse_patches,
     parse_quilt_result,
     read_error,
 )
-from tuskpoint_server.blobs.walrus.pricing import encoded_bytes, symbol_bytes
-from tuskpoint_server.blobs.walrus.symptoms import Form, Outcome, Symptom
+from tuskpoint_server.blobs.walrus.failures import Outcome, Symptom, Unsuccessful
+from tuskpoint_server.blobs.walrus.quilt import Patch, encoded_bytes, symbol_bytes
 from tuskpoint_server.domain.limits import MIB
 
 BLOB_ID = "M4hsZGQ1oCktdzegB6HnI6Mi28S2nqOPHxK-W7_4BUk"
@@ -170,16 +168,16 @@ def test_no_json(raw: bytes) -> None:
 )
 def test_error_with_status_200(phase: object, message: object, outcome: Outcome) -> None:
     answer = {"error": {"blobId": None, "failurePhase": phase, "errorMsg": message}}
-    with pytest.raises(NotStored) as failed:
+    with pytest.raises(Unsuccessful) as failed:
         parse_blob_result(body(answer))
     assert failed.value.symptom.reason == outcome
     assert failed.value.symptom.status == 200
-    with pytest.raises(NotStored):
+    with pytest.raises(Unsuccessful):
         parse_quilt_result(body({"blobStoreResult": answer, "storedQuiltBlobs": []}), ["a"])
 
 
 def test_marked_invalid() -> None:
-    with pytest.raises(NotStored) as failed:
+    with pytest.raises(Unsuccessful) as failed:
         parse_blob_result(body({"markedInvalid": {"blobId": BLOB_ID, "event": {}}}))
     assert failed.value.symptom.reason == Outcome.MARKED_INVALID
 
@@ -218,9 +216,9 @@ def test_list_of_patches() -> None:
         {"identifier": "old"},
     ]
     assert parse_patches(body(listed)) == [
-        PatchName("a", {}),
-        PatchName("é/", {"k": "v"}),
-        PatchName("old", {}),
+        Patch("a", {}),
+        Patch("é/", {"k": "v"}),
+        Patch("old", {}),
     ]
     assert parse_patches(b"[]") == []
 
@@ -246,27 +244,27 @@ def test_error_in_json() -> None:
         }
     }
     assert read_error(429, "application/json", body(answer)) == Symptom(
-        status=429, form=Form.JSON, reason="TOKEN_ALREADY_USED", detail="the token was used"
+        status=429, json=True, reason="TOKEN_ALREADY_USED", detail="the token was used"
     )
     assert read_error(500, "", body({"error": {"details": "x", "message": 1}})) == Symptom(
-        status=500, form=Form.JSON
+        status=500, json=True
     )
 
 
 @pytest.mark.parametrize(
-    ("content_type", "raw", "form", "detail"),
+    ("content_type", "raw", "detail"),
     [
-        ("text/plain", b"Too many requests", Form.TEXT, "Too many requests"),
-        ("", b"", Form.TEXT, ""),
-        ("text/html; charset=utf-8", b"502 Bad Gateway", Form.HTML, ""),
-        ("", b"\n <!DOCTYPE html><p>", Form.HTML, ""),
-        ("application/json", b'"text"', Form.TEXT, '"text"'),
-        ("application/json", b'{"error": "text"}', Form.TEXT, '{"error": "text"}'),
-        ("", b"\xff\xfe", Form.TEXT, "\ufffd\ufffd"),
+        ("text/plain", b"Too many requests", "Too many requests"),
+        ("", b"", ""),
+        ("text/html; charset=utf-8", b"502 Bad Gateway", ""),
+        ("", b"\n <!DOCTYPE html><p>", ""),
+        ("application/json", b'"text"', '"text"'),
+        ("application/json", b'{"error": "text"}', '{"error": "text"}'),
+        ("", b"\xff\xfe", "\ufffd\ufffd"),
     ],
 )
-def test_error_not_in_json(content_type: str, raw: bytes, form: Form, detail: str) -> None:
-    assert read_error(502, content_type, raw) == Symptom(status=502, form=form, detail=detail)
+def test_error_not_in_json(content_type: str, raw: bytes, detail: str) -> None:
+    assert read_error(502, content_type, raw) == Symptom(status=502, detail=detail)
 
 
 @given(st.binary(max_size=200), st.text(max_size=20))
@@ -290,7 +288,7 @@ def test_any_error_is_one_printable_line(raw: bytes, content_type: str) -> None:
     ],
 )
 def test_blob_id(text: str, expected: bool) -> None:
-    assert is_blob_id(text) is expected
+    assert (digest_of(text) is not None) is expected
 
 
 @pytest.mark.parametrize(

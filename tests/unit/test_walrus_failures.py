@@ -9,27 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint_server.blobs.walrus.endpoints import Endpoint, Endpoints
-from tuskpoint_server.blobs.walrus.failures import RULES, Failed, Where, rule_for
-from tuskpoint_server.blobs.walrus.retrying import Attempt, Retrying
-from tuskpoint_server.blobs.walrus.symptoms import (
+from tuskpoint_server.blobs.walrus.endpoints import Endpoint, Endpoints, Retrying
+from tuskpoint_server.blobs.walrus.failures import (
     READS,
-    Form,
+    RULES,
+    Failed,
     Operation,
     Outcome,
     Symptom,
     Trouble,
-    told,
+    Where,
+    one_line,
+    rule_for,
 )
 
 PUT = Operation.PUT_QUILT
 GET = Operation.GET_PATCH
 
 
-def answer(
-    status: int, reason: str = "", form: Form = Form.JSON, *, recent: bool = False
-) -> Symptom:
-    return Symptom(status=status, reason=reason, form=form, recent=recent)
+def answer(status: int, reason: str = "", *, json: bool = True, recent: bool = False) -> Symptom:
+    return Symptom(status=status, reason=reason, json=json, recent=recent)
 
 
 HERE, ELSEWHERE, ONLY, NOWHERE = Where
@@ -41,36 +40,35 @@ TABLE = [
     (PUT, Symptom(Trouble.UNREADABLE), "unreadable", ELSEWHERE, 2, True),
     (GET, Symptom(Trouble.MISMATCH), "mismatch", ELSEWHERE, 2, False),
     (GET, Symptom(Trouble.TOO_LONG), "too_long", ONLY, 0, False),
-    (PUT, answer(502, form=Form.HTML), "gateway", ELSEWHERE, 5, True),
-    (PUT, answer(502, form=Form.TEXT), "gateway", ELSEWHERE, 5, True),
-    (GET, answer(504, form=Form.HTML), "gateway", ELSEWHERE, 5, True),
-    (GET, answer(520, form=Form.HTML), "gateway", ELSEWHERE, 5, True),
+    (PUT, answer(502, json=False), "gateway", ELSEWHERE, 5, True),
+    (GET, answer(504, json=False), "gateway", ELSEWHERE, 5, True),
+    (GET, answer(520, json=False), "gateway", ELSEWHERE, 5, True),
     (GET, answer(503, "BLOB_UNAVAILABLE"), "unavailable", ELSEWHERE, 5, True),
     (PUT, answer(504, "INSUFFICIENT_CONFIRMATIONS"), "unconfirmed", ELSEWHERE, 4, True),
     (PUT, answer(504, "EXPIRED_SIGNATURE"), "token_expired", HERE, 2, False),
     (PUT, answer(429, "TOKEN_ALREADY_USED"), "token_used", HERE, 2, True),
-    (PUT, answer(429, form=Form.TEXT), "busy", ELSEWHERE, 5, False),
-    (GET, answer(429, form=Form.TEXT), "busy", ELSEWHERE, 5, False),
+    (PUT, answer(429, json=False), "busy", ELSEWHERE, 5, False),
+    (GET, answer(429, json=False), "busy", ELSEWHERE, 5, False),
     (PUT, answer(500, "INTERNAL_ERROR"), "publisher_failed", ELSEWHERE, 2, True),
-    (PUT, answer(500, form=Form.HTML), "publisher_failed", ELSEWHERE, 2, True),
+    (PUT, answer(500, json=False), "publisher_failed", ELSEWHERE, 2, True),
     (GET, answer(500, "SLIVER_RETRIEVAL_FAILED"), "aggregator_failed", ELSEWHERE, 2, False),
     (Operation.LIST_QUILT, answer(500, "INTERNAL_ERROR"), "no_quilt", ONLY, 0, False),
     (GET, answer(404, "BLOB_NOT_FOUND", recent=True), "not_visible_yet", ELSEWHERE, 6, False),
     (GET, answer(404, "BLOB_NOT_FOUND"), "not_found", ONLY, 0, False),
     (GET, answer(404, "QUILT_PATCH_NOT_FOUND"), "not_found", ONLY, 0, False),
-    (GET, answer(404, form=Form.TEXT), "wrong_place", ONLY, 0, False),
+    (GET, answer(404, json=False), "wrong_place", ONLY, 0, False),
     (GET, answer(404, "SOMETHING_ELSE"), "wrong_place", ONLY, 0, False),
-    (GET, answer(404, form=Form.HTML, recent=True), "not_served_yet", ELSEWHERE, 6, False),
-    (Operation.LIST_QUILT, answer(404, form=Form.TEXT), "no_quilt", ONLY, 0, False),
-    (PUT, answer(404, form=Form.TEXT), "wrong_place", ONLY, 0, False),
-    (PUT, answer(307, form=Form.TEXT), "wrong_place", ONLY, 0, False),
+    (GET, answer(404, json=False, recent=True), "not_served_yet", ELSEWHERE, 6, False),
+    (Operation.LIST_QUILT, answer(404, json=False), "no_quilt", ONLY, 0, False),
+    (PUT, answer(404, json=False), "wrong_place", ONLY, 0, False),
+    (PUT, answer(307, json=False), "wrong_place", ONLY, 0, False),
     (PUT, answer(400, "MALFORMED_REQUEST"), "bad_request", ONLY, 0, False),
-    (PUT, answer(400, form=Form.TEXT), "bad_request", ONLY, 0, False),
+    (PUT, answer(400, json=False), "bad_request", ONLY, 0, False),
     (PUT, answer(400, "INVALID_SIZE"), "token_refused", ONLY, 0, False),
     (PUT, answer(401, "INVALID_SIGNATURE"), "token_refused", ONLY, 0, False),
-    (PUT, answer(401, form=Form.TEXT), "unauthorized", ONLY, 0, False),
+    (PUT, answer(401, json=False), "unauthorized", ONLY, 0, False),
     (GET, answer(403, "BLOB_TOO_LARGE"), "too_large", ONLY, 0, False),
-    (PUT, answer(413, form=Form.TEXT), "too_large", ONLY, 0, False),
+    (PUT, answer(413, json=False), "too_large", ONLY, 0, False),
     (GET, answer(416, "INVALID_BYTE_RANGE"), "bad_request", ONLY, 0, False),
     (GET, answer(451, "FORBIDDEN_BLOB"), "forbidden_content", NOWHERE, 0, False),
     (PUT, answer(200, Outcome.BLOCKED), "refused_content", NOWHERE, 0, False),
@@ -86,7 +84,7 @@ TABLE = [
     ("operation", "symptom", "name", "where", "retries", "ambiguous"),
     TABLE,
     ids=[
-        f"{row[0]}-{row[1].trouble or row[1].status}-{row[1].reason or row[1].form}-{row[1].recent}"
+        f"{row[0]}-{row[1].trouble or row[1].status}-{row[1].reason or row[1].json}-{row[1].recent}"
         for row in TABLE
     ],
 )
@@ -104,9 +102,9 @@ def test_every_row_is_reached() -> None:
     statuses = sorted({status for rule in RULES for status in rule.statuses} | {200, 307, 404})
     reasons = {"", "ANY"}.union(*(rule.reasons for rule in RULES))
     symptoms = [Symptom(trouble) for trouble in Trouble] + [
-        Symptom(status=status, form=form, reason=reason, recent=recent)
+        Symptom(status=status, json=json, reason=reason, recent=recent)
         for status in statuses
-        for form in Form
+        for json in (False, True)
         for reason in reasons
         for recent in (False, True)
     ]
@@ -121,7 +119,7 @@ def test_every_row_is_reached() -> None:
         Symptom,
         trouble=st.none() | st.sampled_from(Trouble),
         status=st.integers(100, 999),
-        form=st.sampled_from(Form),
+        json=st.booleans(),
         reason=st.text(max_size=5),
         recent=st.booleans(),
     ),
@@ -134,7 +132,7 @@ def test_there_is_a_rule_for_everything(operation: Operation, symptom: Symptom) 
 
 def test_only_reads_can_be_stale() -> None:
     for rule in RULES:
-        if rule.stale and not rule.troubles:
+        if rule.stale and not rule.trouble:
             assert rule.operations <= READS
 
 
@@ -157,7 +155,7 @@ def test_doubt_is_told_of_puts_alone() -> None:
     ],
 )
 def test_what_strangers_say_is_one_short_line_without_secrets(text: str, line: str) -> None:
-    assert told(text) == line
+    assert one_line(text) == line
 
 
 # --- the policy ------------------------------------------------------------------------
@@ -205,15 +203,15 @@ class Run:
     ) -> str:
         """Return who answered. A list of symptoms ends; a single one never does."""
 
-        async def attempt(attempt: Attempt) -> str:
-            name = attempt.endpoint.base.removeprefix("http://")
-            self.asked.append((name, attempt.stale))
+        async def attempt(endpoint: Endpoint, stale: int) -> str:
+            name = endpoint.base.removeprefix("http://")
+            self.asked.append((name, stale))
             self.time.now += cost_s
             left = symptoms.get(name, [])
             if not left:
                 return name
             symptom = left.pop(0) if isinstance(left, list) else left
-            raise Failed(operation, attempt.endpoint.base, symptom)
+            raise Failed(operation, endpoint.base, symptom)
 
         return asyncio.run(
             self.policy.run(self.endpoints, attempt, budget_s=budget_s, patient=patient)
@@ -224,7 +222,7 @@ class Run:
         return "".join(name for name, _ in self.asked)
 
 
-BUSY = answer(429, form=Form.TEXT)
+BUSY = answer(429, json=False)
 DOWN = Symptom(Trouble.UNREACHED)
 MISSING = answer(404, "BLOB_NOT_FOUND")
 HIDDEN = answer(404, "BLOB_NOT_FOUND", recent=True)

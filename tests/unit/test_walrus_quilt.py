@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.contract.walrus_peer import write_quilt
-from tuskpoint_server.blobs.walrus.pricing import COLUMNS, ROWS, SYMBOLS
 from tuskpoint_server.blobs.walrus.quilt import (
+    COLUMNS,
     MAX_PATCHES,
+    ROWS,
+    SYMBOLS,
     Patch,
     identifier_problem,
     parse_quilt,

@@ -8,10 +8,8 @@ from typing import Protocol
 
 from ..domain.model import BlobLocation, StoredBlob
 
-__all__ = ["BlobStore", "Listed", "Member", "Progress", "Receipt", "StoreLimits", "StoredBlob"]
-
 Progress = Callable[[int], None]
-"""Told in the event loop how many bytes have arrived; falls where a read begins anew."""
+"""Called in the event loop with the bytes that have arrived; falls where a read begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +26,16 @@ class Member:
     sha256: bytes
     data: bytes
     kind: str = ""
+
+
+def unique_members(members: Sequence[Member]) -> list[Member]:
+    """Return one member for each hash, with a kind if any of them has one, in order of the hash."""
+    unique: dict[bytes, Member] = {}
+    for member in members:
+        known = unique.get(member.sha256)
+        if known is None or (member.kind and not known.kind):
+            unique[member.sha256] = member
+    return [unique[sha256] for sha256 in sorted(unique)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,26 +7,20 @@ the wire). Whatever is needed and missing makes the answer malformed.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from .pricing import encoded_bytes
-from .symptoms import Form, Outcome, Symptom, told
+from ..names import digest_of
+from .failures import Outcome, Symptom, Unsuccessful, one_line
+from .quilt import Patch, encoded_bytes
 
-_ID_BYTES = 32
+_T = TypeVar("_T")
+
+_Object = dict[str, Any]
+
 _HTML_STARTS = (b"<!doctype", b"<html", b"<head", b"<?xml")
-
-
-class NotStored(Exception):
-    """A publisher that answered 200 and did not store. `symptom` says what it told."""
-
-    def __init__(self, outcome: Outcome, detail: str) -> None:
-        self.symptom = Symptom(status=200, form=Form.JSON, reason=outcome, detail=told(detail))
-        super().__init__(outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,100 +46,77 @@ class Stored:
     found: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PatchName:
-    """A patch as the list of a quilt names it."""
-
-    identifier: str
-    tags: dict[str, str]
-
-
-def is_blob_id(text: str) -> bool:
-    """Tell whether a text is a blob ID: 32 bytes in base64url without padding."""
-    try:
-        raw = base64.b64decode(text + "=", altchars=b"-_", validate=True)
-    except (ValueError, binascii.Error):
-        return False
-    return len(raw) == _ID_BYTES and base64.urlsafe_b64encode(raw).rstrip(b"=").decode() == text
-
-
 def parse_blob_result(body: bytes) -> Stored:
     """Return what PUT /v1/blobs answered.
 
     Raises:
-        NotStored: It was not stored.
+        Unsuccessful: It was not stored.
         ValueError: It is no such answer.
     """
-    return _stored(_Object.parse(body))
+    return _stored(_typed(dict, _json(body), "the answer"))
 
 
 def parse_quilt_result(body: bytes, identifiers: Collection[str]) -> Stored:
-    """Return what PUT /v1/quilts answered.
-
-    Args:
-        body: The answer.
-        identifiers: What the quilt has to hold.
+    """Return what PUT /v1/quilts answered about a quilt that has to hold these patches.
 
     Raises:
-        NotStored: It was not stored.
+        Unsuccessful: It was not stored.
         ValueError: It is no such answer, or a patch is missing in it.
     """
-    answer = _Object.parse(body)
-    stored = _stored(answer.child("blobStoreResult"))
-    named = {patch.text("identifier") for patch in answer.children("storedQuiltBlobs")}
+    answer: _Object = _typed(dict, _json(body), "the answer")
+    stored = _stored(_child(answer, "blobStoreResult"))
+    patches = _typed(list, answer.get("storedQuiltBlobs"), "storedQuiltBlobs")
+    named = {_text(_typed(dict, patch, "a patch"), "identifier") for patch in patches}
     missing = len(set(identifiers) - named)
     if missing:
         raise ValueError(f"storedQuiltBlobs lacks {missing} of {len(identifiers)} patches")
     return stored
 
 
-def parse_patches(body: bytes) -> list[PatchName]:
-    """Return what GET /v1/quilts/{id}/patches answered.
+def parse_patches(body: bytes) -> list[Patch]:
+    """Return what GET /v1/quilts/{id}/patches answered: patches without their data.
 
     Raises:
         ValueError: It is no such answer.
     """
     patches = []
-    for item in _children(_json(body), "the list of patches"):
-        tags = item.get("tags")
-        if tags is None:
-            tags = {}
-        if not isinstance(tags, dict) or not all(isinstance(tag, str) for tag in tags.values()):
+    for item in _typed(list, _json(body), "the list of patches"):
+        patch: _Object = _typed(dict, item, "a patch")
+        tags = {} if patch.get("tags") is None else _child(patch, "tags")
+        if not all(isinstance(tag, str) for tag in tags.values()):
             raise ValueError("tags must be an object of strings")
-        patches.append(PatchName(item.text("identifier"), tags))
+        patches.append(Patch(_text(patch, "identifier"), tags))
     return patches
 
 
 def read_error(status: int, content_type: str, body: bytes) -> Symptom:
     """Return what an answer with another status than 200 says."""
     try:
-        error = _Object.parse(body).child("error")
+        error = _child(_typed(dict, _json(body), "the answer"), "error")
     except ValueError:
         start = body[:64].lstrip().lower()
         if "html" in content_type.lower() or start.startswith(_HTML_STARTS):
-            return Symptom(status=status, form=Form.HTML)
-        detail = told(body[:4096].decode("utf-8", "replace"))
-        return Symptom(status=status, form=Form.TEXT, detail=detail)
-    reason, message = "", error.get("message")
-    details = error.get("details")
-    if isinstance(details, list):
-        for detail in details:
-            if isinstance(detail, dict) and isinstance(detail.get("reason"), str):
-                reason = told(detail["reason"])
-                break
+            return Symptom(status=status)
+        return Symptom(status=status, detail=one_line(body[:4096].decode("utf-8", "replace")))
+    message, details = error.get("message"), error.get("details")
+    reasons = (
+        detail["reason"]
+        for detail in (details if isinstance(details, list) else ())
+        if isinstance(detail, dict) and isinstance(detail.get("reason"), str)
+    )
     return Symptom(
         status=status,
-        form=Form.JSON,
-        reason=reason,
-        detail=told(message) if isinstance(message, str) else "",
+        json=True,
+        reason=one_line(next(reasons, "")),
+        detail=one_line(message) if isinstance(message, str) else "",
     )
 
 
 def _stored(result: _Object) -> Stored:
-    if result.has("newlyCreated"):
-        return _created(result.child("newlyCreated"))
-    if result.has("alreadyCertified"):
-        found = result.child("alreadyCertified")
+    if result.get("newlyCreated") is not None:
+        return _created(_child(result, "newlyCreated"))
+    if result.get("alreadyCertified") is not None:
+        found = _child(result, "alreadyCertified")
         object_id = found.get("object")
         return Stored(
             blob_id=_blob_id(found),
@@ -153,44 +124,48 @@ def _stored(result: _Object) -> Stored:
             billed_bytes=0,
             cost=0,
             epoch=None,
-            end_epoch=found.number("endEpoch"),
+            end_epoch=_number(found, "endEpoch"),
             found=True,
         )
-    if result.has("markedInvalid"):
-        raise NotStored(Outcome.MARKED_INVALID, "the network knows this blob as invalid")
-    if result.has("error"):
-        error = result.child("error")
+    if result.get("markedInvalid") is not None:
+        raise _not_stored(Outcome.MARKED_INVALID, "the network knows this blob as invalid")
+    if result.get("error") is not None:
+        error = _child(result, "error")
         phase, message = error.get("failurePhase"), error.get("errorMsg")
-        raise NotStored(_outcome(str(phase or ""), str(message or "")), f"{phase}: {message}")
+        raise _not_stored(_outcome(str(phase or ""), str(message or "")), f"{phase}: {message}")
     raise ValueError("it holds no result of a store")
 
 
+def _not_stored(outcome: Outcome, detail: str) -> Unsuccessful:
+    return Unsuccessful(Symptom(status=200, json=True, reason=outcome, detail=one_line(detail)))
+
+
 def _created(created: _Object) -> Stored:
-    blob = created.child("blobObject")
+    blob = _child(created, "blobObject")
     return Stored(
         blob_id=_blob_id(blob),
-        object_id=blob.text("id"),
-        billed_bytes=_billed(created, blob.number("size")),
-        cost=created.number("cost"),
-        epoch=blob.number("registeredEpoch"),
-        end_epoch=blob.child("storage").number("endEpoch"),
+        object_id=_text(blob, "id"),
+        billed_bytes=_billed(created, _number(blob, "size")),
+        cost=_number(created, "cost"),
+        epoch=_number(blob, "registeredEpoch"),
+        end_epoch=_number(_child(blob, "storage"), "endEpoch"),
     )
 
 
 def _billed(created: _Object, size: int) -> int:
     """Return the encoded size that was paid for; what was reused is free unless it cost."""
-    if not created.has("resourceOperation"):
+    if created.get("resourceOperation") is None:
         return encoded_bytes(size)
-    operation = created.child("resourceOperation")
-    for name in operation.names():
-        if name == "registerFromScratch" or created.number("cost"):
-            return operation.child(name).number("encodedLength")
+    operation = _child(created, "resourceOperation")
+    for name in operation:
+        if name == "registerFromScratch" or _number(created, "cost"):
+            return _number(_child(operation, name), "encodedLength")
     return 0
 
 
 def _blob_id(holder: _Object) -> str:
-    blob_id = holder.text("blobId")
-    if not is_blob_id(blob_id):
+    blob_id = _text(holder, "blobId")
+    if digest_of(blob_id) is None:
         raise ValueError("blobId is no blob ID")
     return blob_id
 
@@ -209,50 +184,6 @@ def _outcome(phase: str, message: str) -> Outcome:
     return Outcome.UNKNOWN
 
 
-class _Object:
-    """A JSON object whose members are asked for with their type."""
-
-    def __init__(self, members: dict[str, Any]) -> None:
-        self._members = members
-
-    @classmethod
-    def parse(cls, body: bytes) -> _Object:
-        return cls.of(_json(body), "the answer")
-
-    @classmethod
-    def of(cls, value: object, name: str) -> _Object:
-        if not isinstance(value, dict):
-            raise ValueError(f"{name} is no object")
-        return cls(value)
-
-    def has(self, name: str) -> bool:
-        return self._members.get(name) is not None
-
-    def names(self) -> list[str]:
-        return list(self._members)
-
-    def get(self, name: str) -> Any:
-        return self._members.get(name)
-
-    def child(self, name: str) -> _Object:
-        return _Object.of(self._members.get(name), name)
-
-    def children(self, name: str) -> list[_Object]:
-        return _children(self._members.get(name), name)
-
-    def text(self, name: str) -> str:
-        value = self._members.get(name)
-        if not isinstance(value, str):
-            raise ValueError(f"{name} is no text")
-        return value
-
-    def number(self, name: str) -> int:
-        value = self._members.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise ValueError(f"{name} is no number from 0")
-        return value
-
-
 def _json(body: bytes) -> object:
     try:
         value: object = json.loads(body)
@@ -261,7 +192,23 @@ def _json(body: bytes) -> object:
     return value
 
 
-def _children(value: object, name: str) -> list[_Object]:
-    if not isinstance(value, list):
-        raise ValueError(f"{name} is no list")
-    return [_Object.of(item, name) for item in value]
+def _typed(kind: type[_T], value: object, name: str) -> _T:
+    """Return a value that has to be of a type."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} is {type(value).__name__}, not {kind.__name__}")
+    return value
+
+
+def _child(holder: _Object, name: str) -> _Object:
+    return _typed(dict, holder.get(name), name)
+
+
+def _text(holder: _Object, name: str) -> str:
+    return _typed(str, holder.get(name), name)
+
+
+def _number(holder: _Object, name: str) -> int:
+    number = _typed(int, holder.get(name), name)
+    if isinstance(number, bool) or number < 0:
+        raise ValueError(f"{name} is no number from 0")
+    return number

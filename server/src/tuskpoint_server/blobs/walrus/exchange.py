@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import ssl
-from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import httpx
@@ -13,41 +12,12 @@ import httpx
 from ...domain.hosts import is_loopback
 from ..api import Progress
 from .answers import read_error
-from .endpoints import Endpoint
-from .failures import Failed
+from .failures import Symptom, Trouble, Unsuccessful, one_line
 from .settings import WalrusSettings
-from .symptoms import Operation, Symptom, Trouble, told
 
 _MAX_ERROR_BYTES = 64 * 1024
 _KEPT_ALIVE_S = 15.0
 _OK = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to send.
-
-    Attributes:
-        operation: What it asks for.
-        endpoint: Whom it asks.
-        wire: The request itself.
-        timeout_s: Bound on the whole exchange.
-        max_bytes: Longest answer.
-        recent: It is about a blob stored a moment ago.
-        progress: Told how much of a good answer's body has arrived.
-    """
-
-    operation: Operation
-    endpoint: Endpoint
-    wire: httpx.Request
-    timeout_s: float
-    max_bytes: int
-    recent: bool = False
-    progress: Progress | None = None
-
-    def failure(self, symptom: Symptom) -> Failed:
-        """Return the failure of this request with a symptom."""
-        return Failed(self.operation, self.endpoint.base, symptom)
 
 
 def open_client(settings: WalrusSettings) -> httpx.AsyncClient:
@@ -68,12 +38,10 @@ def open_client(settings: WalrusSettings) -> httpx.AsyncClient:
             max_keepalive_connections=at_once,
             keepalive_expiry=_KEPT_ALIVE_S,
         ),
-        http1=True,
-        http2=False,
         follow_redirects=False,
         verify=_tls(),
         trust_env=local != set(hosts),
-        mounts={f"all://{_bracketed(host)}": None for host in local},
+        mounts={f"all://[{host}]" if ":" in host else f"all://{host}": None for host in local},
     )
 
 
@@ -83,35 +51,43 @@ def _tls() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-async def exchange(client: httpx.AsyncClient, request: Request) -> bytes:
+async def exchange(
+    client: httpx.AsyncClient,
+    request: httpx.Request,
+    timeout_s: float,
+    max_bytes: int,
+    progress: Progress | None = None,
+) -> bytes:
     """Send a request and return the body of its answer.
 
+    Args:
+        client: Sends it.
+        request: What to send.
+        timeout_s: Bound on the whole exchange.
+        max_bytes: Longest answer.
+        progress: Called with how much of a good answer's body has arrived.
+
     Raises:
-        Failed: There was no answer, or one with another status than 200.
+        Unsuccessful: There was no answer, or one with another status than 200.
     """
     try:
-        async with asyncio.timeout(request.timeout_s):
-            response = await client.send(request.wire, stream=True)
+        async with asyncio.timeout(timeout_s):
+            response = await client.send(request, stream=True)
             try:
-                return await _body(request, response)
+                if response.status_code != _OK:
+                    body = await _read(response, _MAX_ERROR_BYTES) or b""
+                    kind = response.headers.get("content-type", "")
+                    raise Unsuccessful(read_error(response.status_code, kind, body))
+                answer = await _read(response, max_bytes, progress)
             finally:
                 await response.aclose()
     except TimeoutError:
-        raise request.failure(Symptom(Trouble.TIMEOUT)) from None
+        raise Unsuccessful(Symptom(Trouble.TIMEOUT)) from None
     except httpx.TransportError as error:
-        raise request.failure(_symptom(error)) from error
-
-
-async def _body(request: Request, response: httpx.Response) -> bytes:
-    if response.status_code != _OK:
-        told_body = await _read(response, _MAX_ERROR_BYTES) or b""
-        content_type = response.headers.get("content-type", "")
-        symptom = read_error(response.status_code, content_type, told_body)
-        raise request.failure(replace(symptom, recent=request.recent))
-    body = await _read(response, request.max_bytes, request.progress)
-    if body is None:
-        raise request.failure(Symptom(Trouble.TOO_LONG))
-    return body
+        raise Unsuccessful(_symptom(error)) from error
+    if answer is None:
+        raise Unsuccessful(Symptom(Trouble.TOO_LONG))
+    return answer
 
 
 async def _read(
@@ -136,21 +112,18 @@ async def _read(
     return b"".join(chunks)
 
 
+_UNREACHED = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    httpx.UnsupportedProtocol,
+)
+
+
 def _symptom(error: httpx.TransportError) -> Symptom:
-    unreached = (
-        httpx.ConnectError,
-        httpx.ConnectTimeout,
-        httpx.PoolTimeout,
-        httpx.ProxyError,
-        httpx.UnsupportedProtocol,
-    )
-    detail = told(str(error))
-    if isinstance(error, unreached):
-        return Symptom(Trouble.UNREACHED, detail=detail)
+    if isinstance(error, _UNREACHED):
+        return Symptom(Trouble.UNREACHED, detail=one_line(str(error)))
     if isinstance(error, httpx.TimeoutException):
         return Symptom(Trouble.TIMEOUT)
-    return Symptom(Trouble.LOST, detail=detail)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+    return Symptom(Trouble.LOST, detail=one_line(str(error)))

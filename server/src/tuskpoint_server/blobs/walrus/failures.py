@@ -1,16 +1,92 @@
-"""The one table of failures: what went wrong -> whether, where and how often to try again.
+"""What goes wrong with Walrus, and the one table of whether, where and how often to try again.
 
-No row goes by the HTTP status alone: an expired token travels as 504 and a used one as
-429. The first row that matches counts.
+No row of the table goes by the HTTP status alone: an expired token travels as 504 and a
+used one as 429. The first row that matches counts.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
-from .symptoms import PUTS, READS, Form, Operation, Outcome, Symptom, Trouble
+
+class Operation(StrEnum):
+    """What was asked for."""
+
+    PUT_QUILT = "put_quilt"
+    PUT_BLOB = "put_blob"
+    GET_BLOB = "get_blob"
+    GET_PATCH = "get_patch"
+    LIST_QUILT = "list_quilt"
+
+
+PUTS = frozenset({Operation.PUT_QUILT, Operation.PUT_BLOB})
+READS = frozenset(Operation) - PUTS
+
+
+class Trouble(Enum):
+    """What went wrong where no status says it; the value completes "the endpoint ..."."""
+
+    UNREACHED = "cannot be reached"
+    TIMEOUT = "gave no answer in time"
+    LOST = "broke the connection"
+    TOO_LONG = "sent more than expected"
+    UNREADABLE = "sent something else than the answer"
+    MISMATCH = "sent bytes with another hash"
+
+
+class Outcome(StrEnum):
+    """Reasons of a store that failed with status 200."""
+
+    BLOCKED = "BLOCKED"
+    NOT_ENCODED = "NOT_ENCODED"
+    NOT_REGISTERED = "NOT_REGISTERED"
+    NOT_CERTIFIED = "NOT_CERTIFIED"
+    MARKED_INVALID = "MARKED_INVALID"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """What came back instead of what was asked for.
+
+    Attributes:
+        trouble: What went wrong, where no status says it.
+        status: HTTP status, if there was an answer.
+        json: Its body is an error as Walrus sends it, not text or HTML of something between.
+        reason: The reason it names, an `Outcome` with status 200; empty: none.
+        detail: What it says to people; one short line without secrets.
+        recent: The blob was stored by this process a moment ago.
+    """
+
+    trouble: Trouble | None = None
+    status: int | None = None
+    json: bool = False
+    reason: str = ""
+    detail: str = ""
+    recent: bool = False
+
+
+class Unsuccessful(Exception):
+    """An exchange that did not bring what was asked for; `symptom` says what it brought."""
+
+    def __init__(self, symptom: Symptom) -> None:
+        self.symptom = symptom
+        super().__init__(symptom)
+
+
+_DETAIL_CHARS = 160
+_TOKEN = re.compile(r"[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}|\b(?:Bearer|Basic)\s+\S+", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"//[^/\s@]*@")
+
+
+def one_line(text: str) -> str:
+    """Return what a stranger says as one short printable line, secrets taken out."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())
+    line = _CREDENTIALS.sub("//", _TOKEN.sub("(credential)", line))
+    return line if len(line) <= _DETAIL_CHARS else line[: _DETAIL_CHARS - 3] + "..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +131,15 @@ class Rule:
 
     Attributes:
         name: Its name in metrics.
+        advice: What a person can do about it.
         where: Which endpoint to ask next.
         pace: How often the same endpoints are asked again.
-        advice: What a person can do about it.
         operations: Operations it is about.
-        troubles: Troubles it is about; empty: it is about answers.
+        trouble: The trouble it is about; `None`: it is about answers.
         statuses: Statuses it is about; empty: any.
-        forms: Forms of the body it is about; empty: any.
+        json: It is about errors in JSON alone.
         reasons: Reasons it is about; empty: any.
-        recent: Whether it is about blobs stored a moment ago; `None`: both.
+        recent: It is about blobs stored a moment ago alone.
         ambiguous: A put may have happened: the same bytes are sent again.
         stale: The endpoint may have kept an older answer: ask in a way that it has not
             seen.
@@ -71,283 +147,110 @@ class Rule:
     """
 
     name: str
-    where: Where
-    pace: Pace
     advice: str
+    where: Where = Where.ELSEWHERE_ONLY
+    pace: Pace = NEVER
     operations: frozenset[Operation] = PUTS | READS
-    troubles: frozenset[Trouble] = frozenset()
+    trouble: Trouble | None = None
     statuses: Collection[int] = ()
-    forms: frozenset[Form] = frozenset()
-    reasons: frozenset[str] = frozenset()
-    recent: bool | None = None
+    json: bool = False
+    reasons: Collection[str] = ()
+    recent: bool = False
     ambiguous: bool = False
     stale: bool = False
     blames: bool = False
 
     def matches(self, operation: Operation, symptom: Symptom) -> bool:
-        """Tell whether the row is about this."""
-        if operation not in self.operations:
+        """Return whether the row is about this."""
+        if operation not in self.operations or symptom.trouble is not self.trouble:
             return False
-        if (symptom.trouble is not None) != bool(self.troubles):
-            return False
-        if symptom.trouble is not None:
-            return symptom.trouble in self.troubles
-        return (
+        return symptom.trouble is not None or (
             (not self.statuses or symptom.status in self.statuses)
-            and (not self.forms or symptom.form in self.forms)
+            and (not self.json or symptom.json)
             and (not self.reasons or symptom.reason in self.reasons)
-            and (self.recent is None or self.recent == symptom.recent)
+            and (not self.recent or symptom.recent)
         )
 
 
-_JSON = frozenset({Form.JSON})
-_NOT_FOUND = frozenset({"BLOB_NOT_FOUND", "QUILT_PATCH_NOT_FOUND", "OBJECT_ID_RESOLUTION_FAILED"})
-_TOKEN_REFUSED = frozenset(
-    {
-        "INVALID_SIGNATURE",
-        "INVALID_TOKEN",
-        "INVALID_EXPIRATION",
-        "INVALID_EPOCHS",
-        "INVALID_SIZE",
-        "INVALID_SEND_OBJECT_TO",
-        "INCONSISTENT_TOKEN",
-        "INVALID_TIMESTAMP",
-    }
-)
+_NOT_FOUND = ("BLOB_NOT_FOUND", "QUILT_PATCH_NOT_FOUND", "OBJECT_ID_RESOLUTION_FAILED")
+_TOKEN_REFUSED = (
+    "INVALID_SIGNATURE", "INVALID_TOKEN", "INVALID_EXPIRATION", "INVALID_EPOCHS", "INVALID_SIZE",
+    "INVALID_SEND_OBJECT_TO", "INCONSISTENT_TOKEN", "INVALID_TIMESTAMP",
+)  # fmt: skip
 _SERVER_ERRORS = range(500, 600)
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     # --- no answer ---
-    Rule(
-        "unreached",
-        Where.ELSEWHERE,
-        USUAL,
-        "check that it runs and that its URL and the proxy, if any, are right",
-        troubles=frozenset({Trouble.UNREACHED}),
-        blames=True,
-    ),
-    Rule(
-        "timeout",
-        Where.ELSEWHERE,
-        USUAL,
-        "it may be overloaded; a longer timeout or another endpoint may help",
-        troubles=frozenset({Trouble.TIMEOUT}),
-        ambiguous=True,
-        blames=True,
-    ),
-    Rule(
-        "lost",
-        Where.ELSEWHERE,
-        USUAL,
-        "check it and what lies between",
-        troubles=frozenset({Trouble.LOST}),
-        ambiguous=True,
-        blames=True,
-    ),
-    Rule(
-        "too_long",
-        Where.ELSEWHERE_ONLY,
-        NEVER,
-        "check that it is a Walrus endpoint and that the blob is one of this store",
-        troubles=frozenset({Trouble.TOO_LONG}),
-    ),
-    Rule(
-        "unreadable",
-        Where.ELSEWHERE,
-        FEW,
-        "check that it is a Walrus endpoint of a known version",
-        troubles=frozenset({Trouble.UNREADABLE}),
-        ambiguous=True,
-        blames=True,
-    ),
-    Rule(
-        "mismatch",
-        Where.ELSEWHERE,
-        REREAD,
-        "ask another aggregator; if all say so, the recorded hash or the blob is wrong",
-        troubles=frozenset({Trouble.MISMATCH}),
-        stale=True,
-    ),
+    Rule("unreached", "check that it runs and that its URL and the proxy, if any, are right",
+         Where.ELSEWHERE, USUAL, trouble=Trouble.UNREACHED, blames=True),
+    Rule("timeout", "it may be overloaded; a longer timeout or another endpoint may help",
+         Where.ELSEWHERE, USUAL, trouble=Trouble.TIMEOUT, ambiguous=True, blames=True),
+    Rule("lost", "check it and what lies between",
+         Where.ELSEWHERE, USUAL, trouble=Trouble.LOST, ambiguous=True, blames=True),
+    Rule("too_long", "check that it is a Walrus endpoint and that the blob is one of this store",
+         trouble=Trouble.TOO_LONG),
+    Rule("unreadable", "check that it is a Walrus endpoint of a known version",
+         Where.ELSEWHERE, FEW, trouble=Trouble.UNREADABLE, ambiguous=True, blames=True),
+    Rule("mismatch",
+         "ask another aggregator; if all say so, the recorded hash or the blob is wrong",
+         Where.ELSEWHERE, REREAD, trouble=Trouble.MISMATCH, stale=True),
     # --- 200, and yet not stored ---
-    Rule(
-        "not_stored",
-        Where.ELSEWHERE,
-        FEW,
-        "look at the log of the publisher and at its wallet",
-        operations=PUTS,
-        statuses=(200,),
-        reasons=frozenset({Outcome.NOT_REGISTERED, Outcome.NOT_CERTIFIED, Outcome.UNKNOWN}),
-        ambiguous=True,
-    ),
-    Rule(
-        "refused_content",
-        Where.NOWHERE,
-        NEVER,
-        "this content cannot be stored on Walrus as it is",
-        operations=PUTS,
-        statuses=(200,),
-        reasons=frozenset({Outcome.BLOCKED, Outcome.NOT_ENCODED, Outcome.MARKED_INVALID}),
-    ),
+    Rule("not_stored", "look at the log of the publisher and at its wallet",
+         Where.ELSEWHERE, FEW, PUTS, statuses=(200,), ambiguous=True,
+         reasons=(Outcome.NOT_REGISTERED, Outcome.NOT_CERTIFIED, Outcome.UNKNOWN)),
+    Rule("refused_content", "this content cannot be stored on Walrus as it is",
+         Where.NOWHERE, operations=PUTS, statuses=(200,),
+         reasons=(Outcome.BLOCKED, Outcome.NOT_ENCODED, Outcome.MARKED_INVALID)),
     # --- tokens, whatever the status; every attempt has a new one ---
-    Rule(
-        "token_expired",
-        Where.HERE,
-        TOKEN,
-        "compare the clocks of both machines, or give tokens a longer life",
-        operations=PUTS,
-        reasons=frozenset({"EXPIRED_SIGNATURE"}),
-    ),
-    Rule(
-        "token_used",
-        Where.HERE,
-        TOKEN,
-        "something between may send requests twice",
-        operations=PUTS,
-        reasons=frozenset({"TOKEN_ALREADY_USED"}),
-        ambiguous=True,
-    ),
-    Rule(
-        "token_refused",
-        Where.ELSEWHERE_ONLY,
-        NEVER,
-        "check that the JWT secret, algorithm and lifetime are those that the publisher expects",
-        operations=PUTS,
-        reasons=_TOKEN_REFUSED,
-    ),
-    Rule(
-        "unauthorized",
-        Where.ELSEWHERE_ONLY,
-        NEVER,
-        "check the JWT secret and algorithm, or the credentials in its URL",
-        statuses=(401, 407),
-    ),
+    Rule("token_expired", "compare the clocks of both machines, or give tokens a longer life",
+         Where.HERE, TOKEN, PUTS, reasons=("EXPIRED_SIGNATURE",)),
+    Rule("token_used", "something between may send requests twice",
+         Where.HERE, TOKEN, PUTS, reasons=("TOKEN_ALREADY_USED",), ambiguous=True),
+    Rule("token_refused",
+         "check that the JWT secret, algorithm and lifetime are those that the publisher expects",
+         operations=PUTS, reasons=_TOKEN_REFUSED),
+    Rule("unauthorized", "check the JWT secret and algorithm, or the credentials in its URL",
+         statuses=(401, 407)),
     # --- reads of what is not there ---
-    Rule(
-        "not_visible_yet",
-        Where.ELSEWHERE,
-        VISIBLE_SOON,
-        "it was stored a moment ago; the aggregator or a cache before it is behind",
-        operations=READS,
-        statuses=(404,),
-        forms=_JSON,
-        reasons=_NOT_FOUND,
-        recent=True,
-        stale=True,
-    ),
-    Rule(
-        "not_served_yet",
-        Where.ELSEWHERE,
-        VISIBLE_SOON,
-        "it was stored a moment ago; check that the URL is that of an aggregator",
-        operations=READS - {Operation.LIST_QUILT},
-        statuses=(404,),
-        recent=True,
-        stale=True,
-    ),
-    Rule(
-        "not_found",
-        Where.ELSEWHERE_ONLY,
-        NEVER,
-        "check that the aggregator serves the network it was stored on",
-        operations=READS,
-        statuses=(404,),
-        forms=_JSON,
-        reasons=_NOT_FOUND,
-        recent=False,
-    ),
-    Rule(
-        "no_quilt",
-        Where.ELSEWHERE_ONLY,
-        NEVER,
-        "the blob is probably not a quilt",
-        operations=frozenset({Operation.LIST_QUILT}),
-        statuses=(400, 404, 405, 500, 501),
-    ),
-    Rule(
-        "forbidden_content",
-        Where.NOWHERE,
-        NEVER,
-        "the operator must not serve it for legal reasons",
-        statuses=(451,),
-    ),
+    Rule("not_visible_yet",
+         "it was stored a moment ago; the aggregator or a cache before it is behind",
+         Where.ELSEWHERE, VISIBLE_SOON, READS, statuses=(404,), json=True, reasons=_NOT_FOUND,
+         recent=True, stale=True),
+    Rule("not_served_yet",
+         "it was stored a moment ago; check that the URL is that of an aggregator",
+         Where.ELSEWHERE, VISIBLE_SOON, READS - {Operation.LIST_QUILT}, statuses=(404,),
+         recent=True, stale=True),
+    Rule("not_found", "check that the aggregator serves the network it was stored on",
+         operations=READS, statuses=(404,), json=True, reasons=_NOT_FOUND),
+    Rule("no_quilt", "the blob is probably not a quilt",
+         operations=frozenset({Operation.LIST_QUILT}), statuses=(400, 404, 405, 500, 501)),
+    Rule("forbidden_content", "the operator must not serve it for legal reasons",
+         Where.NOWHERE, statuses=(451,)),
     # --- busy or broken for a while ---
-    Rule(
-        "busy",
-        Where.ELSEWHERE,
-        USUAL,
-        "it is at its limit; send fewer requests at once or add an endpoint",
-        statuses=(429,),
-    ),
-    Rule(
-        "unconfirmed",
-        Where.ELSEWHERE,
-        LONG,
-        "too few storage nodes confirmed in time; the network may be changing epochs",
-        operations=PUTS,
-        statuses=(504,),
-        forms=_JSON,
-        ambiguous=True,
-    ),
-    Rule(
-        "unavailable",
-        Where.ELSEWHERE,
-        USUAL,
-        "too few storage nodes answered it; the network may be changing epochs",
-        statuses=(503, 504),
-        forms=_JSON,
-        ambiguous=True,
-        blames=True,
-    ),
-    Rule(
-        "gateway",
-        Where.ELSEWHERE,
-        USUAL,
-        "what stands before it does not reach it",
-        statuses=(408, 502, 503, 504, *range(520, 531)),
-        ambiguous=True,
-        blames=True,
-    ),
-    Rule(
-        "publisher_failed",
-        Where.ELSEWHERE,
-        FEW,
-        "look at its log, and that its wallet holds enough WAL and SUI",
-        operations=PUTS,
-        statuses=_SERVER_ERRORS,
-        ambiguous=True,
-        blames=True,
-    ),
-    Rule(
-        "aggregator_failed",
-        Where.ELSEWHERE,
-        FEW,
-        "look at its log; older versions answer so about expired blobs",
-        operations=READS,
-        statuses=_SERVER_ERRORS,
-        blames=True,
-    ),
+    Rule("busy", "it is at its limit; send fewer requests at once or add an endpoint",
+         Where.ELSEWHERE, USUAL, statuses=(429,)),
+    Rule("unconfirmed",
+         "too few storage nodes confirmed in time; the network may be changing epochs",
+         Where.ELSEWHERE, LONG, PUTS, statuses=(504,), json=True, ambiguous=True),
+    Rule("unavailable", "too few storage nodes answered it; the network may be changing epochs",
+         Where.ELSEWHERE, USUAL, statuses=(503, 504), json=True, ambiguous=True, blames=True),
+    Rule("gateway", "what stands before it does not reach it",
+         Where.ELSEWHERE, USUAL, statuses=(408, 502, 503, 504, *range(520, 531)),
+         ambiguous=True, blames=True),
+    Rule("publisher_failed", "look at its log, and that its wallet holds enough WAL and SUI",
+         Where.ELSEWHERE, FEW, PUTS, statuses=_SERVER_ERRORS, ambiguous=True, blames=True),
+    Rule("aggregator_failed", "look at its log; older versions answer so about expired blobs",
+         Where.ELSEWHERE, FEW, READS, statuses=_SERVER_ERRORS, blames=True),
     # --- will be refused again ---
-    Rule(
-        "too_large",
-        Where.ELSEWHERE_ONLY,
-        NEVER,
-        "raise its size limit or store smaller packs",
-        statuses=(403, 413),
-    ),
-    Rule(
-        "bad_request",
-        Where.ELSEWHERE_ONLY,
-        NEVER,
-        "it does not take this request: check its version, its limits, and whether it wants tokens",
-        statuses=(400, 415, 416, 422),
-    ),
-    Rule(
-        "wrong_place",
-        Where.ELSEWHERE_ONLY,
-        NEVER,
-        "check that the URL is that of a publisher (for puts) or an aggregator (for reads)",
-    ),
+    Rule("too_large", "raise its size limit or store smaller packs", statuses=(403, 413)),
+    Rule("bad_request",
+         "it refuses this request: check its version, its limits, and whether it wants tokens",
+         statuses=(400, 415, 416, 422)),
+    Rule("wrong_place",
+         "check that the URL is that of a publisher (for puts) or an aggregator (for reads)"),
 )
+# fmt: on
 
 
 def rule_for(operation: Operation, symptom: Symptom) -> Rule:
@@ -360,49 +263,23 @@ class Failed(Exception):
 
     Attributes:
         operation: What was asked for.
-        endpoint: Who was asked, without credentials.
         symptom: What came back.
         rule: What to do about it.
-        actual: SHA-256 of what came, for `Trouble.MISMATCH`.
+        problem: One line that says who was asked, what happened and what to do.
     """
 
-    def __init__(
-        self, operation: Operation, endpoint: str, symptom: Symptom, actual: bytes = b""
-    ) -> None:
+    def __init__(self, operation: Operation, endpoint: str, symptom: Symptom) -> None:
         self.operation = operation
-        self.endpoint = endpoint
         self.symptom = symptom
         self.rule = rule_for(operation, symptom)
-        self.actual = actual
-        super().__init__(self.problem)
-
-    @property
-    def is_ambiguous(self) -> bool:
-        """Whether what was to be put may be stored."""
-        return self.rule.ambiguous and self.operation in PUTS
-
-    @property
-    def problem(self) -> str:
-        """One line that says who was asked, what happened and what to do."""
-        symptom = self.symptom
         if symptom.trouble is not None:
-            happened = _TROUBLES[symptom.trouble]
+            happened = symptom.trouble.value
         elif symptom.status == 200:
             happened = f"did not store ({symptom.reason})"
         else:
-            happened = f"answered {symptom.status}"
-            happened += f" {symptom.reason}" if symptom.reason else ""
+            happened = f"answered {symptom.status} {symptom.reason}".rstrip()
+        asked = operation.replace("_", " ")
         detail = f" ({symptom.detail})" if symptom.detail else ""
-        asked = self.operation.replace("_", " ")
-        doubt = ", and may have stored it" if self.is_ambiguous else ""
-        return f"{self.endpoint} {happened} to {asked}{detail}{doubt}; {self.rule.advice}"
-
-
-_TROUBLES = {
-    Trouble.UNREACHED: "cannot be reached",
-    Trouble.TIMEOUT: "gave no answer in time",
-    Trouble.LOST: "broke the connection",
-    Trouble.TOO_LONG: "sent more than expected",
-    Trouble.UNREADABLE: "sent something else than the answer",
-    Trouble.MISMATCH: "sent bytes with another hash",
-}
+        doubt = ", and may have stored it" if self.rule.ambiguous and operation in PUTS else ""
+        self.problem = f"{endpoint} {happened} to {asked}{detail}{doubt}; {self.rule.advice}"
+        super().__init__(self.problem)

@@ -19,7 +19,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .pricing import COLUMNS, MAX_SYMBOL_BYTES, ROWS, SYMBOLS
+SHARDS = 1000
+ROWS = 334
+"""Primary source symbols: shards less twice the faults that are survived."""
+
+COLUMNS = 667
+"""Secondary source symbols: shards less the faults that are survived."""
+
+SYMBOLS = ROWS * COLUMNS
+MAX_SYMBOL_BYTES = 65_534
+_METADATA_BYTES = SHARDS * (2 * 32 * SHARDS + 32)
 
 MAX_PATCHES = COLUMNS - 1
 MAX_INDEX_COLUMNS = 10
@@ -63,6 +72,17 @@ def identifier_problem(identifier: str) -> str:
 
 
 # --- size ------------------------------------------------------------------------------
+
+
+def symbol_bytes(size: int) -> int:
+    """Return the size of a symbol of a blob of this size: even, at least 2."""
+    whole = -(-max(size, 1) // SYMBOLS)
+    return whole + whole % 2
+
+
+def encoded_bytes(size: int) -> int:
+    """Return what Walrus bills for a blob of this size: the bytes that all shards hold of it."""
+    return _METADATA_BYTES + SHARDS * (ROWS + COLUMNS) * symbol_bytes(size)
 
 
 def quilt_bytes(patches: Iterable[tuple[str, Mapping[str, str], int]]) -> int:

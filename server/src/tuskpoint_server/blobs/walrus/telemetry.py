@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from opentelemetry import metrics
 from opentelemetry.metrics import MeterProvider
 
-from .failures import Failed
-from .symptoms import Operation
+from .answers import Stored
+from .failures import PUTS, Failed, Operation
 
 _SCOPE = "tuskpoint_server.blobs.walrus"
 
@@ -16,9 +19,11 @@ class Instruments:
 
     Args:
         provider: Where to measure; the global provider if none is given.
+        clock: Monotonic time in seconds.
     """
 
-    def __init__(self, provider: MeterProvider | None = None) -> None:
+    def __init__(self, provider: MeterProvider | None, clock: Callable[[], float]) -> None:
+        self._clock = clock
         meter = metrics.get_meter(_SCOPE, meter_provider=provider)
         self._put_duration = meter.create_histogram(
             "tuskpoint.walrus.put.duration",
@@ -50,23 +55,21 @@ class Instruments:
             description="Encoded bytes that puts were billed for.",
         )
 
-    def stored(
-        self, operation: Operation, seconds: float, billed_bytes: int, *, found: bool
-    ) -> None:
-        """Count a put that succeeded; `found`: the blob was stored before."""
-        outcome = "found" if found else "created"
-        self._put_duration.record(seconds, {"operation": operation, "outcome": outcome})
+    @contextmanager
+    def timed(self, operation: Operation) -> Iterator[dict[str, str]]:
+        """Record how long a put or read takes; what is entered takes its outcome."""
+        attributes = {"operation": operation.value, "outcome": "failed"}
+        began = self._clock()
+        try:
+            yield attributes
+        finally:
+            histogram = self._put_duration if operation in PUTS else self._get_duration
+            histogram.record(self._clock() - began, attributes)
+
+    def stored(self, operation: Operation, stored: Stored, outcome: str) -> None:
+        """Count a put that succeeded."""
         self._puts.add(1, {"operation": operation, "outcome": outcome})
-        self._billed.add(billed_bytes, {"operation": operation})
-
-    def not_stored(self, operation: Operation, seconds: float) -> None:
-        """Count a put that failed."""
-        self._put_duration.record(seconds, {"operation": operation, "outcome": "failed"})
-
-    def read(self, operation: Operation, seconds: float, *, succeeded: bool) -> None:
-        """Count a read."""
-        outcome = "read" if succeeded else "failed"
-        self._get_duration.record(seconds, {"operation": operation, "outcome": outcome})
+        self._billed.add(stored.billed_bytes, {"operation": operation})
 
     def retry(self, failed: Failed) -> None:
         """Count an attempt that is followed by another."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 import warnings
 from collections.abc import Callable
@@ -44,18 +43,11 @@ class Tokens:
     Args:
         settings: Key, algorithm, lifetime, epochs and owner.
         now: Time in seconds since the Unix epoch.
-        new_id: Returns a text that was never used before.
     """
 
-    def __init__(
-        self,
-        settings: WalrusSettings,
-        now: Callable[[], float] = time.time,
-        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
-    ) -> None:
+    def __init__(self, settings: WalrusSettings, now: Callable[[], float]) -> None:
         self._settings = settings
         self._now = now
-        self._new_id = new_id
         needed = _DIGEST_BYTES[settings.jwt_algorithm]
         if settings.jwt_secret and len(settings.jwt_secret) < needed:
             _log.warning(
@@ -79,7 +71,7 @@ class Tokens:
             return ""
         issued = int(self._now())
         claims: dict[str, object] = {
-            "jti": self._new_id(),
+            "jti": uuid.uuid4().hex,
             "iat": issued,
             "exp": issued + settings.jwt_lifetime_s,
             "epochs": settings.epochs,

@@ -1,0 +1,352 @@
+"""Puts and reads over HTTP: each is asked for until it is right or cannot become so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import httpx
+from opentelemetry.metrics import MeterProvider
+
+from ...domain.errors import Refusal
+from ...domain.model import BlobLocation
+from ..api import Progress
+from ..verified import verified
+from .answers import Stored, parse_blob_result, parse_patches, parse_quilt_result
+from .endpoints import Endpoint, Endpoints, Retrying
+from .exchange import exchange, open_client
+from .failures import Failed, Operation, Symptom, Trouble, Unsuccessful, one_line
+from .quilt import Patch, quilt_bytes
+from .settings import WalrusSettings
+from .telemetry import Instruments
+from .token import Tokens
+
+_T = TypeVar("_T")
+
+_log = logging.getLogger(__name__)
+
+_SKIP = ("skip_consistency_check", "false")
+_BLOB_VARIATIONS = (
+    (_SKIP,),
+    (("strict_consistency_check", "true"),),
+    (("strict_consistency_check", "false"),),
+    (_SKIP, ("strict_consistency_check", "false")),
+    (("strict_consistency_check", "false"), _SKIP),
+    (("strict_consistency_check", "true"), _SKIP),
+)
+"""Queries under which a cache has no answer yet; aggregators refuse names they do not know."""
+
+_THREAD_ABOVE_BYTES = 1024 * 1024
+_MAX_ANSWER_BYTES = 4 * 1024 * 1024
+_RECENT_S = 600.0
+_RECENT_BLOBS = 10_000
+
+
+class RecentBlobs:
+    """IDs of blobs that aggregators may not know yet: bounded in number and age.
+
+    Args:
+        clock: Monotonic time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._stored: OrderedDict[str, float] = OrderedDict()
+
+    def add(self, blob_id: str) -> None:
+        """Note that a blob was stored just now."""
+        self._stored[blob_id] = self._clock()
+        self._stored.move_to_end(blob_id)
+        while len(self._stored) > _RECENT_BLOBS:
+            self._stored.popitem(last=False)
+
+    def __contains__(self, blob_id: str) -> bool:
+        stored = self._stored.get(blob_id)
+        return stored is not None and self._clock() - stored < _RECENT_S
+
+
+@dataclass(frozen=True, slots=True)
+class _Peers:
+    """Publishers or aggregators, and the bounds on what they are asked."""
+
+    endpoints: Endpoints
+    places: asyncio.Semaphore
+    timeout_s: float
+    budget_s: float
+    max_bytes: int
+
+
+class WalrusClient:
+    """Asks publishers and aggregators.
+
+    Stores permanent blobs: a repeated put of equal bytes is free and changes nothing. That
+    is why whatever may or may not have happened is simply sent again.
+
+    Args: as of `WalrusStore`.
+    """
+
+    def __init__(
+        self,
+        settings: WalrusSettings,
+        clock: Callable[[], float],
+        now: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]],
+        random: Callable[[], float],
+        provider: MeterProvider | None,
+    ) -> None:
+        self._settings = settings
+        self._http = open_client(settings)
+        self._instruments = Instruments(provider, clock)
+        self._retrying = Retrying(clock, sleep, random, self._note_retry)
+        self._tokens = Tokens(settings, now)
+        self._recent = RecentBlobs(clock)
+        self._publishers = _Peers(
+            Endpoints(settings.publishers, clock),
+            asyncio.Semaphore(settings.puts_at_once),
+            settings.put_timeout_s,
+            settings.put_budget_s,
+            _MAX_ANSWER_BYTES,
+        )
+        self._aggregators = _Peers(
+            Endpoints(settings.aggregators, clock),
+            asyncio.Semaphore(settings.gets_at_once),
+            settings.get_timeout_s,
+            settings.get_budget_s,
+            settings.max_body_bytes,
+        )
+
+    async def put_quilt(self, patches: Sequence[Patch]) -> Stored:
+        """Store patches as one quilt.
+
+        Raises:
+            Failed: It is not known to be stored.
+            ValueError: The patches do not fit a quilt.
+        """
+        size = quilt_bytes((patch.identifier, patch.tags, len(patch.data)) for patch in patches)
+        body, content_type = await asyncio.to_thread(_form, patches)
+        identifiers = [patch.identifier for patch in patches]
+        return await self._put(
+            Operation.PUT_QUILT,
+            body,
+            {"Content-Type": content_type},
+            size,
+            lambda answer: parse_quilt_result(answer, identifiers),
+        )
+
+    async def put_blob(self, data: bytes) -> Stored:
+        """Store bytes as a blob of their own.
+
+        Raises:
+            Failed: They are not known to be stored.
+        """
+        return await self._put(Operation.PUT_BLOB, data, {}, len(data), parse_blob_result)
+
+    async def read(self, location: BlobLocation, progress: Progress | None = None) -> bytes:
+        """Return the bytes at a location, after checking their SHA-256.
+
+        Args:
+            location: The location.
+            progress: Called with the bytes that have arrived, anew with every attempt.
+
+        Raises:
+            Failed: They could not be read.
+            Refusal: `BLOB_HASH_MISMATCH`, once wrong bytes came and right ones did not,
+                whatever came later.
+        """
+        mismatch: Refusal | None = None
+
+        async def check(body: bytes) -> bytes:
+            nonlocal mismatch
+            try:
+                if len(body) > _THREAD_ABOVE_BYTES:
+                    return await asyncio.to_thread(verified, body, location)
+                return verified(body, location)
+            except Refusal as refusal:
+                mismatch = refusal
+                raise Unsuccessful(Symptom(Trouble.MISMATCH)) from refusal
+
+        blob_id = location.blob_id
+        if location.identifier:
+            operation = Operation.GET_PATCH
+            route: tuple[str, ...] = ("blobs", "by-quilt-id", blob_id, location.identifier)
+        else:
+            operation, route = Operation.GET_BLOB, ("blobs", blob_id)
+        try:
+            return await self._get(operation, blob_id, route, check, progress=progress)
+        except Failed as failed:
+            if mismatch is not None:
+                raise mismatch from failed
+            raise
+
+    async def read_raw(self, blob_id: str, *, patient: bool) -> bytes:
+        """Return a whole blob or quilt, unchecked.
+
+        Args:
+            blob_id: The blob.
+            patient: Go on after each aggregator was asked once.
+
+        Raises:
+            Failed: It could not be read.
+        """
+
+        async def accept(body: bytes) -> bytes:
+            return body
+
+        route = ("blobs", blob_id)
+        return await self._get(Operation.GET_BLOB, blob_id, route, accept, patient=patient)
+
+    async def list_quilt(self, blob_id: str) -> list[Patch]:
+        """Return the patches of a quilt, without their data.
+
+        Raises:
+            Failed: There is no list, perhaps because the blob is not a quilt.
+        """
+
+        async def parse(body: bytes) -> list[Patch]:
+            return parse_patches(body)
+
+        return await self._get(Operation.LIST_QUILT, blob_id, ("quilts", blob_id, "patches"), parse)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def _put(
+        self,
+        operation: Operation,
+        body: bytes,
+        headers: dict[str, str],
+        blob_bytes: int,
+        parse: Callable[[bytes], Stored],
+    ) -> Stored:
+        route = "quilts" if operation is Operation.PUT_QUILT else "blobs"
+        # Publishers refuse parameters that they do not know.
+        params = {"epochs": str(self._settings.epochs), "permanent": "true"}
+        if self._settings.send_object_to:
+            params["send_object_to"] = self._settings.send_object_to
+
+        def build(endpoint: Endpoint, _: int) -> httpx.Request:
+            token = self._tokens.mint(max(len(body), blob_bytes))
+            authorization = f"Bearer {token}" if token else endpoint.authorization
+            return self._http.build_request(
+                "PUT",
+                endpoint.url(route),
+                params=params,
+                content=body,
+                headers=headers | ({"Authorization": authorization} if authorization else {}),
+            )
+
+        async def take(answer: bytes) -> Stored:
+            return parse(answer)
+
+        with self._instruments.timed(operation) as attributes:
+            stored = await self._ask(self._publishers, operation, build, take)
+            attributes["outcome"] = "found" if stored.found else "created"
+        self._instruments.stored(operation, stored, attributes["outcome"])
+        self._recent.add(stored.blob_id)
+        return stored
+
+    async def _get(
+        self,
+        operation: Operation,
+        blob_id: str,
+        route: tuple[str, ...],
+        take: Callable[[bytes], Awaitable[_T]],
+        *,
+        patient: bool = True,
+        progress: Progress | None = None,
+    ) -> _T:
+        def build(endpoint: Endpoint, stale: int) -> httpx.Request:
+            headers = {}
+            if endpoint.authorization:
+                headers["Authorization"] = endpoint.authorization
+            if stale or blob_id in self._recent:
+                headers["Cache-Control"] = "no-store"
+            params = _variation(operation, stale) or None
+            return self._http.build_request(
+                "GET", endpoint.url(*route), params=params, headers=headers
+            )
+
+        with self._instruments.timed(operation) as attributes:
+            result = await self._ask(
+                self._aggregators, operation, build, take,
+                blob_id=blob_id, patient=patient, progress=progress,
+            )  # fmt: skip
+            attributes["outcome"] = "read"
+        return result
+
+    async def _ask(
+        self,
+        peers: _Peers,
+        operation: Operation,
+        build: Callable[[Endpoint, int], httpx.Request],
+        take: Callable[[bytes], Awaitable[_T]],
+        *,
+        blob_id: str = "",
+        patient: bool = True,
+        progress: Progress | None = None,
+    ) -> _T:
+        """Return what `take` makes of the first answer that it accepts."""
+
+        async def attempt(endpoint: Endpoint, stale: int) -> _T:
+            recent = blob_id in self._recent
+            try:
+                async with peers.places:
+                    body = await exchange(
+                        self._http,
+                        build(endpoint, stale),
+                        peers.timeout_s,
+                        peers.max_bytes,
+                        progress,
+                    )
+                try:
+                    return await take(body)
+                except ValueError as error:
+                    symptom = Symptom(Trouble.UNREADABLE, detail=one_line(str(error)))
+                    raise Unsuccessful(symptom) from error
+            except Unsuccessful as error:
+                symptom = replace(error.symptom, recent=recent)
+                raise Failed(operation, endpoint.base, symptom) from error
+
+        return await self._retrying.run(
+            peers.endpoints, attempt, budget_s=peers.budget_s, patient=patient
+        )
+
+    def _note_retry(self, failed: Failed) -> None:
+        self._instruments.retry(failed)
+        _log.info("another attempt follows: %s", failed.problem)
+
+
+def _variation(operation: Operation, stale: int) -> tuple[tuple[str, str], ...]:
+    """Return a query that changes the key under which a cache keeps the answer."""
+    if not stale:
+        return ()
+    if operation is Operation.GET_BLOB:
+        return _BLOB_VARIATIONS[(stale - 1) % len(_BLOB_VARIATIONS)]
+    return (("fresh", str(stale)),)  # quilt routes know no query and ignore every one
+
+
+def _form(patches: Sequence[Patch]) -> tuple[bytes, str]:
+    """Return the multipart form of a quilt, and its content type.
+
+    In one piece: written field by field, a form of hundreds of patches would take a
+    thousand small writes of the event loop, and again at every attempt.
+    """
+    tagged = [
+        {"identifier": patch.identifier, "tags": dict(patch.tags)}
+        for patch in patches
+        if patch.tags
+    ]
+    kind = "application/octet-stream"
+    request = httpx.Request(
+        "PUT",
+        "http://form",
+        data={"_metadata": json.dumps(tagged)} if tagged else None,
+        files=[(patch.identifier, (patch.identifier, patch.data, kind)) for patch in patches],
+    )
+    return request.read(), request.headers["Content-Type"]
