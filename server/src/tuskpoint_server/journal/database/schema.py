@@ -26,6 +26,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
+from .statements import EMPTY
+
 metadata = MetaData()
 
 Name = Text().with_variant(Text(collation="C"), "postgresql")
@@ -33,9 +35,6 @@ Name = Text().with_variant(Text(collation="C"), "postgresql")
 
 RowNumber = BigInteger().with_variant(Integer, "sqlite")
 """Type of numbers that the database assigns; only INTEGER does so on SQLite."""
-
-_EMPTY: ColumnElement[str] = literal_column("''")
-"""The empty text, spelled out: partial indexes are used only where the query says so too."""
 
 
 def _partial(name: str, *columns: Column[object], where: ColumnElement[bool]) -> Index:
@@ -175,31 +174,31 @@ _partial(
     "checkpoints_by_label",
     checkpoints.c.tenant,
     checkpoints.c.label,
-    where=checkpoints.c.label != _EMPTY,
+    where=checkpoints.c.label != EMPTY,
 )
 _partial(
     "checkpoints_by_run",
     checkpoints.c.tenant,
     checkpoints.c.run_id,
-    where=checkpoints.c.run_id != _EMPTY,
+    where=checkpoints.c.run_id != EMPTY,
 )
 _partial(
     "checkpoints_by_root",
     checkpoints.c.thread,
     checkpoints.c.root_id,
-    where=checkpoints.c.root_id != _EMPTY,
+    where=checkpoints.c.root_id != EMPTY,
 )
 for _origin in ("forked_from", "adopted_from"):
     _partial(
         f"checkpoints_{_origin}",
         checkpoints.c.tenant,
         checkpoints.c[_origin],
-        where=checkpoints.c[_origin] != _EMPTY,
+        where=checkpoints.c[_origin] != EMPTY,
     )
 DESCENDED = or_(
-    checkpoints.c.forked_from != _EMPTY,
-    checkpoints.c.rolled_back_from != _EMPTY,
-    checkpoints.c.adopted_from != _EMPTY,
+    checkpoints.c.forked_from != EMPTY,
+    checkpoints.c.rolled_back_from != EMPTY,
+    checkpoints.c.adopted_from != EMPTY,
 )
 """The checkpoint came from one that is not its parent."""
 _partial("checkpoints_descended", checkpoints.c.thread, where=DESCENDED)
@@ -257,11 +256,7 @@ contents = Table(
     comment="Values of channels, once per family of threads.",
 )
 _partial("contents_evicted", contents.c.family, where=contents.c.data.is_(None))
-_partial(
-    "contents_held",
-    contents.c.segment,
-    where=contents.c.segment.is_not(None),
-)
+_partial("contents_held", contents.c.segment, where=contents.c.segment.is_not(None))
 
 requests = Table(
     "requests",
@@ -299,10 +294,7 @@ members = Table(
     comment="Stored bytes that something needs: segments, parts, runs, catalogs, hand-offs.",
 )
 _partial(
-    "segments_by_thread",
-    members.c.thread,
-    members.c.last_seq,
-    where=members.c.thread.is_not(None),
+    "segments_by_thread", members.c.thread, members.c.last_seq, where=members.c.thread.is_not(None)
 )
 
 uses = Table(
@@ -407,16 +399,8 @@ documents = Table(
     Index("search_documents_by_pointer", "tenant", "pointer"),
     comment="Checkpoints that are indexed; full text has their text under the same numbers.",
 )
-_partial(
-    "search_documents_unembedded",
-    documents.c.number,
-    where=documents.c.unembedded,
-)
-_partial(
-    "search_documents_truncated",
-    documents.c.tenant,
-    where=documents.c.truncated,
-)
+_partial("search_documents_unembedded", documents.c.number, where=documents.c.unembedded)
+_partial("search_documents_truncated", documents.c.tenant, where=documents.c.truncated)
 # The text of documents, found by the stems of its words, without accents
 # (https://www.sqlite.org/fts5.html).
 event.listen(
