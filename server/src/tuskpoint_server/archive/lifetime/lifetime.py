@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,7 +30,7 @@ from ..flush.packs import PackRunner
 from ..flush.settings import ArchiveSettings
 from .epochs import EpochClock
 from .failing import DAMAGE, FIRST_RETRY_S, Failing
-from .salvage import Salvage, Salvaged
+from .salvage import Salvage, Salvaged, sliced
 from .survey import Survey, Surveyed, survey
 from .telemetry import LifetimeInstruments, LifetimeReading
 
@@ -54,7 +55,6 @@ class Round(Salvaged):
 
     renewed: int = 0
     failed: int = 0
-    dropped: int = 0
     more: bool = False
 
 
@@ -157,11 +157,9 @@ class Lifetime:
                 _log.warning("looking for blobs that expire waits: %s", refusal)
             except Exception:  # noqa: BLE001 - a defect must not end the looking; it is repeated
                 _log.exception("a look for blobs that expire failed")
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
-            except TimeoutError:
-                continue
 
     def _pause_s(self) -> float | None:
         """Return the seconds to the next look; `None`: until something is damaged."""
@@ -212,7 +210,7 @@ class Lifetime:
         if origin_us is None or length_us is None:
             return
         known = self._reckoned_us
-        if known is not None and known <= origin_us < known + length_us // 100:
+        if known is not None and 0 <= origin_us - known < length_us // 100:
             return
         await self._database.transact(
             lambda batch: lifetimes.reckon(batch.connection, origin_us, length_us)
@@ -283,10 +281,10 @@ class Lifetime:
             ]
             dense: list[Surveyed] = []
             if settled:
-                await self._drop(tenant, found, done)
+                await self._drop(tenant, found)
                 dense = self._dense([blob for blob in needed if blob not in leaving])
                 dense += [blob.without_ended() for blob in leaving if not blob.is_member]
-                for some in _slices(dense):
+                for some in _in_memory(dense):
                     for blob, refusal in await self._move(flusher, found, some, done):
                         self._note_failure(tenant, blob, refusal)
                         done.failed += 1
@@ -304,17 +302,9 @@ class Lifetime:
     async def _survey(
         self, flusher: TenantFlusher, batch: Sequence[DueBlob]
     ) -> tuple[bool, Survey]:
-        """Return what is needed of blobs; runs that cannot be read are replaced before.
+        """Return whether nothing is on its way, and what is needed of blobs.
 
-        Args:
-            flusher: The tenant's, whose turn the caller holds.
-            batch: The blobs.
-
-        Returns:
-            Whether nothing is on its way, and the survey.
-
-        Raises:
-            Refusal: Of the blob store or the journal.
+        Runs that cannot be read are replaced before. The caller holds the flusher's turn.
         """
         settled = True
         try:
@@ -343,7 +333,7 @@ class Lifetime:
         # Each is billed for a multiple of what it holds; together they are one.
         return dense + small if len(dense) + len(small) > 1 else dense
 
-    async def _drop(self, tenant: str, found: Survey, done: Round) -> None:
+    async def _drop(self, tenant: str, found: Survey) -> None:
         """Forget what is in blobs of which nothing is needed, so that they lapse."""
         unneeded = [blob for blob in found.blobs if not blob.is_needed]
         hashes = [one.location.sha256 for blob in unneeded for one in blob.dead]
@@ -351,7 +341,6 @@ class Lifetime:
             await self._database.transact(
                 lambda batch: lifetimes.drop(batch.connection, tenant, hashes)
             )
-            done.dropped += len(unneeded)
         for blob in unneeded:
             self._failing.forget(tenant, blob.blob.blob_id)
 
@@ -414,9 +403,9 @@ class Lifetime:
             settled, found = await self._survey(flusher, blobs)
             here = [blob for blob in found.blobs if blob.is_needed]
             if settled:
-                await self._drop(tenant, found, done)
+                await self._drop(tenant, found)
                 try:
-                    for some in _slices([blob for blob in here if not blob.is_member]):
+                    for some in _in_memory([blob for blob in here if not blob.is_member]):
                         await self._move(flusher, found, some, done)
                     here = [blob for blob in here if blob.is_member]
                 except Refusal as refusal:
@@ -429,11 +418,7 @@ class Lifetime:
     ) -> list[tuple[DueBlob, Refusal]]:
         """Move what is needed of blobs; what cannot be read is lost, and stored again if possible.
 
-        Returns:
-            The blobs that are not there any more, or not as they were, and what is wrong.
-
-        Raises:
-            Refusal: Of the blob store or the journal.
+        Returns the blobs that are not there any more, or not as they were, and what is wrong.
         """
         tenant = flusher.tenant
         wanted = [one for blob in chosen for one in blob.alive]
@@ -444,7 +429,6 @@ class Lifetime:
         await self._database.transact(lambda batch: lifetimes.drop(batch.connection, tenant, dead))
         if holes:
             await self._store_again(flusher, holes, done)
-        done.moved += len(wanted) - len(lost)
         damaged: list[tuple[DueBlob, Refusal]] = []
         for blob in chosen:
             self._unlike.discard(blob.blob.blob_id)
@@ -460,12 +444,9 @@ class Lifetime:
     ) -> None:
         """Let what needs some segments be stored again by the next flush, while there is room."""
         before = done.stored_again, done.lost
-        room = self._settings.soft_limit_bytes
+        limit = self._settings.soft_limit_bytes
         await self._salvage.store_again(
-            flusher.tenant,
-            segments,
-            done,
-            lambda: flusher.backlog.size_bytes < room,
+            flusher.tenant, segments, done, lambda: flusher.backlog.size_bytes < limit
         )
         self._instruments.stored_again(done.stored_again - before[0])
         self._instruments.lost(done.lost - before[1])
@@ -508,15 +489,6 @@ class Lifetime:
             yield LifetimeReading(tenant, self.failing(tenant), left_s)
 
 
-def _slices(blobs: Iterable[Surveyed]) -> Iterable[list[Surveyed]]:
-    """Yield blobs in runs whose needed members fit into memory."""
-    some: list[Surveyed] = []
-    size = 0
-    for blob in blobs:
-        some.append(blob)
-        size += blob.alive_bytes
-        if size >= _MOVED_BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+def _in_memory(blobs: Iterable[Surveyed]) -> Iterable[list[Surveyed]]:
+    """Yield blobs in lists whose needed members fit into memory."""
+    return sliced(blobs, lambda blob: blob.alive_bytes, _MOVED_BYTES, BATCH)

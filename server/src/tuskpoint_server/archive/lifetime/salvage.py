@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from ...blobs.api import BlobStore, Member
 from ...domain.errors import Reason, Refusal
@@ -29,14 +30,16 @@ from ..flush.flusher import TenantFlusher
 from ..flush.packs import PackRunner
 from ..flush.puts import grouped
 from ..read.segments import Segments, placed
+from .failing import DAMAGE
 from .survey import Survey, Surveyed
 
 _log = logging.getLogger(__name__)
 
-_DAMAGE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED)
 _THREADS_AT_ONCE = 256
 _BATCH_CHECKPOINTS = 64
 _BATCH_BYTES = 8 * MIB
+
+One = TypeVar("One")
 
 
 @dataclass(slots=True)
@@ -44,14 +47,12 @@ class Salvaged:
     """What became of what blobs held.
 
     Attributes:
-        moved: Members that lie in other packs now.
         stored_again: Checkpoints that wait for a flush.
         lost: Checkpoints whose only copy cannot be read.
         bundles_lost: Bundles of hand-offs that are gone.
         waits: The journal can take no more now; the rest follows.
     """
 
-    moved: int = 0
     stored_again: int = 0
     lost: int = 0
     bundles_lost: int = 0
@@ -176,7 +177,7 @@ class Salvage:
             every = await self._blobs.get_many([one.location for one in wanted])
             return [_member(one, data) for one, data in zip(wanted, every, strict=True)], {}
         except Refusal as refusal:
-            if refusal.reason not in _DAMAGE:
+            if refusal.reason not in DAMAGE:
                 raise
         read: list[Member] = []
         lost: dict[bytes, Refusal] = {}
@@ -184,7 +185,7 @@ class Salvage:
             try:
                 read.append(_member(one, await self._blobs.get(one.location)))
             except Refusal as refusal:
-                if refusal.reason not in _DAMAGE:
+                if refusal.reason not in DAMAGE:
                     raise
                 lost[one.location.sha256] = refusal
         return read, lost
@@ -262,7 +263,9 @@ class Salvage:
                 partial(refill.affected, tenant=tenant, user=user, segments=segments)
             )
             needed.setdefault(user.family, set()).update(digests)
-            for some in _batches(needing):
+            for some in sliced(
+                needing, lambda one: one.size_bytes, _BATCH_BYTES, _BATCH_CHECKPOINTS
+            ):
                 if not room():
                     done.waits = True
                     return
@@ -299,7 +302,7 @@ class Salvage:
                     problem=f"nothing holds value {min(missing).hex()}",
                 )
         except Refusal as refusal:
-            if refusal.reason in _DAMAGE:
+            if refusal.reason in DAMAGE:
                 self._lose(tenant, user, one, refusal, done)
             else:
                 done.waits = True
@@ -337,14 +340,17 @@ def _member(one: HeldMember, data: bytes) -> Member:
     return Member(one.location.sha256, data, one.kind.value)
 
 
-def _batches(found: Sequence[Affected]) -> Iterable[list[Affected]]:
-    batch: list[Affected] = []
+def sliced(
+    found: Iterable[One], size_of: Callable[[One], int], most_bytes: int, most: int
+) -> Iterable[list[One]]:
+    """Yield what was found in lists, each complete once it has enough bytes or is long enough."""
+    some: list[One] = []
     size = 0
     for one in found:
-        batch.append(one)
-        size += one.size_bytes
-        if len(batch) >= _BATCH_CHECKPOINTS or size >= _BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+        some.append(one)
+        size += size_of(one)
+        if size >= most_bytes or len(some) >= most:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some

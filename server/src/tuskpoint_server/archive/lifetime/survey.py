@@ -76,13 +76,11 @@ class Survey:
         blobs: The blobs.
         users: By hash of a segment the threads that may need it.
         manifests: The stored manifests of these threads.
-        bundles: Hashes of bundles that were handed off, and of their parts.
     """
 
     blobs: Sequence[Surveyed]
     users: Mapping[bytes, set[str]]
     manifests: Mapping[str, Manifest]
-    bundles: frozenset[bytes]
 
 
 async def survey(
@@ -134,4 +132,4 @@ async def survey(
             else:
                 dead.append(member)
         surveyed.append(Surveyed(one, tuple(alive), tuple(dead), holds_catalog))
-    return Survey(surveyed, found.users, manifests, found.bundles)
+    return Survey(surveyed, found.users, manifests)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
+    false,
     func,
     literal,
     or_,
@@ -75,14 +76,12 @@ class Facts:
         users: By hash of a segment the names of the threads that need it, or may.
         needed: Hashes of what is needed whatever stored records say.
         catalog: Hash of the newest catalog.
-        bundles: Hashes of bundles that were handed off, and of their parts.
     """
 
     held: Mapping[str, Sequence[HeldMember]]
     users: Mapping[bytes, set[str]]
     needed: frozenset[bytes]
     catalog: bytes
-    bundles: frozenset[bytes]
 
 
 # --- epochs ------------------------------------------------------------------------------
@@ -181,7 +180,6 @@ def facts(connection: Connection, tenant: str, blob_ids: Sequence[str]) -> Facts
     ).scalar_one_or_none()
     owners = _owners(connection, tenant)
     held: dict[str, list[HeldMember]] = {blob_id: [] for blob_id in blob_ids}
-    own: dict[bytes, set[str]] = {}
     rows = [
         tuple(row)
         for some in in_lists(blob_ids)
@@ -195,14 +193,13 @@ def facts(connection: Connection, tenant: str, blob_ids: Sequence[str]) -> Facts
             ).where(members.c.tenant == tenant, members.c.blob_id.in_(some))
         )
     ]
-    ended = _ended(connection, tenant, {owners.get(row[0], row[0]) for row in rows}, own)
+    users, ended = _users(connection, tenant, {owners.get(row[0], row[0]) for row in rows})
     for *place, kind in rows:
         owner = owners.get(place[0], place[0])
         one = HeldMember(BlobLocation(*place), Kind(kind), owner in ended, owner)
         held[one.location.blob_id].append(one)
-    users = _users(connection, tenant, {one.owner for some in held.values() for one in some}, own)
-    bundles = _bundles(connection, tenant)
-    return Facts(held, users, journal_needs(connection, tenant) | bundles, known or b"", bundles)
+    needed = journal_needs(connection, tenant) | _bundles(connection, tenant)
+    return Facts(held, users, needed, known or b"")
 
 
 def _owners(connection: Connection, tenant: str) -> dict[bytes, bytes]:
@@ -215,43 +212,36 @@ def _owners(connection: Connection, tenant: str) -> dict[bytes, bytes]:
     return {part: sha256 for sha256, parts in rows for part in split(parts, DIGEST_BYTES)}
 
 
-def _ended(
-    connection: Connection, tenant: str, hashes: Iterable[bytes], own: dict[bytes, set[str]]
-) -> set[bytes]:
-    """Return the segments whose thread was deleted, and note whose log the others hold."""
-    found: set[bytes] = set()
+def _users(
+    connection: Connection, tenant: str, hashes: Collection[bytes]
+) -> tuple[dict[bytes, set[str]], set[bytes]]:
+    """Return by segment the threads that need it, or whose log it holds.
+
+    And the segments that hold the log of a deleted thread.
+    """
+    found: dict[bytes, set[str]] = {}
+    ended: set[bytes] = set()
+    is_ended = or_(threads.c.deleted, threads.c.incarnation > members.c.incarnation)
     for some in in_lists(hashes):
-        rows = connection.execute(
-            select(
-                members.c.sha256,
-                threads.c.thread_id,
-                or_(threads.c.deleted, threads.c.incarnation > members.c.incarnation),
-            )
+        own = (
+            select(members.c.sha256, threads.c.thread_id, is_ended)
             .join(threads, threads.c.number == members.c.thread)
             .where(members.c.tenant == tenant, members.c.sha256.in_(some))
         )
-        for sha256, thread_id, is_ended in rows:
-            own.setdefault(sha256, set()).add(thread_id)
-            if is_ended:
-                found.add(sha256)
-    return found
-
-
-def _users(
-    connection: Connection, tenant: str, hashes: Iterable[bytes], found: dict[bytes, set[str]]
-) -> dict[bytes, set[str]]:
-    for some in in_lists(hashes):
-        rows = connection.execute(
-            select(uses.c.segment, threads.c.thread_id)
+        others = (
+            select(uses.c.segment, threads.c.thread_id, false())
             .join(threads, threads.c.number == uses.c.thread)
             .where(uses.c.tenant == tenant, uses.c.segment.in_(some))
         )
-        for sha256, thread_id in rows:
+        for sha256, thread_id, ends in connection.execute(own.union_all(others)):
             found.setdefault(sha256, set()).add(thread_id)
-    return found
+            if ends:
+                ended.add(sha256)
+    return found, ended
 
 
-def _bundles(connection: Connection, tenant: str) -> frozenset[bytes]:
+def _bundles(connection: Connection, tenant: str) -> set[bytes]:
+    """Return the bundles that were handed off, and their parts."""
     rows = connection.execute(
         select(handoffs.c.sha256, members.c.parts)
         .outerjoin(
@@ -263,7 +253,7 @@ def _bundles(connection: Connection, tenant: str) -> frozenset[bytes]:
     found: set[bytes] = set()
     for sha256, parts in rows:
         found.update((sha256, *split(parts or b"", DIGEST_BYTES)))
-    return frozenset(found)
+    return found
 
 
 _DIRTY_HELD = Statement(
