@@ -52,6 +52,17 @@ def content_row(
     segment: bytes | None = None,
 ) -> tuple[object, ...]:
     """Return the row of a value, in the order of `overlay.CONTENT_COLUMNS`."""
-    described = (log.row.family, digest, kind, size, encoding)
-    patch = (keyframe, patches, patch_bytes)
-    return (*described, *patch, log.row.number, seq, segment, data)
+    return (
+        log.row.family,
+        digest,
+        kind,
+        size,
+        encoding,
+        keyframe,
+        patches,
+        patch_bytes,
+        log.row.number,
+        seq,
+        segment,
+        data,
+    )

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, bindparam, case, func, insert, select, update
 from ...domain import thread_state
 from ...domain.compression import Encoding
 from ...domain.lineage import EventKind
-from ...domain.model import Version
+from ...domain.model import ThreadState, Version
 from ...domain.state import decode_channels, encode_channel
 from . import thread_rows
 from .schema import changes, checkpoints, contents, writes
@@ -139,9 +139,11 @@ class Log:
     def set_head(self, head_id: str, pending: Mapping[tuple[str, int], KnownWrite]) -> None:
         """Set the latest root checkpoint, whose writes say what the thread waits for."""
         self.row.head_id = head_id
-        self.row.state = thread_state.judge(
-            (task_id, write.channel, write.seq) for (task_id, _), write in pending.items()
-        )
+        self.row.state = ThreadState.IDLE
+        if pending:
+            self.row.state = thread_state.judge(
+                (task_id, write.channel, write.seq) for (task_id, _), write in pending.items()
+            )
 
     def forget_checkpoints(self) -> None:
         """Read checkpoints again when they are asked for."""
