@@ -10,9 +10,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..domain.digests import blob_digest
 from ..domain.model import BlobLocation
-from .api import BlobStore, Listed, Member, Progress, Receipt, StoreLimits
-from .verified import is_intact
+from .api import BlobStore, Listed, Member, Progress, Receipt
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,10 @@ class CachedStore:
     """
 
     def __init__(self, inner: BlobStore, path: Path, max_bytes: int) -> None:
-        self._inner = inner
+        self.inner = inner
+        self.backend = inner.backend
+        self.limits = inner.limits
+        self.epoch_s = inner.epoch_s
         self._path = path
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
@@ -41,45 +44,25 @@ class CachedStore:
         self._scan()
 
     @property
-    def backend(self) -> str:
-        """Kind of the store behind it."""
-        return self._inner.backend
-
-    @property
-    def inner(self) -> BlobStore:
-        """The store behind it."""
-        return self._inner
-
-    @property
     def size_bytes(self) -> int:
         """Bytes in the cache."""
         with self._lock:
             return self._total
 
-    @property
-    def limits(self) -> StoreLimits:
-        """Limits of the inner store."""
-        return self._inner.limits
-
-    @property
-    def epoch_s(self) -> float | None:
-        """Length of an epoch of the inner store."""
-        return self._inner.epoch_s
-
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
         """Return the location that these bytes will have."""
-        return self._inner.predict(sha256, size)
+        return self.inner.predict(sha256, size)
 
     async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
         """Store a pack in the inner store; nothing is cached before it was read back."""
-        return await self._inner.put(members, apart=apart)
+        return await self.inner.put(members, apart=apart)
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes from the cache, else from the inner store."""
         cached = await asyncio.to_thread(self._read, location.sha256)
         if cached is not None:
             return cached
-        data = await self._inner.get(location, progress=progress)
+        data = await self.inner.get(location, progress=progress)
         await asyncio.to_thread(self._keep, location.sha256, data)
         return data
 
@@ -93,7 +76,7 @@ class CachedStore:
                 lacking[location.sha256] = location
             else:
                 found[location.sha256] = cached
-        fetched = await self._inner.get_many(list(lacking.values()))
+        fetched = await self.inner.get_many(list(lacking.values()))
         for sha256, data in zip(lacking, fetched, strict=True):
             await asyncio.to_thread(self._keep, sha256, data)
             found[sha256] = data
@@ -101,15 +84,15 @@ class CachedStore:
 
     async def list_blob(self, blob_id: str) -> Sequence[Listed]:
         """Return what a blob of the inner store holds."""
-        return await self._inner.list_blob(blob_id)
+        return await self.inner.list_blob(blob_id)
 
     async def renew(self, blob_id: str) -> Receipt:
         """Renew a blob of the inner store."""
-        return await self._inner.renew(blob_id)
+        return await self.inner.renew(blob_id)
 
     async def close(self) -> None:
         """Close the inner store."""
-        await self._inner.close()
+        await self.inner.close()
 
     def _scan(self) -> None:
         """Take over what an earlier process left, oldest first."""
@@ -138,7 +121,7 @@ class CachedStore:
         except OSError as error:
             _log.warning("a cached blob cannot be read: %s", error.strerror)
             data = None
-        if data is None or not is_intact(data, sha256):
+        if data is None or blob_digest(data) != sha256:
             self._forget(name)
             return None
         return data

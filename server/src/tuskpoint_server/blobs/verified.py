@@ -22,8 +22,3 @@ def verified(data: bytes, location: BlobLocation) -> bytes:
             actual=actual.hex(),
         )
     return data
-
-
-def is_intact(data: bytes, sha256: bytes) -> bool:
-    """Tell whether bytes have a SHA-256."""
-    return blob_digest(data) == sha256

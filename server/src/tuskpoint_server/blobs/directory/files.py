@@ -7,8 +7,6 @@ directory that it is renamed into is synced: a name never shows half a file. The
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import os
 import time
@@ -17,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...domain.digests import DIGEST_BYTES
 from ...domain.limits import MIB
+from ..names import digest_of
 
 _LAYOUT_FILE = "layout"
 _LAYOUT = b"tuskpoint blobs, layout 1\n"
@@ -170,20 +168,6 @@ class BlobFiles:
             raise UnknownLayoutError(
                 f"its layout is '{shown}', and this server knows '{_LAYOUT.decode().strip()}'"
             )
-
-
-def blob_name(sha256: bytes) -> str:
-    """Return the blob ID of a hash: base64url (RFC 4648, section 5) without padding."""
-    return base64.urlsafe_b64encode(sha256).rstrip(b"=").decode()
-
-
-def digest_of(blob_id: str) -> bytes | None:
-    """Return the hash that a blob ID spells; `None` if no blob can have this ID."""
-    try:
-        digest = base64.b64decode(blob_id + "=", altchars=b"-_", validate=True)
-    except (ValueError, binascii.Error):
-        return None
-    return digest if len(digest) == DIGEST_BYTES and blob_name(digest) == blob_id else None
 
 
 def _is_shard(entry: os.DirEntry[str]) -> bool:

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO
 
-from ...domain.digests import DIGEST_BYTES
 from ...domain.errors import Reason, Refusal
 from ...domain.limits import LIMITS, MIB
 from ...domain.model import BlobLocation
 from ..api import Listed, Progress
+from ..names import blob_name, digest_of, member_hash
 from ..verified import verified
-from .files import BlobFiles, blob_name, digest_of
+from .files import BlobFiles
 from .pack import MAGIC, NotAPackError, PackIndex, is_pack, read_index
 
 _READ_BYTES = MIB
@@ -134,7 +134,7 @@ class BlobReader:
         """
         place: tuple[int, int] | None = (0, blob.size)
         if location.identifier:
-            place = self._index(blob).find(_member_hash(location.identifier))
+            place = self._index(blob).find(member_hash(location.identifier) or b"")
         if place is None:
             # Either it was never there, or the index is not the one that was stored.
             raise _damage(blob) or Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob.blob_id)
@@ -163,15 +163,6 @@ class BlobReader:
             while self._index_bytes > _KEPT_INDEX_BYTES:
                 _, dropped = self._indexes.popitem(last=False)
                 self._index_bytes -= dropped.size_bytes
-
-
-def _member_hash(identifier: str) -> bytes:
-    """Return the hash that a member is named by; empty if it is none."""
-    try:
-        sha256 = bytes.fromhex(identifier)
-    except ValueError:
-        return b""
-    return sha256 if len(sha256) == DIGEST_BYTES and sha256.hex() == identifier else b""
 
 
 def _damage(blob: _Open) -> Refusal | None:

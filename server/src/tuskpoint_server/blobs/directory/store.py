@@ -12,8 +12,9 @@ from typing import TypeVar
 
 from ...domain.errors import Reason, Refusal
 from ...domain.model import BlobLocation
-from ..api import Listed, Member, Progress, Receipt, StoreLimits
-from .files import BlobFiles, StoredFile, blob_name
+from ..api import Listed, Member, Progress, Receipt, StoreLimits, unique_members
+from ..names import blob_name
+from .files import BlobFiles, StoredFile
 from .pack import is_pack, pack_pieces
 from .reading import BlobReader
 
@@ -37,25 +38,14 @@ class DirectoryStore:
         OSError: It cannot be made, read or written.
     """
 
+    backend = "directory"
+    limits = StoreLimits()
+    epoch_s = None  # files do not expire
+
     def __init__(self, root: Path) -> None:
         self._files = BlobFiles(root)
         self._reader = BlobReader(self._files)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="blob-directory")
-
-    @property
-    def backend(self) -> str:
-        """Kind of store."""
-        return "directory"
-
-    @property
-    def limits(self) -> StoreLimits:
-        """There are none."""
-        return StoreLimits()
-
-    @property
-    def epoch_s(self) -> None:
-        """Files do not expire."""
-        return None
 
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
         """Return the location in "this pack": the ID of a pack depends on all of its members."""
@@ -68,7 +58,7 @@ class DirectoryStore:
             Refusal: `BLOB_UNAVAILABLE`, the members may or may not be stored.
             ValueError: A kind has more than 16 bytes or is not ASCII.
         """
-        unique = _unique(members)
+        unique = unique_members(members)
         groups = [[member] for member in unique] if apart or len(unique) == 1 else [unique]
         stored = await self._each(self._write, groups) if unique else []
         located = {location.sha256: location for some in stored for location in some}
@@ -181,27 +171,13 @@ class DirectoryStore:
         shares = await asyncio.gather(*calls)
         for _, errors in shares:
             for error in errors:
-                if isinstance(error, OSError):
-                    raise _unavailable(self.backend, error) from error
-                raise error
+                if not isinstance(error, OSError):
+                    raise error
+                problem = error.strerror or type(error).__name__
+                raise Refusal(
+                    Reason.BLOB_UNAVAILABLE, backend=self.backend, problem=problem
+                ) from error
         return [result for results, _ in shares for result in results]
-
-
-def _unique(members: Sequence[Member]) -> list[Member]:
-    """Return one member for each hash, with a kind if any of them has one."""
-    unique: dict[bytes, Member] = {}
-    for member in members:
-        known = unique.get(member.sha256)
-        if known is None or (member.kind and not known.kind):
-            unique[member.sha256] = member
-    return list(unique.values())
-
-
-def _unavailable(backend: str, error: OSError) -> Refusal:
-    """Return the refusal for a store whose files cannot be used."""
-    return Refusal(
-        Reason.BLOB_UNAVAILABLE, backend=backend, problem=error.strerror or type(error).__name__
-    )
 
 
 def _share(work: Callable[[_A], _T], items: Sequence[_A]) -> tuple[list[_T], list[Exception]]:
