@@ -37,8 +37,8 @@ TRIED_ELSEWHERE = {
     "archive.after_stored": "tests/crash/test_walrus.py",
     "archive.after_settled": "tests/crash/test_walrus.py",
     "archive.after_renewal": "tests/crash/test_walrus.py",
-    "journal.before_publish": "tests/integration/test_recover_command.py",
-    "journal.after_publish": "tests/integration/test_recover_command.py",
+    "journal.before_publish": "tests/integration/archive/test_recover_command.py",
+    "journal.after_publish": "tests/integration/archive/test_recover_command.py",
 }
 DEATH_SECONDS = 30.0
 

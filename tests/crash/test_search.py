@@ -7,11 +7,11 @@ from pathlib import Path
 import grpc
 import pytest
 
+from tests.kit.messages import channel, save_request
 from tuskpoint.v1 import search_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.search_service_pb2_grpc import SearchServiceStub
 
-from ..integration.messages import channel, save_request
 from .processes import ServerProcess
 
 pytestmark = pytest.mark.crash

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
+from tests.integration.service.handoff_servers import side
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
@@ -21,14 +22,11 @@ from tuskpoint_server import app
 from tuskpoint_server.config import Config
 from tuskpoint_server.rpc.server import Server
 
-from .handoff_servers import side
-
 if TYPE_CHECKING:
+    from tests.integration.service.handoff_kit import Side
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
-
-    from .handoff_kit import Side
 
 START_SECONDS = 60
 END_SECONDS = 40

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.integration.tls_kit import SecureServer
+from tests.integration.access.tls_kit import SecureServer
 from tests.interop.scenario_calls import World
 from tests.interop.scenario_values import Json
 from tools.stubs import ROOT

@@ -12,7 +12,7 @@ from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 
-from tests.unit.client_faces import Face
+from tests.unit.client.client_faces import Face
 from tuskpoint import InvalidRequest, NotFound, OpenInterrupt, PreconditionFailed, TuskPointSaver
 
 

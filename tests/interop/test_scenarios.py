@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.tls_kit import SecureServer, running_secure_server
+from tests.integration.access.tls_kit import SecureServer, running_secure_server
 from tests.interop.scenario_clients import (
     CLIENTS,
     CannotBuildError,

@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from tests.integration.recover.recovered import newest, recover
+from tests.integration.archive.recover.recovered import newest, recover
 from tests.kit.archives import check_certified, house, shown
 from tests.kit.drafts import TENANT, data_of, draft, key, refused
 from tests.kit.epoch_store import UNIT_BYTES, UNIT_COST

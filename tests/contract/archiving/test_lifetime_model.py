@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.recover.recovered import newest, recover
+from tests.integration.archive.recover.recovered import newest, recover
 from tests.kit.archives import check_certified, keys_of, shown
 from tests.kit.drafts import TENANT, key, write
 from tests.kit.epoch_store import EpochStore

@@ -37,7 +37,7 @@ from tuskpoint_server.domain.model import (
     View,
 )
 from tuskpoint_server.domain.model import Lineage as Origins
-from tuskpoint_server.journal.archiving.held import decode_held
+from tuskpoint_server.journal.checkpoints.held import decode_held
 from tuskpoint_server.journal.checkpoints.pages import ReplayQuery
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, contents, holes, uses

@@ -22,7 +22,7 @@ from tests.kit.journal import Clock
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.domain.vectors import pack
-from tuskpoint_server.journal.search.vectors import note_embedder
+from tuskpoint_server.journal.checkpoints.vectors import note_embedder
 
 
 async def embed_all(journal: Rooms, embedder: str, vector: tuple[float, ...]) -> list[str]:

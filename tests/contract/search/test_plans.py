@@ -16,6 +16,7 @@ from tests.contract.search.kit import (
 )
 from tests.kit.drafts import TENANT
 from tuskpoint_server.domain.search import SearchScope
+from tuskpoint_server.journal.checkpoints import vectors as vectors_of
 from tuskpoint_server.journal.database.schema import documents, vectors
 from tuskpoint_server.journal.database.statements import Statement
 from tuskpoint_server.journal.search import (
@@ -28,7 +29,6 @@ from tuskpoint_server.journal.search import (
 from tuskpoint_server.journal.search import (
     documents as storing,
 )
-from tuskpoint_server.journal.search import vectors as vectors_of
 
 
 def first_step(connection: Connection, sql: str) -> str:

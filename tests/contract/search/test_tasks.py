@@ -17,7 +17,7 @@ from sqlalchemy import text as sql
 
 from tests.contract.search.kit import Rooms, found, look, make_searchable, rows_of, save
 from tests.kit.drafts import TENANT, draft, key
-from tests.unit.search_shelf import distance
+from tests.unit.recall.search_shelf import distance
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.limits import KIB, LIMITS
 from tuskpoint_server.domain.metadata import parse_metadata

@@ -21,7 +21,6 @@ from ...domain.formats.records import (
 )
 from ...domain.model import BlobLocation
 from ...journal.archiving.dirty_rows import CheckpointRow, DirtyPlace, DirtyRange, DirtyThread
-from ...journal.archiving.held import encode_held
 from ...journal.archiving.holding import Holder
 from ...journal.archiving.plan import (
     PlannedHold,
@@ -31,6 +30,7 @@ from ...journal.archiving.plan import (
     PlannedUse,
     joined,
 )
+from ...journal.checkpoints.held import encode_held
 from .building import Built, BuiltLone, BuiltSegment, Failed
 
 Locate = Callable[[bytes, int], BlobLocation]

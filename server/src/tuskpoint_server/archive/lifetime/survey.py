@@ -10,8 +10,9 @@ from ...domain.formats.folding import Manifest, fold
 from ...domain.formats.members import Kind
 from ...domain.formats.merging import read_threads
 from ...domain.model import BlobLocation
-from ...journal.archiving import lifetimes, located, status
+from ...journal.archiving import lifetimes, status
 from ...journal.archiving.lifetimes import DueBlob, HeldMember
+from ...journal.checkpoints import located
 from ...journal.database.database import Database
 
 

@@ -15,9 +15,10 @@ from ...domain.formats.merging import LiveRuns, read_thread
 from ...domain.formats.records import MemberRecord, Record
 from ...domain.model import BlobLocation
 from ...journal.archiving import blobs as blob_rows
-from ...journal.archiving import located, status
+from ...journal.archiving import status
 from ...journal.archiving.blobs import Expiry
 from ...journal.archiving.status import KnownCatalog
+from ...journal.checkpoints import located
 from ...journal.database.database import Database
 from ..apart import ApartStore
 

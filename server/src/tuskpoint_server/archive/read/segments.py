@@ -23,7 +23,7 @@ from ...domain.formats.segments import (
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
 from ...domain.stored_json import malformed
-from ...journal.archiving import located
+from ...journal.checkpoints import located
 from ...journal.database.database import Database
 
 Places = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[BlobLocation]]]

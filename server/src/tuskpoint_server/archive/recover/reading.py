@@ -18,9 +18,9 @@ from ...domain.model import BlobLocation, Value
 from ...domain.state import delta_channels
 from ...domain.stored_json import malformed
 from ...domain.thread_state import judge
-from ...journal.archiving.held import encode_held
 from ...journal.archiving.plan import PlannedMember, joined
 from ...journal.checkpoints.drafts import encode_names
+from ...journal.checkpoints.held import encode_held
 from ...journal.checkpoints.references import referred
 from ...journal.database.overlay import Known, StoredWrite
 from ...journal.lineage.stored import Stored as StoredCheckpoint

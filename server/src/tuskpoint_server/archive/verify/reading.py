@@ -13,7 +13,7 @@ from ...domain.formats.folding import Manifest
 from ...domain.formats.members import settled
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation
-from ...journal.archiving import located
+from ...journal.checkpoints import located
 from ...journal.database.database import Database
 from ..read.segments import Segments, Stored
 

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from sqlalchemy import Connection, and_, bindparam, case, func, literal_column, select
 
 from ...domain.limits import MIB
+from ..checkpoints.held import decode_held
 from ..checkpoints.references import referred
 from ..database.schema import changes, checkpoints, contents, handoffs, removed, threads, writes
 from ..database.statements import Statement
@@ -28,7 +29,6 @@ from .dirty_rows import (
     Removal,
     WriteRow,
 )
-from .held import decode_held
 from .holding import Holder, Holders, NeededValue, choose, keyframes_of
 
 RANGE_BYTES = 8 * MIB

@@ -28,15 +28,15 @@ from sqlalchemy import (
 )
 
 from ...domain.formats.segments import PREFIX_BYTES
+from ..checkpoints.held import decode_held
+from ..checkpoints.located import by_hash
 from ..checkpoints.references import referred
 from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, contents, holes, members, threads, writes
 from ..database.statements import Statement, of_thread
 from ..removal.passes import Pass, Passes, Sized, Taken, ValueRow, batches, threads_of, unneeded
-from .held import decode_held
 from .holding import lost, split
-from .located import by_hash
 
 WRITES_AT_ONCE = 2000
 """Writes that one read transaction looks at."""

@@ -24,6 +24,7 @@ from sqlalchemy import (
 from ...domain.digests import DIGEST_BYTES
 from ...domain.formats.members import Kind
 from ...domain.model import BlobLocation
+from ..checkpoints.held import decode_held
 from ..database.schema import (
     blobs,
     catalogs,
@@ -37,7 +38,6 @@ from ..database.schema import (
     uses,
 )
 from ..database.statements import Statement, in_lists
-from .held import decode_held
 from .holding import split
 
 

@@ -19,10 +19,10 @@ from ...domain.formats.records import (
     Record,
     WritesRecord,
 )
+from ..checkpoints.held import Held, decode_held
 from ..database.schema import checkpoints, handoffs, holes, removed, threads, writes
 from ..database.statements import Statement, of_thread
 from .dirty_rows import CheckpointRow, DirtyThread, Pin
-from .held import Held, decode_held
 from .holding import Holder, Holders
 
 _NOWHERE = Held(0, ())

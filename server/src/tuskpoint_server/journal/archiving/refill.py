@@ -15,12 +15,13 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select,
 from ...domain.digests import DIGEST_BYTES
 from ...domain.lineage import EventKind
 from ...domain.model import BlobLocation
+from ..checkpoints import located
 from ..checkpoints.load import ROW
 from ..checkpoints.references import referred
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, removed, threads, uses, writes
 from ..database.statements import Statement, in_lists, of_checkpoint, of_thread, parameters_of
-from . import located, values_of
+from . import values_of
 from .dirty_rows import Place
 from .holding import split
 from .restore import PackedValue, PackedWrite, restore, restore_writes

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, bindparam, delete, select
 
+from ..checkpoints.held import decode_held
 from ..database.schema import checkpoints, members, uses
 from ..database.statements import Insert, InsertInto, Statement
-from .held import decode_held
 from .holding import split
 
 _DIGEST_BYTES = 32

@@ -12,7 +12,7 @@ from ...domain.model import CheckpointKey
 from ..database.database import Database
 from ..database.schema import changes, threads
 from ..database.statements import Statement, of_thread
-from .waiters import Waiter
+from ..database.waiters import Waiter
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,10 @@ from ...domain.model import (
     Write,
 )
 from ...domain.state import decode_channels
-from ..archiving import located
 from ..database.overlay import Place
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import Statement, in_lists, of_checkpoint, of_namespace, parameters_of
+from . import located
 from .contents import read, stored_value
 from .load import load
 

@@ -22,10 +22,9 @@ from ...domain.model import (
     write_order,
 )
 from ...domain.state import decode_channels, decode_state
-from ..archiving import located
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import Statement, of_checkpoint, parameters_of
-from . import contents
+from . import contents, located
 
 ROW = (
     threads.c.thread_id,

@@ -15,10 +15,9 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, and_, func, or_
 from ...domain.metadata import matches
 from ...domain.model import Checkpoint, CheckpointQuery, Value, View
 from ...domain.state import decode_channels, decode_state
-from ..archiving import located
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import EMPTY, of_users
-from . import contents
+from . import contents, located
 from .load import ROW, STATE, WRITE, entry_of, rows_of, with_sources
 
 SCANNED_PER_PAGE = 2000

@@ -25,8 +25,7 @@ from ...domain.model import (
 from ...domain.state import encode_channel
 from ...domain.thread_state import INTERRUPT, RESUME
 from ..database.overlay import Batch, Known, KnownChannel, KnownWrite, Log, Place, StoredWrite
-from ..search import vectors
-from . import contents
+from . import contents, vectors
 from .admission import begins_next, refuse_stale_write
 from .drafts import ChannelChange, CheckpointChange, WriteChange, WritesChange
 from .rows import checkpoint_row, content_row

@@ -14,11 +14,11 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, bindparam, insert, inspect, select
 
-from ..changes.waiters import Waiters
 from . import sqlite
 from .overlay import Batch
 from .schema import journal_info, metadata
 from .statements import Statement
+from .waiters import Waiters
 from .writer import Writer, raise_unavailable, unavailable
 
 __all__ = ["LAYOUT", "READER_THREADS", "Connection", "Database"]

@@ -12,9 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from sqlalchemy import Connection, select
 
 from ...domain.model import EVICTED, BlobLocation, Value
-from ..archiving import located
-from ..archiving.held import decode_held
-from ..checkpoints import contents
+from ..checkpoints import contents, located
+from ..checkpoints.held import decode_held
 from ..checkpoints.references import referred
 from ..database.overlay import Place, StoredWrite
 from ..database.schema import checkpoints, holes, writes

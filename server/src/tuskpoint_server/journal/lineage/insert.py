@@ -15,7 +15,7 @@ from ...domain.lineage import EventKind
 from ...domain.model import CheckpointKey, Lineage, Saved
 from ...domain.snapshots import is_reserved
 from ..archiving import uses
-from ..archiving.held import encode_held
+from ..checkpoints.held import encode_held
 from ..checkpoints.references import referred
 from ..checkpoints.rows import checkpoint_row, content_row
 from ..database.overlay import Batch, Log, Place

@@ -25,8 +25,8 @@ from ...domain.formats.delta_base import (
 )
 from ...domain.lineage import EventKind
 from ...domain.state import decode_channels
-from ..archiving.held import Held, decode_held
 from ..checkpoints.delta_history import DeltaPath, follow
+from ..checkpoints.held import Held, decode_held
 from ..database.overlay import Batch, Log, Place
 from ..database.schema import checkpoints, contents, members, writes
 from ..database.statements import Insert, InsertInto, Statement, in_lists

@@ -19,9 +19,9 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from ...domain.vectors import COMPONENT_BYTES
+from ..checkpoints import vectors as vector_rows
 from ..database.schema import checkpoints, documents, threads, vectors
 from ..database.statements import EMPTY, Statement, in_lists
-from . import vectors as vector_rows
 from .findable import DOCUMENT_MAY_BE_FOUND, FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR
 from .full_text import TEXT
 from .records import Unembedded

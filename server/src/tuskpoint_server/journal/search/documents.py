@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, bindparam, delete, select
 
 from ...domain.memories import MemoryState, memory_text, one_line, pointer_of
+from ..checkpoints import vectors as vector_rows
 from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, documents, memories, vectors
 from ..database.statements import EMPTY, Insert, InsertInto, Statement, all_columns, in_lists
 from . import full_text
-from . import vectors as vector_rows
 from .document_vectors import embedded_text
 from .findable import ITS_DOCUMENT, ITS_VECTOR
 from .full_text import TEXT

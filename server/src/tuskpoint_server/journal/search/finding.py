@@ -30,11 +30,12 @@ from ...domain.metadata import matches_typed
 from ...domain.model import CheckpointKey
 from ...domain.search import Found, SearchScope
 from ...domain.search_words import Words
+from ..checkpoints import vectors
 from ..database.database import Database
 from ..database.schema import checkpoints, documents, threads
 from ..database.schema import vectors as vectors_table
 from ..database.statements import EMPTY, IN_LIST, Statement
-from . import following, full_text, vectors
+from . import following, full_text
 from .findable import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR
 from .full_text import TEXT
 from .passing import passing

@@ -7,8 +7,14 @@ from functools import partial
 
 from sqlalchemy import Connection
 
+from ..checkpoints import vectors
 from ..database.database import Database
-from . import document_vectors, documents, following, sweeping, vectors
+from . import (
+    document_vectors,
+    documents,
+    following,
+    sweeping,
+)
 from .records import Backlog, Document, Stretch, Unembedded, Walk
 
 DROPPED_AT_ONCE = 100

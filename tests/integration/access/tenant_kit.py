@@ -1,0 +1,261 @@
+"""Two tenants on one server, and all that their calls tell them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import json_format
+from google.protobuf.descriptor_pool import Default
+from google.protobuf.message import Message
+
+from tests.integration.access.tenant_probes import Names, Request
+from tests.integration.access.tls_kit import bearer, write_tokens
+from tests.kit.messages import channel, ref, save_request, told, write
+from tuskpoint import AsyncClient, _methods
+from tuskpoint._methods import Method
+from tuskpoint.v1 import admin_service_pb2 as admin
+from tuskpoint.v1 import checkpoint_pb2
+from tuskpoint.v1 import checkpoint_service_pb2 as cpb
+from tuskpoint.v1 import snapshot_service_pb2 as snapshots
+from tuskpoint.v1 import thread_service_pb2 as threads
+from tuskpoint_server import app
+from tuskpoint_server.config import Config
+from tuskpoint_server.domain.credentials import Grant, Scope
+
+METHODS = {one.path: one for one in vars(_methods).values() if isinstance(one, Method)}
+ALL_BUT_ADMIN = frozenset(Scope) - {Scope.ADMIN}
+GRANTS = (
+    Grant("owner", "acme", frozenset(Scope)),
+    Grant("stranger", "other", ALL_BUT_ADMIN),
+    Grant("operator", "other", frozenset(Scope)),
+)
+WAIT_S = 20
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+# Differs from call to call, or is opaque, whoever asks.
+_UNSTEADY = {
+    "catalog", "catalog_blob_id", "create_time", "cursor", "location", "start_time", "time",
+    "update_time",
+}  # fmt: skip
+
+
+class Tenant:
+    """A tenant's calls, by one of its credentials."""
+
+    def __init__(self, channel: grpc.aio.Channel, target: str, token: str) -> None:
+        self.client = AsyncClient(target, token=token)
+        self._channel = channel
+        self._metadata = bearer(token)
+
+    async def call(self, path: str, request: Request) -> list[Message]:
+        """Make a call of any shape; return its answers, one if it is unary."""
+        method = METHODS[path]
+        service, name = path[1:].split("/")
+        described = Default().FindServiceByName(service).methods_by_name[name]
+        shape = "_".join(
+            "stream" if streams else "unary"
+            for streams in (described.client_streaming, described.server_streaming)
+        )
+        make = getattr(self._channel, shape)(
+            path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.answer.FromString,
+        )
+        given = iter(request) if isinstance(request, list) else request
+        answer = make(given, metadata=self._metadata, timeout=WAIT_S)
+        if not described.server_streaming:
+            return [await answer]
+        answers = []
+        async for one in answer:
+            answers.append(one)
+            if path == _methods.WATCH_THREAD.path:
+                answer.cancel()
+                break  # it has no end
+        return answers
+
+    async def heard(self, path: str, request: Request, names: Names) -> str:
+        """Return all that a call tells, with the names blotted out."""
+        try:
+            answers = [
+                _steady(
+                    json_format.MessageToDict(
+                        one,
+                        preserving_proto_field_name=True,
+                        always_print_fields_with_no_presence=True,
+                    )
+                )
+                for one in await self.call(path, request)
+            ]
+            said = json.dumps(answers, indent=1)
+        except grpc.aio.AioRpcError as error:
+            said = repr(told(error))
+        for field in fields(names):
+            value = getattr(names, field.name)
+            text = value.decode("latin-1") if isinstance(value, bytes) else value
+            said = said.replace(text, f"<{field.name}>") if text else said
+        return _UUID.sub("<id>", said.replace(names.digest.hex(), "<digest>"))
+
+    async def belongings(self) -> str:
+        """Return everything that the tenant has, in words."""
+        everything: list[tuple[str, Request]] = [
+            (_methods.LIST_THREADS.path, threads.ListThreadsRequest(page_size=1000)),
+            (
+                _methods.LIST_CHECKPOINTS.path,
+                cpb.ListCheckpointsRequest(view=checkpoint_pb2.VIEW_FULL),
+            ),
+            (_methods.LIST_SNAPSHOTS.path, snapshots.ListSnapshotsRequest(page_size=1000)),
+            (_methods.GET_ARCHIVE_STATUS.path, admin.GetArchiveStatusRequest()),
+        ]
+        for thread_id in [one.thread_id async for one in self.client.list_threads()]:
+            everything += [
+                (_methods.GET_THREAD.path, threads.GetThreadRequest(thread_id=thread_id)),
+                (_methods.GET_MANIFEST.path, threads.GetManifestRequest(thread_id=thread_id)),
+                (_methods.GET_LINEAGE.path, threads.GetLineageRequest(thread_id=thread_id)),
+                (_methods.VERIFY_THREAD.path, threads.VerifyThreadRequest(thread_id=thread_id)),
+            ]
+        told_ = [
+            json_format.MessageToDict(one, preserving_proto_field_name=True)
+            for path, request in everything
+            for one in await self.call(path, request)
+        ]
+        for one in told_:
+            for figure in ("journal_bytes", "spool_bytes", "cache_bytes"):
+                one.pop(figure, None)  # of the server
+        return json.dumps(told_, indent=1, sort_keys=True)
+
+
+def _steady(thing: Any) -> Any:
+    """Return a message without what differs from call to call."""
+    if isinstance(thing, dict):
+        return {key: _steady(one) for key, one in thing.items() if key not in _UNSTEADY}
+    return [_steady(one) for one in thing] if isinstance(thing, list) else thing
+
+
+@dataclass(frozen=True)
+class House:
+    """A server with two tenants.
+
+    Attributes:
+        target: Where it is.
+        blobs: Its blob store.
+        data_dir: Its data directory.
+        owner: Of the tenant `acme`, with all scopes.
+        stranger: Of the tenant `other`, with all scopes but `admin`.
+        operator: Of the tenant `other`, with all scopes.
+    """
+
+    target: str
+    blobs: Path
+    data_dir: Path
+    owner: Tenant
+    stranger: Tenant
+    operator: Tenant
+
+
+@asynccontextmanager
+async def house(directory: Path, **settings: Any) -> AsyncIterator[House]:
+    """Run a server with two tenants; one that ran in the directory before is gone on with."""
+    tokens = _tokens(directory)
+    config = Config(
+        listen="127.0.0.1:0",
+        data_dir=directory / "data",
+        tokens=directory / "tokens.toml",
+        flush_interval=3600,
+        **settings,
+    )
+    async with app.running(config) as server:
+        target = f"127.0.0.1:{server.port}"
+        options = [("grpc.max_receive_message_length", 8 * 1024 * 1024)]
+        async with grpc.aio.insecure_channel(target, options=options) as channel:
+            tenants = [Tenant(channel, target, tokens[grant.name]) for grant in GRANTS]
+            try:
+                yield House(target, config.blobs, config.data_dir, *tenants)
+            finally:
+                for one in tenants:
+                    await one.client.aclose()
+
+
+def _tokens(directory: Path) -> Mapping[str, str]:
+    directory.mkdir(exist_ok=True)
+    kept = directory / "tokens.json"
+    if not kept.exists():
+        kept.write_text(json.dumps(write_tokens(directory / "tokens.toml", GRANTS)))
+    found: dict[str, str] = json.loads(kept.read_text())
+    return found
+
+
+async def furnish(owner: Tenant) -> Names:
+    """Let a tenant have something of everything, all of it certified; return the names."""
+    client = owner.client
+    content = b"what only the owner keeps"
+    run = "owners-run"
+    thread = "owners-thread"
+    older = await client.save(thread, {"plan": ["meet"]}, agent_id="owners-agent")
+    checkpoint = "1f900000-0000-6000-8000-000000000009"
+    await owner.call(
+        _methods.SAVE_CHECKPOINT.path,
+        save_request(
+            checkpoint,
+            [channel("content", content)],
+            thread_id=thread,
+            parent=older,
+            metadata=json.dumps({"run_id": run}).encode(),
+            agent_id="owners-agent",
+            vector=[1.0, 0.0],
+        ),
+    )
+    await client.set_label(thread, "owners-label", checkpoint_id=checkpoint)
+    await owner.call(
+        _methods.SAVE_WRITES.path,
+        cpb.SaveWritesRequest(ref=ref(checkpoint, thread), writes=[write("task", "__interrupt__")]),
+    )
+    await client.save(
+        "owners-diary", {"current_plan": "zebras"}, summary="The owner wrote zebras.", vector=[1, 0]
+    )
+    await owner.call(
+        _methods.SAVE_WRITES.path,
+        cpb.SaveWritesRequest(ref=ref(older, thread), writes=[write("task", "content")]),
+    )
+    deleted = await client.save("owners-old-thread", {"plan": ["forget"]})
+    await client.delete("owners-old-thread")
+    await owner.call(
+        _methods.FORK_THREAD.path,
+        threads.ForkThreadRequest(
+            ref=ref(checkpoint, thread), new_thread_id="owners-fork", request_id="owners-request"
+        ),
+    )
+    snapshot = await client.create_snapshot([thread], session_id="owners-session")
+    descriptor = await client.handoff(thread)
+    await client.flush()
+    watched = client.watch(thread, progress_s=1)
+    cursor = b""
+    async for event in watched:
+        cursor = event.cursor
+        if event.is_progress:
+            break
+    await watched.aclose()
+    assert not (await client.search_history("zebras")).unindexed
+    return Names(
+        thread=thread,
+        checkpoint=checkpoint,
+        older=older,
+        deleted_thread="owners-old-thread",
+        deleted_checkpoint=deleted,
+        snapshot=snapshot.snapshot_id,
+        session="owners-session",
+        run=run,
+        label="owners-label",
+        agent="owners-agent",
+        request="owners-request",
+        blob=descriptor.blob_id,
+        content=content,
+        words="The owner wrote zebras",
+        cursor=cursor,
+    )

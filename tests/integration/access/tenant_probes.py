@@ -1,0 +1,267 @@
+"""What one tenant can ask about the things of another.
+
+The rule that the probes check: whatever a tenant asks by a name that another tenant uses is
+answered as by a name that nobody uses. The answers are compared whole, so that a difference
+in a message, a figure or a field is found without being looked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from google.protobuf.message import Message
+
+from tests.kit.messages import channel, ref, save_request, write
+from tuskpoint import _methods
+from tuskpoint.v1 import admin_service_pb2 as admin
+from tuskpoint.v1 import checkpoint_pb2
+from tuskpoint.v1 import checkpoint_service_pb2 as cpb
+from tuskpoint.v1 import handoff_service_pb2 as handoffs
+from tuskpoint.v1 import history_service_pb2 as history
+from tuskpoint.v1 import search_service_pb2 as search
+from tuskpoint.v1 import snapshot_service_pb2 as snapshots
+from tuskpoint.v1 import thread_service_pb2 as threads
+
+OWN = "own-thread"
+"""A thread of whoever asks."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """What one tenant calls its things, as far as another could guess or overhear it."""
+
+    thread: str
+    checkpoint: str
+    older: str
+    deleted_thread: str
+    deleted_checkpoint: str
+    snapshot: str
+    session: str
+    run: str
+    label: str
+    agent: str
+    request: str
+    blob: str
+    content: bytes
+    words: str
+    cursor: bytes
+
+    @property
+    def digest(self) -> bytes:
+        """Digest of the content, as a value of type "bytes"."""
+        return hashlib.sha256(b"bytes\0" + self.content).digest()
+
+
+NOBODYS = Names(
+    thread="nobodys-thread",
+    checkpoint="1f000000-0000-6000-8000-00000000aaa2",
+    older="1f000000-0000-6000-8000-00000000aaa1",
+    deleted_thread="nobodys-old-thread",
+    deleted_checkpoint="1f000000-0000-6000-8000-00000000aaa3",
+    snapshot="1f000000-0000-6000-8000-00000000aaa4",
+    session="nobodys-session",
+    run="nobodys-run",
+    label="nobodys-label",
+    agent="nobodys-agent",
+    request="nobodys-request",
+    blob="nobodys-blob",
+    content=b"what nobody keeps",
+    words="nobody wrote zebras",
+    cursor=b"",
+)
+
+Request = Message | list[Message]
+"""What a call is made with; a list is what a stream of requests has."""
+
+Read = tuple[checkpoint_pb2.CheckpointRef, checkpoint_pb2.View, checkpoint_pb2.Source]
+
+
+def probes(names: Names) -> dict[str, Sequence[Request]]:
+    """Return, by method, what a stranger asks by these names."""
+    here, older = ref(names.checkpoint, names.thread), ref(names.older, names.thread)
+    latest, own = ref("", names.thread), ref("", OWN)
+    gone = ref(names.deleted_checkpoint, names.deleted_thread)
+    reads: list[Read] = [
+        (place, view, source)
+        for place in (here, older, latest, gone, ref(names.checkpoint, OWN))
+        for view in (checkpoint_pb2.VIEW_FULL, checkpoint_pb2.VIEW_JSON)
+        for source in (checkpoint_pb2.SOURCE_ANY, checkpoint_pb2.SOURCE_BLOB)
+    ]
+    saves = [
+        save_request(names.checkpoint, [channel("x", digest=names.digest)], thread_id="fresh"),
+        save_request(
+            "1f000000-0000-6000-8000-00000000bbb1",
+            [channel("content", inherit={})],
+            thread_id=names.thread,
+            parent=names.checkpoint,
+        ),
+        save_request(
+            "1f000000-0000-6000-8000-00000000bbb2",
+            [channel("x", b"late")],
+            thread_id=names.deleted_thread,
+            parent=names.deleted_checkpoint,
+        ),
+        save_request(
+            names.checkpoint,
+            [channel("x", b"mine")],
+            thread_id=names.thread,
+            agent_id=names.agent,
+            vector=[1.0, 0.0],
+            expected_head="",
+        ),
+    ]
+    writes = [
+        cpb.SaveWritesRequest(ref=place, writes=[write("task")]) for place in (here, older, gone)
+    ]
+    return {
+        _methods.GET_CHECKPOINT.path: [
+            cpb.GetCheckpointRequest(ref=place, view=view, source=source)
+            for place, view, source in reads
+        ],
+        _methods.LOAD_CHECKPOINT.path: [
+            cpb.LoadCheckpointRequest(ref=place, view=view, source=source)
+            for place, view, source in reads
+        ],
+        _methods.LIST_CHECKPOINTS.path: [
+            cpb.ListCheckpointsRequest(thread_id=names.thread),
+            cpb.ListCheckpointsRequest(thread_id=names.thread, before=names.checkpoint),
+            cpb.ListCheckpointsRequest(thread_id=names.deleted_thread),
+            cpb.ListCheckpointsRequest(checkpoint_id=names.checkpoint),
+            cpb.ListCheckpointsRequest(label=names.label),
+            cpb.ListCheckpointsRequest(filter_json=json.dumps({"run_id": names.run}).encode()),
+        ],
+        _methods.GET_DELTA_HISTORY.path: [
+            cpb.GetDeltaHistoryRequest(ref=place, channels=["content"]) for place in (here, latest)
+        ],
+        _methods.GET_THREAD.path: [
+            threads.GetThreadRequest(thread_id=one) for one in (names.thread, names.deleted_thread)
+        ],
+        _methods.LIST_THREADS.path: [
+            threads.ListThreadsRequest(agent_id=names.agent),
+            threads.ListThreadsRequest(label=names.label),
+        ],
+        _methods.GET_LINEAGE.path: [threads.GetLineageRequest(thread_id=names.thread)],
+        _methods.DIFF_CHECKPOINTS.path: [
+            _diff(older, here),
+            _diff(own, here),
+            _diff(latest, own),
+        ],
+        _methods.VERIFY_THREAD.path: [threads.VerifyThreadRequest(thread_id=names.thread)],
+        _methods.GET_MANIFEST.path: [threads.GetManifestRequest(thread_id=names.thread)],
+        _methods.REPLAY_THREAD.path: [
+            history.ReplayThreadRequest(thread_id=names.thread),
+            history.ReplayThreadRequest(thread_id=names.thread, from_checkpoint_id=names.older),
+        ],
+        _methods.WATCH_THREAD.path: [
+            history.WatchThreadRequest(
+                thread_id=one, cursor=cursor, progress_interval={"seconds": 1}
+            )
+            for one in (names.thread, names.deleted_thread)
+            for cursor in (b"", names.cursor)
+        ],
+        _methods.SEARCH_CHECKPOINTS.path: [
+            search.SearchCheckpointsRequest(text=names.words, limit=10),
+            search.SearchCheckpointsRequest(text=names.words, thread_id=names.thread, limit=10),
+            search.SearchCheckpointsRequest(text=names.words, agent_id=names.agent, limit=10),
+            search.SearchCheckpointsRequest(
+                vector=search.QueryVector(values=[1.0, 0.0]), thread_id=names.thread, limit=10
+            ),
+            search.SearchCheckpointsRequest(
+                text=names.words, filter_json=json.dumps({"run_id": names.run}).encode(), limit=10
+            ),
+        ],
+        _methods.GET_SNAPSHOT.path: [snapshots.GetSnapshotRequest(snapshot_id=names.snapshot)],
+        _methods.GET_LATEST_SNAPSHOT.path: [
+            snapshots.GetLatestSnapshotRequest(session_id=names.session)
+        ],
+        _methods.LIST_SNAPSHOTS.path: [snapshots.ListSnapshotsRequest(session_id=names.session)],
+        _methods.GET_SERVER_INFO.path: [admin.GetServerInfoRequest()],
+        _methods.GET_ARCHIVE_STATUS.path: [admin.GetArchiveStatusRequest()],
+        _methods.CREATE_HANDOFF.path: [
+            handoffs.CreateHandoffRequest(ref=place, request_id=f"{names.request}-{number}")
+            for number, place in enumerate((here, latest, gone))
+        ]
+        + [handoffs.CreateHandoffRequest(ref=here, request_id=names.request)],
+        _methods.FLUSH.path: [admin.FlushRequest()],
+        _methods.FORK_THREAD.path: [
+            threads.ForkThreadRequest(ref=here, new_thread_id="forked", request_id="first"),
+            threads.ForkThreadRequest(ref=here, new_thread_id="forked", request_id=names.request),
+            threads.ForkThreadRequest(ref=gone, new_thread_id="forked", request_id="second"),
+        ],
+        _methods.ROLLBACK_THREAD.path: [
+            threads.RollbackThreadRequest(ref=older, request_id=f"rollback-{names.request}")
+        ],
+        _methods.COPY_THREAD.path: [
+            threads.CopyThreadRequest(
+                source_thread_id=names.thread,
+                target_thread_id="copied",
+                request_id=f"copy-{names.request}",
+            ),
+        ],
+        _methods.CREATE_SNAPSHOT.path: [
+            snapshots.CreateSnapshotRequest(
+                thread_ids=[names.thread], request_id=f"snapshot-{names.request}"
+            ),
+            snapshots.CreateSnapshotRequest(thread_ids=[OWN, names.thread]),
+        ],
+        _methods.RESTORE_SNAPSHOT.path: [
+            snapshots.RestoreSnapshotRequest(
+                snapshot_id=names.snapshot, mode=mode, request_id=f"restore-{names.request}-{mode}"
+            )
+            for mode in (
+                snapshots.RESTORE_MODE_NEW_THREADS,
+                snapshots.RESTORE_MODE_ROLLBACK,
+            )
+        ],
+        _methods.SET_LABEL.path: [
+            cpb.SetLabelRequest(ref=place, label="stolen") for place in (here, latest, gone)
+        ],
+        _methods.SET_RETENTION.path: [
+            threads.SetRetentionRequest(thread_id=names.thread, retention={"seconds": 60})
+        ],
+        _methods.SET_SEARCHABLE.path: [threads.SetSearchableRequest(thread_id=names.thread)],
+        _methods.ADOPT_HANDOFF.path: [
+            handoffs.AdoptHandoffRequest(
+                descriptor=handoffs.HandoffDescriptor(
+                    source=f"{names.thread}:{names.checkpoint}",
+                    thread_id=names.thread,
+                    checkpoint_id=names.checkpoint,
+                    blob_id="a-blob-that-is-not-there",
+                    blob_sha256="0" * 64,
+                ),
+                new_thread_id=names.thread,
+                request_id=names.request,
+            )
+        ],
+        _methods.SAVE_WRITES.path: writes,
+        _methods.SAVE_CHECKPOINT.path: saves,
+        _methods.SAVE_CHECKPOINTS.path: [
+            [cpb.SaveCheckpointsRequest(save_id=1, checkpoint=one)] for one in saves[:2]
+        ],
+        _methods.PRUNE_THREADS.path: [
+            threads.PruneThreadsRequest(thread_ids=[names.thread], strategy=strategy)
+            for strategy in (
+                threads.PRUNE_STRATEGY_KEEP_LATEST,
+                threads.PRUNE_STRATEGY_DELETE_ALL,
+            )
+        ],
+        _methods.DELETE_RUNS.path: [threads.DeleteRunsRequest(run_ids=[names.run])],
+        _methods.DELETE_SNAPSHOT.path: [
+            snapshots.DeleteSnapshotRequest(snapshot_id=names.snapshot)
+        ],
+        _methods.DELETE_THREAD.path: [
+            threads.DeleteThreadRequest(thread_id=one)
+            for one in (names.thread, names.deleted_thread)
+        ],
+    }
+
+
+def _diff(
+    before: checkpoint_pb2.CheckpointRef, after: checkpoint_pb2.CheckpointRef
+) -> threads.DiffCheckpointsRequest:
+    request = threads.DiffCheckpointsRequest(to=after)
+    getattr(request, "from").CopyFrom(before)  # a keyword of Python
+    return request

@@ -1,0 +1,153 @@
+"""The Python clients and a server process with TLS and tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.base import empty_checkpoint
+
+from tests.integration.access.tls_kit import SecureServer, running_secure_server
+from tests.unit.client.client_faces import Face
+from tuskpoint import (
+    BackgroundSaver,
+    Client,
+    PermissionDenied,
+    ThreadEvent,
+    TuskPointSaver,
+    Unauthenticated,
+)
+from tuskpoint_server.domain.credentials import Grant, Scope
+from tuskpoint_server.tokens import new_token
+
+LARGE = "x" * (5 * 2**20)
+WAIT_S = 30
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
+    with running_secure_server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_state_of_any_size_goes_both_ways(server: SecureServer, kind: str) -> None:
+    face = Face(kind, server.target, ca_file=server.ca_file, token=server.tokens["writer"])
+    thread_id = f"large-{kind}"
+    first = await face.call("save", thread_id, {"plan": "small"})
+    await face.call("save", thread_id, {"plan": "small", "notes": LARGE})
+    assert (await face.call("load", thread_id)).state["notes"] == LARGE
+    assert len(await face.take("replay", 2, thread_id)) == 2
+    (event,) = await face.take("watch", 1, thread_id)
+    assert event.checkpoint.checkpoint_id == first
+    assert await face.call("flush") >= 2
+    await face.aclose()
+
+
+async def test_a_saver_and_its_copies_save_both_ways(server: SecureServer) -> None:
+    config: Any = {"configurable": {"thread_id": "saver", "checkpoint_ns": ""}}
+    token = server.tokens["writer"]
+    async with TuskPointSaver(server.target, ca_file=server.ca_file, token=token) as saver:
+        one, other = empty_checkpoint(), empty_checkpoint()
+        await asyncio.to_thread(saver.put, config, one, {}, {})
+        await copy.copy(saver).aput(config, other, {}, {})
+        found = {one.checkpoint["id"] async for one in saver.alist(config)}
+    assert found == {one["id"], other["id"]}
+
+
+async def test_steps_are_saved_in_the_background(server: SecureServer) -> None:
+    credentials: Any = {"ca_file": server.ca_file, "token": server.tokens["writer"]}
+    async with BackgroundSaver(server.target, **credentials) as saver:
+        saver.handle_agent_step({"thread_id": "background", "step": 1, "state": {"n": 1}})
+    with Client(server.target, **credentials) as client:
+        assert (await asyncio.to_thread(client.load, "background")).state == {"n": 1}
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_what_a_token_does_not_allow_is_refused(server: SecureServer, kind: str) -> None:
+    reader = Face(kind, server.target, ca_file=server.ca_file, token=server.tokens["reader"])
+    for state in ({"plan": 1}, {"plan": LARGE}):  # in one message, and on a stream
+        with pytest.raises(PermissionDenied) as caught:
+            await reader.call("save", "t", state, parent="")
+        assert (caught.value.scope, caught.value.reason) == ("write", "SCOPE_MISSING")
+    assert "'write'" in caught.value.message
+    await reader.aclose()
+    for token in (server.tokens["unknown"], None):
+        stranger = Face(kind, server.target, ca_file=server.ca_file, token=token)
+        with pytest.raises(Unauthenticated, match="TUSKPOINT_TOKEN") as refused:
+            await stranger.call("save", "t", {"plan": 1})
+        assert refused.value.reason == "CREDENTIAL_INVALID"
+        assert str(token) not in str(refused.value)
+        await stranger.aclose()
+
+
+def test_a_watch_outlives_the_token_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new token is made known, put into the client's file, and then the old one revoked."""
+    held = tmp_path / "token"
+    with running_secure_server(tmp_path / "server") as server:
+        known = server.token_file.read_text()
+        replace_file(held, server.tokens["writer"])
+        monkeypatch.setenv("TUSKPOINT_TOKEN_FILE", str(held))
+        with (
+            Client(server.target, ca_file=server.ca_file) as client,
+            Client(server.target, ca_file=server.ca_file, token=server.tokens["writer"]) as old,
+        ):
+            client.save("t", {"n": 1})
+            seen: list[ThreadEvent] = []
+            enough = threading.Event()
+
+            def watch() -> None:
+                with closing(client.watch("t", kinds=["checkpoint_saved"])) as events:
+                    seen.extend(itertools.islice(events, 2))
+                enough.set()
+
+            watching = threading.Thread(target=watch)
+            watching.start()
+            token, entry = new_token(Grant("next", "default", frozenset(Scope)))
+            replace_file(server.token_file, f"{known}\n{entry.entry()}")
+            with Client(server.target, ca_file=server.ca_file, token=token) as ready:
+                until(lambda: is_known(ready))
+            replace_file(held, token)
+            replace_file(server.token_file, entry.entry())
+            until(lambda: not is_known(old))
+            client.save("t", {"n": 2})
+            assert enough.wait(WAIT_S)
+            watching.join()
+    states = [one.checkpoint.state for one in seen if one.checkpoint is not None]
+    assert states == [{"n": 1}, {"n": 2}]
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Put a file in the place of another at once."""
+    beside = path.with_name(f"{path.name}.next")
+    beside.write_text(text)
+    os.replace(beside, path)
+
+
+def is_known(client: Client) -> bool:
+    """Return whether the server lets a client in."""
+    try:
+        client.info()
+    except Unauthenticated:
+        return False
+    return True
+
+
+def until(condition: Any) -> None:
+    """Wait for what the server does by itself: it looks at its files every second."""
+    pause = threading.Event()
+    for _ in range(WAIT_S * 20):
+        if condition():
+            return
+        pause.wait(0.05)
+    raise AssertionError("the server did not read its token file again")

@@ -1,0 +1,274 @@
+"""Nothing crosses from one tenant to another: not a byte, not a name, not that something exists."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.integration.access.tenant_kit import METHODS, House, furnish, house
+from tests.integration.access.tenant_probes import NOBODYS, OWN, probes
+from tests.kit.messages import channel, incompressible, ref, save_request
+from tuskpoint import AsyncClient, InvalidRequest, NotFound, TuskPointError, _methods
+from tuskpoint.v1 import snapshot_service_pb2 as snapshots
+from tuskpoint.v1 import thread_service_pb2 as threads
+from tuskpoint.v1.thread_service_pb2 import ForkThreadRequest
+from tuskpoint_server import recover
+from tuskpoint_server.blobs.directory import DirectoryStore
+
+# Of these the owner's names tell the owner nothing that nobody's would not.
+SAME_FOR_ALL = {
+    _methods.GET_SERVER_INFO.path,
+    _methods.GET_ARCHIVE_STATUS.path,
+    _methods.FLUSH.path,
+}
+
+
+@pytest.fixture
+async def two(tmp_path: Path) -> AsyncIterator[House]:
+    async with house(tmp_path / "house") as running:
+        await running.stranger.client.save(OWN, {"plan": ["look around"]}, vector=[0, 1])
+        yield running
+
+
+def test_every_method_is_probed() -> None:
+    assert probes(NOBODYS).keys() == METHODS.keys()
+
+
+async def test_another_tenants_names_are_as_good_as_nobodys(two: House) -> None:
+    names = await furnish(two.owner)
+    nobodys = replace(NOBODYS, cursor=names.cursor)
+    before = await two.owner.belongings()
+    real, imagined = probes(names), probes(nobodys)
+    for path, asked in real.items():
+        for one, instead in zip(asked, imagined[path], strict=True):
+            told = await two.stranger.heard(path, one, names)
+            assert told == await two.stranger.heard(path, instead, nobodys), (path, one)
+    assert await two.owner.belongings() == before
+
+
+async def test_the_probes_tell_the_owner_something(two: House) -> None:
+    names = await furnish(two.owner)
+    nobodys = replace(NOBODYS, cursor=names.cursor)
+    await two.owner.client.save(OWN, {"plan": ["look around"]}, vector=[0, 1])
+    imagined = probes(nobodys)
+    silent = set()
+    for path, asked in probes(names).items():
+        pairs = zip(asked, imagined[path], strict=True)
+        told = [
+            await two.owner.heard(path, one, names) != await two.owner.heard(path, other, nobodys)
+            for one, other in pairs
+        ]
+        if not any(told):
+            silent.add(path)
+    assert silent <= SAME_FOR_ALL
+
+
+async def test_nothing_that_one_tenant_does_is_seen_by_the_other(two: House) -> None:
+    client = two.stranger.client
+    await client.save("diary", {"plan": ["sleep"]}, summary="Nothing of note.", vector=[1, 0])
+    await client.create_snapshot([OWN], session_id="own")
+    await two.operator.client.flush()
+
+    async def seen() -> tuple[object, ...]:
+        found = await client.search_history("zebras wrote owner meet", limit=20)
+        near = await client.search_similar([1, 0], limit=20)
+        figures = await client.status()
+        return (
+            await two.stranger.belongings(),
+            [*found, found.unindexed, *near, near.unindexed],
+            (figures.journal_bytes, figures.spool_bytes, figures.cache_bytes),
+        )
+
+    before = await seen()
+    await furnish(two.owner)
+    assert await seen() == before
+    assert before[2] == (0, 0, 0), "what all tenants take together is not told to just anyone"
+
+
+async def test_one_name_in_two_tenants_is_two_threads(two: House) -> None:
+    ours, theirs = two.owner.client, two.stranger.client
+    clients = {"ours": ours, "theirs": theirs}
+
+    async def work(who: str) -> list[str]:
+        """Save to the shared name, and return the plans that a watch of it told."""
+        client = clients[who]
+        told: list[str] = []
+        await client.save("shared", {"plan": f"{who} 0"})
+        async with aclosing(client.watch("shared")) as events:
+            saved = 0
+            async for event in events:
+                if event.checkpoint is not None:
+                    told.append(event.checkpoint.state["plan"])
+                if event.kind == "checkpoint_saved" and saved < 9:
+                    saved += 1
+                    await client.save("shared", {"plan": f"{who} {saved}"})
+                if len(told) == 10:
+                    return told
+        raise AssertionError("the watch ended")
+
+    told = dict(zip(clients, await asyncio.gather(*map(work, clients)), strict=True))
+    assert told == {who: [f"{who} {number}" for number in range(10)] for who in clients}
+    for tenant in (two.owner, two.operator):
+        await tenant.client.flush()
+        own = {one.checkpoint_id async for one in tenant.client.list("shared")}
+        assert {one.checkpoint_id async for one in tenant.client.manifest("shared")} == own
+        assert (await tenant.client.verify("shared")).passed == len(own) == 10
+    for who, client in clients.items():
+        assert (await client.load("shared", source="blob")).state == {"plan": f"{who} 9"}
+    forks = {who: await client.fork("shared", new_thread_id="f") for who, client in clients.items()}
+    assert forks["ours"].checkpoint_id != forks["theirs"].checkpoint_id
+    first = await anext(theirs.history("shared"))
+    await theirs.rollback("shared", first.checkpoint_id)
+    assert await theirs.delete("f") == 1
+    assert (await ours.load("f")).state == {"plan": "ours 9"}
+    assert await theirs.delete("shared") == 11
+    assert (await ours.load("shared")).state == {"plan": "ours 9"}
+    # One has a tombstone, the other goes on.
+    head = (await ours.load("shared")).checkpoint_id
+    await ours.save("shared", {"plan": "ours 10"}, parent=head)
+    assert len([one async for one in ours.list("shared")]) == 11
+    with pytest.raises(NotFound):
+        await theirs.load("shared")
+
+
+async def test_a_cursor_leads_nowhere_in_the_other_tenant(two: House) -> None:
+    for tenant in (two.owner, two.stranger):
+        await tenant.client.save("shared", {"plan": 1})
+    async with aclosing(two.owner.client.watch("shared")) as events:
+        cursor = (await anext(events)).cursor
+    async with aclosing(two.stranger.client.watch("shared", cursor=cursor)) as events:
+        with pytest.raises(InvalidRequest, match="cursor"):
+            await anext(events)
+
+
+async def test_a_request_id_is_the_tenants_own(two: House) -> None:
+    made = {}
+    for name, tenant in {"ours": two.owner, "theirs": two.stranger}.items():
+        saved = await tenant.client.save("shared", {"plan": name})
+        request = ForkThreadRequest(ref=ref(saved, "shared"), request_id="the same")
+        (answer,) = await tenant.call(_methods.FORK_THREAD.path, request)
+        (again,) = await tenant.call(_methods.FORK_THREAD.path, request)
+        assert answer == again
+        made[name] = answer.ref  # type: ignore[attr-defined]
+    assert made["ours"].thread_id != made["theirs"].thread_id
+    for name, tenant in {"ours": two.owner, "theirs": two.stranger}.items():
+        assert (await tenant.client.load(made[name].thread_id)).state == {"plan": name}
+
+
+async def test_a_page_token_shows_no_other_tenants_pages(two: House) -> None:
+    ours, theirs = two.owner, two.stranger
+    for number in range(3):
+        await ours.client.save(f"a-{number}", {"plan": number})
+        await ours.client.create_snapshot([f"a-{number}"])
+        await ours.client.save("many", {"plan": number})
+    await theirs.client.save("many", {"plan": 0})
+    await two.owner.client.flush()
+    await two.operator.client.flush()
+    for path, request in (
+        (_methods.LIST_THREADS.path, threads.ListThreadsRequest(page_size=1)),
+        (_methods.LIST_SNAPSHOTS.path, snapshots.ListSnapshotsRequest(page_size=1)),
+        (_methods.GET_MANIFEST.path, threads.GetManifestRequest(thread_id="many", page_size=1)),
+    ):
+        (page,) = await ours.call(path, request)
+        request.page_token = page.next_page_token  # type: ignore[attr-defined]
+        assert request.page_token
+        assert (await ours.heard(path, request, NOBODYS)).startswith("[")
+        said = await theirs.heard(path, request, NOBODYS)
+        assert "PAGE_TOKEN_INVALID" in said, said
+
+
+async def test_a_flush_is_of_one_tenant(two: House) -> None:
+    await two.owner.client.save("a", {"plan": 1})
+    await two.owner.client.save("b", {"plan": 1})
+    assert await two.operator.client.flush() == 1
+    assert (await two.owner.client.status()).backlog_checkpoints == 2
+    assert (await two.owner.client.load("a")).durability == "journaled"
+    assert await two.owner.client.flush() == 2
+
+
+async def test_a_full_backlog_stops_its_own_tenant(tmp_path: Path) -> None:
+    limits = {"backlog_soft_limit": 2**20, "backlog_hard_limit": 2**20}
+    async with house(tmp_path / "house", **limits) as two:
+        save = save_request("", [channel("x", incompressible(2**20))], thread_id="large")
+        await two.owner.call(_methods.SAVE_CHECKPOINT.path, save)
+        assert "BACKLOG_FULL" in await two.owner.heard(_methods.SAVE_CHECKPOINT.path, save, NOBODYS)
+        small = save_request("", [channel("x", b"small")], thread_id="small")
+        (answer,) = await two.stranger.call(_methods.SAVE_CHECKPOINT.path, small)
+        assert not answer.warnings  # type: ignore[attr-defined]
+
+
+async def test_equal_bytes_are_no_bridge(two: House) -> None:
+    """Values are kept by content; whoever stores them too is none the wiser, and loses nothing."""
+    for tenant in (two.owner, two.stranger):
+        await tenant.client.save("secret", {"key": "the same in both"})
+    await two.owner.client.delete("secret")
+    await two.owner.client.flush()
+    assert (await two.stranger.client.load("secret")).state == {"key": "the same in both"}
+
+
+async def test_vectors_of_each_tenant_have_a_dimension_of_their_own(two: House) -> None:
+    await two.owner.client.save("three", {"plan": 1}, vector=[1, 0, 0])
+    await two.stranger.client.save("two", {"plan": 1}, vector=[1, 0])
+    assert [one.thread_id for one in await two.owner.client.search_similar([1, 0, 0])] == ["three"]
+    found = await two.stranger.client.search_similar([1, 0], limit=5)
+    assert {one.thread_id for one in found} == {"two", OWN}
+
+
+async def test_a_descriptor_is_a_key_for_whoever_is_given_it(two: House) -> None:
+    """That is how teams hand over: the other tenant needs no access but the descriptor."""
+    await two.owner.client.save("plan", {"plan": ["meet"]}, summary="Planned.")
+    descriptor = await two.owner.client.handoff("plan", to_agent="writer")
+    adoption = await two.stranger.client.adopt(descriptor, "adopted")
+    assert adoption.verified
+    assert (await two.stranger.client.load("adopted")).state == {"plan": ["meet"]}
+    # It opens what was handed over, and nothing beside it.
+    with pytest.raises(NotFound):
+        await two.stranger.client.load("plan")
+    assert (await two.owner.client.lineage("plan")).descendants == ()
+
+
+async def test_tenants_stay_apart_over_restarts_and_recovery(tmp_path: Path) -> None:
+    async def told(client: AsyncClient) -> tuple[object, ...]:
+        try:
+            return ((await client.load("shared")).state, [one async for one in client.list()])
+        except TuskPointError as error:
+            return (error.reason, [one async for one in client.list()])
+
+    first = tmp_path / "first"
+    async with house(first) as two:
+        for one in (two.owner, two.operator):
+            await one.client.save("gone", {"plan": "forget"})
+            await one.client.flush()
+            await one.client.delete("gone")
+        for name, tenant in {"theirs": two.operator, "ours": two.owner}.items():
+            await tenant.client.save("shared", {"plan": name})
+            await tenant.client.flush()
+        before = [await told(one.client) for one in (two.owner, two.stranger)]
+        assert [one[0] for one in before] == [{"plan": "ours"}, {"plan": "theirs"}]
+    async with house(first) as two:
+        assert [await told(one.client) for one in (two.owner, two.stranger)] == before
+        pointers = {
+            tenant: (two.data_dir / f"catalog.{tenant}").read_text().strip()
+            for tenant in ("acme", "other")
+        }
+        blobs = two.blobs
+    assert pointers["acme"] != pointers["other"]
+
+    second = tmp_path / "second"
+    second.mkdir()
+    for name in ("tokens.toml", "tokens.json"):
+        (second / name).write_bytes((first / name).read_bytes())
+    flags = ["--data-dir", str(second / "data"), "--blob-dir", str(blobs)]
+    flags += ["--catalog", pointers["acme"], "--tenant", "acme"]
+    config, order = recover.parse(flags, "test")
+    await recover.recover(config, order, lambda config: DirectoryStore(config.blobs))
+    async with house(second, blob_dir=blobs) as two:
+        ours, theirs = [await told(one.client) for one in (two.owner, two.stranger)]
+        assert [one.thread_id async for one in two.owner.client.list_threads()] == ["shared"]
+    assert ours[0] == {"plan": "ours"}
+    assert theirs == ("CHECKPOINT_NOT_FOUND", [])

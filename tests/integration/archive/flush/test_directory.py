@@ -1,0 +1,227 @@
+"""Flushes into a blob directory: what lies there, and what finds it again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from functools import partial
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from tests.kit.archives import check_certified, house, keys_of
+from tests.kit.drafts import TENANT, channel, data_of, draft, key, refused, write
+from tests.kit.stores import MemoryStore
+from tuskpoint_server.archive.flush.archive import StoreChangedError
+from tuskpoint_server.blobs.directory import DirectoryStore
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.model import EVICTED, Reference, View
+from tuskpoint_server.journal.archiving.evict import evict_family
+from tuskpoint_server.journal.checkpoints import located
+from tuskpoint_server.journal.removal.removal import Removal
+
+
+async def test_a_flush_is_one_file_and_the_pointer_names_it(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path / "blobs")
+    async with house(tmp_path, store) as home:
+        for name in ("t", "u"):
+            await home.journal.save_checkpoint(
+                TENANT, draft("a", "", {"x": b"1"}, thread_id=name, writes=(write("c", b"w"),))
+            )
+        await home.flush()
+        files = [one.blob_id async for one in store.blobs()]
+        assert [(tmp_path / "catalog").read_text().strip()] == files
+        assert await check_certified(home) == 2
+    async with house(tmp_path, DirectoryStore(tmp_path / "blobs")) as home:
+        assert await check_certified(home) == 2
+        assert await home.flush() == 0
+
+
+async def test_changes_are_flushed_by_age(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path / "blobs")
+    async with house(tmp_path, store, flush_interval_s=0.01) as home:
+        saved = await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
+        with home.journal.database.waiters.subscribe(TENANT, "t") as waiter:
+            home.archive.changed(TENANT, saved.stored_bytes)
+            assert await waiter.wait(20.0)
+        assert await home.watermark() == (1, 1)
+
+
+async def test_changes_are_flushed_by_size(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path / "blobs")
+    async with house(tmp_path, store, max_pack_bytes=1000) as home:
+        saved = await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1" * 2000}))
+        with home.journal.database.waiters.subscribe(TENANT, "t") as waiter:
+            home.archive.changed(TENANT, max(1000, saved.stored_bytes))
+            assert await waiter.wait(20.0)
+        assert await home.watermark() == (1, 1)
+
+
+async def test_a_thread_beyond_the_bounds_of_a_flush_is_certified_by_several(
+    tmp_path: Path,
+) -> None:
+    store = DirectoryStore(tmp_path / "blobs")
+    async with house(tmp_path, store, max_pack_checkpoints=10) as home:
+        for number in range(35):
+            await home.journal.save_checkpoint(
+                TENANT, draft(f"{number:03d}", "", {"x": b"%d" % number})
+            )
+        assert await home.flush() == 35
+        assert len([one async for one in store.blobs()]) == 4
+        assert await check_certified(home) == 35
+
+
+async def test_waits_share_flushes_and_pass_failures_by(tmp_path: Path) -> None:
+    store = MemoryStore()
+    failures = [Reason.BLOB_UNAVAILABLE] * 3
+    store.verdict = lambda members: failures.pop() if failures else None
+    async with house(tmp_path, store) as home:
+        saved = [
+            await home.journal.save_checkpoint(TENANT, draft(f"{number}", "", {"x": b"1"}))
+            for number in range(20)
+        ]
+        catalogs = await asyncio.gather(
+            *(home.archive.certify(TENANT, one.key, one.seq) for one in saved)
+        )
+        assert len({one.blob_id for one in catalogs}) <= 2
+        assert failures == []
+
+
+async def test_a_wait_for_what_does_not_exist_is_refused(tmp_path: Path) -> None:
+    async with house(tmp_path, MemoryStore()) as home:
+        await refused(home.archive.certify(TENANT, key("no"), 1), Reason.CHECKPOINT_MISSING)
+        await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
+        await refused(home.archive.certify(TENANT, key("a"), 2), Reason.CHECKPOINT_MISSING)
+        await refused(home.archive.certify(TENANT, key("b"), 1), Reason.CHECKPOINT_MISSING)
+
+
+async def test_a_wait_for_what_is_deleted_meanwhile_is_refused(tmp_path: Path) -> None:
+    store = MemoryStore()
+    async with house(tmp_path, store) as home:
+        removal = Removal(home.journal.database)
+        saved = await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
+
+        async def delete(members: object) -> None:
+            await removal.delete_thread(TENANT, "t")
+
+        store.on_put = delete
+        await refused(home.archive.certify(TENANT, saved.key, saved.seq), Reason.CHECKPOINT_MISSING)
+
+
+async def test_waits_end_with_the_server(tmp_path: Path) -> None:
+    store = MemoryStore()
+    store.verdict = lambda members: Reason.BLOB_UNAVAILABLE
+    async with house(tmp_path, store) as home:
+        saved = await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
+        waiting = asyncio.create_task(home.archive.certify(TENANT, saved.key, saved.seq))
+        await asyncio.sleep(0)
+        stopping = asyncio.create_task(home.archive.stop())
+        await refused(waiting, Reason.DRAINING)
+        await stopping
+
+
+async def test_the_backlog_warns_then_refuses(tmp_path: Path) -> None:
+    store = MemoryStore()
+    async with house(tmp_path, store, soft_limit_bytes=1000, hard_limit_bytes=2000) as home:
+        data = random.Random(1).randbytes(1500)
+        saved = await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": data}))
+        home.archive.changed(TENANT, saved.stored_bytes)
+        home.archive.admit(TENANT)
+        assert home.archive.warning(TENANT)
+        saved = await home.journal.save_checkpoint(TENANT, draft("b", "a", {"x": data[::-1]}))
+        home.archive.changed(TENANT, saved.stored_bytes)
+        with pytest.raises(Exception, match="wait for certification"):
+            home.archive.admit(TENANT)
+        await home.flush()
+        home.archive.admit(TENANT)
+        assert not home.archive.warning(TENANT)
+
+
+async def test_evicted_values_are_read_from_the_segments_that_hold_them(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path / "blobs")
+    async with house(tmp_path, store) as home:
+        passes = Removal(home.journal.database).passes
+        text = random.Random(2).randbytes(6000)
+        parent = ""
+        for number in range(6):
+            text += b"%d" % number * 200
+            channels = (
+                channel("grows", text, number),
+                channel("stays", b"x" * 900) if not number else channel("stays", Reference.INHERIT),
+            )
+            await home.journal.save_checkpoint(TENANT, draft(f"{number}", parent, channels))
+            parent = f"{number}"
+            if number % 2:
+                await home.flush()
+        await home.flush()
+        home.clock.advance(10)
+        [[family]] = await home.ask("SELECT family FROM threads")
+        gone = await evict_family(
+            home.journal.database, passes, int(str(family)), home.clock.now_us, 1 << 30
+        )
+        assert gone.values > 0
+        for one in await keys_of(home, "t"):
+            found = await home.journal.load(TENANT, one, View.FULL)
+            assert found is not None
+            assert found.state is not None
+            digests = [c.digest for c in found.state.channels if c.value is EVICTED and c.digest]
+            places = await home.journal.database.query(
+                partial(located.of_values, tenant=TENANT, family=int(str(family)), digests=digests)
+            )
+            values = await home.archive.read_values(TENANT, places, digests)
+            assert values.keys() == set(digests)
+        assert data_of(await home.from_blobs(key("3")))["stays"] == b"x" * 900
+        # A label makes a row that needs evicted values anew.
+        await home.journal.set_label(TENANT, key("0"), "first")
+        await home.flush()
+        assert await check_certified(home) == 6
+        assert (await home.archive.status(TENANT)).evicted_bytes > 0
+
+
+async def test_blobs_of_another_kind_of_store_are_not_mixed(tmp_path: Path) -> None:
+    async with house(tmp_path, DirectoryStore(tmp_path / "blobs")) as home:
+        await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
+        await home.flush()
+    with pytest.raises(StoreChangedError, match="directory"):
+        async with house(tmp_path, MemoryStore()):
+            pass
+
+
+async def test_flushes_and_failures_are_measured(tmp_path: Path) -> None:
+    reader = InMemoryMetricReader()
+    store = MemoryStore()
+    async with house(tmp_path, store, meters=MeterProvider([reader])) as home:
+        store.verdict = lambda members: Reason.BLOB_UNAVAILABLE
+        saved = await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1" * 2000}))
+        home.archive.changed(TENANT, saved.stored_bytes)
+        await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
+        store.verdict = lambda members: None
+        await home.flush()
+        data = reader.get_metrics_data()
+        assert data is not None
+        points = {
+            metric.name: [
+                (dict(point.attributes or {}), getattr(point, "value", None))
+                for point in metric.data.data_points
+            ]
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+        assert points["tuskpoint.archive.certified"] == [({"tenant": TENANT}, 1)]
+        [(attributes, count)] = points["tuskpoint.archive.retries"]
+        assert attributes == {"reason": "BLOB_UNAVAILABLE"}
+        assert isinstance(count, int)
+        assert count >= 1
+        assert points["tuskpoint.archive.backlog.size"] == [({"tenant": TENANT}, 0)]
+
+
+async def test_a_pointer_that_cannot_be_written_is_an_error_of_the_status(tmp_path: Path) -> None:
+    async with house(tmp_path, MemoryStore()) as home:
+        (tmp_path / "catalog").mkdir()
+        await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
+        await home.flush()
+        assert "pointer file" in (await home.archive.status(TENANT)).last_error
+        assert await check_certified(home) == 1

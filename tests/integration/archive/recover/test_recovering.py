@@ -1,0 +1,323 @@
+"""Single promises of recovery: heads, removals, hand-offs, manifests, snapshots, generations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.integration.archive.recover.recovered import (
+    compare,
+    grow,
+    newest,
+    recover,
+    recovered_house,
+)
+from tests.kit.archives import House, check_certified, house, keys_of
+from tests.kit.drafts import TENANT, channel, data_of, draft, key, refused, write, written
+from tests.kit.stores import MemoryStore
+from tuskpoint.v1 import checkpoint_pb2
+from tuskpoint_server.archive.recover.sources import read_source
+from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.domain.digests import blob_digest
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.formats.catalogs import Catalog
+from tuskpoint_server.domain.formats.manifests import encode_manifest
+from tuskpoint_server.domain.formats.members import Kind
+from tuskpoint_server.domain.formats.segment_reading import decode_segment
+from tuskpoint_server.domain.lineage import Snapshot
+from tuskpoint_server.domain.model import BlobLocation, PruneStrategy, Reference, View
+from tuskpoint_server.journal.lineage import (
+    Lineage,
+    SnapshotDraft,
+    SnapshotQuery,
+    Snapshots,
+)
+from tuskpoint_server.journal.lineage.handoffs import Handoffs
+from tuskpoint_server.journal.recovery import publishing
+from tuskpoint_server.journal.removal.removal import Removal
+
+
+async def test_the_next_save_inherits_from_the_recovered_head(home: House, tmp_path: Path) -> None:
+    await grow(home, 5)
+    async with recovered_house(tmp_path / "second", home) as second:
+        assert await compare(home, second) == 5
+        await second.journal.save_checkpoint(
+            TENANT,
+            draft(
+                "0005",
+                "0004",
+                (channel("step", b"5"), channel("text", Reference.INHERIT)),
+            ),
+        )
+        found = await second.journal.load(TENANT, key("0005"), View.FULL)
+        assert data_of(found)["text"] == bytes(range(250)) * 30 + b"4"
+        assert await second.flush() == 1
+        assert await check_certified(second) == 6
+        known = await second.archive.catalog(TENANT)
+        first = await home.archive.catalog(TENANT)
+        assert known is not None
+        assert first is not None
+        assert known.catalog.generation == first.catalog.generation + 1
+        assert known.catalog.previous is not None
+        assert known.catalog.previous.sha256 == first.location.sha256
+        async with recovered_house(tmp_path / "third", second) as third:
+            assert await compare(second, third) == 6
+            assert third.journal.database.generation == known.catalog.generation + 1
+
+
+async def test_only_heads_keep_their_values_in_the_journal(home: House, tmp_path: Path) -> None:
+    await grow(home, 4)
+    async with recovered_house(tmp_path / "second", home) as second:
+        here = await second.ask("SELECT count(*) FROM contents WHERE data IS NOT NULL")
+        gone = await second.ask(
+            "SELECT count(*) FROM contents WHERE data IS NULL AND segment IS NOT NULL"
+        )
+        assert (here, gone) == ([(2,)], [(6,)])
+        assert await second.ask("SELECT count(*) FROM writes WHERE data IS NULL") == [(3,)]
+        head = await second.journal.load(TENANT, key("0003"), View.FULL)
+        assert written(head) == [("", "task", 0, "w", b"written 3")]
+
+
+async def test_what_was_removed_stays_removed(home: House, tmp_path: Path) -> None:
+    removal = Removal(home.journal.database)
+    await grow(home, 3)
+    await grow(home, 2, "gone")
+    await removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    await removal.delete_thread(TENANT, "gone")
+    await home.journal.save_writes(TENANT, key("9999"), [write("early", b"before")])
+    await home.flush()
+    async with recovered_house(tmp_path / "second", home) as second:
+        assert await compare(home, second) == 1
+        assert await keys_of(second, "t") == [key("0002")]
+        assert await second.ask("SELECT task_id FROM writes WHERE checkpoint_id = '9999'") == []
+        late = draft("0002", "0001", {"a": b"late"}, thread_id="gone")
+        await refused(second.journal.save_checkpoint(TENANT, late), Reason.THREAD_DELETED)
+        await grow(second, 1, "gone", 0)
+        async with recovered_house(tmp_path / "third", second) as third:
+            assert await compare(second, third) == 2
+            assert await third.ask(
+                "SELECT incarnation, deleted_through FROM threads WHERE thread_id = 'gone'"
+            ) == [(2, "0001")]
+
+
+async def test_forks_and_rollbacks_keep_their_lineage(home: House, tmp_path: Path) -> None:
+    lineage = Lineage(home.journal.database)
+    await grow(home, 3)
+    await lineage.fork(TENANT, key("0001"), "fork", "a request")
+    await lineage.rollback(TENANT, key("0001"), "", None)
+    await lineage.copy_thread(TENANT, "t", "copy", "")
+    await home.flush()
+    async with recovered_house(tmp_path / "second", home) as second:
+        assert await compare(home, second) == 9
+        [[origin]] = await second.ask(
+            "SELECT forked_from FROM checkpoints AS c JOIN threads AS t ON t.number = c.thread"
+            " WHERE thread_id = 'fork'"
+        )
+        assert origin == "t:0001"
+        # First answers are in no blob: a retry is a new request.
+        again = Lineage(second.journal.database).fork(TENANT, key("0001"), "fork", "a request")
+        await refused(again, Reason.THREAD_EXISTS)
+
+
+async def test_a_recovered_journal_is_another_one_without_changes(
+    home: House, tmp_path: Path
+) -> None:
+    await grow(home, 2)
+    async with recovered_house(tmp_path / "second", home) as second:
+        assert second.journal.database.journal_id != home.journal.database.journal_id
+        assert await second.ask("SELECT * FROM changes") == []
+        [(seq, begun, compacted, indexed, unindexed)] = await second.ask(
+            "SELECT seq, begun_seq, compacted_seq, indexed_seq, unindexed_since_us FROM threads"
+        )
+        assert seq == begun == compacted
+        assert indexed == 0
+        assert unindexed is not None
+
+
+async def test_an_identical_save_changes_nothing(home: House, tmp_path: Path) -> None:
+    once = draft("1", "", {"x": b"1", "y": b""}, writes=(write("w", b"w"),))
+    saved = await home.journal.save_checkpoint(TENANT, once)
+    await home.flush()
+    async with recovered_house(tmp_path / "second", home) as second:
+        again = await second.journal.save_checkpoint(TENANT, once)
+        assert again.seq == saved.seq
+        assert await second.flush() == 0
+
+
+async def test_many_flushes_come_back_over_merged_runs(home: House, tmp_path: Path) -> None:
+    await grow(home, 20)
+    async with recovered_house(tmp_path / "second", home) as second:
+        await compare(home, second)
+        await grow(second, 20, "u")
+        content = (await newest(second)).content
+        assert isinstance(content, Catalog)
+        assert any(content.runs.levels[1:]), "runs were merged"
+        async with recovered_house(tmp_path / "third", second) as third:
+            assert await compare(second, third) == 40
+
+
+async def test_a_server_that_goes_on_beside_a_recovered_one_harms_neither(
+    home: House, tmp_path: Path
+) -> None:
+    await grow(home, 3)
+    async with recovered_house(tmp_path / "second", home) as second:
+        for start in (3, 4):
+            await grow(home, 1, start=start)
+            await grow(second, 1, start=start)
+        for number, one in enumerate((home, second)):
+            async with recovered_house(tmp_path / f"of-{number}", one) as third:
+                assert await compare(one, third) == 5
+
+
+async def test_what_a_pruned_thread_is_rebuilt_from_comes_back(home: House, tmp_path: Path) -> None:
+    frame = checkpoint_pb2.CheckpointState(delta_channels=("log",)).SerializeToString()
+    for number in range(5):
+        await home.journal.save_checkpoint(
+            TENANT,
+            draft(
+                f"{number}",
+                f"{number - 1}" if number else "",
+                {"x": b"%d" % number} if number else {"log": b"seed"},
+                frame=frame,
+                delta=("log",),
+                writes=(write("log", b"written %d" % number),),
+            ),
+        )
+    await Removal(home.journal.database).prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+    await home.flush()
+    async with recovered_house(tmp_path / "second", home) as second:
+        assert await compare(home, second) == 1
+        histories = [
+            await one.journal.delta_history(TENANT, key("4"), ("log",)) for one in (home, second)
+        ]
+        assert [len(found[0].writes) for found in histories] == [4, 4]
+        assert [one.digest for one in histories[1][0].writes] == [
+            one.digest for one in histories[0][0].writes
+        ]
+
+
+async def test_snapshots_come_back_and_can_be_restored(home: House, tmp_path: Path) -> None:
+    await grow(home, 2)
+    await grow(home, 1, "u")
+    taken = await take_snapshot(home, "t", "u")
+    await Removal(home.journal.database).delete_thread(TENANT, "t")
+    await home.flush()
+    async with recovered_house(tmp_path / "second", home) as second:
+        await compare(home, second)
+        snapshots = Snapshots(second.journal.database)
+        assert await snapshots.list_snapshots(TENANT, SnapshotQuery(), "", 9) == [taken]
+        restored = await snapshots.restore_snapshot(
+            TENANT, taken.snapshot_id, rollback=False, request_id=""
+        )
+        found = await second.journal.load(TENANT, restored[0].key, View.FULL)
+        assert data_of(found)["step"] == b"1"
+
+
+@pytest.mark.parametrize("part", ["", "~"])
+async def test_a_snapshot_of_which_something_is_not_certified_does_not_exist(
+    home: House, store: MemoryStore, tmp_path: Path, part: str
+) -> None:
+    await grow(home, 1)
+    whole = await take_snapshot(home, "t")
+    await home.flush()
+    await home.journal.save_checkpoint(TENANT, draft("0001", "0000", {"step": b"1"}))
+    torn = await take_snapshot(home, "t")
+    store.verdict = lambda members: rejected(members, f"$snapshot/{part}{torn.snapshot_id}")
+    with pytest.raises(Refusal):
+        await home.flush()
+    async with recovered_house(tmp_path / "second", home) as second:
+        snapshots = Snapshots(second.journal.database)
+        assert await snapshots.list_snapshots(TENANT, SnapshotQuery(), "", 9) == [whole]
+        kept = await second.ask("SELECT thread_id FROM threads WHERE NOT deleted ORDER BY 1")
+        assert len(kept) == 3
+        assert not [name for [name] in kept if torn.snapshot_id in str(name)]
+
+
+async def take_snapshot(home: House, *threads: str) -> Snapshot:
+    snapshots = Snapshots(home.journal.database)
+    return await snapshots.create_snapshot(TENANT, SnapshotDraft(threads, "session"), "")
+
+
+def rejected(members: Sequence[Member], beginning: str) -> Reason | None:
+    """Reject what holds the log of a thread whose name begins so."""
+    logs = [decode_segment(one.data, "") for one in members if one.kind == Kind.SEGMENT]
+    found = any(one.thread_id.startswith(beginning) for one in logs)
+    return Reason.BLOB_REJECTED if found else None
+
+
+async def store_manifest(home: House, store: MemoryStore, thread_id: str) -> BlobLocation:
+    data = encode_manifest(await home.manifest(thread_id), TENANT)
+    receipt = await store.put([Member(blob_digest(data), data, Kind.MANIFEST.value)])
+    return receipt.locations[0]
+
+
+async def test_one_thread_is_recovered_from_its_stored_manifest(
+    home: House, store: MemoryStore, tmp_path: Path
+) -> None:
+    await grow(home, 3)
+    await grow(home, 1, "other")
+    source = await read_source(store, await store_manifest(home, store, "t"), Kind.MANIFEST)
+    recovered = await recover(tmp_path / "second", store, source, home.clock)
+    assert (recovered.threads, recovered.checkpoints) == (1, 3)
+    segments = len(store.members("segment"))
+    async with house(tmp_path / "second", store, home.clock) as second:
+        await second.flush()
+        assert len(store.members("segment")) == segments
+        assert await check_certified(second) == 3
+        async with recovered_house(tmp_path / "third", second) as third:
+            assert await compare(second, third) == 3
+            assert await third.ask("SELECT agent_id FROM threads") == [("agent",)]
+
+
+async def test_a_manifest_of_a_deleted_thread_brings_back_that_it_was_deleted(
+    home: House, store: MemoryStore, tmp_path: Path
+) -> None:
+    await grow(home, 2)
+    await Removal(home.journal.database).delete_thread(TENANT, "t")
+    await home.flush()
+    source = await read_source(store, await store_manifest(home, store, "t"), Kind.MANIFEST)
+    recovered = await recover(tmp_path / "second", store, source, home.clock)
+    assert (recovered.threads, recovered.ended) == (0, 1)
+    async with house(tmp_path / "second", store, home.clock) as second:
+        await second.flush()
+        async with recovered_house(tmp_path / "third", second) as third:
+            assert await third.ask("SELECT deleted, deleted_through FROM threads") == [(1, "0001")]
+
+
+async def test_a_catalog_of_another_format_is_refused_in_one_line(store: MemoryStore) -> None:
+    data = b'{"format_version":1,"kind":"catalog","tenant":"default"}'
+    receipt = await store.put([Member(blob_digest(data), data, Kind.CATALOG.value)])
+    with pytest.raises(Refusal) as caught:
+        await read_source(store, receipt.locations[0], Kind.CATALOG)
+    assert caught.value.reason is Reason.BLOB_MALFORMED
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_hand_off_is_remembered(home: House, store: MemoryStore, tmp_path: Path) -> None:
+    await grow(home, 2)
+    data = b"a bundle"
+    receipt = await store.put([Member(blob_digest(data), data, Kind.SEGMENT.value)])
+    await Handoffs(home.journal.database, lambda blob: None).keep_handoff(
+        TENANT, key("0001"), receipt.locations[0], (), receipt.blobs, "", b"", b"", content_seq=2
+    )
+    await home.flush()
+    async with recovered_house(tmp_path / "second", home) as second:
+        asked = "SELECT sha256, checkpoint_id FROM handoffs"
+        assert await second.ask(asked) == [(blob_digest(data), "0001")] == await home.ask(asked)
+        [[kind]] = await second.ask("SELECT kind FROM members WHERE sha256 = ?", blob_digest(data))
+        assert kind == "segment"
+
+
+async def test_a_journal_is_published_alone_and_never_over_another(
+    home: House, store: MemoryStore, tmp_path: Path
+) -> None:
+    await grow(home, 1)
+    await recover(tmp_path / "second", store, await newest(home), home.clock)
+    path = tmp_path / "second" / "journal.db"
+    assert publishing.remains(path) == [path]
+    assert publishing.remains(publishing.beside(path)) == []
+    with pytest.raises(FileExistsError):
+        await recover(tmp_path / "second", store, await newest(home), home.clock)
+    assert publishing.remains(path) == [path]

@@ -1,0 +1,196 @@
+"""Whatever was done to a journal, the newest catalog brings back what was certified."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.contract.archiving.test_flush_model import EXPECTED, STEPS, History
+from tests.integration.archive.recover.recovered import compare, recovered_house
+from tests.kit.archives import House, check_certified, house, keys_of
+from tests.kit.drafts import TENANT, channel, draft, write
+from tests.kit.journal import Clock
+from tests.kit.stores import MemoryStore
+from tuskpoint.v1 import checkpoint_pb2
+from tuskpoint_server.blobs.api import StoreLimits
+from tuskpoint_server.domain.errors import Refusal
+from tuskpoint_server.domain.model import Reference, View
+from tuskpoint_server.domain.snapshots import is_reserved
+from tuskpoint_server.journal.lineage import (
+    SnapshotDraft,
+    SnapshotQuery,
+    Snapshots,
+    ValuesEvicted,
+)
+
+DELTA = checkpoint_pb2.CheckpointState(delta_channels=("log",)).SerializeToString()
+KINDS = (
+    *(step for step in STEPS if step not in ("fail", "forget", "reject")),
+    *("delta", "inside", "wait", "settings", "snapshot", "restore", "adopt", "drop_run"),
+)
+
+
+async def go_on(home: House, thread_id: str) -> None:
+    """Save a checkpoint that inherits everything from the head of a thread."""
+    found = await home.journal.load(TENANT, (await keys_of(home, thread_id))[-1], View.FULL)
+    assert found is not None
+    assert found.state is not None
+    key = found.entry.key
+    await home.journal.save_checkpoint(
+        TENANT,
+        draft(
+            key.checkpoint_id + "x",
+            key.checkpoint_id,
+            tuple(
+                channel(one.name, Reference.INHERIT, one.version) for one in found.state.channels
+            ),
+            thread_id=thread_id,
+            ns=key.checkpoint_ns,
+        ),
+    )
+
+
+async def check(home: House, directory: Path) -> None:
+    """Recover, compare, go on, and recover what has come of it."""
+    async with recovered_house(directory / "second", home) as second:
+        await compare(home, second)
+        names = [str(name) for [name] in await second.ask("SELECT thread_id FROM threads")]
+        for name in names:
+            if not is_reserved(name) and await keys_of(second, name):
+                await go_on(second, name)
+        await second.flush()
+        await check_certified(second)
+        if await second.archive.catalog(TENANT) is not None:
+            async with recovered_house(directory / "third", second) as third:
+                await compare(second, third)
+
+
+class Recovering(History):
+    """Recovers after each flush, and does more of what has to come back."""
+
+    async def latest(self, thread_id: str, ns: str = "") -> str:
+        names = [one.checkpoint_id for one in await keys_of(self.house, thread_id)]
+        return max(names, default="") if not ns else ""
+
+    async def grow(self, thread_id: str, **more: Any) -> None:
+        """Append a checkpoint that says more than those of `save`."""
+        self.made += 1
+        parent_id = await self.latest(thread_id, more.get("ns", ""))
+        made = draft(f"{self.made:06d}", parent_id, thread_id=thread_id, **more)
+        await self.house.journal.save_checkpoint(TENANT, made)
+
+    async def delta(self) -> None:
+        whole: dict[str, bytes] = {"log": self.content()} if self.random.random() < 0.2 else {}
+        written = (write("log", self.content()),)
+        channels = {"a": self.content(), **whole}
+        await self.grow(
+            self.thread(), channels=channels, frame=DELTA, delta=("log",), writes=written
+        )
+
+    async def inside(self) -> None:
+        thread_id = self.thread()
+        parents = {"parents": {"": await self.latest(thread_id)}, "run_id": "inner"}
+        channels = {"a": self.content()}
+        await self.grow(thread_id, channels=channels, ns="inner", metadata=parents)
+
+    async def wait(self) -> None:
+        channel_name = self.random.choice(("__interrupt__", "__error__", "__resume__"))
+        await self.grow(self.thread(), channels={"a": b"x"}, writes=(write(channel_name, b"?"),))
+
+    async def settings(self) -> None:
+        thread_id = self.thread()
+        if await keys_of(self.house, thread_id):
+            await self.removal.set_retention(TENANT, thread_id, self.random.choice((0, 9999)))
+            await self.removal.set_searchable(TENANT, thread_id, self.random.random() < 0.5)
+
+    async def snapshot(self) -> None:
+        await Snapshots(self.house.journal.database).create_snapshot(
+            TENANT, SnapshotDraft((self.thread(),), "session"), ""
+        )
+
+    async def restore(self) -> None:
+        snapshots = Snapshots(self.house.journal.database)
+        for one in await snapshots.list_snapshots(TENANT, SnapshotQuery(), "", 1):
+            how = self.random.choice(("rollback", "threads", "delete"))
+            if how == "delete":
+                await snapshots.delete_snapshot(TENANT, one.snapshot_id)
+            else:
+                await snapshots.restore_snapshot(
+                    TENANT, one.snapshot_id, rollback=how == "rollback", request_id=""
+                )
+
+    async def adopt(self) -> None:
+        key = await self.some_key()
+        if key is not None:
+            closure = await self.lineage.closure(TENANT, key)
+            if closure is not None:
+                target = f"adopted-{self.thread()}"
+                await self.lineage.adopt(TENANT, closure, "hash", target, "adopter", "")
+
+    async def drop_run(self) -> None:
+        await self.removal.delete_runs(TENANT, ["inner"])
+
+    async def flush(self) -> None:
+        await self.house.flush()
+        if await self.house.archive.catalog(TENANT) is not None:
+            with tempfile.TemporaryDirectory() as directory:
+                await check(self.house, Path(directory))
+
+
+async def live(seed: int, steps: Sequence[str], store: MemoryStore, *, apart: bool) -> None:
+    """Live through a history; after each flush it is recovered."""
+    clock = Clock()
+    history = Recovering(seed, store)
+    left = [*steps, "flush"]
+    with tempfile.TemporaryDirectory() as directory:
+        while left:
+            async with house(Path(directory), store, clock, apart=apart) as opened:
+                history.enter(opened)
+                while left and (step := left.pop(0)) != "restart":
+                    clock.advance(1)
+                    try:
+                        await getattr(history, step)()
+                    except ValuesEvicted:
+                        continue
+                    except Refusal as refusal:
+                        if refusal.reason not in EXPECTED:
+                            raise
+
+
+histories = st.lists(st.sampled_from(KINDS), min_size=5, max_size=25)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 1 << 30), steps=histories)
+def test_what_was_certified_is_recovered(seed: int, steps: list[str]) -> None:
+    asyncio.run(live(seed, steps, MemoryStore(), apart=False))
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 1 << 30), steps=histories)
+def test_what_was_certified_is_recovered_from_parts(seed: int, steps: list[str]) -> None:
+    limits = StoreLimits(
+        max_members=4, max_put_bytes=40_000, max_member_bytes=6_000, puts_at_once=3
+    )
+    asyncio.run(live(seed, steps, MemoryStore(limits), apart=False))
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 1 << 30), steps=histories)
+def test_what_was_certified_is_recovered_from_blobs_of_single_checkpoints(
+    seed: int, steps: list[str]
+) -> None:
+    asyncio.run(live(seed, steps, MemoryStore(), apart=True))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_long_history_is_recovered(seed: int) -> None:
+    steps = [*(["save", "writes", "inherit", "prune", "save", "fork", "evict"] * 6)]
+    asyncio.run(live(seed, [*steps, "flush", *steps], MemoryStore(), apart=False))

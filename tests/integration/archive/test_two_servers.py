@@ -1,0 +1,97 @@
+"""A hand-off between servers that share nothing but the blob store: real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.messages import SECOND, THREAD
+
+SECONDS = 60
+NEW_NETWORKS: tuple[tuple[str, ...], ...] = (
+    ("unshare", "--user", "--map-root-user", "--net"),
+    ("unshare", "--net"),
+)
+"""Ways to run a program in a network namespace of its own; the first that works is used."""
+
+
+def new_network() -> tuple[str, ...]:
+    """Return what to put before a program; skips the test, saying why, if nothing works."""
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no 'unshare' here to make network namespaces with")
+    problems = []
+    for prefix in NEW_NETWORKS:
+        probe = [*prefix, sys.executable, "-m", "tests.kit.loopback"]
+        tried = subprocess.run(probe, capture_output=True, text=True, check=False)
+        if tried.returncode == 0:
+            return prefix
+        problems.append(tried.stderr.strip().rpartition("\n")[2])
+    pytest.skip(f"this machine lets nobody make network namespaces: {'; '.join(problems)}")
+
+
+async def start(prefix: Sequence[str], *arguments: object) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *prefix,
+        *(sys.executable, "-m", "tests.integration.service.handoff_side"),
+        *map(str, arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if "TUSKPOINT" not in name},
+    )
+
+
+async def told(process: asyncio.subprocess.Process) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = await asyncio.wait_for(process.stdout.readline(), SECONDS)
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+async def end(process: asyncio.subprocess.Process) -> int:
+    assert process.stdin is not None
+    process.stdin.close()
+    return await asyncio.wait_for(process.wait(), SECONDS)
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["one-network", "own-networks"])
+async def test_two_servers_share_nothing_but_the_blob_store(tmp_path: Path, apart: bool) -> None:
+    prefix = await asyncio.to_thread(new_network) if apart else ()
+    blobs = tmp_path / "blobs"
+    giver = await start(prefix, "give", tmp_path / "giver", blobs)
+    taker = await start(prefix, "take", tmp_path / "taker", blobs)
+    try:
+        given = await told(giver)
+        assert taker.stdin is not None
+        taker.stdin.write(json.dumps(given["descriptor"]).encode() + b"\n")
+        taken = await told(taker)
+        assert [await end(taker), await end(giver)] == [0, 0]
+    finally:
+        for process in (giver, taker):
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
+
+    networks = {given["network"], taken["network"], os.readlink("/proc/self/ns/net")}
+    assert len(networks) == (3 if apart else 1)
+    assert taken["found"] == given["found"]
+    adoption = taken["adoption"]
+    assert adoption.pop("blob_id")
+    assert adoption == {
+        "adopted_from": f"{THREAD}:{SECOND}",
+        "new_thread_id": "adopted",
+        "checkpoint_id": SECOND,
+        "verified": True,
+    }
+    stages = [stage.removeprefix("ADOPT_STAGE_") for stage in taken["stages"]]
+    assert stages == ["FETCHING", "FETCHED", "VERIFIED", "ADOPTED"]
+    journals = [tmp_path / name / "journal.db" for name in ("giver", "taker")]
+    assert all(journal.stat().st_size for journal in journals)

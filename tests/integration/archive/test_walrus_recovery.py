@@ -1,0 +1,143 @@
+"""Recovery from Walrus, as the emulator keeps it: quilts, single blobs, parts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.archive.recover.recovered import (
+    compare,
+    grow,
+    newest,
+    recover,
+    recovered_house,
+)
+from tests.kit.archives import House, check_certified, house
+from tests.kit.drafts import TENANT, draft, key, write
+from tuskpoint_emulators.walrus.server import WalrusEmulator
+from tuskpoint_server.archive.recover.references import find, parse_reference
+from tuskpoint_server.archive.recover.sources import read_source
+from tuskpoint_server.blobs.walrus.settings import WalrusSettings
+from tuskpoint_server.blobs.walrus.store import WalrusStore
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.formats.members import Kind
+from tuskpoint_server.domain.model import PruneStrategy
+from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.removal.removal import Removal
+
+
+@pytest.fixture
+async def emulator() -> AsyncIterator[WalrusEmulator]:
+    async with WalrusEmulator() as running:
+        yield running
+
+
+@pytest.fixture
+async def store(emulator: WalrusEmulator) -> AsyncIterator[WalrusStore]:
+    async def no_pause(_: float) -> None:
+        pass
+
+    opened = WalrusStore(
+        WalrusSettings(publishers=(emulator.url,), aggregators=(emulator.url,)), sleep=no_pause
+    )
+    yield opened
+    await opened.close()
+
+
+async def fill(home: House) -> None:
+    """Certify threads of every sort, over several flushes."""
+    removal, lineage = Removal(home.journal.database), Lineage(home.journal.database)
+    for name in range(6):
+        await grow(home, 2, f"t{name}")
+    await home.journal.save_writes(TENANT, key("0001", "t3"), [write("late", b"late", task="u")])
+    await removal.delete_thread(TENANT, "t4")
+    await removal.prune_thread(TENANT, "t5", PruneStrategy.KEEP_LATEST)
+    await lineage.copy_thread(TENANT, "t2", "copy", "")
+    await home.flush()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_a_blob_id_is_enough(tmp_path: Path, store: WalrusStore, apart: bool) -> None:
+    async with house(tmp_path, store, apart=apart) as home:
+        await fill(home)
+        source = await newest(home)
+        found = await find(store, parse_reference(source.location.blob_id), Kind.CATALOG)
+        assert (found.sha256, found.blob_id) == (source.location.sha256, source.location.blob_id)
+        async with recovered_house(tmp_path / "second", home) as second:
+            assert await compare(home, second) == 11
+            # Nobody knows when the blobs of before end, so all that is needed is stored again.
+            await second.archive.lifetime.look_now()
+            unknown = "SELECT kind FROM members WHERE blob_id NOT IN (SELECT blob_id FROM blobs)"
+            assert await second.ask(unknown) == []
+            await grow(second, 1, "t1", 2)
+            await grow(second, 1, "fresh")
+            async with recovered_house(tmp_path / "third", second) as third:
+                assert await compare(second, third) == 13
+
+
+async def test_a_segment_in_parts_comes_back(tmp_path: Path, store: WalrusStore) -> None:
+    limit = store.limits.max_member_bytes
+    assert limit is not None
+    content = random.Random(1).randbytes(limit + 1000)
+    async with house(tmp_path, store) as home:
+        await home.journal.save_checkpoint(TENANT, draft("0000", "", {"x": content}))
+        await home.journal.save_checkpoint(TENANT, draft("0001", "0000", {"x": b"small"}))
+        await home.flush()
+        async with recovered_house(tmp_path / "second", home) as second:
+            assert await compare(home, second) == 2
+            await grow(second, 1, start=2)
+            async with recovered_house(tmp_path / "third", second) as third:
+                assert await compare(second, third) == 3
+
+
+async def test_the_blob_id_of_a_stored_manifest_is_enough_for_a_thread(
+    tmp_path: Path, store: WalrusStore
+) -> None:
+    async with house(tmp_path, store) as home:
+        await fill(home)
+        stored = await home.archive.store_manifest(TENANT, await home.manifest("t3"))
+        found = await find(store, parse_reference(stored.blob_id), Kind.MANIFEST)
+        source = await read_source(store, found, Kind.MANIFEST)
+        recovered = await recover(tmp_path / "second", store, source, home.clock)
+        assert (recovered.threads, recovered.checkpoints) == (1, 2)
+        async with house(tmp_path / "second", store, home.clock) as second:
+            await second.flush()
+            assert await check_certified(second) == 2
+
+
+async def test_what_expired_is_named_by_its_blob_id(
+    tmp_path: Path, emulator: WalrusEmulator, store: WalrusStore
+) -> None:
+    async with house(tmp_path, store) as home:
+        await grow(home, 1)
+        source = await newest(home)
+        emulator.ledger.advance(60)
+        with pytest.raises(Refusal) as refused:
+            await recover(tmp_path / "second", store, source, home.clock)
+        assert refused.value.reason is Reason.BLOB_NOT_FOUND
+        assert refused.value.metadata["blob_id"] == source.location.blob_id
+
+
+async def test_the_program_needs_nothing_but_an_aggregator(
+    tmp_path: Path, emulator: WalrusEmulator, store: WalrusStore
+) -> None:
+    async with house(tmp_path, store) as home:
+        await fill(home)
+        catalog = (await newest(home)).location
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tuskpoint_server", "recover"),
+            *("--data-dir", str(tmp_path / "second"), "--catalog", catalog.blob_id),
+            *("--walrus-aggregator-url", emulator.url),
+            stderr=asyncio.subprocess.PIPE,
+            env={k: v for k, v in os.environ.items() if not k.startswith(("TUSK", "WALRUS"))},
+        )
+        _, errors = await asyncio.wait_for(process.communicate(), 60)
+        assert process.returncode == 0, errors
+        async with house(tmp_path / "second", store, home.clock) as second:
+            assert await compare(home, second) == 11

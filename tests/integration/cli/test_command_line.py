@@ -1,0 +1,466 @@
+"""Every command of `tuskpoint`, for people and for programs, and its page."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.cli.command_line_kit import Outcome, run
+from tools.command_line_page import PAGE, interrupt, served, wait_until_indexed
+from tuskpoint import CheckpointRecord, Client
+from tuskpoint.cli.exits import MEANINGS, Exit
+from tuskpoint.cli.program import PROGRAM
+from tuskpoint.cli.session import Settings
+from tuskpoint.cli.snapshots import SNAPSHOTS
+
+WHEN = r"(just now|\d+ min ago)"
+
+
+@dataclass(frozen=True)
+class World:
+    """A server with something on it.
+
+    Attributes:
+        target: Where it is.
+        ids: Checkpoints of the thread "atlas", oldest first.
+        snapshot: A snapshot of it.
+        descriptor: File with the descriptor of a hand-off of it.
+    """
+
+    target: str
+    ids: tuple[str, ...]
+    snapshot: str
+    descriptor: Path
+
+    def run(self, *arguments: str, given: str | None = None) -> Outcome:
+        return run(self.target, *arguments, given=given)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    directory = tmp_path_factory.mktemp("command-line")
+    with served(directory) as target, Client(target) as client:
+        ids = tuple(
+            client.save(
+                "atlas",
+                {"step": number, "plan": ["read", "write"][number - 1 :]},
+                agent_id="planner",
+                summary=f"finished step {number}",
+                label="half" if number == 2 else "",
+                metadata={"step": number},
+            )
+            for number in (1, 2, 3)
+        )
+        for name in ("people", "json"):
+            for thread in ("saved", "labelled", "back", "restored", "gone", "captured"):
+                first = client.save(f"{thread}-{name}", {"n": 1}, label="first")
+                client.save(f"{thread}-{name}", {"n": 2})
+                assert first
+            saved = client.save(f"asks-{name}", {"draft": 1})
+            interrupt(client, f"asks-{name}", saved, {"question": "publish?"})
+            client.create_snapshot(f"captured-{name}", session_id=f"drop-{name}")
+        descriptor = directory / "descriptor.json"
+        descriptor.write_text(client.handoff("atlas", to_agent="writer").to_json())
+        snapshot = client.create_snapshot("atlas", session_id="monday").snapshot_id
+        client.flush()
+        wait_until_indexed(client)
+        yield World(target, ids, snapshot, descriptor)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command, what it says to people, and whether programs get many objects.
+
+    In the arguments `NAME` is "people" or "json", `FIRST` and `SECOND` are checkpoints of the
+    thread "atlas", `SNAPSHOT` and `DESCRIPTOR` what there is of it.
+    """
+
+    name: str
+    arguments: str
+    says: str
+    is_stream: bool = False
+    given: str | None = None
+
+
+CASES = [
+    Case("threads", "threads", rf"(?m)^atlas +planner +idle +\S{{18}} +{WHEN}", is_stream=True),
+    Case(
+        "list", "list atlas", rf"(?m)^\S{{18}} +{WHEN} +certified +half +finished", is_stream=True
+    ),
+    Case("show", "show atlas FIRST", r'plan: \["read", "write"\]'),
+    Case("save", "save saved-NAME -m three", r"^saved \S{36} in thread saved-", given='{"n": 3}'),
+    Case("label", "label labelled-NAME best", r"^checkpoint \S{36} .* is labelled 'best'"),
+    Case("history", "history", r"(?m)^│? +[├└]── atlas$", is_stream=True),
+    Case("replay", "replay atlas", r"(?s)^\S{36}  finished step 1\n.*step 3", is_stream=True),
+    Case("watch", "watch atlas -n 2", r"checkpoint_saved +\S{18}  finished step 1", is_stream=True),
+    Case("diff", "diff atlas FIRST SECOND", r"(?m)^~ step: 1 -> 2$"),
+    Case("fork", "fork atlas FIRST --as forked-NAME", r"^forked atlas:\S{36} as thread forked-"),
+    Case("rollback", "rollback atlas SECOND", r"^thread atlas is back at \S{36}: \S{36} is its"),
+    Case("restore", "restore restored-NAME --label first --yes", r"^thread restored-\w+ is back"),
+    Case("delete", "delete gone-NAME --yes", r"^deleted thread gone-\w+: 2 checkpoints", True),
+    Case("handoff", "handoff atlas FIRST --to writer", r'"to_agent": "writer"'),
+    Case("adopt", "adopt DESCRIPTOR --as adopted-NAME", r"^adopted atlas:\S{36} as thread adopted"),
+    Case("verify", "verify atlas --all", r"(?m)^pass +\S{18} +\d+ B +[0-9a-f]{16}", is_stream=True),
+    Case("search", 'search "finished step" -n 3', r"(?m)^\S+ +\S{18} +-?\d\.\d{3} +finished step"),
+    Case("snapshot create", "snapshot create atlas", r"^captured 1 thread as snapshot \S{36}"),
+    Case("snapshot list", "snapshot list --session monday", rf"{WHEN} +1 +monday", is_stream=True),
+    Case("snapshot show", "snapshot show SNAPSHOT", r"(?m)^atlas +\S{36}"),
+    Case("snapshot restore", "snapshot restore SNAPSHOT", r"^thread atlas goes on as "),
+    Case("snapshot delete", "snapshot delete DROP --yes", r"^deleted snapshot \S{36}"),
+    Case("answer", "answer asks-NAME yes", r"^answered checkpoint \S{36} of thread asks-"),
+    Case("status", "status", r"(?s)^server .*\nhealth +ok\nbacklog .*\ncatalog +\S{43}\n"),
+    Case("flush", "flush", r"^certified \d+ checkpoints?\n$"),
+    Case("browse", "browse atlas --stdin", r"^atlas  \d checkpoints\n├── 1  ", given="q\n"),
+]
+
+
+def arguments_of(world: World, case: Case, name: str) -> list[str]:
+    with Client(world.target) as client:
+        dropped = next(client.list_snapshots(session_id=f"drop-{name}"), None)
+    places = {
+        "NAME": name,
+        "FIRST": world.ids[0],
+        "SECOND": world.ids[1],
+        "SNAPSHOT": world.snapshot,
+        "DESCRIPTOR": str(world.descriptor),
+        "DROP": dropped.snapshot_id if dropped else "",
+    }
+    text = case.arguments
+    for place, value in places.items():
+        text = re.sub(rf"\b{place}\b|(?<=-){place}\b", value, text)
+    return re.findall(r'"[^"]*"|\S+', text)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_command_for_people_and_for_programs(world: World, case: Case) -> None:
+    people = world.run(*arguments_of(world, case, "people"), given=case.given)
+    assert (people.code, people.errors.count("error")) == (0, 0), people.errors
+    assert re.search(case.says, people.out), people.out
+    program = world.run(*arguments_of(world, case, "json"), "--json", given=case.given)
+    assert program.code == 0, program.errors
+    shapes = program.lines if case.is_stream else [program.object]
+    assert len(shapes) >= 1
+    told = documented_keys()
+    assert case.name == "handoff" or {key for shape in shapes for key in shape} == told[case.name]
+    assert undocumented_inside(shapes) == {}
+
+
+FREE = {"metadata", "state", "heads", "answer", "checkpoint"}  # or told of elsewhere
+
+
+def undocumented_inside(shapes: list[dict[str, Any]]) -> dict[str, set[str]]:
+    """Return the objects inside of shapes that have other keys than the page says."""
+    page = PAGE.read_text(encoding="utf-8").partition("| inside | keys |")[2]
+    rows = re.findall(r"(?m)^\| (`[^|]*) \| ([^|]*) \|$", page.partition("\n\n")[0])
+    told = {
+        name: set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", keys)))
+        for names, keys in rows
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    assert len(told) > 10
+    differ = {}
+    for shape in shapes:
+        for key, value in shape.items():
+            inner = value if isinstance(value, list) else [value]
+            found = {name for one in inner if isinstance(one, dict) for name in one}
+            if found and key not in FREE and found != told.get(key):
+                differ[key] = found
+    return differ
+
+
+def documented_keys() -> dict[str, set[str]]:
+    """Return the keys of each command that the page tells."""
+    page = PAGE.read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| (`[^|]*) \| (?:an object|lines) \| ([^|]*) \|$", page)
+    return {
+        name: set(re.findall(r"`(\w+)`", keys))
+        for names, keys in rows
+        for name in re.findall(r"`([\w ]+)`", names)
+    }
+
+
+def test_every_command_has_a_case_and_its_keys_on_the_page() -> None:
+    commands = {one.name for one in PROGRAM.registered_commands if one.name}
+    commands |= {f"snapshot {one.name}" for one in SNAPSHOTS.registered_commands}
+    assert {case.name for case in CASES} == commands
+    assert set(documented_keys()) == commands - {"handoff"}
+
+
+def test_the_page_has_the_exit_codes() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| (\d+) \| `(\w+)` \| (.*) \|$", page)
+    assert rows == [(str(int(code)), code.name.lower(), said) for code, said in MEANINGS.items()]
+    assert set(MEANINGS) == set(Exit)
+
+
+def test_the_page_has_the_options_of_all_commands_and_their_environment() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    names = [one.name for one in fields(Settings)]
+    told = {"is_json": "--json", "tls": "--no-tls"}
+    options = [told.get(name, f"--{name.replace('_', '-')}") for name in names]
+    assert [option for option in options if f"`{option}" not in page] == []
+    helped = set(re.findall(r"TUSKPOINT_\w+|NO_COLOR", run("", "--help", columns=200).out))
+    assert len(helped) > 6
+    assert [name for name in helped if f"`{name}`" not in page] == []
+
+
+def test_options_stand_before_or_after_the_command(world: World) -> None:
+    before = run("127.0.0.1:1", "--json", "--target", world.target, "threads", "atlas")
+    after = run("127.0.0.1:1", "threads", "atlas", "--target", world.target, "--json")
+    assert before.lines == after.lines
+    assert before.lines[0]["checkpoint_count"] >= 3
+
+
+def test_threads_are_filtered_and_described(world: World) -> None:
+    with Client(world.target) as client:
+        interrupt(client, "waits", client.save("waits", {}), "go on?")
+    waiting = world.run("threads", "--state", "interrupted", "--json").lines
+    assert "waits" in [one["thread_id"] for one in waiting]
+    assert {one["state"] for one in waiting} == {"interrupted"}
+    half = world.run("threads", "--label", "half", "--agent", "planner", "--json").lines
+    assert "atlas" in [one["thread_id"] for one in half]
+    described = world.run("threads", "atlas").out
+    assert re.search(r"(?m)^checkpoints  \d, \d of them certified$", described)
+
+
+def test_the_state_alone_is_what_save_takes(world: World) -> None:
+    state = world.run("show", "atlas", world.ids[0], "--state")
+    saved = world.run("save", "again", "--json", given=state.out)
+    assert saved.code == 0, saved.errors
+    with Client(world.target) as client:
+        assert client.load("again").state == {"step": 1, "plan": ["read", "write"]}
+
+
+def test_a_checkpoint_can_be_read_from_the_blob_store(world: World) -> None:
+    shown = world.run("show", "atlas", world.ids[0], "--blob", "--json").object
+    assert shown["location"]["sha256"]
+    assert shown["state"]["step"] == 1
+
+
+def test_save_with_everything(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    file.write_text('{"größe": "30 m²"}', encoding="utf-8")
+    first = world.run("save", "full", str(file), "--json").object["checkpoint_id"]
+    options = ["--expected-head", first[:14], "--label", "l", "--metadata", '{"a": 1}']
+    saved = world.run("save", "full", str(file), *options, "--certified", "--json").object
+    assert saved["durability"] == "certified"
+    shown = world.run("show", "full", "--json").object
+    assert (shown["parent_checkpoint_id"], shown["label"]) == (first, "l")
+    assert (shown["metadata"], shown["state"]) == ({"a": 1}, {"größe": "30 m²"})
+    moved = world.run("save", "full", str(file), "--expected-head", first, "--json")
+    assert (moved.code, moved.error["reason"]) == (Exit.REFUSED, "HEAD_MOVED")
+
+
+def test_an_answer_is_json_or_text(world: World) -> None:
+    with Client(world.target) as client:
+        for number, (said, options, taken) in enumerate(
+            [
+                ('{"go": true}', (), {"go": True}),
+                ("7", (), 7),
+                ("7", ("--text",), "7"),
+                ("ja", (), "ja"),
+            ]
+        ):
+            thread = f"answered-{number}"
+            interrupt(client, thread, client.save(thread, {}), "go on?")
+            told = world.run("answer", thread, said, *options, "--json").object
+            assert told["answer"] == taken
+            (write,) = [one for one in client.load(thread).writes if one.channel == "__resume__"]
+            assert write.value == taken
+            piped = world.run("answer", thread, "-", given=f"{said}\n")
+            assert piped.code == 0
+
+
+def test_what_waits_and_what_failed_is_shown(world: World) -> None:
+    with Client(world.target) as client:
+        interrupt(client, "asking", client.save("asking", {}), {"question": "go on?"})
+    shown = world.run("show", "asking").out
+    assert "state\n  empty\n" in shown
+    assert 'waits for an answer to\n  9f3c1a7e5b2d4860: {"question": "go on?"}' in shown
+
+
+def test_label_is_cleared_by_an_empty_one(world: World) -> None:
+    saved = world.run("save", "named", "--label", "x", "--json", given="{}").object
+    cleared = world.run("label", "named", "", saved["checkpoint_id"][:20], "--json").object
+    assert (cleared["checkpoint_id"], cleared["label"]) == (saved["checkpoint_id"], "")
+
+
+def test_history_of_a_thread_shows_branches(world: World) -> None:
+    first = world.run("save", "tree", "-m", "one", "--json", given='{"n": 1}').object
+    world.run("save", "tree", "-m", "two", given='{"n": 2}')
+    world.run("save", "tree", "-m", "other two", "--parent", first["checkpoint_id"], given="{}")
+    shown = world.run("history", "tree").out.splitlines()
+    assert [re.sub(r"\S{18}  just now", "ID", line.rstrip()) for line in shown] == [
+        "tree  3 checkpoints",
+        "├── ID  latest  other two",
+        "└── ID  one",
+        "    └── branch of 1 checkpoint",
+        "        └── ID  two",
+    ]
+
+
+def test_history_of_a_thread_of_thousands_is_flat(world: World) -> None:
+    with Client(world.target) as client:
+        for number in range(1, 61):
+            client.save("long", {"n": number}, summary=f"step {number}")
+    shown = world.run("history", "long").out.splitlines()
+    assert len(shown) == 51  # the title and the latest 50
+    assert {line[:4] for line in shown[1:]} == {"├── ", "└── "}
+    assert len(world.run("history", "long", "--json").lines) == 60
+    assert len(world.run("list", "long", "--limit", "60").out.splitlines()) == 61
+
+
+def test_history_by_date_names_threads_and_agents(world: World) -> None:
+    shown = world.run("history", "--by", "date", "--limit", "500").out
+    assert re.search(r"(?m)^[├└]── \d{4}-\d\d-\d\d$", shown)
+    assert re.search(rf"atlas \(planner\)  \S{{18}}  {WHEN}", shown)
+
+
+def test_history_by_date_is_by_the_time_of_saving(world: World) -> None:
+    oldest = "00000000-0000-6000-8000-000000000001"
+    world.run("save", "late", "--id", oldest, "-m", "saved last", given="{}")
+    shown = world.run("history", "--by", "date", "--limit", "1").out
+    assert "saved last" in shown
+
+
+def test_history_reads_no_more_than_it_shows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Client(world.target) as client:
+        for thread in ("quiet", "busy"):
+            for number in range(20):
+                client.save(thread, {"n": number}, summary=f"{thread} {number}")
+    read: list[str] = []
+
+    def listed(self: Client, *arguments: Any, **options: Any) -> Iterator[CheckpointRecord]:
+        for one in whole(self, *arguments, **options):
+            read.append(one.thread_id)
+            yield one
+
+    whole = Client.list
+    monkeypatch.setattr(Client, "list", listed)
+    for arranged in ("agent", "date"):
+        read.clear()
+        shown = world.run("history", "--by", arranged, "--limit", "5", "--json").lines
+        assert [one["summary"] for one in shown] == [f"busy {n}" for n in range(19, 14, -1)]
+        assert read == ["busy"] * 6
+    read.clear()
+    world.run("history", "busy", "--by", "date", "--limit", "5")
+    assert read == ["busy"] * 6
+
+
+def test_history_for_programs_has_the_order_of_the_tree(world: World) -> None:
+    with Client(world.target) as client:
+        for thread, agent in (("one", "x"), ("two", "y"), ("three", "x"), ("one", "x")):
+            client.save(thread, {}, agent_id=agent)
+        client.save("two", {}, checkpoint_id="00000000-0000-6000-8000-000000000002")
+
+    def order(*arguments: str) -> list[str]:
+        lines = world.run("history", "--json", *arguments).lines
+        return [one["thread_id"] for one in lines]
+
+    assert order("--by", "date", "--limit", "5") == ["two", "one", "three", "two", "one"]
+    assert order("--by", "date")[:5] == ["two", "one", "three", "two", "one"]
+    assert order("--by", "agent", "--limit", "5") == ["two", "two", "one", "one", "three"]
+    assert order("--limit", "5") == order("--by", "agent", "--limit", "5")
+    shown = world.run("history", "--limit", "5").out
+    assert [shown.index(f" {thread}\n") for thread in ("two", "one", "three")] == sorted(
+        shown.index(f" {thread}\n") for thread in ("two", "one", "three")
+    )
+    saved = world.run("history", "two", "--by", "date", "--json").lines
+    assert saved[0]["checkpoint_id"] == "00000000-0000-6000-8000-000000000002"
+
+
+def test_replay_of_a_part(world: World) -> None:
+    part = world.run(
+        "replay", "atlas", "--from", world.ids[1], "--to", world.ids[2], "--json"
+    ).lines
+    assert [one["checkpoint_id"] for one in part] == list(world.ids[1:])
+    assert [one["state"]["step"] for one in part] == [2, 3]
+    entries = world.run("replay", "atlas", "--view", "entry", "--json").lines
+    assert "state" not in entries[0]
+
+
+def test_watch_goes_on_after_a_cursor(world: World) -> None:
+    first = world.run("watch", "atlas", "-n", "1", "--json").lines[0]
+    second = world.run("watch", "atlas", "-n", "1", "--cursor", first["cursor"], "--json").lines[0]
+    assert second["seq"] == first["seq"] + 1
+    kinds = world.run("watch", "atlas", "-n", "2", "--kind", "label_set", "--json", "--help")
+    assert kinds.code == 0
+    with_state = world.run("watch", "atlas", "-n", "1", "--view", "json", "--json").lines[0]
+    assert with_state["checkpoint"]["state"]["step"] == 1
+
+
+def test_a_hand_off_is_written_to_a_file_and_adopted_from_stdin(
+    world: World, tmp_path: Path
+) -> None:
+    file = tmp_path / "d.json"
+    made = world.run("handoff", "atlas", "-o", str(file))
+    assert (made.code, made.out) == (0, "")
+    adopted = world.run("adopt", "--as", "piped", "--json", given=file.read_text()).object
+    assert adopted["verified"] is True
+    quick = world.run("adopt", str(file), "--as", "quick", "--journaled", "--json").object
+    assert quick["blob_id"] == ""
+
+
+def test_restore_takes_a_snapshot_back(world: World) -> None:
+    saved = world.run("save", "moved", "--json", given='{"n": 1}').object["checkpoint_id"]
+    snapshot = world.run("snapshot", "create", "moved", "--json").object
+    world.run("save", "moved", given='{"n": 2}')
+    done = world.run("restore", snapshot["snapshot_id"][:23], "--yes", "--json").object
+    assert (done["mode"], done["restored"][0]["thread_id"]) == ("rollback", "moved")
+    shown = world.run("show", "moved", "--json").object
+    assert shown["state"] == {"n": 1}
+    assert shown["lineage"]["rolled_back_from"] == f"moved:{saved}"
+
+
+def test_browse_looks_restores_and_forks(world: World) -> None:
+    for number in (1, 2):
+        world.run("save", "browsed", "-m", f"step {number}", given=f'{{"n": {number}}}')
+    keys = ["browsed", "x", "2", "s", "d", "z", "f", "from-browsing", "2", "r", "y", "b", "q"]
+    seen = world.run("browse", "--stdin", given="\n".join(keys))
+    assert seen.code == 0, seen.errors
+    assert "'x' is none of these" in seen.out
+    assert "  n: 1\n" in seen.out
+    assert "it has no parent" in seen.out
+    assert "forked as thread from-browsing\n" in seen.out
+    assert re.search(r"restored: \S{36} is the latest now", seen.out)
+    with Client(world.target) as client:
+        assert client.load("browsed").state == {"n": 1}
+        assert client.load("from-browsing").state == {"n": 1}
+
+
+def test_browse_tells_programs_what_was_done(world: World) -> None:
+    world.run("save", "browsed-2", given='{"n": 1}')
+    keys = "1\nf\nbrowsed-3\nno-such-thread\nb\nno-such-thread\nq\n"
+    seen = world.run("browse", "browsed-2", "--stdin", "--json", given=keys)
+    assert [one["thread_id"] for one in seen.object["done"]] == ["browsed-3"]
+    assert undocumented_inside([seen.object]) == {}
+    assert "thread 'no-such-thread'" in seen.errors
+
+
+def test_browse_pages_through_threads(world: World) -> None:
+    seen = world.run("browse", "--stdin", given="n\nn\nn\nn\nn\nq\n")
+    assert "that was all" in seen.out
+    assert seen.code == 0
+
+
+def test_sums_up_a_backlog(world: World) -> None:
+    world.run("flush")
+    world.run("save", "unflushed", given="{}")
+    status = world.run("status", "--json").object
+    assert status["backlog"]["checkpoints"] == 1
+    assert status["backlog"]["oldest"] is not None
+    assert status["health"] == {"state": "ok", "problems": []}
+    assert status["catalog_blob_id"] == status["catalog"]["blob_id"]
+    assert re.search(r"(?m)^backlog +1 checkpoint, \d+ B, the oldest", world.run("status").out)
+
+
+def test_json_keeps_what_json_can_say(world: World) -> None:
+    state = {"big": 2**60, "text": 'quotes " and é and \u2028', "null": None, "deep": [[1]]}
+    world.run("save", "odd", given=json.dumps(state))
+    assert world.run("show", "odd", "--state").object == state

@@ -1,0 +1,488 @@
+"""How `tuskpoint` ends: exit codes, errors in one line, closed pipes, Ctrl-C; and at a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.command_line_kit import PATIENCE_S, Terminal, environment, process, run
+from tests.kit.member_file import MemberFile
+from tools.command_line_page import served
+from tuskpoint import Client
+from tuskpoint.cli import server as server_commands
+from tuskpoint.cli.exits import Exit
+from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, CheckpointState
+from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
+from tuskpoint.v1.value_pb2 import Channel, Value, Version
+
+NOBODY = "127.0.0.1:1"  # nothing listens there
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ctrl_c_counts() -> Iterator[None]:
+    """What a shell starts in the background ignores Ctrl-C, and so would its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("command-line-ends")
+
+
+@pytest.fixture(scope="module")
+def target(directory: Path) -> Iterator[str]:
+    with served(directory) as address, Client(address) as client:
+        for number in range(1, 41):
+            client.save("many", {"n": number}, summary=f"step {number} of forty")
+        client.save(
+            "ünï ☃", {"größe": "30 m²"}, summary="Das Maß ist voll 👩‍🚀", agent_id="wächter"
+        )
+        client.save("evil", {"x": "\x1b[31m"}, summary="red \x1b[31m and\nnew line \u202e bidi")
+        yield address
+
+
+# --- exit codes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["threads"], Exit.OK, ""),
+        (
+            ["show", "nope"],
+            Exit.NOT_FOUND,
+            "no thread 'nope', or it has no checkpoint: `tuskpoint ",
+        ),
+        (["list", "nope"], Exit.NOT_FOUND, "nope"),
+        (["history", "nope"], Exit.NOT_FOUND, "nope"),
+        (["replay", "nope"], Exit.NOT_FOUND, "nope"),
+        (["watch", "nope"], Exit.NOT_FOUND, "nope"),
+        (["verify", "nope"], Exit.NOT_FOUND, "nope"),
+        (["delete", "nope", "--yes"], Exit.NOT_FOUND, "nope"),
+        (["browse", "nope", "--stdin"], Exit.NOT_FOUND, "nope"),
+        (["answer", "nope", "yes"], Exit.NOT_FOUND, "nope"),
+        (["show", "many", "ffff"], Exit.NOT_FOUND, "thread 'many' has no checkpoint 'ffff': "),
+        (["show", "many", "--ns", "sub"], Exit.NOT_FOUND, "in namespace 'sub': "),
+        (["restore", "many", "--label", "x"], Exit.NOT_FOUND, "no checkpoint labelled 'x'"),
+        (["snapshot", "show", "nope"], Exit.NOT_FOUND, "no snapshot 'nope'"),
+        (
+            ["snapshot", "show", "latest"],
+            Exit.NOT_FOUND,
+            "no snapshot 'latest': `tuskpoint snapshot",
+        ),
+        (["show", "many", "1"], Exit.USAGE, "more than 3 checkpoints of thread 'many' begin with"),
+        (["shw"], Exit.USAGE, "Did you mean 'show'"),
+        (["show"], Exit.USAGE, "Missing argument 'THREAD': see `tuskpoint show --help`"),
+        (["list", "many", "--limit", "0"], Exit.USAGE, "--limit"),
+        (["list", "many", "--metadata", "[]"], Exit.USAGE, "--metadata is not a JSON object"),
+        (
+            ["history", "--by", "parent"],
+            Exit.USAGE,
+            "--by parent is of one thread: name the thread",
+        ),
+        (["watch", "many", "--cursor", "?"], Exit.USAGE, "--cursor is not what"),
+        (["--target", "http://x", "threads"], Exit.USAGE, "is no target"),
+        (["--timeout", "0", "threads"], Exit.USAGE, "--timeout is a number of seconds above 0"),
+        (["--timeout", "nan", "threads"], Exit.USAGE, "--timeout is a number of seconds above 0"),
+        (["show", "--dashed"], Exit.USAGE, "a name that begins with a dash goes behind --"),
+        (["--ca-file", "/nope", "threads"], Exit.USAGE, "'/nope' cannot be read"),
+        (["save", "t", "/nope"], Exit.USAGE, "'/nope' cannot be read: No such file"),
+        (["save", "t"], Exit.USAGE, "the state is not JSON"),
+        (["adopt"], Exit.USAGE, "descriptor"),
+        (["answer", "many", "null"], Exit.USAGE, "null is no answer: --text takes it"),
+        (["handoff", "many", "-o", "/nope/d"], Exit.USAGE, "'/nope/d' cannot be written"),
+        (["delete", "many"], Exit.USAGE, "stdin is not a terminal: give --yes"),
+        (["browse"], Exit.USAGE, "stdin is not a terminal: `list`"),
+        (
+            ["answer", "many", "yes"],
+            Exit.REFUSED,
+            "waits for no answer: `tuskpoint threads --state",
+        ),
+        (["fork", "many", "--as", "many"], Exit.REFUSED, "name another thread with --as"),
+        (["show", "many", "--blob"], Exit.REFUSED, "`tuskpoint flush` certifies it"),
+        (["verify", "many"], Exit.REFUSED, "nothing of thread 'many' is certified yet: `tuskpoint"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_an_exit_code_and_one_line(
+    target: str, arguments: list[str], code: Exit, says: str
+) -> None:
+    people = run(target, *arguments)
+    assert people.code == code, people.errors
+    if code is Exit.OK:
+        return
+    (line,) = people.errors.splitlines()
+    assert line.startswith("error: ")
+    assert says in line
+    program = run(target, *arguments, "--json")
+    assert (program.code, program.error["exit_code"]) == (code, code)
+    assert program.error["kind"] == code.name.lower()
+    assert set(program.error) == {
+        *("kind", "exit_code", "message", "hint", "status", "reason"),
+        *("metadata", "violations", "retry_after_s"),
+    }
+
+
+def test_no_server() -> None:
+    people = run(NOBODY, "threads")
+    assert people.code == Exit.UNREACHABLE
+    assert people.errors.startswith("error: no TuskPoint server answers at 127.0.0.1:1: start one")
+    assert len(people.errors.splitlines()) == 1
+    assert run(NOBODY, "threads", "--json").error["status"] == "UNAVAILABLE"
+
+
+def test_a_server_without_tls_is_told_of_in_one_line(target: str) -> None:
+    asked = process(target, "threads", "--tls", "--json")  # gRPC writes to the process's stderr
+    _, errors = asked.communicate(timeout=PATIENCE_S)
+    (line,) = errors.decode().splitlines()
+    assert (asked.returncode, json.loads(line)["error"]["kind"]) == (5, "unreachable")
+
+
+def test_a_state_that_is_not_json_is_shown_and_not_printed_alone(target: str) -> None:
+    value = Value(type="msgpack", data=b"\x92\x01\xc0")
+    state = CheckpointState(
+        schema_version=4,
+        ts="2026-03-01T09:30:00+00:00",
+        channels=[Channel(name="messages", version=Version(integer=1), value=value)],
+    )
+    with Client(target) as client:
+        ref = CheckpointRef(thread_id="framework")
+        client._calls.save_checkpoint(
+            SaveCheckpointRequest(checkpoint=Checkpoint(ref=ref, state=state))
+        )
+    assert "  messages: [1, null]\n" in run(target, "show", "framework").out
+    alone = run(target, "show", "framework", "--state")
+    assert (alone.code, alone.errors) == (
+        Exit.REFUSED,
+        "error: channel 'messages' is of type 'msgpack', which is not JSON: without --state it is "
+        "shown in the JSON view\n",
+    )
+
+
+def test_a_file_that_is_not_text(target: str) -> None:
+    saved = run(target, "save", "t", given=b'{"a": "\xff"}')
+    assert (saved.code, saved.errors) == (
+        Exit.USAGE,
+        "error: the state is not UTF-8: byte 8 cannot be read\n",
+    )
+
+
+def test_damage_is_told_by_its_own_exit_code(target: str, directory: Path) -> None:
+    with Client(target) as client:
+        saved = client.save("harmed", {"n": 1}, durability="certified")
+        descriptor = client.handoff("harmed").as_dict()
+        place = client.load("harmed", saved).location
+        assert place is not None
+        MemberFile.at(directory / "data" / "blobs", place).write_bytes(b"another thing")
+        people = run(target, "verify", "harmed")
+        assert people.code == Exit.INTEGRITY
+        assert re.search(r"(?m)^fail +\S{18} ", people.out)
+        assert people.errors.startswith("error: 1 checkpoint of thread 'harmed' failed: do not go")
+        program = run(target, "verify", "harmed", "--json")
+        assert program.lines[-1]["ok"] is False
+        assert program.error["kind"] == "integrity"
+        read = run(target, "show", "harmed", "--blob", "--json")
+        assert (read.code, read.error["reason"]) == (Exit.INTEGRITY, "BLOB_HASH_MISMATCH")
+        lying = json.dumps({**descriptor, "blob_sha256": "0" * 64})
+        adopted = run(target, "adopt", "--json", given=lying)
+        assert (adopted.code, adopted.error["reason"]) == (Exit.INTEGRITY, "BLOB_HASH_MISMATCH")
+
+
+def test_a_defect_is_told_in_one_line(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("nobody thought of it")
+
+    monkeypatch.setattr(server_commands, "judge", fail)
+    told = run(target, "status")
+    assert told.code == Exit.DEFECT
+    assert told.errors == (
+        "error: a defect of this program: ZeroDivisionError: nobody thought of it: run it with "
+        "TUSKPOINT_TRACEBACK=1, and report what it prints\n"
+    )
+    traced = run(target, "status", env={"TUSKPOINT_TRACEBACK": "1"})
+    assert "Traceback (most recent call last)" in traced.errors
+
+
+def test_the_version_and_help_need_no_server() -> None:
+    assert re.fullmatch(r"tuskpoint \d+\.\d+\.\d+\n", run(NOBODY, "--version").out)
+    for arguments in (["--help"], ["show", "--help"], ["snapshot", "-h"]):
+        shown = run(NOBODY, *arguments)
+        assert (shown.code, shown.errors) == (0, "")
+        assert "--json" in shown.out or "snapshot" in shown.out
+    assert run(NOBODY).code == Exit.USAGE
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    program = """
+        import sys
+
+        class Absent:
+            def find_spec(self, name, path=None, target=None):
+                if name.partition(".")[0] == "typer":
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+        sys.meta_path.insert(0, Absent())
+        from tuskpoint.cli import main
+        sys.exit(main(["threads"]))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == Exit.USAGE
+    assert done.stderr == (
+        "error: the command line needs typer, which is not installed: pip install "
+        "'tuskpoint[cli]'\n"
+    )
+
+
+def test_starting_loads_neither_grpc_nor_rich_nor_langgraph() -> None:
+    heavy = ("asyncio", "grpc", "google.protobuf", "httpx", "langgraph", "rich.console")
+    program = f"import sys, tuskpoint.cli.app; print([n for n in {heavy} if n in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+# --- processes ----------------------------------------------------------------------------
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(target: str) -> None:
+    for arguments in (["replay", "many", "--json"], ["list", "many"]):
+        read, write = os.pipe()
+        os.close(read)
+        done = process(target, *arguments, stdout=write)
+        os.close(write)
+        _, errors = done.communicate(timeout=PATIENCE_S)
+        assert (done.returncode, errors) == (Exit.CLOSED_PIPE, b"")
+
+
+def test_ctrl_c_ends_a_watch_quietly(target: str) -> None:
+    watching = process(target, "watch", "many", "--json")
+    assert watching.stdout is not None
+    assert json.loads(watching.stdout.readline())["kind"] == "checkpoint_saved"
+    watching.send_signal(signal.SIGINT)
+    _, errors = watching.communicate(timeout=PATIENCE_S)
+    assert (watching.returncode, errors) == (Exit.INTERRUPTED, b"")
+
+
+def test_a_watch_tells_what_happens_as_it_happens(target: str) -> None:
+    with Client(target) as client:
+        client.save("live", {})
+        watching = process(target, "watch", "live", "--kind", "label_set", "-n", "1")
+        client.set_label("live", "now")
+    out, _ = watching.communicate(timeout=PATIENCE_S)
+    assert re.search(rb"label_set +\S{18}  now\n", out)
+
+
+def test_an_ascii_terminal_gets_escapes(target: str) -> None:
+    ascii_only = environment(target, PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="C")
+    shown = process(target, "list", "ünï ☃", env=ascii_only)
+    out, errors = shown.communicate(timeout=PATIENCE_S)
+    assert (shown.returncode, errors) == (0, b"")
+    assert rb"Das Ma\xdf ist voll" in out
+    state = process(target, "show", "ünï ☃", "--state", env=ascii_only)
+    out, _ = state.communicate(timeout=PATIENCE_S)
+    assert json.loads(out) == {"größe": "30 m²"}
+
+
+# --- what is printed where ----------------------------------------------------------------
+
+
+def test_unicode_is_shown_and_controls_are_not_obeyed(target: str) -> None:
+    shown = run(target, "threads").out
+    assert re.search(r"(?m)^ünï ☃ +wächter +idle", shown)
+    assert "Das Maß ist voll 👩‍🚀" in run(target, "list", "ünï ☃").out
+    for arguments in (["list", "evil"], ["history", "evil"], ["show", "evil"], ["replay", "evil"]):
+        printed = run(target, *arguments, columns=200).out
+        assert r"red \x1b[31m and new line \u202e bidi" in printed
+        assert "\x1b" not in printed
+    assert run(target, "show", "evil", "--json").object["state"] == {"x": "\x1b[31m"}
+
+
+@pytest.mark.parametrize("columns", [30, 50, 72, 80, 200])
+def test_tables_and_trees_keep_to_the_width(target: str, columns: int) -> None:
+    for arguments in (["threads"], ["list", "many"], ["history"], ["history", "many"]):
+        lines = run(target, *arguments, columns=columns).out.splitlines()
+        assert max(map(len, lines)) <= columns
+        assert len(lines) > 2
+    cut = run(target, "list", "many", columns=columns).out
+    assert ("step 40 of forty" in cut) is (columns >= 50)
+
+
+def test_a_file_gets_all_of_a_line(target: str) -> None:
+    with Client(target) as client:
+        client.save("wordy", {}, summary="word " * 100 + "end")
+    assert "word end\n" in run(target, "list", "wordy", env={"COLUMNS": ""}).out
+
+
+# --- at a terminal ------------------------------------------------------------------------
+
+
+def test_colour_is_for_terminals_and_can_be_switched_off(target: str) -> None:
+    colored = Terminal(target, "list", "many", "-n", "1")
+    assert colored.end() == 0
+    assert "\x1b[36m" in colored.seen
+    for terminal in (
+        Terminal(target, "list", "many", "-n", "1", "--no-color"),
+        Terminal(target, "list", "many", "-n", "1", NO_COLOR="1"),
+    ):
+        assert terminal.end() == 0
+        assert "step 40 of forty" in terminal.seen
+        assert "\x1b" not in terminal.seen
+
+
+def test_delete_asks(target: str) -> None:
+    with Client(target) as client:
+        client.save("asked", {})
+        terminal = Terminal(target, "delete", "asked")
+        terminal.expect("Delete thread 'asked' with 1 checkpoint? [y/N] ")
+        terminal.type("n")
+        assert terminal.end() == Exit.REFUSED
+        assert "error: nothing was changed" in terminal.plain
+        assert client.thread("asked").checkpoint_count == 1
+        terminal = Terminal(target, "delete", "asked")
+        terminal.expect("[y/N] ")
+        terminal.type("yes")
+        assert terminal.end() == 0
+        assert "deleted thread asked: 1 checkpoint" in terminal.plain
+
+
+def test_restore_shows_what_would_change_and_asks(target: str) -> None:
+    with Client(target) as client:
+        client.save("back", {"n": 1}, label="good")
+        client.save("back", {"n": 2})
+        terminal = Terminal(target, "restore", "back", "--label", "good")
+        terminal.expect("? [y/N] ")
+        assert "~ n: 2 -> 1" in terminal.plain
+        terminal.type("y")
+        assert terminal.end() == 0
+        assert client.load("back").state == {"n": 1}
+
+
+def test_browse_at_a_terminal(target: str) -> None:
+    terminal = Terminal(target, "browse", "many")
+    terminal.expect("many (a number picks it")
+    terminal.type("1")
+    terminal.expect("s: state")
+    terminal.type("s")
+    terminal.expect("n: 40")
+    terminal.type("q")
+    assert terminal.end() == 0
+
+
+def test_ctrl_c_at_a_question_ends_it_quietly(target: str) -> None:
+    terminal = Terminal(target, "delete", "many")
+    terminal.expect("[y/N] ")
+    terminal.interrupt()
+    assert terminal.end() == Exit.INTERRUPTED
+    assert "Traceback" not in terminal.seen
+
+
+def test_nothing_to_read_at_a_terminal_is_told(target: str) -> None:
+    terminal = Terminal(target, "save", "t")
+    assert terminal.end() == Exit.USAGE
+    assert "error: the state is missing: name a file, or pipe it in" in terminal.plain
+
+
+def test_long_work_shows_a_bar_where_it_does_not_disturb(target: str) -> None:
+    piped = Terminal(target, "replay", "many", "--json", is_piped=True)
+    assert piped.process.stdout is not None
+    with piped.process.stdout as stdout:
+        lines = stdout.read().splitlines()
+    assert piped.end() == 0
+    assert len(lines) == 40
+    assert re.search(r"replaying ━+ .*40/40.*checkpoints/s", piped.plain)
+    together = Terminal(target, "replay", "many", "--json")
+    assert together.end() == 0
+    assert "replaying" not in together.seen
+
+
+# --- completion ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("tuskpoint his", "history"),
+        ("tuskpoint snapshot cr", "create"),
+        ("tuskpoint show ma", "many"),
+        ("tuskpoint history --by da", "date"),
+        ("tuskpoint list many --li", "--limit"),
+    ],
+)
+def test_the_shell_completes(target: str, words: str, offered: str) -> None:
+    complete = {
+        "_TUSKPOINT_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    assert run(target, env=complete).out.split() == [offered]
+
+
+def test_the_shell_is_offered_no_more_than_words(target: str) -> None:
+    with Client(target) as client:
+        for name in (
+            "typed-1",
+            "typed;reboot",
+            "typed$(reboot)",
+            "typed two",
+            "typed*",
+            "typed\x1b[2J",
+        ):
+            client.save(name, {}, agent_id='"$(reboot)" `x` and more')
+        client.save("--typed", {})
+    complete = {"COMP_WORDS": "tuskpoint show ty", "COMP_CWORD": "2"}
+    bash = run(target, env={**complete, "_TUSKPOINT_COMPLETE": "complete_bash"})
+    assert bash.out.splitlines() == ["typed-1"]
+    zsh = {"_TYPER_COMPLETE_ARGS": "tuskpoint show ty", "_TUSKPOINT_COMPLETE": "complete_zsh"}
+    assert '"typed-1":"reboot x and more"' in run(target, env=zsh).out
+
+
+def test_the_shell_completes_checkpoints(target: str) -> None:
+    with Client(target) as client:
+        saved = client.save("completed", {}, summary="only one")
+    complete = {
+        "_TUSKPOINT_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"tuskpoint show completed {saved[:6]}",
+        "COMP_CWORD": "3",
+    }
+    assert run(target, env=complete).out.split() == [saved]
+    assert run(NOBODY, env=complete).out.split() == []
+
+
+def test_a_full_disk(target: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        listed = process(target, "list", "many", "--json", stdout=full.fileno())
+        _, errors = listed.communicate(timeout=PATIENCE_S)
+    (line,) = errors.decode().splitlines()
+    assert listed.returncode == Exit.USAGE
+    assert json.loads(line)["error"]["message"].startswith("the output cannot be written: ")
+
+
+def test_a_home_that_cannot_be_used(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else typer looks for a shell among the parents of this process, where there may be none.
+    monkeypatch.setattr("shellingham.detect_shell", lambda *_: ("bash", "/bin/bash"))
+    home = tmp_path / "home"
+    home.write_text("a file")
+    told = run(target, "--install-completion", env={"HOME": str(home)})
+    assert told.code == Exit.USAGE
+    assert told.errors.startswith(f"error: '{home}")
+    assert "cannot be used: " in told.errors

@@ -1,0 +1,197 @@
+"""Replays and watches through both clients, also while the server is killed and restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.processes import ServerProcess
+from tests.unit.client.client_faces import Face
+from tuskpoint import AsyncClient, Client, CursorCompacted, InvalidRequest, NotFound, ThreadEvent
+from tuskpoint_server import app
+from tuskpoint_server.config import Config
+from tuskpoint_server.rpc.server import Server
+
+WAIT_SECONDS = 60
+
+
+@pytest.fixture(params=["sync", "async"])
+async def face(request: pytest.FixtureRequest, server: Server) -> AsyncIterator[Face]:
+    made = Face(request.param, f"127.0.0.1:{server.port}")
+    yield made
+    await made.aclose()
+
+
+async def save_some(face: Face, count: int, first: int = 0) -> list[str]:
+    return [await face.call("save", "t", {"n": first + step}) for step in range(count)]
+
+
+async def test_a_replay_goes_from_any_point_to_any_point(face: Face) -> None:
+    ids = await save_some(face, 4)
+    inner = await face.call("save", "t", {"sub": 1}, checkpoint_ns="a", checkpoint_id=ids[1])
+    found = await face.take("replay", 99, "t")
+    assert [(one.checkpoint_id, one.checkpoint_ns) for one in found] == [
+        (ids[0], ""),
+        (ids[1], ""),
+        (inner, "a"),
+        (ids[2], ""),
+        (ids[3], ""),
+    ]
+    assert [one.state for one in found] == [{"n": 0}, {"n": 1}, {"sub": 1}, {"n": 2}, {"n": 3}]
+    part = await face.take(
+        "replay",
+        99,
+        "t",
+        checkpoint_ns="",
+        from_checkpoint_id=ids[1],
+        to_checkpoint_id=ids[2],
+        view="entry",
+    )
+    assert [(one.checkpoint_id, one.state) for one in part] == [(ids[1], {}), (ids[2], {})]
+    with pytest.raises(NotFound):
+        await face.take("replay", 9, "nobody")
+    assert await face.take("history", 9, "nobody") == []
+
+
+async def test_a_watch_tells_of_what_was_and_of_what_happens(face: Face) -> None:
+    first, second = await save_some(face, 2)
+    events = await face.take("watch", 2, "t")
+    assert [one.checkpoint.checkpoint_id for one in events] == [first, second]
+    assert [one.checkpoint.state for one in events] == [{"n": 0}, {"n": 1}]
+    watching = asyncio.ensure_future(face.take("watch", 2, "t", cursor=events[0].cursor))
+    await face.call("set_label", "t", "good")
+    again, labelled = await asyncio.wait_for(watching, WAIT_SECONDS)
+    assert again.cursor == events[1].cursor
+    assert (labelled.kind, labelled.checkpoint.label) == ("label_set", "good")
+    watching = asyncio.ensure_future(face.take("watch", 1, "t", cursor=labelled.cursor))
+    await face.call("delete", "t")
+    (deleted,) = await asyncio.wait_for(watching, WAIT_SECONDS)
+    assert (deleted.kind, deleted.deleted_checkpoints) == ("thread_deleted", 2)
+    assert [one.seq for one in (*events, labelled, deleted)] == [1, 2, 3, 4]
+
+
+async def test_a_watch_of_some_kinds_leaves_the_others_out(face: Face) -> None:
+    await save_some(face, 2)
+    await face.call("set_label", "t", "good")
+    (found,) = await face.take("watch", 1, "t", kinds=["label_set"], view="entry")
+    assert (found.kind, found.checkpoint.label, found.seq) == ("label_set", "good", 3)
+
+
+async def test_progress_is_told_when_nothing_happens(face: Face) -> None:
+    await save_some(face, 1)
+    kinds = ["checkpoint_saved"]  # and not when a flush ends
+    saved, progress = await face.take("watch", 2, "t", kinds=kinds, progress_s=1)
+    assert [saved.kind, progress.kind] == ["checkpoint_saved", "progress"]
+    watching = asyncio.ensure_future(
+        face.take("watch", 1, "t", cursor=progress.cursor, kinds=kinds)
+    )
+    await save_some(face, 1, first=1)
+    (found,) = await asyncio.wait_for(watching, WAIT_SECONDS)
+    assert found.checkpoint.state == {"n": 1}
+
+
+async def test_a_cursor_of_another_thread_is_refused(face: Face) -> None:
+    await save_some(face, 1)
+    await face.call("save", "other", {})
+    (event,) = await face.take("watch", 1, "t")
+    with pytest.raises(InvalidRequest):
+        await face.take("watch", 1, "other", cursor=event.cursor)
+
+
+async def test_a_cursor_of_another_journal_names_where_to_begin(
+    face: Face, config: Config, tmp_path: Path
+) -> None:
+    await save_some(face, 2)
+    (_, event) = await face.take("watch", 2, "t")
+    async with app.running(config.model_copy(update={"data_dir": tmp_path / "other"})) as server:
+        there = Face(face.kind, f"127.0.0.1:{server.port}")
+        first = await there.call("save", "t", {"n": 0})
+        with pytest.raises(CursorCompacted) as caught:
+            await there.take("watch", 1, "t", cursor=event.cursor)
+        (found,) = await there.take("watch", 1, "t", cursor=caught.value.oldest_cursor)
+        assert found.checkpoint.checkpoint_id == first
+        await there.aclose()
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path) as made:
+        made.start()
+        yield made
+
+
+def stopped(process: ServerProcess) -> None:
+    assert process.stop() == 0
+
+
+def killed(process: ServerProcess) -> None:
+    process.kill()
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_watch_survives_servers_without_gap_or_duplicate(
+    process: ServerProcess, kind: str
+) -> None:
+    face = Face(kind, process.target)
+    with Client(process.target) as writer:
+        first = await asyncio.to_thread(writer.save, "t", {"turn": "first"})
+        read = asyncio.to_thread(_read, face.sync) if kind == "sync" else _aread(face.aio)
+        watching = asyncio.ensure_future(read)
+        saved = await asyncio.to_thread(_save_while_servers_come_and_go, writer, process)
+        await asyncio.to_thread(writer.delete, "t")
+        events = await asyncio.wait_for(watching, WAIT_SECONDS)
+    changes = [one.seq for one in events if one.kind != "certified"]
+    assert changes == list(range(1, len(changes) + 1))
+    told = [one.checkpoint for one in events if one.kind == "checkpoint_saved"]
+    assert [one.checkpoint_id for one in told if one is not None] == [first, *saved]
+    assert events[-1].deleted_checkpoints == len(saved) + 1
+    await face.aclose()
+
+
+def _save_while_servers_come_and_go(writer: Client, process: ServerProcess) -> list[str]:
+    saved = []
+    endings: list[Callable[[ServerProcess], None]] = [killed, stopped]
+    for turn, end in enumerate(endings):
+        saved += [writer.save("t", {"turn": turn, "n": n}) for n in range(10)]
+        end(process)
+        process.start()
+    return [*saved, writer.save("t", {"turn": "last"})]
+
+
+def _read(client: Client) -> list[ThreadEvent]:
+    events = []
+    for event in client.watch("t", view="entry"):
+        events.append(event)
+        if event.kind == "thread_deleted":
+            break
+    return events
+
+
+async def _aread(client: AsyncClient) -> list[ThreadEvent]:
+    events = []
+    async for event in client.watch("t", view="entry"):
+        events.append(event)
+        if event.kind == "thread_deleted":
+            break
+    return events
+
+
+@pytest.mark.crash
+def test_a_replay_survives_a_killed_server(process: ServerProcess) -> None:
+    with Client(process.target) as client:
+        # More than the buffers between both sides hold.
+        saved = [
+            client.save("t", {"n": n, "text": os.urandom(256 * 1024).hex()}) for n in range(100)
+        ]
+        replay = client.replay("t")
+        found = [next(replay)]
+        process.kill()
+        process.start()
+        found += replay
+    assert [one.checkpoint_id for one in found] == saved
+    assert [one.state["n"] for one in found] == list(range(100))

@@ -1,0 +1,310 @@
+"""What saves and calls say about search, over a real server: set, told, certified, recovered."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+
+from tests.kit.archives import House, house
+from tests.kit.drafts import TENANT, draft
+from tests.kit.messages import FIRST, SECOND, frames, ref, refused, save_request
+from tests.kit.stores import MemoryStore
+from tuskpoint import AsyncClient, Client
+from tuskpoint.errors import InvalidRequest, NotFound
+from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2, errors_pb2
+from tuskpoint.v1 import checkpoint_service_pb2 as pb
+from tuskpoint.v1 import thread_service_pb2 as threads_pb
+from tuskpoint_server import app, recover
+from tuskpoint_server.blobs.api import Member, Receipt
+from tuskpoint_server.blobs.directory import DirectoryStore
+from tuskpoint_server.config import Config
+from tuskpoint_server.domain.limits import LIMITS
+from tuskpoint_server.domain.vectors import unpack
+from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.rpc.server import Server
+
+if TYPE_CHECKING:
+    from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
+    from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
+    from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
+
+CERTIFIED = checkpoint_pb2.DURABILITY_CERTIFIED
+
+
+def vectors(config: Config) -> dict[str, list[float]]:
+    """Return the vectors in the journal by checkpoint."""
+    with closing(sqlite3.connect(config.data_dir / "journal.db")) as connection:
+        rows = connection.execute("SELECT checkpoint_id, vector FROM search_vectors").fetchall()
+    return {checkpoint_id: unpack(vector) for checkpoint_id, vector in rows}
+
+
+# --- the setting ---------------------------------------------------------------------------
+
+
+async def test_thread_tells_whether_search_finds_it(server: Server) -> None:
+    async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+        await client.save("t", {"n": 1})
+        assert (await client.thread("t")).searchable
+        await client.set_searchable("t", False)
+        assert not (await client.thread("t")).searchable
+        assert [one.searchable async for one in client.threads()] == [False]
+        await client.set_searchable("t", True)
+        assert (await client.thread("t")).searchable
+
+
+async def test_watch_tells_of_it(server: Server) -> None:
+    async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+        await client.save("t", {"n": 1})
+        await client.set_searchable("t", False)
+        await client.set_searchable("t", False)
+        await client.set_searchable("t", True)
+        found = []
+        async for event in client.watch("t", kinds=["searchable_set"]):
+            found.append((event.seq, event.kind, event.checkpoint))
+            if len(found) == 2:
+                break
+        assert found == [(2, "searchable_set", None), (3, "searchable_set", None)]
+
+
+def test_blocking_client_sets_it_too(config: Config) -> None:
+    async def run() -> None:
+        async with app.running(config) as server:
+            await asyncio.to_thread(use, f"127.0.0.1:{server.port}")
+
+    def use(address: str) -> None:
+        with Client(address) as client:
+            client.save("t", {"n": 1})
+            client.set_searchable("t", False, durability="certified")
+            assert not client.thread("t").searchable
+            with pytest.raises(NotFound):
+                client.set_searchable("missing", False)
+            with pytest.raises(InvalidRequest):
+                client.set_searchable("t", "no")  # type: ignore[arg-type]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (threads_pb.SetSearchableRequest(), "thread_id"),
+        (threads_pb.SetSearchableRequest(thread_id="$snapshot/1"), "thread_id"),
+        (threads_pb.SetSearchableRequest(thread_id="t", durability=9), "durability"),  # type: ignore[arg-type]
+    ],
+)
+async def test_bad_settings_are_refused(
+    threads: ThreadServiceAsyncStub, request_: threads_pb.SetSearchableRequest, field: str
+) -> None:
+    answer = await refused(threads.SetSearchable(request_))
+    assert (answer.code, answer.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
+
+
+async def test_save_sets_it_with_the_first_checkpoint(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
+) -> None:
+    async def unsearchable() -> bool:
+        found = await threads.GetThread(threads_pb.GetThreadRequest(thread_id="thread"))
+        return found.thread.unsearchable
+
+    first = await checkpoints.SaveCheckpoint(save_request(searchable=False))
+    assert first.seq == 2, "the setting comes first"
+    assert await unsearchable()
+    await checkpoints.SaveCheckpoint(save_request(SECOND, parent=FIRST))
+    assert await unsearchable()
+    again = await checkpoints.SaveCheckpoint(save_request(searchable=True))
+    assert again.seq == 4, "nothing was saved anew, but the setting changed"
+    assert not await unsearchable()
+
+
+# --- certified and recovered ---------------------------------------------------------------
+
+
+async def is_unsearchable(opened: House) -> bool:
+    setting = (await opened.manifest()).setting
+    return setting is not None and setting.unsearchable
+
+
+async def test_certified_means_that_the_catalog_tells_it(tmp_path: Path) -> None:
+    async with house(tmp_path, MemoryStore()) as opened:
+        removal = Removal(opened.journal.database)
+        await opened.journal.save_checkpoint(TENANT, draft("1"))
+        await opened.flush()
+        await removal.set_searchable(TENANT, "t", False)
+        await opened.flush()
+        assert await is_unsearchable(opened)
+        known = await opened.archive.catalog(TENANT)
+        await removal.set_searchable(TENANT, "t", False)
+        await opened.flush()
+        assert await opened.archive.catalog(TENANT) == known
+        await removal.delete_thread(TENANT, "t")
+        await opened.flush()
+        assert not await is_unsearchable(opened)
+
+
+async def test_setting_that_changes_while_it_is_stored_is_told_next(tmp_path: Path) -> None:
+    class Switching(MemoryStore):
+        """Has search switched on again during the next put."""
+
+        switching = False
+
+        async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+            if self.switching:
+                self.switching = False
+                await Removal(opened.journal.database).set_searchable(TENANT, "t", True)
+            return await super().put(members, apart=apart)
+
+    store = Switching()
+    async with house(tmp_path, store) as opened:
+        await opened.journal.save_checkpoint(TENANT, draft("1"))
+        await Removal(opened.journal.database).set_searchable(TENANT, "t", False)
+        store.switching = True
+        await opened.flush()
+        assert not store.switching
+        await opened.flush()
+        assert not await is_unsearchable(opened)
+
+
+async def test_identical_save_is_certified_once_the_catalog_tells_its_setting(
+    config: Config,
+    checkpoints: CheckpointServiceAsyncStub,
+    admin: AdminServiceAsyncStub,
+    tmp_path: Path,
+) -> None:
+    """Never less is acknowledged than was asked for: the checkpoint itself was certified."""
+    await checkpoints.SaveCheckpoint(save_request(durability=CERTIFIED))
+    await checkpoints.SaveCheckpoint(save_request(durability=CERTIFIED, searchable=False))
+    status = await admin.GetArchiveStatus(admin_service_pb2.GetArchiveStatusRequest())
+    assert await recovered(config, tmp_path / "new", status.catalog.blob_id) == {"thread": True}
+
+
+async def recovered(config: Config, data_dir: Path, catalog: str) -> dict[str, bool]:
+    """Recover an empty server from a catalog; return which of its threads are unsearchable."""
+    anew, order = recover.parse(
+        ["--data-dir", str(data_dir), "--blob-dir", str(config.blobs), "--catalog", catalog], "1"
+    )
+    await recover.recover(anew, order, lambda config: DirectoryStore(config.blobs))
+    with closing(sqlite3.connect(data_dir / "journal.db")) as connection:
+        rows = connection.execute("SELECT thread_id, unsearchable FROM threads").fetchall()
+    return {thread_id: bool(unsearchable) for thread_id, unsearchable in rows}
+
+
+async def test_recovered_server_does_not_find_what_was_switched_off(
+    config: Config, server: Server, tmp_path: Path
+) -> None:
+    async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+        for thread_id in ("off", "on"):
+            await client.save(thread_id, {"n": 1})
+        await client.set_searchable("off", False)
+        snapshot = await client.create_snapshot(["off", "on"])
+        await client.fork("off", new_thread_id="fork")
+        await client.copy("off", "copy")
+        await client.set_searchable("on", False)
+        await client.set_searchable("on", True, durability="certified")
+        catalog = (await client.status()).catalog
+    assert catalog is not None
+    found = await recovered(config, tmp_path / "new", catalog.blob_id)
+    of_users = {name: off for name, off in found.items() if not name.startswith("$")}
+    assert of_users == {"off": True, "on": False, "fork": True, "copy": True}
+    anew = config.model_copy(update={"data_dir": tmp_path / "new", "blob_dir": config.blobs})
+    async with (
+        app.running(anew) as again,
+        AsyncClient(f"127.0.0.1:{again.port}") as client,
+    ):
+        assert not (await client.thread("off")).searchable
+        await client.delete("off")
+        restored = await client.restore_snapshot(snapshot.snapshot_id)
+        kept = [(await client.thread(one.thread_id)).searchable for one in restored]
+        assert kept == [False, True], "what a snapshot captured says it too"
+
+
+# --- vectors -------------------------------------------------------------------------------
+
+BAD = {
+    "not a number": [1.0, math.nan],
+    "infinite": [-math.inf],
+    "too large for 32 bits": [1e39],
+    "zeros": [0.0, -0.0, 0.0],
+    "too long": [1.0] * (LIMITS.max_vector_dimension + 1),
+}
+
+
+@pytest.mark.parametrize("vector", BAD.values(), ids=BAD)
+async def test_bad_vectors_are_refused(
+    config: Config,
+    checkpoints: CheckpointServiceAsyncStub,
+    threads: ThreadServiceAsyncStub,
+    vector: list[float],
+) -> None:
+    answer = await refused(checkpoints.SaveCheckpoint(save_request(vector=vector)))
+    assert (answer.reason, answer.fields) == ("INVALID_FIELD", ("vector",))
+    streamed = frames(1, save_request(vector=vector))
+    [frame] = [one async for one in checkpoints.SaveCheckpoints(iter(streamed))]
+    assert frame.error.reason == errors_pb2.ERROR_REASON_INVALID_FIELD
+    missing = await refused(threads.GetThread(threads_pb.GetThreadRequest(thread_id="thread")))
+    assert missing.reason == "THREAD_NOT_FOUND"
+    assert vectors(config) == {}
+
+
+async def test_first_vector_sets_the_dimension(
+    config: Config, checkpoints: CheckpointServiceAsyncStub
+) -> None:
+    await checkpoints.SaveCheckpoint(save_request(vector=[0.5, -2.0, 0.0]))
+    await checkpoints.SaveCheckpoint(save_request(SECOND, thread_id="other", vector=[1, 1, 1]))
+    wrong = await refused(
+        checkpoints.SaveCheckpoint(save_request(SECOND, parent=FIRST, vector=[1.0, 2.0]))
+    )
+    assert (wrong.reason, wrong.fields) == ("INVALID_FIELD", ("vector",))
+    assert "3 components" in wrong.message
+    absent = await refused(checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=ref(SECOND))))
+    assert absent.reason == "CHECKPOINT_NOT_FOUND"
+    assert vectors(config) == {FIRST: [0.5, -2.0, 0.0], SECOND: [1, 1, 1]}
+
+
+async def test_the_longest_vector_is_taken(
+    config: Config, checkpoints: CheckpointServiceAsyncStub
+) -> None:
+    longest = [1.0] * LIMITS.max_vector_dimension
+    await checkpoints.SaveCheckpoint(save_request(vector=longest))
+    assert vectors(config) == {FIRST: longest}
+
+
+async def test_identical_save_may_bring_a_vector(
+    config: Config, checkpoints: CheckpointServiceAsyncStub
+) -> None:
+    first = await checkpoints.SaveCheckpoint(save_request())
+    again = await checkpoints.SaveCheckpoint(save_request(vector=[1.0, 0.0], expected_head=""))
+    assert again == first
+    assert vectors(config) == {FIRST: [1.0, 0.0]}
+    await checkpoints.SaveCheckpoint(save_request())
+    assert vectors(config) == {FIRST: [1.0, 0.0]}
+
+
+async def test_saves_of_a_stream_have_both(
+    config: Config, checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
+) -> None:
+    requests = [
+        *frames(1, save_request(FIRST, vector=[1.0, 2.0])),
+        *frames(2, save_request(SECOND, parent=FIRST, vector=[1.0, 2.0, 3.0])),
+        *frames(3, save_request(SECOND, thread_id="other", searchable=False)),
+    ]
+    answers = [one async for one in checkpoints.SaveCheckpoints(iter(requests))]
+    assert len(answers) == 3
+    assert vectors(config) == {FIRST: [1.0, 2.0]}
+    found = await threads.GetThread(threads_pb.GetThreadRequest(thread_id="other"))
+    assert found.thread.unsearchable
+
+
+async def test_limits_are_announced(admin: AdminServiceAsyncStub) -> None:
+    info = await admin.GetServerInfo(admin_service_pb2.GetServerInfoRequest())
+    assert info.limits.max_vector_dimension == LIMITS.max_vector_dimension
+    assert info.limits.max_search_text_bytes == LIMITS.max_search_text
+    assert info.limits.max_query_bytes == LIMITS.max_query
+    assert info.limits.max_search_results == LIMITS.max_results

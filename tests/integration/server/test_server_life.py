@@ -1,0 +1,241 @@
+"""How the server starts, refuses to start, and drains."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import sqlite3
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+from grpc_reflection.v1alpha import (  # type: ignore[import-untyped]
+    reflection_pb2,
+    reflection_pb2_grpc,
+)
+
+from tests.integration.conftest import StartServer
+from tests.kit.messages import FIRST, ref, refused, save_request
+from tuskpoint.v1 import checkpoint_service_pb2 as pb
+from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from tuskpoint_server import app, exits
+from tuskpoint_server.config import Config
+from tuskpoint_server.rpc.server import Server
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+def one_line(errors: str) -> str:
+    [line] = errors.splitlines()
+    assert line.startswith("tuskpoint-server: ")
+    return line
+
+
+async def test_what_was_acknowledged_is_there_after_a_restart(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "new" / "data")]
+    first = await start_server(*arguments)
+    async with grpc.aio.insecure_channel(first.address) as channel:
+        await CheckpointServiceStub(channel).SaveCheckpoint(save_request())
+    first.process.terminate()
+    code, errors = await first.end()
+    assert code == 0
+    assert "Traceback" not in errors
+    second = await start_server(*arguments)
+    async with grpc.aio.insecure_channel(second.address) as channel:
+        await CheckpointServiceStub(channel).GetCheckpoint(pb.GetCheckpointRequest(ref=ref(FIRST)))
+    second.process.send_signal(2)
+    assert (await second.end())[0] == 0
+
+
+async def test_a_second_server_on_a_directory_is_refused(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)]
+    first = await start_server(*arguments)
+    code, errors = await (await start_server(*arguments)).end()
+    assert code == 3
+    assert str(tmp_path) in one_line(errors)
+    assert str(first.process.pid) in one_line(errors)
+    first.process.kill()
+    await first.end()
+    assert (await start_server(*arguments)).address, "a dead holder holds nothing"
+
+
+async def test_a_taken_port_is_told_in_one_line(start_server: StartServer, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        server = await start_server("--listen", address, "--data-dir", str(tmp_path))
+        code, errors = await server.end()
+    assert code == 4
+    assert address in one_line(errors)
+
+
+async def test_two_servers_do_not_share_a_port(server: Server, tmp_path: Path) -> None:
+    config = Config(listen=f"127.0.0.1:{server.port}", data_dir=tmp_path / "other")
+    with pytest.raises(exits.StartError) as refused_start:
+        async with app.running(config):
+            pass
+    assert refused_start.value.code == exits.EXIT_ADDRESS
+
+
+@pytest.mark.parametrize("argument", ["--data-dir", "--blob-dir", "--catalog-pointer"])
+async def test_a_path_that_cannot_be_written_is_told_in_one_line(
+    start_server: StartServer, tmp_path: Path, argument: str
+) -> None:
+    (tmp_path / "file").touch()
+    paths = {"--data-dir": str(tmp_path / "data"), argument: str(tmp_path / "file" / "x")}
+    arguments = [part for pair in paths.items() for part in pair]
+    code, errors = await (await start_server("--listen", "127.0.0.1:0", *arguments)).end()
+    assert code == 5
+    assert str(tmp_path / "file") in one_line(errors)
+
+
+@pytest.mark.parametrize("command", [[], ["recover", "--catalog", "A" * 43]])
+async def test_a_blob_directory_of_another_layout_is_refused_in_one_line(
+    start_server: StartServer, tmp_path: Path, command: list[str]
+) -> None:
+    blobs = tmp_path / "blobs"
+    blob = blobs / "47" / "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
+    blob.parent.mkdir(parents=True)
+    blob.touch()
+    arguments = ["--data-dir", str(tmp_path / "data"), "--blob-dir", str(blobs)]
+    code, errors = await (await start_server(*command, *arguments)).end()
+    assert code == 5
+    assert f"blob directory {blobs} cannot be used: it holds blobs, but no file" in one_line(errors)
+    assert blob.exists()
+    assert not (blobs / "layout").exists()
+
+
+async def test_a_file_that_is_no_database_is_told_in_one_line(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    (tmp_path / "journal.db").write_bytes(b"no database" * 1000)
+    arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)]
+    code, errors = await (await start_server(*arguments)).end()
+    assert code == 6
+    assert "journal.db" in one_line(errors)
+
+
+@pytest.mark.parametrize(
+    ("statements", "problem"),
+    [
+        (["CREATE TABLE cats (name TEXT)"], "another program"),
+        (["CREATE TABLE alembic_version (version_num TEXT)"], "the first version of TuskPoint"),
+        (
+            [
+                "CREATE TABLE journal_info (name TEXT, value TEXT)",
+                "INSERT INTO journal_info VALUES ('layout', '9')",
+            ],
+            "it has layout 9",
+        ),
+    ],
+)
+async def test_a_database_that_is_not_known_is_left_alone(
+    start_server: StartServer, tmp_path: Path, statements: list[str], problem: str
+) -> None:
+    with sqlite3.connect(tmp_path / "journal.db") as foreign:
+        for statement in statements:
+            foreign.execute(statement)
+    foreign.close()
+    arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)]
+    code, errors = await (await start_server(*arguments)).end()
+    assert code == 6
+    assert "journal.db" in one_line(errors)
+    assert problem in one_line(errors)
+
+
+@pytest.mark.parametrize("arguments", [["--unknown"], ["--listen", "nowhere"]])
+async def test_a_bad_setting_is_told_in_one_line(
+    start_server: StartServer, arguments: list[str]
+) -> None:
+    code, errors = await (await start_server(*arguments)).end()
+    assert code == 2
+    one_line(errors)
+
+
+async def test_health_is_told_for_each_service(grpc_channel: grpc.aio.Channel) -> None:
+    health = health_pb2_grpc.HealthStub(grpc_channel)
+    for service in ("", "tuskpoint.v1.CheckpointService", "tuskpoint.v1.AdminService"):
+        answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
+        assert answer.status == SERVING
+    with pytest.raises(grpc.aio.AioRpcError) as unknown:
+        await health.Check(health_pb2.HealthCheckRequest(service="other"))
+    assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def listed_services(server: Server) -> list[str]:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        async for answer in stub.ServerReflectionInfo(iter([request])):
+            return [each.name for each in answer.list_services_response.service]
+    return []
+
+
+async def test_reflection_is_off_until_switched_on(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as off:
+        await listed_services(server)
+    assert off.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    config = Config(listen="127.0.0.1:0", data_dir=tmp_path / "other", reflection=True)
+    async with app.running(config) as reflecting:
+        assert "tuskpoint.v1.CheckpointService" in await listed_services(reflecting)
+
+
+async def test_draining_finishes_calls_and_refuses_new_ones(
+    server: Server, grpc_channel: grpc.aio.Channel
+) -> None:
+    checkpoints = CheckpointServiceStub(grpc_channel)
+    health = health_pb2_grpc.HealthStub(grpc_channel)
+    watch = health.Watch(health_pb2.HealthCheckRequest())
+    assert (await watch.read()).status == SERVING
+    stream = checkpoints.SaveCheckpoints()
+    await stream.write(pb.SaveCheckpointsRequest(save_id=1, checkpoint=save_request()))
+    await stream.read()
+    held = asyncio.Event()
+    release = asyncio.Event()
+    original = server.gate._empty.wait
+
+    async def hold() -> None:
+        held.set()
+        await release.wait()
+        await original()
+
+    server.gate._empty.wait = hold  # type: ignore[method-assign, assignment]
+    draining = asyncio.create_task(server.drain(60))
+    await held.wait()
+    assert (await watch.read()).status == NOT_SERVING
+    answer = await refused(checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=ref(FIRST))))
+    assert (answer.code, answer.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+    assert "RetryInfo" in answer.kinds
+    with pytest.raises(grpc.aio.AioRpcError):
+        await stream.read()
+    release.set()
+    assert await draining
+    answer = await refused(checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=ref(FIRST))))
+    assert answer.code is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_drained_process_ends_with_success(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    server = await start_server("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        checkpoints = CheckpointServiceStub(channel)
+        stream = checkpoints.SaveCheckpoints()
+        await stream.write(pb.SaveCheckpointsRequest(save_id=1, checkpoint=save_request()))
+        answer = await stream.read()
+        assert isinstance(answer, pb.SaveCheckpointsResponse)
+        server.process.terminate()
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await stream.read()
+        assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+    code, errors = await server.end()
+    assert code == 0
+    assert re.search(r"INFO tuskpoint_server\.app: drained$", errors, re.MULTILINE)

@@ -1,0 +1,29 @@
+"""Servers in this process that hand off to one another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from tests.integration.service.handoff_kit import Side
+from tuskpoint_server import app
+from tuskpoint_server.config import Config
+
+
+@asynccontextmanager
+async def side(data_dir: Path, **settings: Any) -> AsyncIterator[Side]:
+    """Run a server that flushes when asked to."""
+    settings.setdefault("flush_interval", 3600)
+    config = Config(listen="127.0.0.1:0", data_dir=data_dir, **settings)
+    async with (
+        app.running(config) as server,
+        grpc.aio.insecure_channel(
+            f"127.0.0.1:{server.port}",
+            options=[("grpc.max_receive_message_length", 8 * 1024 * 1024)],
+        ) as channel,
+    ):
+        yield Side.at(channel, data_dir, config.blobs)

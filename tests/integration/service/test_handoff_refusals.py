@@ -1,0 +1,360 @@
+"""What is refused of hand-offs over the wire: each with its reason, and nothing is written."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.integration.service.handoff_kit import (
+    Side,
+    blob_file,
+    changed,
+    content,
+    kept,
+    naming,
+    save_run,
+)
+from tests.integration.service.handoff_servers import side
+from tests.kit.member_file import stored_files, stored_members
+from tests.kit.messages import FIRST, SECOND, THREAD, ref, refused, write
+from tuskpoint.v1 import checkpoint_service_pb2 as cpb
+from tuskpoint.v1 import handoff_service_pb2 as pb
+from tuskpoint.v1 import segment_pb2
+from tuskpoint_server.domain.formats.frames import frame_size, pack
+from tuskpoint_server.domain.formats.segment_reading import decode_segment
+from tuskpoint_server.domain.formats.segments import (
+    SKIPPABLE,
+    SKIPPABLE_MAGIC,
+    Segment,
+    encode_segment,
+    member,
+)
+from tuskpoint_server.domain.model import BlobLocation
+
+FETCHING, FETCHED = pb.ADOPT_STAGE_FETCHING, pb.ADOPT_STAGE_FETCHED
+VERIFIED, ADOPTED = pb.ADOPT_STAGE_VERIFIED, pb.ADOPT_STAGE_ADOPTED
+
+Code = grpc.StatusCode
+
+
+async def test_what_is_not_there_is_not_handed_off(giver: Side) -> None:
+    told = await refused(giver.hand_off())
+    assert (told.code, told.reason) == (Code.NOT_FOUND, "CHECKPOINT_NOT_FOUND")
+    await save_run(giver)
+    for gone in (ref("1f", THREAD), ref("", THREAD, "other"), ref("", "other")):
+        told = await refused(giver.hand_off(ref=gone))
+        assert (told.code, told.reason) == (Code.NOT_FOUND, "CHECKPOINT_NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"ref": ref(FIRST, "")}, "ref.thread_id"),
+        ({"ref": ref("x" * 129)}, "ref.checkpoint_id"),
+        ({"to_agent": "x" * 257}, "to_agent"),
+        ({"request_id": "x" * 129}, "request_id"),
+    ],
+)
+async def test_a_hand_off_with_a_bad_field(giver: Side, fields: dict[str, Any], field: str) -> None:
+    told = await refused(giver.hand_off(**fields))
+    assert (told.code, told.reason) == (Code.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert told.fields == (field,)
+
+
+HASH = hashlib.sha256(b"").hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"blob_sha256": ""}, "blob_sha256"),
+        ({"blob_sha256": HASH[:-1]}, "blob_sha256"),
+        ({"blob_sha256": HASH + "0"}, "blob_sha256"),
+        ({"blob_sha256": HASH.upper()}, "blob_sha256"),
+        ({"blob_sha256": "g" + HASH[1:]}, "blob_sha256"),
+        ({"blob_sha256": HASH + "\n"}, "blob_sha256"),
+        ({"blob_id": ""}, "blob_id"),
+        ({"blob_id": "x" * 257}, "blob_id"),
+        ({"thread_id": "", "source": f":{SECOND}"}, "thread_id"),
+        ({"checkpoint_id": "", "source": f"{THREAD}:"}, "checkpoint_id"),
+        ({"source": ""}, "source"),
+        ({"source": f"other:{SECOND}"}, "source"),
+        ({"to_agent": "x" * 257}, "to_agent"),
+        ({"summary": "x" * 1025}, "summary"),
+    ],
+)
+async def test_a_descriptor_with_a_bad_field(
+    giver: Side, fields: dict[str, str], field: str
+) -> None:
+    await save_run(giver)
+    descriptor = changed(await giver.hand_off(), **fields)
+    told = await giver.refuses(descriptor)
+    assert (told.code, told.reason) == (Code.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert told.fields == (f"descriptor.{field}",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"new_thread_id": "x" * 513}, "new_thread_id"),
+        ({"new_thread_id": "a\0"}, "new_thread_id"),
+        ({"request_id": "x" * 129}, "request_id"),
+        ({"durability": 9}, "durability"),
+    ],
+)
+async def test_an_adoption_with_a_bad_field(
+    giver: Side, fields: dict[str, Any], field: str
+) -> None:
+    await save_run(giver)
+    told = await giver.refuses(await giver.hand_off(), **fields)
+    assert (told.code, told.reason, told.fields) == (
+        Code.INVALID_ARGUMENT,
+        "INVALID_FIELD",
+        (field,),
+    )
+
+
+async def test_without_a_descriptor_nothing_is_adopted(giver: Side) -> None:
+    told = await giver.refuses(pb.HandoffDescriptor())
+    assert told.reason == "INVALID_FIELD"
+    assert told.fields[0] == "descriptor.blob_sha256"
+    assert "nothing is adopted without it" in told.message
+
+
+async def test_a_thread_that_has_checkpoints_is_refused_before_anything_is_fetched(
+    giver: Side, taker: Side
+) -> None:
+    await save_run(giver)
+    descriptor = await giver.hand_off()
+    await save_run(taker)
+    blob_file(giver, descriptor.blob_id).unlink()
+    told = await taker.refuses(descriptor, THREAD)
+    assert (told.code, told.reason) == (Code.ALREADY_EXISTS, "THREAD_EXISTS")
+    assert told.metadata["thread_id"] == THREAD
+
+
+async def test_a_changed_byte_is_refused_with_both_hashes(giver: Side, taker: Side) -> None:
+    await save_run(giver)
+    descriptor = await giver.hand_off()
+    file = blob_file(giver, descriptor.blob_id)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    told = await taker.refuses(descriptor)
+    assert (told.code, told.reason) == (Code.DATA_LOSS, "BLOB_HASH_MISMATCH")
+    assert told.metadata["expected"] == descriptor.blob_sha256
+    assert told.metadata["actual"] == hashlib.sha256(data).hexdigest()
+    assert told.metadata["blob_id"] == descriptor.blob_id
+
+
+async def test_another_hash_than_the_blobs_is_refused(giver: Side, taker: Side) -> None:
+    await save_run(giver)
+    descriptor = await giver.hand_off()
+    told = await taker.refuses(changed(descriptor, blob_sha256=HASH))
+    assert (told.code, told.reason) == (Code.DATA_LOSS, "BLOB_HASH_MISMATCH")
+    assert (told.metadata["expected"], told.metadata["actual"]) == (HASH, descriptor.blob_sha256)
+
+
+async def test_no_local_copy_is_asked(tmp_path: Path) -> None:
+    """The giver itself adopts: its cache has the bytes, and the store has lost them."""
+    async with side(tmp_path / "data") as giver:
+        await save_run(giver)
+        descriptor = await giver.hand_off()
+    file = blob_file(giver, descriptor.blob_id)
+    file.rename(tmp_path / "data" / "cache" / descriptor.blob_sha256)
+    async with side(tmp_path / "data") as giver:
+        told = await giver.refuses(descriptor)
+    assert (told.code, told.reason) == (Code.NOT_FOUND, "BLOB_NOT_FOUND")
+
+
+async def test_a_blob_that_is_not_there_may_be_in_another_store(
+    giver: Side, tmp_path: Path
+) -> None:
+    await save_run(giver)
+    descriptor = await giver.hand_off()
+    async with side(tmp_path / "apart") as apart:
+        told = await apart.refuses(descriptor)
+        assert (told.code, told.reason) == (Code.NOT_FOUND, "BLOB_NOT_FOUND")
+        assert told.metadata == {"blob_id": descriptor.blob_id, "backend": "directory"}
+        assert "the two sides may use different stores" in told.message
+        assert "'directory'" in told.message
+        told = await apart.refuses(changed(descriptor, blob_id="../../etc/passwd"))
+        assert (told.code, told.reason) == (Code.NOT_FOUND, "BLOB_NOT_FOUND")
+
+
+@pytest.mark.parametrize("field", ["thread_id", "checkpoint_id"])
+async def test_a_descriptor_of_another_checkpoint_is_refused(
+    giver: Side, taker: Side, field: str
+) -> None:
+    await save_run(giver)
+    descriptor = changed(await giver.hand_off(), **{field: "other"})
+    descriptor.source = f"{descriptor.thread_id}:{descriptor.checkpoint_id}"
+    told = await taker.refuses(descriptor)
+    assert (told.code, told.reason) == (Code.INVALID_ARGUMENT, "DESCRIPTOR_MISMATCH")
+    found = {"thread_id": THREAD, "checkpoint_id": SECOND}[field]
+    assert told.metadata == {"field": field, "claimed": "other", "found": found}
+
+
+Change = Callable[[Segment], Segment]
+
+
+def _changed(change: Change) -> Callable[[bytes], bytes]:
+    return lambda stored: encode_segment(change(decode_segment(stored, "bundle")))
+
+
+def _twice(bundle: Segment) -> Segment:
+    return replace(bundle, checkpoints=(*bundle.checkpoints, bundle.checkpoints[0]))
+
+
+def _without_itself(bundle: Segment) -> Segment:
+    return replace(
+        bundle,
+        checkpoints=tuple(
+            one
+            for one in bundle.checkpoints
+            if (one.checkpoint_ns, one.checkpoint_id) != bundle.handoff
+        ),
+    )
+
+
+def _lying_digest(bundle: Segment) -> Segment:
+    return replace(bundle, values=(replace(bundle.values[0], digest=bytes(32)), *bundle.values[1:]))
+
+
+def _naming_another(bundle: Segment) -> Segment:
+    missing = bundle.values[0].digest
+    elsewhere = member(BlobLocation(bytes(32), 9, "elsewhere"), [missing])
+    return replace(bundle, values=bundle.values[1:], members=(elsewhere,))
+
+
+def _unknown_format(stored: bytes) -> bytes:
+    size = frame_size(stored, "bundle")
+    header = segment_pb2.SegmentHeader(format_version=9).SerializeToString()
+    return SKIPPABLE.pack(SKIPPABLE_MAGIC, len(header)) + header + stored[size:]
+
+
+def _parts(stored: bytes) -> bytes:
+    sha256 = hashlib.sha256(stored).digest()
+    part = {"sha256": sha256.hex(), "size_bytes": len(stored) - 1, "blob_id": _blob_id(sha256)}
+    listed = {
+        "format_version": 2,
+        "kind": "parts",
+        "sha256": sha256.hex(),
+        "size_bytes": len(stored) - 1,
+        "parts": [part],
+    }
+    return json.dumps(listed).encode()
+
+
+def _endless_parts(stored: bytes) -> bytes:
+    part = {"sha256": hashlib.sha256(stored).hexdigest(), "size_bytes": 0, "blob_id": "x"}
+    listed = {
+        "format_version": 2,
+        "kind": "parts",
+        "sha256": part["sha256"],
+        "size_bytes": 0,
+        "parts": [part] * 1000,
+    }
+    return json.dumps(listed).encode()
+
+
+def _blob_id(sha256: bytes) -> str:
+    return base64.urlsafe_b64encode(sha256).rstrip(b"=").decode()
+
+
+MALFORMED: list[Callable[[bytes], bytes]] = [
+    lambda stored: stored[:-1],
+    lambda stored: stored + b"x",
+    lambda stored: b"",
+    lambda stored: b"no zstd at all, but some text that is longer",
+    lambda stored: b'{"format_version": 2, "kind": "catalog"}',
+    lambda stored: b"{",
+    lambda stored: stored[: frame_size(stored, "bundle")] + pack(b"\xff" * 100),
+    lambda stored: stored[: frame_size(stored, "bundle")] + pack(bytes(1 << 24)),
+    lambda stored: gzip.compress(b"what the first version stored"),
+    _unknown_format,
+    _changed(_twice),
+    _changed(_lying_digest),
+    _changed(_naming_another),
+    _changed(_without_itself),
+    _changed(lambda bundle: replace(bundle, handoff=None)),
+    _parts,
+    _endless_parts,
+]
+
+
+@pytest.mark.parametrize("spoil", MALFORMED, ids=range(len(MALFORMED)))
+async def test_what_makes_no_sense_under_a_right_hash_is_refused(
+    giver: Side, taker: Side, spoil: Callable[[bytes], bytes]
+) -> None:
+    await save_run(giver)
+    descriptor = await giver.hand_off()
+    spoiled = spoil(blob_file(giver, descriptor.blob_id).read_bytes())
+    told = await taker.refuses(naming(giver, descriptor, spoiled))
+    assert (told.code, told.reason) == (Code.DATA_LOSS, "BLOB_MALFORMED")
+    # The server goes on.
+    await taker.adopt(descriptor)
+
+
+async def test_any_other_blob_of_the_store_is_refused(giver: Side, taker: Side) -> None:
+    await save_run(giver)
+    await giver.flush()
+    descriptor = await giver.hand_off()
+    others = [one for one in stored_members(giver.blobs) if one.blob_id != descriptor.blob_id]
+    files = [path for path in stored_files(giver.blobs) if path.name != descriptor.blob_id]
+    packs = [path.read_bytes() for path in files[:1]]
+    assert len(others) == 3, "a segment, a run and a catalog"
+    for data in [one.read_bytes() for one in others] + packs:
+        told = await taker.refuses(naming(giver, descriptor, data))
+        assert told.reason == "BLOB_MALFORMED"
+
+
+async def test_a_file_that_is_longer_than_any_blob_is_not_read(giver: Side) -> None:
+    await save_run(giver)
+    descriptor = await giver.hand_off()
+    with blob_file(giver, descriptor.blob_id).open("r+b") as file:
+        file.truncate(1 << 40)
+    told = await giver.refuses(descriptor)
+    assert (told.code, told.reason) == (Code.DATA_LOSS, "BLOB_MALFORMED")
+
+
+async def test_a_bundle_that_is_too_large_is_not_made(
+    giver: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await save_run(giver, 4096)
+    monkeypatch.setattr("tuskpoint_server.domain.formats.bundles.MAX_BUNDLE_BYTES", 4096)
+    blobs = sorted(giver.blobs.glob("??/*"))
+    told = await refused(giver.hand_off(request_id="r"))
+    assert (told.code, told.reason) == (Code.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+    assert told.metadata["limit"] == "max_bundle_bytes"
+    assert sorted(giver.blobs.glob("??/*")) == blobs
+
+
+async def test_while_the_store_is_down_nothing_is_handed_off_or_adopted(
+    giver: Side, taker: Side
+) -> None:
+    await save_run(giver)
+    descriptor = await giver.hand_off()
+    await giver.checkpoints.SaveWrites(cpb.SaveWritesRequest(ref=ref(SECOND), writes=[write("x")]))
+    blobs = giver.blobs
+    away = blobs.rename(blobs.with_name("away"))
+    blobs.write_text("no directory")
+    for told in (await refused(giver.hand_off(request_id="r")), await taker.refuses(descriptor)):
+        assert (told.code, told.reason) == (Code.UNAVAILABLE, "BLOB_UNAVAILABLE")
+        assert "RetryInfo" in told.kinds
+    assert kept(giver) == [bytes.fromhex(descriptor.blob_sha256)]
+
+    blobs.unlink()
+    away.rename(blobs)
+    again = await giver.hand_off(request_id="r")
+    await taker.adopt(again)
+    assert content(await taker.load("", "adopted")) == content(await giver.load(SECOND))

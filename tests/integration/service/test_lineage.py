@@ -1,0 +1,268 @@
+"""Forking, rolling back, and asking who came from whom, over the wire."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import grpc
+
+from tests.kit.messages import (
+    FIRST,
+    SECOND,
+    THREAD,
+    channel,
+    collect,
+    incompressible,
+    ref,
+    refused,
+    save_request,
+    write,
+)
+from tuskpoint.v1 import checkpoint_pb2, value_pb2
+from tuskpoint.v1 import checkpoint_service_pb2 as pb
+from tuskpoint.v1 import thread_service_pb2 as tpb
+from tuskpoint_server.config import Config
+
+if TYPE_CHECKING:
+    from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
+    from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
+
+CERTIFIED = checkpoint_pb2.DURABILITY_CERTIFIED
+JOURNALED = checkpoint_pb2.DURABILITY_JOURNALED
+
+
+Step = tuple[tpb.LineageKind, str, str]
+"""Kind, thread that it came from, thread that came from it."""
+
+
+async def two_steps(checkpoints: CheckpointServiceAsyncStub) -> None:
+    """Save a thread of two checkpoints; the first waits for an answer."""
+    await checkpoints.SaveCheckpoint(
+        save_request(
+            FIRST,
+            [channel("messages", b"one")],
+            agent_id="planner",
+            writes=[write(name="__interrupt__")],
+            metadata=b'{"source": "loop", "step": 1, "run_id": "r1", "user": "ann"}',
+        )
+    )
+    await checkpoints.SaveCheckpoint(
+        save_request(SECOND, [channel("messages", b"two")], parent=FIRST)
+    )
+
+
+async def load(
+    checkpoints: CheckpointServiceAsyncStub, reference: checkpoint_pb2.CheckpointRef
+) -> checkpoint_pb2.Checkpoint:
+    [found] = await collect(checkpoints.LoadCheckpoint(pb.LoadCheckpointRequest(ref=reference)))
+    return found
+
+
+def content(checkpoint: checkpoint_pb2.Checkpoint) -> tuple[object, ...]:
+    """What a checkpoint is, wherever it stands."""
+    return (
+        checkpoint.state.SerializeToString(deterministic=True),
+        checkpoint.metadata_json,
+        [each.SerializeToString(deterministic=True) for each in checkpoint.writes],
+    )
+
+
+async def test_a_fork_begins_with_the_same_checkpoint(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
+) -> None:
+    await two_steps(checkpoints)
+    request = tpb.ForkThreadRequest(ref=ref(FIRST), new_thread_id="fork")
+    answer = await threads.ForkThread(request)
+    assert answer.ref == ref(FIRST, "fork")
+    assert (answer.forked_from, answer.durability) == (f"{THREAD}:{FIRST}", JOURNALED)
+    forked = await load(checkpoints, ref("", "fork"))
+    assert content(forked) == content(await load(checkpoints, ref(FIRST)))
+    assert forked.lineage.forked_from == f"{THREAD}:{FIRST}"
+    thread = (await threads.GetThread(tpb.GetThreadRequest(thread_id="fork"))).thread
+    assert (thread.agent_id, thread.checkpoint_count) == ("planner", 1)
+    assert thread.head_checkpoint_id == FIRST
+
+
+async def test_a_fork_without_names_begins_with_the_latest_under_a_new_name(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
+) -> None:
+    await two_steps(checkpoints)
+    await checkpoints.SetLabel(pb.SetLabelRequest(ref=ref(), label="done", durability=CERTIFIED))
+    request = tpb.ForkThreadRequest(ref=ref(), durability=CERTIFIED)
+    answers = [await threads.ForkThread(request) for _ in range(2)]
+    assert [answer.ref.checkpoint_id for answer in answers] == [SECOND, SECOND]
+    assert len({answer.ref.thread_id for answer in answers} | {THREAD, ""}) == 4
+    assert {answer.durability for answer in answers} == {CERTIFIED}
+    stored = await load(checkpoints, answers[0].ref)
+    assert stored.location.sha256 == (await load(checkpoints, ref(SECOND))).location.sha256
+
+
+async def test_forks_that_are_refused(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
+) -> None:
+    await two_steps(checkpoints)
+    await checkpoints.SaveCheckpoint(save_request(thread_id="taken"))
+    named = tpb.ForkThreadRequest(ref=ref(FIRST), new_thread_id="named", request_id="r")
+    first = await threads.ForkThread(named)
+    assert await threads.ForkThread(named) == first
+    expected = {
+        "CHECKPOINT_NOT_FOUND": tpb.ForkThreadRequest(ref=ref("none"), new_thread_id="x"),
+        "THREAD_EXISTS": tpb.ForkThreadRequest(ref=ref(FIRST), new_thread_id="taken"),
+        "REQUEST_ID_REUSED": tpb.ForkThreadRequest(
+            ref=ref(FIRST), new_thread_id="other", request_id="r"
+        ),
+        "INVALID_FIELD": tpb.ForkThreadRequest(ref=ref(FIRST), new_thread_id="$snapshot/x"),
+    }
+    for reason, request in expected.items():
+        assert (await refused(threads.ForkThread(request))).reason == reason
+    itself = tpb.ForkThreadRequest(ref=ref(FIRST), new_thread_id=THREAD)
+    assert (await refused(threads.ForkThread(itself))).reason == "THREAD_EXISTS"
+
+
+async def test_a_rollback_appends_and_changes_nothing_else(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
+) -> None:
+    await two_steps(checkpoints)
+    before = [content(await load(checkpoints, ref(each))) for each in (FIRST, SECOND)]
+    answer = await threads.RollbackThread(tpb.RollbackThreadRequest(ref=ref(FIRST)))
+    assert answer.rolled_back_from == f"{THREAD}:{FIRST}"
+    assert answer.ref.checkpoint_id > SECOND
+    latest = await load(checkpoints, ref())
+    assert latest.ref == answer.ref
+    assert [each.value.data for each in latest.state.channels] == [b"one"]
+    assert not latest.writes
+    assert latest.parent_checkpoint_id == ""
+    assert json.loads(latest.metadata_json) == {"source": "loop", "step": 1, "user": "ann"}
+    assert latest.lineage.rolled_back_from == f"{THREAD}:{FIRST}"
+    assert latest.summary == f"Rolled back to {THREAD}:{FIRST}."
+    assert [content(await load(checkpoints, ref(each))) for each in (FIRST, SECOND)] == before
+    thread = (await threads.GetThread(tpb.GetThreadRequest(thread_id=THREAD))).thread
+    assert thread.head_checkpoint_id == answer.ref.checkpoint_id
+    assert thread.checkpoint_count == 3
+
+
+async def test_rollbacks_that_are_refused(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
+) -> None:
+    await two_steps(checkpoints)
+    guarded = tpb.RollbackThreadRequest(ref=ref(FIRST), expected_head=SECOND, request_id="r")
+    first = await threads.RollbackThread(guarded)
+    assert await threads.RollbackThread(guarded) == first
+    expected = {
+        "HEAD_MOVED": tpb.RollbackThreadRequest(ref=ref(FIRST), expected_head=SECOND),
+        "CHECKPOINT_NOT_FOUND": tpb.RollbackThreadRequest(ref=ref("none")),
+        "REQUEST_ID_REUSED": tpb.RollbackThreadRequest(ref=ref(FIRST), request_id="r"),
+        "INVALID_FIELD": tpb.RollbackThreadRequest(ref=ref()),
+    }
+    for reason, request in expected.items():
+        assert (await refused(threads.RollbackThread(request))).reason == reason
+    nowhere = tpb.RollbackThreadRequest(ref=ref(FIRST, "nowhere"))
+    answer = await refused(threads.RollbackThread(nowhere))
+    assert (answer.code, answer.reason) == (grpc.StatusCode.NOT_FOUND, "CHECKPOINT_NOT_FOUND")
+
+
+async def test_delta_channels_of_forks_and_rollbacks_are_rebuilt(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
+) -> None:
+    ids = [FIRST[:-1] + str(number) for number in range(4)]
+    for number, (checkpoint_id, parent) in enumerate(zip(ids, ["", *ids], strict=False)):
+        request = save_request(checkpoint_id, parent=parent)
+        request.checkpoint.state.delta_channels.append("log")
+        if number == 0:
+            request.checkpoint.state.channels.append(channel("log", b"seed"))
+        await checkpoints.SaveCheckpoint(request)
+        value = value_pb2.Value(type="bytes", data=b"%d" % number)
+        writes = [value_pb2.PendingWrite(task_id="t", channel="log", value=value)]
+        await checkpoints.SaveWrites(pb.SaveWritesRequest(ref=ref(checkpoint_id), writes=writes))
+
+    async def history(reference: checkpoint_pb2.CheckpointRef) -> tuple[bytes, list[bytes]]:
+        request = pb.GetDeltaHistoryRequest(ref=reference, channels=["log"])
+        [frame] = [frame async for frame in checkpoints.GetDeltaHistory(request)]
+        found = frame.history
+        return found.seed.value.data, [each.value.data for each in found.writes]
+
+    expected = (b"seed", [b"0", b"1"])
+    assert await history(ref(ids[2])) == expected
+    fork = await threads.ForkThread(
+        tpb.ForkThreadRequest(ref=ref(ids[2]), new_thread_id="fork", durability=CERTIFIED)
+    )
+    assert await history(fork.ref) == expected
+    rollback = await threads.RollbackThread(tpb.RollbackThreadRequest(ref=ref(ids[2])))
+    assert await history(rollback.ref) == expected
+    await threads.DeleteThread(tpb.DeleteThreadRequest(thread_id=THREAD))
+    assert await history(fork.ref) == expected
+    listed = await collect(checkpoints.ListCheckpoints(pb.ListCheckpointsRequest(thread_id="fork")))
+    assert [each.ref.checkpoint_id for each in listed] == [ids[2]]
+
+
+async def test_a_thread_whose_longest_id_cannot_be_followed_is_not_rolled_back(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
+) -> None:
+    longest = "z" * 128
+    await checkpoints.SaveCheckpoint(save_request(longest))
+    answer = await refused(threads.RollbackThread(tpb.RollbackThreadRequest(ref=ref(longest))))
+    assert (answer.reason, answer.fields) == ("INVALID_FIELD", ("ref.checkpoint_id",))
+
+
+async def test_lineage_is_told_in_both_directions(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
+) -> None:
+    await two_steps(checkpoints)
+    for source, target in ((THREAD, "child:a"), (THREAD, "child"), ("child:a", "grandchild")):
+        await threads.ForkThread(
+            tpb.ForkThreadRequest(ref=ref(FIRST, source), new_thread_id=target)
+        )
+    rollback = await threads.RollbackThread(tpb.RollbackThreadRequest(ref=ref(FIRST, "child:a")))
+
+    async def told(thread_id: str) -> tuple[list[Step], list[Step]]:
+        answer = await threads.GetLineage(tpb.GetLineageRequest(thread_id=thread_id))
+        assert not answer.truncated
+        up, down = (
+            [(each.kind, getattr(each, "from").thread_id, each.to.thread_id) for each in steps]
+            for steps in (answer.ancestors, answer.descendants)
+        )
+        return up, down
+
+    fork, rolled_back = tpb.LINEAGE_KIND_FORK, tpb.LINEAGE_KIND_ROLLBACK
+    own = (rolled_back, "child:a", "child:a")
+    assert await told(THREAD) == (
+        [],
+        [
+            (fork, THREAD, "child"),
+            (fork, THREAD, "child:a"),
+            own,
+            (fork, "child:a", "grandchild"),
+        ],
+    )
+    assert await told("child") == ([(fork, THREAD, "child")], [])
+    assert await told("grandchild") == (
+        [(fork, THREAD, "child:a"), (fork, "child:a", "grandchild")],
+        [],
+    )
+    answer = await threads.GetLineage(tpb.GetLineageRequest(thread_id="child:a"))
+    step = answer.descendants[0]
+    assert (getattr(step, "from"), step.to) == (ref(FIRST, "child:a"), rollback.ref)
+    gone = await refused(threads.GetLineage(tpb.GetLineageRequest(thread_id="none")))
+    assert gone.reason == "THREAD_NOT_FOUND"
+
+
+async def test_a_fork_and_a_copy_go_on_with_what_is_new_in_a_value(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub, config: Config
+) -> None:
+    grown = incompressible(9_000)
+    await checkpoints.SaveCheckpoint(save_request(FIRST, [channel("log", grown)]))
+    await threads.ForkThread(tpb.ForkThreadRequest(ref=ref(FIRST), new_thread_id="fork"))
+    await threads.CopyThread(
+        tpb.CopyThreadRequest(source_thread_id="thread", target_thread_id="copy")
+    )
+    for number, name in enumerate(("fork", "copy")):
+        changed = channel("log", grown + b"%d" % number, version=value_pb2.Version(text="2"))
+        await checkpoints.SaveCheckpoint(
+            save_request(SECOND, [changed], thread_id=name, parent=FIRST)
+        )
+    with closing(sqlite3.connect(config.data_dir / "journal.db")) as journal:
+        sizes = [row[0] for row in journal.execute("SELECT length(data) FROM contents")]
+    assert sum(sizes) < 10_000

@@ -1,0 +1,232 @@
+"""Vectors, and whether search finds a thread: what clients and the saver send with a save."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import math
+from array import array
+from collections.abc import AsyncIterator, Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import Checkpoint
+
+from tests.unit.client.client_faces import Face
+from tests.unit.client.scripted_services import ScriptedServices, serving
+from tuskpoint import (
+    InvalidRequest,
+    TuskPointSaver,
+)
+from tuskpoint._frames import save_frames
+from tuskpoint._vectors import components
+from tuskpoint.v1 import checkpoint_service_pb2 as checkpoints
+from tuskpoint.v1.checkpoint_pb2 import CheckpointRef
+
+SAVED = checkpoints.SaveCheckpointResponse(ref=CheckpointRef(thread_id="t", checkpoint_id="1"))
+
+
+@pytest.fixture
+def services() -> ScriptedServices:
+    return ScriptedServices()
+
+
+@pytest.fixture(params=["sync", "async"])
+async def face(request: pytest.FixtureRequest, services: ScriptedServices) -> AsyncIterator[Face]:
+    with serving(services) as target:
+        made = Face(request.param, target)
+        yield made
+        await made.aclose()
+
+
+# --- vectors --------------------------------------------------------------------------
+
+
+class Tensor:
+    """A tensor of another library: its components are no numbers of Python's."""
+
+    def tolist(self) -> list[float]:
+        return [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [
+        [1, 2.0],
+        (1, Fraction(2)),
+        array("d", [1, 2]),
+        memoryview(array("f", [1, 2])),
+        np.array([1, 2]),
+        np.array([1, 2], dtype=np.float16),
+        [np.float32(1), np.int64(2)],
+        (number for number in (1, 2)),
+        Tensor(),
+    ],
+    ids=lambda vector: type(vector).__name__,
+)
+def test_a_vector_is_a_sequence_of_numbers_of_any_library(vector: Any) -> None:
+    assert components("v", vector) == array("f", [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("vector", "told"),
+    [
+        (None, "v: it is a sequence of numbers; NoneType is not"),
+        (1.0, "v: it is a sequence of numbers; float is not"),
+        ("12", "v: it is a sequence of numbers; str is not"),
+        (b"12", "v: it is a sequence of numbers; bytes is not"),
+        ({1: 2}, "v: it is a sequence of numbers; dict is not"),
+        ({1, 2}, "v: it is a sequence of numbers; set is not"),
+        (np.array(1.0), "v: it is a sequence of numbers; ndarray is not"),
+        ([], "v: it has one component or more"),
+        (np.array([]), "v: it has one component or more"),
+        (np.ones((1, 2)), "v: component 0 is a number, not [1.0, 1.0]"),
+        ([1, "2"], "v: component 1 is a number, not '2'"),
+        ([1, None], "v: component 1 is a number, not None"),
+        ([1, True], "v: component 1 is a number, not True"),
+        ([1, 1j], "v: component 1 is a number, not 1j"),
+        ([math.inf], "v: component 0 is inf, which is not finite in 32 bits"),
+        (np.array([0, np.nan]), "v: component 1 is nan, which is not finite in 32 bits"),
+        ([1e39], "v: component 0 is 1e+39, which is not finite in 32 bits"),
+        ([10**400], "v: a component does not fit into 32 bits: int too large"),
+    ],
+)
+def test_what_is_no_vector_is_refused_in_one_sentence(vector: Any, told: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        components("v", vector)
+    assert caught.value.message.startswith(told)
+    assert (caught.value.reason, caught.value.metadata) == ("INVALID_FIELD", {"field": "v"})
+
+
+# --- saves ----------------------------------------------------------------------------
+
+
+async def test_a_save_sends_its_vector_and_whether_search_finds_the_thread(
+    services: ScriptedServices, face: Face
+) -> None:
+    given: list[dict[str, Any]] = [
+        {"vector": np.array([1, 0.5]), "searchable": True},
+        {"searchable": False},
+        {},
+    ]
+    for named in given:
+        services.on("SaveCheckpoint", SAVED)
+        await face.call("save", "t", {"n": 1}, parent="", **named)
+    assert [
+        ([*one.vector], one.searchable if one.HasField("searchable") else None)
+        for one in services.requests
+    ] == [([1, 0.5], True), ([], False), ([], None)]
+
+
+@pytest.mark.parametrize("named", [{"vector": []}, {"vector": "no"}, {"searchable": "no"}])
+async def test_a_save_refuses_what_is_no_vector_or_setting(
+    services: ScriptedServices, face: Face, named: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        await face.call("save", "t", {"n": 1}, **named)
+    assert caught.value.metadata["field"] in named
+    assert services.requests == []
+
+
+def test_a_save_on_a_stream_announces_its_vector() -> None:
+    request = checkpoints.SaveCheckpointRequest(vector=[1, 0.5], searchable=False)
+    request.checkpoint.state.channels.add(name="big").value.data = bytes(2 * 1024 * 1024)
+    announced, *chunks = save_frames(request, 1)
+    assert len(chunks) == 2
+    assert [*announced.checkpoint.vector] == [1, 0.5]
+    assert announced.checkpoint.HasField("searchable")
+
+
+# --- saves of the saver ---------------------------------------------------------------
+
+METADATA: Any = {"source": "loop", "step": 1, "parents": {}}
+Save = Callable[..., Any]
+
+
+def made() -> Checkpoint:
+    return {
+        "v": 4,
+        "id": "1",
+        "ts": "now",
+        "channel_values": {"plan": "write"},
+        "channel_versions": {},
+        "versions_seen": {},
+        "updated_channels": None,
+    }
+
+
+def at(**others: Any) -> RunnableConfig:
+    return {"configurable": {"thread_id": "t", "checkpoint_ns": "", **others}}
+
+
+@pytest.fixture(params=["sync", "async"])
+def save(request: pytest.FixtureRequest, services: ScriptedServices) -> Save:
+    """Save with a saver of these settings; return what it sent."""
+
+    async def put(config: RunnableConfig, **settings: Any) -> Any:
+        services.on("SaveCheckpoint", SAVED)
+        with serving(services) as target:
+            async with copy.copy(TuskPointSaver(target, **settings)) as saver:
+                if request.param == "async":
+                    await saver.aput(config, made(), METADATA, {})
+                else:
+                    await asyncio.to_thread(saver.put, config, made(), METADATA, {})
+        return services.requests[-1]
+
+    return put
+
+
+async def test_the_config_gives_the_vector_before_the_callable(save: Save) -> None:
+    seen: list[Any] = []
+
+    def vectorize(checkpoint: Checkpoint, metadata: Any) -> Any:
+        seen.append((checkpoint["channel_values"], metadata))
+        return np.array([0.5, 1])
+
+    sent = await save(at(tuskpoint_vector=[1, 2]), vectorize=vectorize)
+    assert ([*sent.vector], seen) == ([1, 2], [])
+    sent = await save(at(), vectorize=vectorize)
+    assert ([*sent.vector], seen) == ([0.5, 1], [({"plan": "write"}, METADATA)])
+    assert [*(await save(at(), vectorize=lambda *_: None)).vector] == []
+    assert [*(await save(at())).vector] == []
+
+
+@pytest.mark.parametrize("vector", [[1.0, 2.0], (1.0, 2.0), np.array([1.0, 2.0])])
+async def test_a_vector_in_the_config_stays_out_of_the_metadata(save: Save, vector: Any) -> None:
+    config = at(tuskpoint_vector=vector)
+    config["metadata"] = {"tuskpoint_vector": vector}
+    sent = await save(config)
+    assert [*sent.vector] == [1, 2]
+    assert b"tuskpoint_vector" not in sent.SerializeToString()
+
+
+async def test_errors_of_the_callable_are_the_callers(
+    save: Save, services: ScriptedServices
+) -> None:
+    def failing(checkpoint: Checkpoint, metadata: Any) -> Any:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await save(at(), vectorize=failing)
+    bad: list[tuple[RunnableConfig, dict[str, Any], str]] = [
+        (at(), {"vectorize": lambda *_: []}, "vectorize"),
+        (at(tuskpoint_vector="no"), {}, "tuskpoint_vector"),
+    ]
+    for config, settings, field in bad:
+        with pytest.raises(InvalidRequest) as caught:
+            await save(config, **settings)
+        assert caught.value.metadata == {"field": field}
+    assert services.requests == []
+
+
+async def test_a_saver_says_whether_search_finds_its_threads(save: Save) -> None:
+    for searchable in (True, False):
+        sent = await save(at(), searchable=searchable)
+        assert sent.HasField("searchable")
+        assert sent.searchable is searchable
+    assert not (await save(at())).HasField("searchable")
+    with pytest.raises(InvalidRequest, match="searchable: it is True, False or None"):
+        TuskPointSaver("127.0.0.1:1", searchable="no")  # type: ignore[arg-type]

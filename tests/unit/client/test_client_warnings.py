@@ -1,0 +1,88 @@
+"""Warnings that come with an answer are logged, each kind once a minute."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.unit.client.client_faces import Face
+from tests.unit.client.scripted_services import ScriptedServices, serving
+from tuskpoint import _warnings
+from tuskpoint._warnings import PAUSE_S, WarningLog
+from tuskpoint.v1 import checkpoint_service_pb2 as pb
+from tuskpoint.v1.checkpoint_pb2 import DURABILITY_JOURNALED, CheckpointRef
+from tuskpoint.v1.errors_pb2 import WARNING_KIND_BACKLOG
+from tuskpoint.v1.errors_pb2 import Warning as ServiceWarning
+
+FULL = ServiceWarning(kind=WARNING_KIND_BACKLOG, message="7 bytes wait")
+NEWER = ServiceWarning(kind=99, message="something else")  # type: ignore[arg-type]
+
+
+class Clock:
+    """A time that stands still."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    assert {(one.name, one.levelno) for one in caplog.records} <= {("tuskpoint", logging.WARNING)}
+    told = [one.getMessage() for one in caplog.records]
+    caplog.clear()
+    return told
+
+
+def test_each_kind_of_each_server_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    log = WarningLog(clock)
+    log.tell("a:1", [FULL, FULL, NEWER])
+    log.tell("a:1", [FULL])
+    log.tell("b:1", [FULL])
+    assert messages(caplog) == [
+        "a:1 warns (backlog): 7 bytes wait",
+        "a:1 warns (99): something else",
+        "b:1 warns (backlog): 7 bytes wait",
+    ]
+    clock.now += PAUSE_S - 1
+    log.tell("a:1", [FULL])
+    assert messages(caplog) == []
+    clock.now += 1
+    log.tell("a:1", [FULL])
+    assert messages(caplog) == ["a:1 warns (backlog): 7 bytes wait"]
+
+
+@pytest.fixture
+def services() -> ScriptedServices:
+    return ScriptedServices()
+
+
+@pytest.fixture(params=["sync", "async"])
+async def face(request: pytest.FixtureRequest, services: ScriptedServices) -> AsyncIterator[Face]:
+    with serving(services) as target:
+        made = Face(request.param, target)
+        yield made
+        await made.aclose()
+
+
+async def test_a_save_tells_of_its_warnings(
+    services: ScriptedServices,
+    face: Face,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_warnings.WARNINGS, "_told", {})
+    answer = pb.SaveCheckpointResponse(
+        ref=CheckpointRef(thread_id="t", checkpoint_id="1"),
+        durability=DURABILITY_JOURNALED,
+        warnings=[FULL],
+    )
+    for _ in range(2):
+        services.on("SaveCheckpoint", answer)
+        await face.call("save", "t", {"n": 1}, parent="")
+    assert messages(caplog) == [f"{face.sync.target} warns (backlog): 7 bytes wait"]
+    assert isinstance(services.requests[0], pb.SaveCheckpointRequest)

@@ -1,0 +1,46 @@
+"""The page of refusals says what the catalog says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tuskpoint_server.domain.errors import CATALOG, Reason
+
+PAGE = Path(__file__).parents[3] / "docs" / "errors.md"
+_ROW = re.compile(
+    r"^\| (?P<status>`[A-Z_]+`(?: · `[A-Z_]+`)?) \| `(?P<reason>[A-Z_]+)` \| (?P<rest>.*) \|$"
+)
+
+
+def rows() -> dict[str, tuple[set[str], list[str]]]:
+    """Statuses and the other cells of each row, by reason."""
+    found: dict[str, tuple[set[str], list[str]]] = {}
+    for line in PAGE.read_text("utf-8").splitlines():
+        if row := _ROW.match(line):
+            assert row["reason"] not in found, f"{row['reason']} has two rows"
+            cells = [cell.strip() for cell in row["rest"].split(" | ")]
+            found[row["reason"]] = (set(re.findall(r"[A-Z_]+", row["status"])), cells)
+    return found
+
+
+def test_every_reason_has_a_row_with_its_status() -> None:
+    told = rows()
+    assert told.keys() == {reason.value for reason in Reason}
+    for reason, entry in CATALOG.items():
+        assert entry.status.name in told[reason.value][0], reason
+
+
+def test_every_row_says_what_happened_what_to_do_and_whether_to_try_again() -> None:
+    for reason, (_, cells) in rows().items():
+        happened, to_do, again = cells
+        assert len(happened) > 10, reason
+        assert len(to_do) > 10, reason
+        assert again in ("yes", "no"), reason
+
+
+def test_what_the_catalog_lets_retry_may_succeed_again() -> None:
+    told = rows()
+    for reason, entry in CATALOG.items():
+        if entry.retry_after_s is not None:
+            assert told[reason.value][1][2] == "yes", reason

@@ -1,0 +1,56 @@
+"""The page on running a server has every setting and every metric, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from tuskpoint_server.config import ECOSYSTEM_VARIABLES, ENV_PREFIX, Config
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
+SOURCES = ROOT / "server" / "src"
+_NAME = re.compile(r"`((?:--)?[A-Za-z_-]+)`")
+_CREATED = re.compile(r'\.create_\w+\(\s*"(tuskpoint\.[a-z_.]+)"')
+_TOLD = re.compile(r"`(tuskpoint\.[a-z_.]+)`(?: · `(\.[a-z_]+)`)?")
+
+
+def told() -> tuple[list[str], str]:
+    """Return what the first cells of the tables of settings name, and all that they say."""
+    section = PAGE.split("\n## Settings\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    return [name for row in rows for name in _NAME.findall(row.split("|")[1])], "\n".join(rows)
+
+
+def test_every_setting_has_a_row() -> None:
+    names, _ = told()
+    assert len(names) == len(set(names)), "each once"
+    secret = {name for name, field in Config.model_fields.items() if field.annotation is SecretStr}
+    flags = {f"--{name.replace('_', '-')}" for name in Config.model_fields.keys() - secret}
+    variables = {
+        next((one for one, of in ECOSYSTEM_VARIABLES.items() if of == name), None)
+        or f"{ENV_PREFIX}{name.upper()}"
+        for name in secret
+    }
+    assert set(names) == flags | variables | {"--config", "--no-search"}
+
+
+def test_variables_of_other_programs_are_named() -> None:
+    _, rows = told()
+    assert [name for name in ECOSYSTEM_VARIABLES if f"`{name}`" not in rows] == []
+
+
+def test_every_metric_is_told() -> None:
+    created = {
+        name
+        for source in SOURCES.rglob("*.py")
+        for name in _CREATED.findall(source.read_text("utf-8"))
+    }
+    told = set()
+    for name, another in _TOLD.findall(PAGE):
+        told.add(name)
+        if another:  # the same but for its last part
+            told.add(name.rpartition(".")[0] + another)
+    assert created == told

@@ -1,0 +1,30 @@
+"""The page on security has every call with the scopes that it needs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tuskpoint_server.domain.credentials import Scope
+from tuskpoint_server.domain.tenants import TENANT_RULE
+from tuskpoint_server.rpc.policy import POLICY
+
+PAGE = (Path(__file__).parents[3] / "docs" / "security.md").read_text("utf-8")
+_ROW = re.compile(
+    r"^\| `(?P<service>\w+Service)` \| (?P<calls>[^|]+) \| (?P<scopes>[^|]+) \|$", re.M
+)
+
+
+def test_every_call_has_its_scopes() -> None:
+    told = {
+        f"/tuskpoint.v1.{row['service']}/{call}": {
+            Scope(scope) for scope in re.findall(r"`(\w+)`", row["scopes"])
+        }
+        for row in _ROW.finditer(PAGE)
+        for call in re.findall(r"`(\w+)`", row["calls"])
+    }
+    assert told == POLICY
+
+
+def test_what_a_tenant_may_be_is_told() -> None:
+    assert TENANT_RULE in PAGE
