@@ -12,7 +12,7 @@ from opentelemetry.metrics import MeterProvider
 
 from tests.kit.drafts import TENANT
 from tests.kit.journal import Clock, Journal, opened
-from tuskpoint_server.archive.flush.archive import Archive
+from tuskpoint_server.archive.archive import Archive
 from tuskpoint_server.archive.flush.settings import ArchiveSettings
 from tuskpoint_server.archive.read.reader import CheckpointReader
 from tuskpoint_server.archive.read.segments import Places

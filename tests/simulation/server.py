@@ -15,7 +15,7 @@ from tests.simulation.life import Life
 from tests.simulation.memory_database import Disk, JournalFaults, MemoryDatabase, disk
 from tests.simulation.model import Model
 from tests.simulation.shadow import Shadow
-from tuskpoint_server.archive.flush.archive import Archive
+from tuskpoint_server.archive.archive import Archive
 from tuskpoint_server.archive.flush.settings import ArchiveSettings
 from tuskpoint_server.archive.flush.spool import Spool, SpoolDamaged
 from tuskpoint_server.archive.lifetime import collecting

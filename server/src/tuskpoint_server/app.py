@@ -32,7 +32,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from . import access_setup, flags, logs, otel, search_setup
 from . import config as configuration
 from .access_setup import Access
-from .archive.flush.archive import Archive, StoreChangedError
+from .archive.archive import Archive, StoreChangedError
 from .archive.flush.settings import ArchiveSettings
 from .blobs.api import BlobStore
 from .blobs.cache import CachedStore

@@ -34,7 +34,7 @@ from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 from tuskpoint_server import reloading
-from tuskpoint_server.archive.flush.archive import ArchiveStatus
+from tuskpoint_server.archive.archive import ArchiveStatus
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.credentials import EVERYTHING, Credentials, Grant, Scope, token_digest
 from tuskpoint_server.rpc.admin_servicer import AdminServicer

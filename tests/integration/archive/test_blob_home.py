@@ -9,7 +9,7 @@ import pytest
 from tests.kit.archives import check_certified, house
 from tests.kit.drafts import TENANT, draft
 from tests.kit.stores import MemoryStore
-from tuskpoint_server.archive.flush.archive import StoreChangedError
+from tuskpoint_server.archive.archive import StoreChangedError
 
 
 class OtherStore(MemoryStore):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..archive.flush.archive import Archive, ArchiveStatus
+from ..archive.archive import Archive, ArchiveStatus
 from ..archive.flush.flusher import FlushOutcome
 from ..domain.search import SearchMode
 from ..journal.database.database import Database

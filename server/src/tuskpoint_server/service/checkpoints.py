@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from ..archive.flush.archive import Archive
+from ..archive.archive import Archive
 from ..domain.errors import Reason, Refusal, checkpoint_not_found
 from ..domain.json_diff import Diff, Side, diff
 from ..domain.limits import LIMITS, MIB

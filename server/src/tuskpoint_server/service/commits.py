@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from ..archive.flush.archive import Archive
+from ..archive.archive import Archive
 from ..domain.model import CheckpointKey, Durability, Saved, Value
 from ..journal.lineage import Supplied, ValuesEvicted
 from .completing import Completer

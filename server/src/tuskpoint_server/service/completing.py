@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from ..archive.flush.archive import Archive
+from ..archive.archive import Archive
 from ..domain.errors import Reason, Refusal
 from ..domain.evicted import evicted_digests, lacks_values, supplied, supplied_history
 from ..domain.json_view import checkpoint_view

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from ..archive.flush.archive import Archive
+from ..archive.archive import Archive
 from ..archive.flush.handoffs import HandoffStore
 from ..domain.closures import Closure
 from ..domain.descriptor import (

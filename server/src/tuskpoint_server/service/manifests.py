@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..archive.flush.archive import Archive
+from ..archive.archive import Archive
 from ..archive.read.manifest import page_of
 from ..domain.errors import Reason, Refusal
 from ..domain.formats.folding import Key, Manifest, ManifestEntry

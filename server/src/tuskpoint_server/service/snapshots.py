@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ..archive.flush.archive import Archive
+from ..archive.archive import Archive
 from ..domain.errors import Reason, Refusal
 from ..domain.lineage import Snapshot
 from ..domain.model import CheckpointKey, Durability

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
-from ..archive.flush.archive import Archive
+from ..archive.archive import Archive
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
 from ..domain.lineage import LineageTree

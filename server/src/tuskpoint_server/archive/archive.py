@@ -9,24 +9,24 @@ from pathlib import Path
 
 from opentelemetry.metrics import MeterProvider
 
-from ...blobs.api import BlobStore
-from ...blobs.cache import CachedStore, origin
-from ...domain.errors import Reason, Refusal
-from ...domain.formats.folding import Manifest
-from ...domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
-from ...journal.archiving import blobs as blob_rows
-from ...journal.archiving import holes, packs, status
-from ...journal.archiving.blobs import Expiry
-from ...journal.archiving.holes import ShownHole
-from ...journal.archiving.status import KnownCatalog
-from ...journal.database.database import Connection, Database
-from ..lifetime.epochs import EpochClock
-from ..lifetime.lifetime import Lifetime
-from ..read.manifest import manifest, store_manifest
-from ..read.reader import CheckpointReader
-from ..read.segments import placed
-from ..verify import ThreadVerification, begin
-from .flusher import (
+from ..blobs.api import BlobStore
+from ..blobs.cache import CachedStore, origin
+from ..domain.errors import Reason, Refusal
+from ..domain.formats.folding import Manifest
+from ..domain.model import (
+    BlobLocation,
+    Checkpoint,
+    CheckpointKey,
+    Entry,
+    Value,
+)
+from ..journal.archiving import blobs as blob_rows
+from ..journal.archiving import holes, packs, status
+from ..journal.archiving.blobs import Expiry
+from ..journal.archiving.holes import ShownHole
+from ..journal.archiving.status import KnownCatalog
+from ..journal.database.database import Connection, Database
+from .flush.flusher import (
     FlushOutcome,
     TenantFlusher,
     Trouble,
@@ -34,13 +34,19 @@ from .flusher import (
     hole_of,
     not_stored,
 )
-from .handoffs import HandoffStore
-from .one_flush import Flush
-from .packs import PackRunner
-from .pointer import Pointer
-from .settings import ArchiveSettings
-from .spool import Spool
-from .telemetry import BacklogReading, Instruments
+from .flush.handoffs import HandoffStore
+from .flush.one_flush import Flush
+from .flush.packs import PackRunner
+from .flush.pointer import Pointer
+from .flush.settings import ArchiveSettings
+from .flush.spool import Spool
+from .flush.telemetry import BacklogReading, Instruments
+from .lifetime.epochs import EpochClock
+from .lifetime.lifetime import Lifetime
+from .read.manifest import manifest, store_manifest
+from .read.reader import CheckpointReader
+from .read.segments import placed
+from .verify import ThreadVerification, begin
 
 _HOLES_SHOWN = 100
 
