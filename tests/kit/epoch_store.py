@@ -11,12 +11,11 @@ from tuskpoint_server.blobs.api import (
     Member,
     Progress,
     Receipt,
-    StoredBlob,
     StoreLimits,
 )
 from tuskpoint_server.blobs.verified import verified
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.domain.model import BlobLocation, StoredBlob
 
 UNIT_BYTES = 1000
 UNIT_COST = 7

@@ -34,7 +34,7 @@ class Walk:
 
     async def step(self, *, lose: bool, evict: bool) -> None:
         steps = [self.save] * 6 + [self.late, self.delete, self.fork, self.prune]
-        steps += [self.time.flush] * 3 + [self.pass_time] * 3  # type: ignore[list-item]
+        steps += [self.time.flush] * 3 + [self.pass_time] * 3
         if lose:
             steps.append(self.lose)
         if evict:

@@ -14,6 +14,7 @@ from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock
 from tuskpoint_server import app, exits
 from tuskpoint_server.blobs.directory import DirectoryStore
+from tuskpoint_server.data_dir import DataDirLock
 from tuskpoint_server.journal.removal.removal import Removal
 
 
@@ -114,7 +115,7 @@ async def test_refusals_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFix
     assert await collect(data_dir, blobs) == exits.EXIT_JOURNAL
     assert "choose its --data-dir" in capsys.readouterr().err
     await fill(data_dir, blobs)
-    lock = app.DataDirLock(data_dir)
+    lock = DataDirLock(data_dir)
     assert await collect(data_dir, blobs) == exits.EXIT_DATA_DIR_TAKEN
     assert "stop it" in capsys.readouterr().err
     lock.release()

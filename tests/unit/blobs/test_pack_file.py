@@ -42,7 +42,7 @@ def index_of(whole: bytes) -> PackIndex:
             return read_index(opened, len(whole))
 
 
-def audited(whole: bytes) -> list[tuple[str, int, int, str]] | None:
+def audited(whole: bytes) -> list[tuple[bytes, int, int, str]] | None:
     """Return the index as an audit reads it; `None` if it is malformed."""
     with tempfile.TemporaryFile() as file:
         file.write(whole)

@@ -255,7 +255,7 @@ def test_nothing_is_imported_or_called() -> None:
 
 
 def entry() -> Entry:
-    return Entry(CheckpointKey("t", "", "1"), "", 1, 1, 0, 1, 0, b"{}")
+    return Entry(CheckpointKey("t", "", "1"), "", 1, 1, False, 1, b"{}")
 
 
 def channel(name: str, value: Value | None) -> Channel:
