@@ -829,7 +829,7 @@ async def test_quilt_is_stored_again_as_it_was(kit: Kit) -> None:
 async def test_nothing_wrong_is_renewed(kit: Kit, fault: Fault) -> None:
     peer = await kit.peer()
     store = kit.store(peer)
-    members = [member(b"member %d" % number + bytes(1000), "envelope") for number in range(10)]
+    members = [member(b"member %d" % number + bytes(1000), "segment") for number in range(10)]
     first = await store.put(members)
     peer.script.append(fault)
     renewed = await store.renew(first.blobs[0].blob_id)

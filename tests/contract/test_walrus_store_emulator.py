@@ -90,7 +90,7 @@ async def refused(call: object, reason: Reason) -> Refusal:
 async def test_whole_way_of_a_pack(kit: Kit) -> None:
     emulator = await kit.emulator()
     store = kit.store(emulator)
-    members = [*many(30, "envelope"), member(b"", "catalog"), member(b"plain")]
+    members = [*many(30, "segment"), member(b"", "catalog"), member(b"plain")]
     receipt = await store.put(members)
     [blob] = receipt.blobs
     assert blob.billed_bytes == emulator.ledger.statistics.billed_bytes == encoded_bytes(1)
@@ -110,7 +110,7 @@ async def test_whole_way_of_a_pack(kit: Kit) -> None:
 @pytest.mark.parametrize(
     "members",
     [
-        many(MAX_MEMBERS, "envelope"),
+        many(MAX_MEMBERS, "segment"),
         [member(bytes(MAX_MEMBER_BYTES)), *many(20)],
     ],
     ids=["members", "bytes"],
@@ -223,7 +223,7 @@ async def test_wrong_bytes_are_never_believed(kit: Kit) -> None:
 async def test_renewal_outlives_the_first_end(kit: Kit) -> None:
     emulator = await kit.emulator()
     store = kit.store(emulator, epochs=3)
-    quilt = await store.put(many(5, "envelope"))
+    quilt = await store.put(many(5, "segment"))
     alone = await store.put([member(b"alone")], apart=True)
     emulator.ledger.advance(2)
     for receipt in (quilt, alone):
@@ -236,7 +236,7 @@ async def test_renewal_outlives_the_first_end(kit: Kit) -> None:
     assert await store.get(quilt.locations[4]) == b"member 4"
     assert await store.get(alone.locations[0]) == b"alone"
     [kind] = {listed.kind for listed in await store.list_blob(quilt.blobs[0].blob_id)}
-    assert kind == "envelope"
+    assert kind == "segment"
     emulator.ledger.advance(1)
     later = kit.store(emulator)
     await refused(later.get(quilt.locations[4]), Reason.BLOB_NOT_FOUND)
