@@ -169,13 +169,13 @@ def standing(
         places: The checkpoints, by namespace and ID.
     """
     lost = {bytes(row[0]): row[1] for row in _LOST.run(connection, of_tenant=tenant).fetchall()}
-    uncertified = _REMOVED.run(connection, of_thread=of.thread, of_incarnation=of.incarnation).fetchall()
+    gone = _REMOVED.run(connection, of_thread=of.thread, of_incarnation=of.incarnation).fetchall()
     found = _checkpoints(connection, tenant, of, places, lost) if places else {}
     segments = {place.sha256 for one in found.values() for place in one.entry.segments}
     incarnation = _NEWEST.run(connection, of_number=of.thread).fetchone()
     return Standing(
         found,
-        {(row[0], row[1]) for row in uncertified},
+        {(row[0], row[1]) for row in gone},
         lost,
         _in_parts(connection, tenant, segments),
         status.catalog(connection, tenant),
