@@ -29,8 +29,10 @@ _KILLED_AT = {
 _NODE = re.compile(r"^tests/(\w+)/.*::")
 
 _DEATH = re.compile(r"\[([a-z_.]+)\] PASSED|died at (\S+)")
-_SCHEDULES = re.compile(r"(\d+) schedules from seed (\d+): (\d+) lives, (\d+) catalogs")
-_CRASHES = re.compile(r"^schedules with a crash at: (.*)$", re.MULTILINE)
+_SCHEDULES = re.compile(
+    r"(\d+) schedules, (\d+) lives, (\d+) catalogs from seed (\d+) .*no violation"
+)
+_STEPS = re.compile(r"^steps: (.*)$", re.MULTILINE)
 
 _LABELS = {
     "kills": "times the server was killed with SIGKILL under load",
@@ -141,8 +143,8 @@ def simulation_table(root: Path, schedules: int) -> Table:
     counted = _SCHEDULES.search(done.stdout)
     if done.returncode or counted is None:
         raise TestsFailedError(_last_line(done.stdout or done.stderr))
-    ran, first, lives, catalogs = map(int, counted.groups())
-    crashes = _CRASHES.search(done.stdout)
+    ran, lives, catalogs, first = map(int, counted.groups())
+    steps = _STEPS.search(done.stdout)
     rows = [
         ["seeds, each a schedule of faults and crashes", f"{ran:,}"],
         ["lives of the server in them", f"{lives:,}"],
@@ -153,8 +155,8 @@ def simulation_table(root: Path, schedules: int) -> Table:
         f"Seeds {first} to {first + ran - 1} of `make simulate`: journal, archive and a faulty "
         "blob store on a virtual clock, in one process; a seed replays its schedule."
     ]
-    if crashes is not None:
-        notes.append(f"Schedules with a crash at: {crashes[1]}.")
+    if steps is not None:
+        notes.append(f"Steps: {steps[1]}.")
     return Table("Simulation", ("what", "count"), rows, notes)
 
 

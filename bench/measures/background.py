@@ -36,7 +36,7 @@ async def measure(setting: Setting) -> Table:
         spent = {server: [0.0, 0.0] for server in servers}
         for turn in range(rounds + 1):
             for server in servers:
-                saving, flushing = await _round(server, turn, each)
+                saving, flushing = await _round(server, turn, each, indexes=server is indexing)
                 if turn:  # the first round warms up
                     spent[server][0] += saving
                     spent[server][1] += flushing
@@ -56,14 +56,14 @@ async def measure(setting: Setting) -> Table:
     return Table(TITLE, _HEADER, rows, notes)
 
 
-async def _round(server: Server, turn: int, each: int) -> tuple[float, float]:
+async def _round(server: Server, turn: int, each: int, *, indexes: bool) -> tuple[float, float]:
     """Return the processor seconds that saves took, and those that the flush took."""
     threads = [chain(f"turn-{turn}-{one}", each, _VALUE_BYTES) for one in range(_THREADS)]
     async with grpc.aio.insecure_channel(server.target) as channel:
         before = server.cpu_seconds()
         await asyncio.gather(*(_save(channel, requests) for requests in threads))
         between = server.cpu_seconds()
-        await settle(channel)
+        await settle(channel, indexes=indexes)
         return between - before, server.cpu_seconds() - between
 
 
