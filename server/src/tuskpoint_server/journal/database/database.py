@@ -25,7 +25,10 @@ __all__ = ["LAYOUT", "READER_THREADS", "Connection", "Database"]
 
 T = TypeVar("T")
 
-READER_THREADS = 4
+READER_THREADS = 2
+"""Threads that read: one more than may be kept by a long read; further ones only contend for
+the interpreter's lock."""
+
 LAYOUT = "1"
 """Layout of the tables; a database says in `journal_info` which one it has."""
 
