@@ -22,7 +22,8 @@ from ...journal.archiving.plan import PlannedMember, joined
 from ...journal.checkpoints.drafts import encode_names
 from ...journal.checkpoints.held import encode_held
 from ...journal.checkpoints.references import referred
-from ...journal.database.overlay import Known, StoredWrite
+from ...journal.database.logs import Known
+from ...journal.database.overlay import StoredWrite
 from ...journal.lineage.stored import Stored as StoredCheckpoint
 from ...journal.lineage.stored import stored_value
 from ...journal.recovery.inserting import RecoveredRows, RecoveredValue, ThreadEnd

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...domain.model import CheckpointDraft
-from ..database.overlay import Batch, Log, Place
+from ..database.logs import Log, Place
+from ..database.overlay import Batch
 
 
 def begins_next(batch: Batch, log: Log, draft: CheckpointDraft, *, parent_exists: bool) -> bool:

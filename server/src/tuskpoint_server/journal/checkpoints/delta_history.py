@@ -33,7 +33,7 @@ from ...domain.model import (
     Write,
 )
 from ...domain.state import decode_channels
-from ..database.overlay import Place
+from ..database.logs import Place
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import Statement, in_lists, of_checkpoint, of_namespace, parameters_of
 from . import located

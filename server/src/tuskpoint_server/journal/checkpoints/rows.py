@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...domain.model import Lineage
-from ..database.overlay import Known, Log, Place
+from ..database.logs import Known, Log, Place
 
 
 def checkpoint_row(

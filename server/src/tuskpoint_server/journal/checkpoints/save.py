@@ -24,7 +24,8 @@ from ...domain.model import (
 )
 from ...domain.state import encode_channel
 from ...domain.thread_state import INTERRUPT, RESUME
-from ..database.overlay import Batch, Known, KnownChannel, KnownWrite, Log, Place, StoredWrite
+from ..database.logs import Known, KnownChannel, KnownWrite, Log, Place
+from ..database.overlay import Batch, StoredWrite
 from . import contents, vectors
 from .admission import begins_next, refuse_stale_write
 from .drafts import ChannelChange, CheckpointChange, WriteChange, WritesChange

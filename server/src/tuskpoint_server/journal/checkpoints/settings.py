@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ...domain.errors import Reason, Refusal
 from ...domain.lineage import EventKind
-from ..database.overlay import Batch, Log
+from ..database.logs import Log
+from ..database.overlay import Batch
 
 
 def set_retention(batch: Batch, tenant: str, thread_id: str, retention_s: int) -> None:

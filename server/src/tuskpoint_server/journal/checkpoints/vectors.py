@@ -12,7 +12,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
 from ...domain import vectors as packed
 from ...domain.errors import invalid_field
-from ..database.overlay import Place
+from ..database.logs import Place
 from ..database.schema import journal_info, vectors
 from ..database.statements import (
     Statement,

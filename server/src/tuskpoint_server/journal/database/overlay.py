@@ -1,25 +1,17 @@
-"""What the writer knows of recent threads, and what a batch changes of them.
-
-A batch of changes is decided against `Log`s: the thread's row, the greatest ID of each
-namespace and some recent checkpoints, in memory. Each row that results is written once per
-batch. Logs stay between batches, bounded in bytes; a commit that fails forgets all of them.
-"""
+"""A batch of changes, decided against `Log`s in memory; each row is written once per batch."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, case, func, insert, select, update
 
-from ...domain import thread_state
 from ...domain.compression import Encoding
 from ...domain.lineage import EventKind
-from ...domain.model import ThreadState, Version
-from ...domain.state import decode_channels, encode_channel
 from . import thread_rows
+from .logs import Known, KnownChannel, KnownWrite, Log, Logs, Place
 from .schema import changes, checkpoints, contents, writes
 from .statements import (
     Insert,
@@ -30,34 +22,6 @@ from .statements import (
     parameters_of,
 )
 from .thread_rows import ThreadRow
-
-CACHED_BYTES = 64 * 1024 * 1024
-_RECENT = 8
-_LOG_BYTES = 1500
-_KNOWN_BYTES = 1500
-
-Place = tuple[str, str]
-"""Namespace and checkpoint ID, inside a thread."""
-
-
-class KnownChannel(NamedTuple):
-    """A channel of a stored checkpoint; `encoded` is its part of the stored state."""
-
-    version: Version | None
-    digest: bytes | None
-    size: int
-    encoded: bytes
-
-
-class KnownWrite(NamedTuple):
-    """A stored pending write, without its value."""
-
-    task_path: str
-    channel: str
-    type: str
-    digest: bytes
-    size: int
-    seq: int
 
 
 class StoredWrite(NamedTuple):
@@ -74,118 +38,6 @@ class StoredWrite(NamedTuple):
     seq: int
     early_us: int | None
     data: bytes | None
-
-
-@dataclass(slots=True)
-class Known:
-    """A stored checkpoint as far as saves ask for it; `pending` is `None` until it is read."""
-
-    seq: int
-    parent_id: str
-    state: bytes
-    metadata: bytes
-    run_id: str
-    root_id: str
-    delta_channels: bytes
-    label: str
-    summary: str
-    created_us: int
-    pending: dict[tuple[str, int], KnownWrite] | None = None
-    _channels: dict[str, KnownChannel] | None = None
-
-    @property
-    def channels(self) -> dict[str, KnownChannel]:
-        """Its channels by name."""
-        if self._channels is None:
-            self._channels = {
-                channel.name: KnownChannel(
-                    channel.version, channel.digest, channel.size, encode_channel(channel)
-                )
-                for channel in decode_channels(self.state)
-            }
-        return self._channels
-
-    def set_channels(self, channels: dict[str, KnownChannel]) -> None:
-        """Give the channels that `state` holds, where they are at hand."""
-        self._channels = channels
-
-
-class Log:
-    """A thread as the writer knows it."""
-
-    __slots__ = ("early", "fresh", "greatest", "keyframes", "known", "new", "row", "size", "whole")
-
-    def __init__(self, row: ThreadRow, *, new: bool, early: bool) -> None:
-        self.row = row
-        self.new = new
-        self.early = early
-        self.fresh = new
-        self.keyframes: set[bytes] = set()
-        self.greatest: dict[str, str] = {}
-        self.whole: set[str] = set()
-        self.known: OrderedDict[Place, Known] = OrderedDict()
-        self.size = _LOG_BYTES
-
-    def add(self, place: Place, known: Known) -> None:
-        """Remember a checkpoint as the most recent one, and forget those long ago."""
-        if place in self.known:
-            self.known.move_to_end(place)
-        self.known[place] = known
-        self.size += _KNOWN_BYTES + 2 * len(known.state) + len(known.metadata)
-        while len(self.known) > _RECENT:
-            _, old = self.known.popitem(last=False)
-            self.size -= _KNOWN_BYTES + 2 * len(old.state) + len(old.metadata)
-
-    def set_head(self, head_id: str, pending: Mapping[tuple[str, int], KnownWrite]) -> None:
-        """Set the latest root checkpoint, whose writes say what the thread waits for."""
-        self.row.head_id = head_id
-        self.row.state = ThreadState.IDLE
-        if pending:
-            self.row.state = thread_state.judge(
-                (task_id, write.channel, write.seq) for (task_id, _), write in pending.items()
-            )
-
-    def forget_checkpoints(self) -> None:
-        """Read checkpoints again when they are asked for."""
-        self.known.clear()
-        self.greatest.clear()
-        self.whole.clear()
-        self.fresh = False
-        self.size = _LOG_BYTES
-
-
-class Logs:
-    """Recent threads by (tenant, thread), the most recently used last."""
-
-    def __init__(self, limit_bytes: int = CACHED_BYTES) -> None:
-        self._limit = limit_bytes
-        self._logs: OrderedDict[tuple[str, str], Log] = OrderedDict()
-
-    def get(self, tenant: str, thread_id: str) -> Log | None:
-        """Return a thread that is here."""
-        log = self._logs.get((tenant, thread_id))
-        if log is not None:
-            self._logs.move_to_end((tenant, thread_id))
-        return log
-
-    def put(self, log: Log) -> None:
-        """Keep a thread."""
-        self._logs[(log.row.tenant, log.row.thread_id)] = log
-
-    def forget(self, tenant: str, thread_id: str) -> None:
-        """Drop one thread."""
-        self._logs.pop((tenant, thread_id), None)
-
-    def clear(self) -> None:
-        """Drop all."""
-        self._logs.clear()
-
-    def trim(self) -> None:
-        """Drop the least recently used ones beyond the bound."""
-        total = sum(log.size for log in self._logs.values())
-        while total > self._limit and self._logs:
-            _, log = self._logs.popitem(last=False)
-            total -= log.size
 
 
 # --- statements --------------------------------------------------------------------------

@@ -21,7 +21,8 @@ from sqlalchemy import Connection, Engine
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
 from . import sqlite
-from .overlay import Batch, Logs, Numbers
+from .logs import Logs
+from .overlay import Batch, Numbers
 
 T = TypeVar("T")
 

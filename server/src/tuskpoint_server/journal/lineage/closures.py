@@ -18,7 +18,7 @@ from ...domain.model import CheckpointKey, View
 from ...domain.state import decode_channels
 from ..checkpoints.delta_history import delta_history, follow
 from ..checkpoints.load import load
-from ..database.overlay import Place
+from ..database.logs import Place
 from ..database.schema import checkpoints, writes
 from ..database.statements import Statement, of_checkpoint, parameters_of
 from .stored import NO_NAMES, live, named

@@ -15,7 +15,8 @@ from ...domain.model import EVICTED, BlobLocation, Value
 from ..checkpoints import contents, located
 from ..checkpoints.held import decode_held
 from ..checkpoints.references import referred
-from ..database.overlay import Place, StoredWrite
+from ..database.logs import Place
+from ..database.overlay import StoredWrite
 from ..database.schema import checkpoints, holes, writes
 from ..database.statements import in_lists
 from ..database.thread_rows import ThreadRow

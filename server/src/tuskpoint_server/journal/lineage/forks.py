@@ -11,7 +11,8 @@ from ...domain.metadata import parse_metadata
 from ...domain.model import CheckpointKey, Lineage, Saved, Write
 from ...domain.state import delta_channels
 from ..checkpoints.drafts import encode_names
-from ..database.overlay import Batch, Known, Log, Place, StoredWrite
+from ..database.logs import Known, Log, Place
+from ..database.overlay import Batch, StoredWrite
 from ..database.schema import writes
 from ..database.statements import Statement, in_lists
 from . import closures, copies, insert

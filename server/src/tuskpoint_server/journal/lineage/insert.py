@@ -18,7 +18,8 @@ from ..archiving import uses
 from ..checkpoints.held import encode_held
 from ..checkpoints.references import referred
 from ..checkpoints.rows import checkpoint_row, content_row
-from ..database.overlay import Batch, Log, Place
+from ..database.logs import Log, Place
+from ..database.overlay import Batch
 from ..database.schema import checkpoints
 from ..database.statements import Statement, of_thread
 from ..removal.delete import delete_thread, end_incarnation

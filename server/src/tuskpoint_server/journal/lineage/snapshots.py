@@ -25,7 +25,8 @@ from ...domain.model import Channel, CheckpointKey, Lineage, Saved, View
 from ...domain.state import encode_state
 from ..checkpoints.load import load
 from ..database.database import Database
-from ..database.overlay import Batch, Known
+from ..database.logs import Known
+from ..database.overlay import Batch
 from ..database.schema import checkpoints, threads
 from ..database.statements import Statement
 from ..database.thread_rows import ThreadRow

@@ -11,7 +11,8 @@ from sqlalchemy import Connection, func, select
 from ...domain.compression import compress
 from ...domain.model import CheckpointKey, Lineage, Value
 from ..database import thread_rows
-from ..database.overlay import Known, Place, StoredWrite
+from ..database.logs import Known, Place
+from ..database.overlay import StoredWrite
 from ..database.schema import checkpoints, writes
 from ..database.statements import (
     Statement,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from ..database.overlay import Place
+from ..database.logs import Place
 from ..database.schema import checkpoints
 from ..database.statements import (
     EMPTY,

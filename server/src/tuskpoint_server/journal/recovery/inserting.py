@@ -22,7 +22,8 @@ from ..archiving import holes, uses
 from ..archiving.certify import member_row
 from ..archiving.plan import PlannedHole, PlannedMember
 from ..checkpoints.rows import checkpoint_row, content_row
-from ..database.overlay import Batch, Log, Place, StoredWrite
+from ..database.logs import Log, Place
+from ..database.overlay import Batch, StoredWrite
 from ..database.schema import catalogs, checkpoints, handoffs, members, removed, threads, writes
 from ..database.statements import (
     Insert,

@@ -11,7 +11,8 @@ from sqlalchemy import delete, func, insert, select
 
 from ...domain.lineage import EventKind
 from ...domain.model import Removed, ThreadState
-from ..database.overlay import Batch, Log
+from ..database.logs import Log
+from ..database.overlay import Batch
 from ..database.schema import checkpoints, handoffs, holes, removed, vectors, writes
 from ..database.statements import EMPTY, Statement, all_columns, of_thread
 

@@ -27,7 +27,8 @@ from ...domain.lineage import EventKind
 from ...domain.state import decode_channels
 from ..checkpoints.delta_history import DeltaPath, follow
 from ..checkpoints.held import Held, decode_held
-from ..database.overlay import Batch, Log, Place
+from ..database.logs import Log, Place
+from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, writes
 from ..database.statements import Insert, InsertInto, Statement, in_lists
 from .nodes import Node, Nodes, ancestors

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select
 
 from ...domain.formats.delta_base import decode_delta_base
 from ..checkpoints.delta_history import path_parent
-from ..database.overlay import Place
+from ..database.logs import Place
 from ..database.schema import checkpoints
 from ..database.statements import Statement, of_thread
 

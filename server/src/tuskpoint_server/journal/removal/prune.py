@@ -13,7 +13,8 @@ from sqlalchemy import Connection, bindparam, delete, exists, insert, select
 
 from ...domain.lineage import EventKind
 from ...domain.model import Removed
-from ..database.overlay import Batch, Log, Place
+from ..database.logs import Log, Place
+from ..database.overlay import Batch
 from ..database.schema import checkpoints, holes, removed, threads, vectors, writes
 from ..database.statements import (
     EMPTY,
