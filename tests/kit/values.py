@@ -21,11 +21,10 @@ from tuskpoint_server.domain.model import EVICTED, ChannelDraft, Checkpoint, Val
 from tuskpoint_server.journal.archiving import restore
 from tuskpoint_server.journal.archiving.evict import evict_family
 from tuskpoint_server.journal.checkpoints import contents as values
-from tuskpoint_server.journal.checkpoints.references import referred
-from tuskpoint_server.journal.checkpoints.rows import checkpoint_row
+from tuskpoint_server.journal.checkpoints.contents import referred
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
-from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.overlay import Batch, checkpoint_row
 from tuskpoint_server.journal.database.schema import (
     checkpoints,
     contents,

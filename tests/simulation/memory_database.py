@@ -22,11 +22,10 @@ from sqlalchemy.pool import StaticPool
 from tests.simulation.life import Crash, Life
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.journal.database import sqlite
-from tuskpoint_server.journal.database.database import LAYOUT, Database
+from tuskpoint_server.journal.database.database import LAYOUT, Database, Waiters
 from tuskpoint_server.journal.database.logs import Logs
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import metadata
-from tuskpoint_server.journal.database.waiters import Waiters
 from tuskpoint_server.journal.database.writer import (
     Writer,
     _Change,

@@ -51,7 +51,7 @@ from .exits import (
     StartError,
 )
 from .journal.archiving.evictor import EvictionSettings, Evictor
-from .journal.changes.read import Events
+from .journal.changes import Events
 from .journal.checkpoints.store import Checkpoints as CheckpointRows
 from .journal.database.database import Database
 from .journal.lineage.handoffs import Handoffs as HandoffRows

@@ -37,7 +37,7 @@ from tuskpoint_server.domain.model import (
     View,
 )
 from tuskpoint_server.journal.archiving.evict import evict_family
-from tuskpoint_server.journal.changes.read import EventsCompacted, Extent, News
+from tuskpoint_server.journal.changes import EventsCompacted, Extent, News
 from tuskpoint_server.journal.database import schema
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.lineage import Lineage, ValuesEvicted

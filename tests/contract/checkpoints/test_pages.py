@@ -21,8 +21,8 @@ from tuskpoint_server.domain.model import (
     View,
 )
 from tuskpoint_server.domain.snapshots import THREADS
-from tuskpoint_server.journal.checkpoints import pages
-from tuskpoint_server.journal.checkpoints.pages import ListPosition, ReplayQuery
+from tuskpoint_server.journal.checkpoints import load
+from tuskpoint_server.journal.checkpoints.load import ListPosition, ReplayQuery
 from tuskpoint_server.journal.checkpoints.threads import MAX_HEADS, ThreadQuery
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import holes, members
@@ -88,7 +88,7 @@ async def test_pages_together_are_the_listing(several: Journal, max_count: int) 
 async def test_scanning_in_stretches_changes_nothing(
     several: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "SCANNED_PER_PAGE", 2)
+    monkeypatch.setattr(load, "SCANNED_PER_PAGE", 2)
     query = CheckpointQuery(filter={"step": 0})
     first = await several.read_page(TENANT, query, View.ENTRY, None, max_count=9, max_bytes=10**9)
     assert first.checkpoints == ()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuskpoint_server.journal.database.logs import Known, Log, Logs
-from tuskpoint_server.journal.database.thread_rows import ThreadRow
+from tuskpoint_server.journal.database.logs import Known, Log, Logs, ThreadRow
 
 
 def _log(thread_id: str) -> Log:

@@ -23,11 +23,10 @@ from tuskpoint_server.domain.model import (
     View,
     Write,
 )
-from tuskpoint_server.journal.database import thread_rows
 from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import changes, contents, members, threads, writes
-from tuskpoint_server.journal.database.thread_rows import ThreadRow
 from tuskpoint_server.journal.lineage import Lineage, Snapshots
 from tuskpoint_server.journal.removal.removal import Removal
 
@@ -166,7 +165,7 @@ def places(closure: Closure | None) -> list[Place]:
 
 async def row_of(journal: Journal, thread_id: str = "t") -> ThreadRow:
     row = await journal.database.query(
-        lambda connection: thread_rows.find(connection, TENANT, thread_id)
+        lambda connection: find_thread(connection, TENANT, thread_id)
     )
     assert row is not None
     return row

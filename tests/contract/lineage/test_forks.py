@@ -37,8 +37,8 @@ from tuskpoint_server.domain.model import (
     View,
 )
 from tuskpoint_server.domain.model import Lineage as Origins
-from tuskpoint_server.journal.checkpoints.held import decode_held
-from tuskpoint_server.journal.checkpoints.pages import ReplayQuery
+from tuskpoint_server.journal.checkpoints.load import ReplayQuery
+from tuskpoint_server.journal.checkpoints.located import decode_held
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, contents, holes, uses
 from tuskpoint_server.journal.lineage import Lineage, ValuesEvicted

@@ -10,10 +10,9 @@ from tests.kit.drafts import TENANT, channel, draft, key, write
 from tests.kit.journal import Journal
 from tuskpoint_server.domain.lineage import EventKind
 from tuskpoint_server.domain.model import CheckpointDraft, CheckpointQuery, View
-from tuskpoint_server.journal.database import thread_rows
+from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import changes, threads
-from tuskpoint_server.journal.database.thread_rows import ThreadRow
 
 FOREVER = 1e9
 
@@ -46,7 +45,7 @@ async def incarnation(journal: Journal, thread_id: str = "t") -> int:
 async def row_of(journal: Journal, thread_id: str = "t") -> ThreadRow:
     """Return the row of a thread that was."""
     row = await journal.database.query(
-        lambda connection: thread_rows.find(connection, TENANT, thread_id)
+        lambda connection: find_thread(connection, TENANT, thread_id)
     )
     assert row is not None
     return row

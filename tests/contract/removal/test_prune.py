@@ -21,7 +21,7 @@ from tests.kit.journal import Journal
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.delta_base import decode_delta_base
 from tuskpoint_server.domain.model import EVICTED, PruneStrategy, Reference, Removed, View
-from tuskpoint_server.journal.checkpoints.held import encode_held
+from tuskpoint_server.journal.checkpoints.located import encode_held
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (

@@ -16,7 +16,7 @@ from tuskpoint_server.domain.model import EVICTED, Value
 from tuskpoint_server.journal.archiving import evict, restore
 from tuskpoint_server.journal.archiving.evict import evict_family
 from tuskpoint_server.journal.archiving.evictor import EvictionSettings, Evictor
-from tuskpoint_server.journal.checkpoints.held import encode_held
+from tuskpoint_server.journal.checkpoints.located import encode_held
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
     changes,

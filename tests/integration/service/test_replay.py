@@ -20,8 +20,8 @@ from tests.kit.messages import refused
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint_server.domain.evicted import lacks_values
-from tuskpoint_server.journal.checkpoints import pages
-from tuskpoint_server.journal.checkpoints.pages import Page
+from tuskpoint_server.journal.checkpoints import load
+from tuskpoint_server.journal.checkpoints.load import Page
 from tuskpoint_server.journal.database import schema
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.rpc.history_servicer import HistoryServicer
@@ -75,7 +75,7 @@ async def test_pages_join_without_a_seam(
     everything = await places(house.replay())
     for count, scanned in ((1, 2000), (2, 2000), (3, 2), (64, 1)):
         monkeypatch.setattr(service, "PAGE_COUNT", count)
-        monkeypatch.setattr(pages, "SCANNED_PER_PAGE", scanned)
+        monkeypatch.setattr(load, "SCANNED_PER_PAGE", scanned)
         assert await places(house.replay()) == everything
     monkeypatch.setattr(service, "PAGE_BYTES", 1)
     assert await places(house.replay(checkpoint_ns="")) == [(one, "") for one in "abcd"]

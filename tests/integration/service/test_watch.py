@@ -30,7 +30,7 @@ from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.evicted import lacks_values
 from tuskpoint_server.domain.lineage import EventKind
 from tuskpoint_server.domain.model import PruneStrategy, View
-from tuskpoint_server.journal.database.waiters import Waiter
+from tuskpoint_server.journal.database.database import Waiter
 from tuskpoint_server.rpc.server import Server
 from tuskpoint_server.service.cursors import Cursors, Position
 

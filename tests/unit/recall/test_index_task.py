@@ -15,7 +15,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from tests.unit.recall.index_rows import TENANT, Rows, due
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import Value
-from tuskpoint_server.journal.database.waiters import Waiters
+from tuskpoint_server.journal.database.database import Waiters
 from tuskpoint_server.journal.search.records import Document
 from tuskpoint_server.recall import index_task as indexing
 from tuskpoint_server.recall.index_task import BATCH, HURRIED_BATCH, IndexTask

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..domain.errors import Refusal
 from ..domain.limits import LIMITS
 from ..domain.searchable import body_of
-from ..journal.database.waiters import Waiter
+from ..journal.database.database import Waiter
 from ..journal.search.index import IndexRows
 from ..journal.search.records import Document, Due, Stretch
 from .pacing import Backoff, Pause, pause, rest_after, text_of

@@ -22,7 +22,7 @@ from ..domain.model import (
     View,
     Write,
 )
-from ..journal.checkpoints.pages import ListPosition
+from ..journal.checkpoints.load import ListPosition
 from ..journal.checkpoints.store import Checkpoints as Journal
 from .commits import Commits
 from .completing import Completer

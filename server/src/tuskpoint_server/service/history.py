@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from ..domain.errors import Reason, Refusal, invalid_field
 from ..domain.lineage import Event, EventKind
 from ..domain.model import Checkpoint, CheckpointKey, Source, View
-from ..journal.changes.read import Events, EventsCompacted, Extent, News
-from ..journal.checkpoints.pages import ListPosition, ReplayQuery
+from ..journal.changes import Events, EventsCompacted, Extent, News
+from ..journal.checkpoints.load import ListPosition, ReplayQuery
 from ..journal.checkpoints.store import Checkpoints
 from .checkpoints import PAGE_BYTES, PAGE_COUNT
 from .completing import Completer

@@ -30,7 +30,7 @@ from ...journal.archiving.plan import (
     PlannedUse,
     joined,
 )
-from ...journal.checkpoints.held import encode_held
+from ...journal.checkpoints.located import encode_held
 from .building import Built, BuiltLone, BuiltSegment, Failed
 
 Locate = Callable[[bytes, int], BlobLocation]

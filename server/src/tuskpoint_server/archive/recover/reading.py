@@ -19,9 +19,9 @@ from ...domain.state import delta_channels
 from ...domain.stored_json import malformed
 from ...domain.thread_state import judge
 from ...journal.archiving.plan import PlannedMember, joined
+from ...journal.checkpoints.contents import referred
 from ...journal.checkpoints.drafts import encode_names
-from ...journal.checkpoints.held import encode_held
-from ...journal.checkpoints.references import referred
+from ...journal.checkpoints.located import encode_held
 from ...journal.database.logs import Known
 from ...journal.database.overlay import StoredWrite
 from ...journal.lineage.stored import Stored as StoredCheckpoint

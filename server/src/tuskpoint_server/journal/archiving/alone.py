@@ -15,7 +15,7 @@ from sqlalchemy import Connection, bindparam, select
 from ...domain.compression import DamagedValueError
 from ...domain.model import EVICTED, BlobLocation, Value
 from ..checkpoints import contents, located
-from ..checkpoints.references import referred
+from ..checkpoints.contents import referred
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import Statement, of_checkpoint, parameters_of
 from .dirty_rows import CheckpointRow, DirtyPlace, DirtyThread, Place, WriteRow

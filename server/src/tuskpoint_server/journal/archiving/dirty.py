@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 from sqlalchemy import Connection, and_, bindparam, case, func, literal_column, select
 
 from ...domain.limits import MIB
-from ..checkpoints.held import decode_held
-from ..checkpoints.references import referred
+from ..checkpoints.contents import referred
+from ..checkpoints.located import decode_held
 from ..database.schema import changes, checkpoints, contents, handoffs, removed, threads, writes
 from ..database.statements import Statement
 from . import values_of

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...domain.formats.records import CheckpointRecord, SettingRecord
 from ...domain.model import BlobLocation, Lineage
-from ..checkpoints.held import Held
+from ..checkpoints.located import Held
 from .holding import Holder, NeededValue
 
 Place = tuple[str, str]

@@ -28,9 +28,8 @@ from sqlalchemy import (
 )
 
 from ...domain.formats.segments import PREFIX_BYTES
-from ..checkpoints.held import decode_held
-from ..checkpoints.located import by_hash
-from ..checkpoints.references import referred
+from ..checkpoints.contents import referred
+from ..checkpoints.located import by_hash, decode_held
 from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, contents, holes, members, threads, writes

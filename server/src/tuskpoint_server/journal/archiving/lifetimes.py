@@ -24,7 +24,7 @@ from sqlalchemy import (
 from ...domain.digests import DIGEST_BYTES
 from ...domain.formats.members import Kind
 from ...domain.model import BlobLocation
-from ..checkpoints.held import decode_held
+from ..checkpoints.located import decode_held
 from ..database.schema import (
     blobs,
     catalogs,

@@ -19,7 +19,7 @@ from ...domain.formats.records import (
     Record,
     WritesRecord,
 )
-from ..checkpoints.held import Held, decode_held
+from ..checkpoints.located import Held, decode_held
 from ..database.schema import checkpoints, handoffs, holes, removed, threads, writes
 from ..database.statements import Statement, of_thread
 from .dirty_rows import CheckpointRow, DirtyThread, Pin

@@ -16,8 +16,8 @@ from ...domain.digests import DIGEST_BYTES
 from ...domain.lineage import EventKind
 from ...domain.model import BlobLocation
 from ..checkpoints import located
+from ..checkpoints.contents import referred
 from ..checkpoints.load import ROW
-from ..checkpoints.references import referred
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, removed, threads, uses, writes
 from ..database.statements import Statement, in_lists, of_checkpoint, of_thread, parameters_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, bindparam, delete, select
 
-from ..checkpoints.held import decode_held
+from ..checkpoints.located import decode_held
 from ..database.schema import checkpoints, members, uses
 from ..database.statements import Insert, InsertInto, Statement
 from .holding import split

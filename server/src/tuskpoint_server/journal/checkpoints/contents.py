@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, select
 
+from tuskpoint.v1 import checkpoint_pb2, segment_pb2
+
 from ...domain.compression import DamagedValueError, Encoding, unpack
 from ...domain.digests import value_digest
 from ...domain.limits import LIMITS
@@ -136,3 +138,21 @@ def _unpacked(one: _Stored, data: bytes, keyframe: bytes | None) -> bytes:
         return unpack(one.encoding, data, one.size, keyframe, LIMITS.max_value)
     except DamagedValueError as error:
         raise DamagedValueError(f"value {one.digest.hex()}: {error}") from None
+
+
+def referred(state: bytes, delta_base: bytes | None) -> set[bytes]:
+    """Return the digests of the values that a checkpoint needs besides its writes.
+
+    Args:
+        state: Its `state`, as it is stored.
+        delta_base: Its `delta_base`, as it is stored, or `None`.
+    """
+    message = checkpoint_pb2.CheckpointState.FromString(state)
+    found = {channel.digest for channel in message.channels}
+    if delta_base:
+        base = segment_pb2.DeltaBase.FromString(delta_base)
+        for channel in base.channels:
+            found.add(channel.seed.digest)
+            found.update(write.digest for write in channel.writes)
+    found.discard(b"")
+    return found

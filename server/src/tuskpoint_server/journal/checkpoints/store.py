@@ -20,9 +20,9 @@ from ...domain.model import (
 )
 from ...domain.value_groups import Keyframes
 from ..database.database import Database
-from . import load, pages, save, threads
+from . import load, save, threads
 from .drafts import WritesChange, checkpoint_change, prepare_writes
-from .pages import ListPosition, Page, ReplayQuery
+from .load import ListPosition, Page, ReplayQuery
 from .threads import ThreadQuery
 
 LARGE_BYTES = 64 * 1024
@@ -97,9 +97,9 @@ class Checkpoints:
         max_count: int,
         max_bytes: int,
     ) -> Page:
-        """Return the next checkpoints of a listing or a replay; see `pages.read_page`."""
+        """Return the next checkpoints of a listing or a replay; see `load.read_page`."""
         return await self._database.query(
-            lambda connection: pages.read_page(
+            lambda connection: load.read_page(
                 connection, tenant, query, view, after, max_count=max_count, max_bytes=max_bytes
             )
         )

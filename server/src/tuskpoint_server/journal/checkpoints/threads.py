@@ -1,4 +1,4 @@
-"""Reading threads."""
+"""Threads: what is known of them, and their settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, bindparam, distinct, func, select
 
+from ...domain.errors import Reason, Refusal
+from ...domain.lineage import EventKind
 from ...domain.model import Thread, ThreadDetail, ThreadState
+from ..database.logs import Log
+from ..database.overlay import Batch
 from ..database.schema import blobs, changes, checkpoints, members, threads, uses
 from ..database.statements import EMPTY, Statement, of_users
 
@@ -112,3 +116,41 @@ def _listing(tenant: str, query: ThreadQuery, after: str, limit: int) -> Select[
         )
         statement = statement.where(threads.c.number.in_(labelled))
     return statement
+
+
+def set_retention(batch: Batch, tenant: str, thread_id: str, retention_s: int) -> None:
+    """Set the seconds without a change after which a thread is deleted; 0: never.
+
+    It counts as a change of the thread, also where nothing is different: the time begins
+    anew.
+
+    Raises:
+        Refusal: `THREAD_NOT_FOUND`.
+    """
+    log = _live(batch, tenant, thread_id)
+    log.row.retention_s = retention_s
+    log.row.settings_seq = batch.change(log, EventKind.RETENTION_SET)
+
+
+def set_searchable(batch: Batch, tenant: str, thread_id: str, searchable: bool) -> None:
+    """Set whether search finds the checkpoints of a thread; a change only if it is one.
+
+    Raises:
+        Refusal: `THREAD_NOT_FOUND`.
+    """
+    switch_search(batch, _live(batch, tenant, thread_id), searchable)
+
+
+def switch_search(batch: Batch, log: Log, searchable: bool) -> None:
+    """Set whether search finds the checkpoints of a thread that is at hand."""
+    if bool(log.row.unsearchable) is not searchable:
+        return
+    log.row.unsearchable = not searchable
+    log.row.settings_seq = batch.change(log, EventKind.SEARCHABLE_SET, indexed=searchable)
+
+
+def _live(batch: Batch, tenant: str, thread_id: str) -> Log:
+    log = batch.find(tenant, thread_id)
+    if log is None or log.row.deleted:
+        raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+    return log

@@ -10,8 +10,20 @@ from sqlalchemy import Connection, bindparam, case, func, insert, select, update
 
 from ...domain.compression import Encoding
 from ...domain.lineage import EventKind
-from . import thread_rows
-from .logs import Known, KnownChannel, KnownWrite, Log, Logs, Place
+from ...domain.model import Lineage
+from .logs import (
+    Known,
+    KnownChannel,
+    KnownWrite,
+    Log,
+    Logs,
+    Place,
+    ThreadRow,
+    find_thread_with_early,
+    greatest_numbers,
+    insert_threads,
+    update_threads,
+)
 from .schema import changes, checkpoints, contents, writes
 from .statements import (
     Insert,
@@ -21,7 +33,6 @@ from .statements import (
     of_namespace,
     parameters_of,
 )
-from .thread_rows import ThreadRow
 
 
 class StoredWrite(NamedTuple):
@@ -172,7 +183,7 @@ class Batch:
         """Return a thread, deleted or not, or `None` if it never was."""
         log = self._logs.get(tenant, thread_id)
         if log is None:
-            found = thread_rows.find_with_early(self.connection, tenant, thread_id)
+            found = find_thread_with_early(self.connection, tenant, thread_id)
             if found is None:
                 return None
             log = Log(found[0], new=False, early=found[1])
@@ -392,7 +403,7 @@ class Batch:
     def write_out(self) -> None:
         """Write what the changes so far have done; nothing is left to be written after."""
         rows = self._rows
-        thread_rows.insert_rows(self.connection, list(rows.new_threads.values()))
+        insert_threads(self.connection, list(rows.new_threads.values()))
         rows.new_threads = {}
         if rows.contents:
             _PUT_CONTENT.run_rows(self.connection, CONTENT_COLUMNS, list(rows.contents.values()))
@@ -402,7 +413,7 @@ class Batch:
         if rows.changes:
             _PUT_CHANGE.run_rows(self.connection, CHANGE_COLUMNS, rows.changes)
             rows.changes = []
-        thread_rows.update_rows(self.connection, list(rows.threads.values()))
+        update_threads(self.connection, list(rows.threads.values()))
         rows.threads = {}
 
     def write_out_checkpoints(self) -> None:
@@ -433,7 +444,7 @@ class Numbers:
     """
 
     def __init__(self, connection: Connection) -> None:
-        self._thread, self._family = thread_rows.greatest(connection)
+        self._thread, self._family = greatest_numbers(connection)
 
     def thread(self) -> int:
         """Return the number of the next thread."""
@@ -444,3 +455,65 @@ class Numbers:
         """Return the number of the next family."""
         self._family += 1
         return self._family
+
+
+def checkpoint_row(
+    log: Log,
+    place: Place,
+    known: Known,
+    *,
+    lineage: Lineage = Lineage(),  # noqa: B008 - frozen
+    delta_base: bytes | None = None,
+    held: bytes | None = None,
+) -> tuple[object, ...]:
+    """Return the row of a checkpoint, in the order of `overlay.CHECKPOINT_COLUMNS`."""
+    return (
+        log.row.tenant,
+        log.row.number,
+        *place,
+        known.seq,
+        known.parent_id,
+        known.state,
+        known.metadata,
+        known.run_id,
+        known.root_id,
+        known.delta_channels,
+        delta_base,
+        known.label,
+        known.summary,
+        lineage.forked_from,
+        lineage.rolled_back_from,
+        lineage.adopted_from,
+        known.created_us,
+        held,
+    )
+
+
+def content_row(
+    log: Log,
+    seq: int,
+    digest: bytes,
+    kind: str,
+    size: int,
+    encoding: int,
+    data: bytes | None,
+    keyframe: bytes | None = None,
+    patches: int = 0,
+    patch_bytes: int = 0,
+    segment: bytes | None = None,
+) -> tuple[object, ...]:
+    """Return the row of a value, in the order of `overlay.CONTENT_COLUMNS`."""
+    return (
+        log.row.family,
+        digest,
+        kind,
+        size,
+        encoding,
+        keyframe,
+        patches,
+        patch_bytes,
+        log.row.number,
+        seq,
+        segment,
+        data,
+    )

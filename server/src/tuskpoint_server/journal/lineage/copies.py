@@ -13,13 +13,12 @@ from sqlalchemy import Connection, select
 
 from ...domain.model import EVICTED, BlobLocation, Value
 from ..checkpoints import contents, located
-from ..checkpoints.held import decode_held
-from ..checkpoints.references import referred
-from ..database.logs import Place
+from ..checkpoints.contents import referred
+from ..checkpoints.located import decode_held
+from ..database.logs import Place, ThreadRow
 from ..database.overlay import StoredWrite
 from ..database.schema import checkpoints, holes, writes
 from ..database.statements import in_lists
-from ..database.thread_rows import ThreadRow
 from .closures import delta_base
 from .stored import Stored, StoredValue, read, stored_value
 

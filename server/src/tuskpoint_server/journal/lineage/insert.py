@@ -15,11 +15,10 @@ from ...domain.lineage import EventKind
 from ...domain.model import CheckpointKey, Lineage, Saved
 from ...domain.snapshots import is_reserved
 from ..archiving import uses
-from ..checkpoints.held import encode_held
-from ..checkpoints.references import referred
-from ..checkpoints.rows import checkpoint_row, content_row
+from ..checkpoints.contents import referred
+from ..checkpoints.located import encode_held
 from ..database.logs import Log, Place
-from ..database.overlay import Batch
+from ..database.overlay import Batch, checkpoint_row, content_row
 from ..database.schema import checkpoints
 from ..database.statements import Statement, of_thread
 from ..removal.delete import delete_thread, end_incarnation

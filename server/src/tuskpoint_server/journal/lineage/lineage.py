@@ -12,8 +12,8 @@ from ...domain.closures import Closure
 from ...domain.errors import Reason, Refusal
 from ...domain.lineage import LineageTree
 from ...domain.model import CheckpointKey, Saved
-from ..database import thread_rows
 from ..database.database import Database
+from ..database.logs import find_thread
 from ..database.overlay import Batch
 from . import answers, closures, descent, forks, insert, rollbacks
 from .answers import Request, decode_saved, encode_saved
@@ -179,7 +179,7 @@ class Lineage:
             answered = request.first_answer(connection)
             if answered is not None:
                 return decode_saved(answered)
-            found = thread_rows.find(connection, tenant, target) if target else None
+            found = find_thread(connection, tenant, target) if target else None
             if found is not None and insert.is_taken(connection, found.number):
                 raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
             return None

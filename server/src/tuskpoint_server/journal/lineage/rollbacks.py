@@ -12,9 +12,8 @@ from ...domain.errors import checkpoint_not_found
 from ...domain.model import CheckpointKey, Lineage, Saved
 from ...domain.state import decode_channels, decode_state, encode_state
 from ..checkpoints.save import check_head
-from ..database.logs import Known, Log, Place
+from ..database.logs import Known, Log, Place, ThreadRow
 from ..database.overlay import Batch
-from ..database.thread_rows import ThreadRow
 from .copies import Supplied, bring_values
 from .insert import insert_checkpoint
 from .stored import NO_NAMES, Stored, latest, numbers_of, read

@@ -25,11 +25,10 @@ from ...domain.model import Channel, CheckpointKey, Lineage, Saved, View
 from ...domain.state import encode_state
 from ..checkpoints.load import load
 from ..database.database import Database
-from ..database.logs import Known
+from ..database.logs import Known, ThreadRow
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, threads
 from ..database.statements import Statement
-from ..database.thread_rows import ThreadRow
 from ..removal.delete import delete_thread
 from . import answers, closures, copies, insert
 from .answers import decode_saved, encode_saved

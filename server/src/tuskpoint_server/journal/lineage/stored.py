@@ -10,8 +10,7 @@ from sqlalchemy import Connection, func, select
 
 from ...domain.compression import compress
 from ...domain.model import CheckpointKey, Lineage, Value
-from ..database import thread_rows
-from ..database.logs import Known, Place
+from ..database.logs import Known, Place, ThreadRow, find_thread
 from ..database.overlay import StoredWrite
 from ..database.schema import checkpoints, writes
 from ..database.statements import (
@@ -22,7 +21,6 @@ from ..database.statements import (
     of_thread,
     parameters_of,
 )
-from ..database.thread_rows import ThreadRow
 
 NO_NAMES = b"[]"
 """Stored form of no delta channels."""
@@ -102,7 +100,7 @@ WRITE = tuple(writes.c[name] for name in StoredWrite._fields)
 
 def live(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | None:
     """Return the row of a thread that is not deleted, or `None`."""
-    row = thread_rows.find(connection, tenant, thread_id)
+    row = find_thread(connection, tenant, thread_id)
     return None if row is None or row.deleted else row
 
 

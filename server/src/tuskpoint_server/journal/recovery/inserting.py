@@ -21,9 +21,8 @@ from ...domain.model import BlobLocation, ThreadState
 from ..archiving import holes, uses
 from ..archiving.certify import member_row
 from ..archiving.plan import PlannedHole, PlannedMember
-from ..checkpoints.rows import checkpoint_row, content_row
 from ..database.logs import Log, Place
-from ..database.overlay import Batch, StoredWrite
+from ..database.overlay import Batch, StoredWrite, checkpoint_row, content_row
 from ..database.schema import catalogs, checkpoints, handoffs, members, removed, threads, writes
 from ..database.statements import (
     Insert,

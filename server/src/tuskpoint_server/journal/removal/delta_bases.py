@@ -26,7 +26,7 @@ from ...domain.formats.delta_base import (
 from ...domain.lineage import EventKind
 from ...domain.state import decode_channels
 from ..checkpoints.delta_history import DeltaPath, follow
-from ..checkpoints.held import Held, decode_held
+from ..checkpoints.located import Held, decode_held
 from ..database.logs import Log, Place
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, writes

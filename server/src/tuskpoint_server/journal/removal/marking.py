@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sqlalchemy import BindParameter, Connection, bindparam, delete, func, select, tuple_
 
-from ..checkpoints.references import referred
+from ..checkpoints.contents import referred
 from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, threads

@@ -8,7 +8,7 @@ from functools import partial
 
 from ...domain.limits import LIMITS
 from ...domain.model import PruneStrategy, Removed
-from ..checkpoints import settings
+from ..checkpoints import threads
 from ..database.database import Database
 from . import delete, marking, prune, retention, sweep
 from .passes import Passes
@@ -79,7 +79,7 @@ class Removal:
         """
         await self._database.change(
             partial(
-                settings.set_retention, tenant=tenant, thread_id=thread_id, retention_s=retention_s
+                threads.set_retention, tenant=tenant, thread_id=thread_id, retention_s=retention_s
             )
         )
 
@@ -93,7 +93,7 @@ class Removal:
         """
         await self._database.change(
             partial(
-                settings.set_searchable, tenant=tenant, thread_id=thread_id, searchable=searchable
+                threads.set_searchable, tenant=tenant, thread_id=thread_id, searchable=searchable
             )
         )
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass, fields
 
 from sqlalchemy import Connection, bindparam, select
 
-from ...domain.lineage import Event, EventKind
-from ...domain.model import CheckpointKey
-from ..database.database import Database
-from ..database.schema import changes, threads
-from ..database.statements import Statement, of_thread
-from ..database.waiters import Waiter
+from ..domain.lineage import Event, EventKind
+from ..domain.model import CheckpointKey
+from .database.database import Database, Waiter
+from .database.schema import changes, threads
+from .database.statements import Statement, of_thread
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""The log of each thread: reading it, and waiting for more."""
