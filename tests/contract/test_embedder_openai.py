@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from tests.contract.embedding_endpoint import Endpoint, answer, serving
-from tuskpoint_server.domain import vectors
+from tuskpoint_server.domain.search import pack_vector
 from tuskpoint_server.recall.embedders import openai
 from tuskpoint_server.recall.embedders.api import EmbedderError
 from tuskpoint_server.recall.embedders.openai import LONGEST_RETRY_AFTER_S, OpenAIEmbedder
@@ -63,7 +63,7 @@ async def test_texts_are_embedded_in_their_order(
 ) -> None:
     texts = ["a", "bb", "ccc", "dddd", "eeeee"]
     embedded = await embedder.embed(texts)
-    assert embedded == [vectors.pack(of_length(text)) for text in texts]
+    assert embedded == [pack_vector(of_length(text)) for text in texts]
     assert [asked["input"] for asked in endpoint.asked] == [["a", "bb"], ["ccc", "dddd"], ["eeeee"]]
     assert endpoint.asked[0].keys() == {"model", "input", "encoding_format"}
     assert endpoint.asked[0]["model"] == "small"
@@ -93,7 +93,7 @@ async def test_a_long_text_is_cut_between_characters(
 
 async def test_several_may_ask_at_once(endpoint: Endpoint, embedder: OpenAIEmbedder) -> None:
     every = await asyncio.gather(*(embedder.embed(["x" * n]) for n in range(1, 9)))
-    assert every == [[vectors.pack(of_length("x" * n))] for n in range(1, 9)]
+    assert every == [[pack_vector(of_length("x" * n))] for n in range(1, 9)]
 
 
 async def test_without_a_key_none_is_sent(endpoint: Endpoint) -> None:

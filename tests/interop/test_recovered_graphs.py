@@ -18,7 +18,7 @@ from tuskpoint_server import app, recover
 from tuskpoint_server.archive.recover.references import parse_reference
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.config import Config
-from tuskpoint_server.domain.formats.members import Kind
+from tuskpoint_server.domain.formats.stored_json import Kind
 
 from .test_langgraph_graphs import Run, delta_graph, interrupted_graph, story
 

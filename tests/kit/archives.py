@@ -18,7 +18,7 @@ from tuskpoint_server.archive.read.reader import CheckpointReader
 from tuskpoint_server.archive.read.segments import Places
 from tuskpoint_server.blobs.api import BlobStore
 from tuskpoint_server.domain.formats.catalogs import decode_catalog
-from tuskpoint_server.domain.formats.folding import Manifest, fold
+from tuskpoint_server.domain.formats.manifests import Manifest, fold
 from tuskpoint_server.domain.formats.merging import read_thread
 from tuskpoint_server.domain.model import BlobLocation, Checkpoint, CheckpointKey, View
 from tuskpoint_server.journal.archiving import status

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Mapping
 
 import pytest
 
-from tuskpoint_server.domain.digests import value_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.metadata import parse_metadata
 from tuskpoint_server.domain.model import (
@@ -20,6 +19,7 @@ from tuskpoint_server.domain.model import (
     Version,
     Write,
 )
+from tuskpoint_server.domain.values import value_digest
 
 TENANT = "default"
 Content = bytes | Reference | Value

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from tuskpoint_server.blobs.api import Listed, Member, Progress, Receipt, StoreLimits
 from tuskpoint_server.blobs.verified import verified
-from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation, StoredBlob
+from tuskpoint_server.domain.values import blob_digest
 
 Verdict = Callable[[Sequence[Member]], Reason | None]
 """Says why a put fails; `None`: it does not."""

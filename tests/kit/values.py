@@ -15,9 +15,9 @@ from sqlalchemy import Connection, insert, select
 
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Clock
-from tuskpoint_server.domain.compression import Encoding
-from tuskpoint_server.domain.lineage import EventKind
 from tuskpoint_server.domain.model import EVICTED, ChannelDraft, Checkpoint, Value, View, Write
+from tuskpoint_server.domain.threads import EventKind
+from tuskpoint_server.domain.values import Encoding
 from tuskpoint_server.journal.archiving import restore
 from tuskpoint_server.journal.archiving.evict import evict_family
 from tuskpoint_server.journal.checkpoints import contents as values

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tests.kit.archives import House
 from tests.kit.drafts import TENANT
 from tuskpoint_server.archive.verify import begin
-from tuskpoint_server.domain.verification import Verdict, VerdictKind
+from tuskpoint_server.domain.threads import Verdict, VerdictKind
 
 PASS, FAIL = VerdictKind.PASS, VerdictKind.FAIL
 UNVERIFIED, RETRACTED = VerdictKind.UNVERIFIED, VerdictKind.RETRACTED

@@ -15,23 +15,22 @@ from tests.simulation.server import Server
 from tests.simulation.shadow import Place
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.checkpoint_ids import mint_checkpoint_id
-from tuskpoint_server.domain.closures import Closure
-from tuskpoint_server.domain.digests import value_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.lineage import Closure
 from tuskpoint_server.domain.metadata import parse_metadata
 from tuskpoint_server.domain.model import (
     BlobLocation,
     ChannelDraft,
     CheckpointDraft,
     CheckpointKey,
-    PruneStrategy,
     Reference,
-    Removed,
     Saved,
     Value,
     Write,
 )
 from tuskpoint_server.domain.snapshots import is_reserved
+from tuskpoint_server.domain.threads import PruneStrategy, Removed
+from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.journal.lineage import SnapshotDraft
 
 THREADS = ("a", "b", "c", "d")

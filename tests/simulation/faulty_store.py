@@ -11,9 +11,9 @@ from tests.simulation.life import Life
 from tuskpoint_server.blobs.api import Listed, Member, Progress, Receipt, StoreLimits
 from tuskpoint_server.blobs.directory import StoredFile
 from tuskpoint_server.blobs.verified import verified
-from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation, StoredBlob
+from tuskpoint_server.domain.values import blob_digest
 
 DIRECTORY = StoreLimits()
 EPOCHS = 3

@@ -14,7 +14,7 @@ from tuskpoint_server.archive.flush import recording
 from tuskpoint_server.archive.flush.flusher import TenantFlusher
 from tuskpoint_server.archive.flush.packs import Pack, PackRunner
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.domain.formats import folding, records
+from tuskpoint_server.domain.formats import manifests, records
 from tuskpoint_server.domain.model import BlobLocation
 from tuskpoint_server.journal.archiving import certify, evict, uses
 from tuskpoint_server.journal.database.overlay import Batch
@@ -102,15 +102,15 @@ def deletion_is_not_recorded(patch: Patch) -> None:
 
 def older_record_wins(patch: Patch) -> None:
     """Of two records about the same checkpoint, the first that is read counts."""
-    live = folding.live
-    patch.setattr(folding, "live", lambda facts: live(list(facts)[::-1]))
+    live = manifests.live
+    patch.setattr(manifests, "live", lambda facts: live(list(facts)[::-1]))
     rank = property(lambda self: (0, 0))
     patch.setattr(records.CheckpointRecord, "rank", rank)
 
 
 def removal_does_not_override(patch: Patch) -> None:
     """Folding does not heed removals."""
-    patch.setattr(folding, "_unremoved", lambda newest: list(newest.values()))
+    patch.setattr(manifests, "_unremoved", lambda newest: list(newest.values()))
 
 
 def early_writes_keep_their_number(patch: Patch) -> None:

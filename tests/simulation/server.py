@@ -23,7 +23,7 @@ from tuskpoint_server.archive.recover.recovery import Recovery
 from tuskpoint_server.archive.recover.sources import read_source
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.domain.formats.members import Kind
+from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import Checkpoint, CheckpointKey, Value, View
 from tuskpoint_server.domain.snapshots import is_reserved
 from tuskpoint_server.journal.archiving.evictor import EvictionSettings, Evictor

@@ -22,11 +22,12 @@ from tests.simulation.memory_database import JournalFaults
 from tests.simulation.schedule import World, make_plan
 from tests.simulation.server import Server
 from tuskpoint_server.blobs.api import Member, StoreLimits
-from tuskpoint_server.domain.digests import value_digest
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.model import PruneStrategy, Reference, Saved, Value, Write
+from tuskpoint_server.domain.model import Reference, Saved, Value, Write
+from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.domain.values import value_digest
 
 HUGE = random.Random(2).randbytes(60_000)
 BIG = random.Random(1).randbytes(3000)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .config import Config, split_address
-from .domain.credentials import Credentials
-from .domain.hosts import is_loopback
+from .domain.credentials import Credentials, is_loopback
 from .reloading import Followed
 from .rpc.authentication import Authentication
 from .rpc.tls import Certified, Tls

@@ -22,8 +22,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from .domain.credentials import TOKEN_PREFIX
-from .domain.hosts import is_loopback
+from .domain.credentials import TOKEN_PREFIX, is_loopback
 from .domain.limits import LIMITS, MIB
 
 ENV_PREFIX = "TUSKPOINT_"

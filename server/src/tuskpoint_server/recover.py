@@ -30,9 +30,9 @@ from .blobs.api import BlobStore
 from .blobs.cache import origin
 from .config import Config, ConfigError, from_flags
 from .data_dir import DataDirLock
+from .domain.credentials import DEFAULT_TENANT, TENANT_RULE, is_tenant
 from .domain.errors import Reason, Refusal
-from .domain.formats.members import Kind
-from .domain.tenants import DEFAULT_TENANT, TENANT_RULE, is_tenant
+from .domain.formats.stored_json import Kind
 from .exits import StartError
 from .flags import command_parser
 from .journal.database.database import Database

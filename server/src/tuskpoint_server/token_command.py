@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from .config import ConfigError
-from .domain.credentials import Grant, Scope
-from .domain.tenants import DEFAULT_TENANT
+from .domain.credentials import DEFAULT_TENANT, Grant, Scope
 from .exits import EXIT_DIRECTORY, StartError
 from .flags import OneLineParser
 from .reloading import UnusableFileError

@@ -28,8 +28,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .domain.credentials import TOKEN_PREFIX, Credentials, Grant, Scope, token_digest
-from .domain.tenants import TENANT_RULE, is_tenant
+from .domain.credentials import (
+    TENANT_RULE,
+    TOKEN_PREFIX,
+    Credentials,
+    Grant,
+    Scope,
+    is_tenant,
+    token_digest,
+)
 from .reloading import UnusableFileError, read_bytes
 
 TOKEN_BYTES = 32

@@ -13,8 +13,8 @@ from tests.kit.drafts import TENANT, draft
 from tests.kit.stores import MemoryStore
 from tuskpoint_server.archive.flush import one_flush, packs
 from tuskpoint_server.blobs.api import StoreLimits
-from tuskpoint_server.domain.formats.members import Kind
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
+from tuskpoint_server.domain.formats.stored_json import Kind
 
 PLACES = (
     "archive.after_collect",

@@ -19,9 +19,10 @@ from tests.kit.journal import Clock
 from tests.kit.stores import MemoryStore
 from tuskpoint_server.blobs.api import Member, StoreLimits
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.formats.members import Kind
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
-from tuskpoint_server.domain.model import CheckpointKey, PruneStrategy, Reference
+from tuskpoint_server.domain.formats.stored_json import Kind
+from tuskpoint_server.domain.model import CheckpointKey, Reference
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.archiving.evict import evict_family
 from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted

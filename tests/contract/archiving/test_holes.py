@@ -14,9 +14,9 @@ from tests.kit.stores import MemoryStore
 from tuskpoint_server.archive.flush import building
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.formats.members import Kind
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.formats.segments import Segment, encode_segment
+from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import View
 
 

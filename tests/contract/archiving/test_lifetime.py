@@ -18,8 +18,8 @@ from tests.kit.epochs import EPOCH_S, EPOCH_US, Years, years
 from tests.kit.stores import MemoryStore
 from tuskpoint_server.blobs.api import Receipt
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.formats.members import Kind
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
+from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import BlobLocation, View
 from tuskpoint_server.journal.lineage import Handoffs, Lineage
 

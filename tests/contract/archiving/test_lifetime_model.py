@@ -16,7 +16,8 @@ from tests.kit.epochs import EPOCH_S, Years, years
 from tests.kit.journal import Clock
 from tuskpoint_server.blobs.cache import CachedStore
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import PruneStrategy, View
+from tuskpoint_server.domain.model import View
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.service.completing import Completer
 

@@ -13,7 +13,8 @@ from tests.kit.archives import House, house, shown
 from tests.kit.drafts import TENANT, draft, write
 from tests.kit.journal import Clock
 from tests.kit.stores import MemoryStore
-from tuskpoint_server.domain.model import CheckpointKey, PruneStrategy, View
+from tuskpoint_server.domain.model import CheckpointKey, View
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.removal.removal import Removal
 
 THREADS = ("t", "u")

@@ -28,14 +28,8 @@ from tests.kit.journal import Clock, Journal
 from tests.kit.stores import MemoryStore
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.lineage import Event, EventKind
-from tuskpoint_server.domain.model import (
-    CheckpointDraft,
-    CheckpointKey,
-    PruneStrategy,
-    Removed,
-    View,
-)
+from tuskpoint_server.domain.model import CheckpointDraft, CheckpointKey, View
+from tuskpoint_server.domain.threads import Event, EventKind, PruneStrategy, Removed
 from tuskpoint_server.journal.archiving.evict import evict_family
 from tuskpoint_server.journal.changes import EventsCompacted, Extent, News
 from tuskpoint_server.journal.database import schema

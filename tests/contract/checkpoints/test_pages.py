@@ -17,10 +17,10 @@ from tuskpoint_server.domain.model import (
     CheckpointDraft,
     CheckpointQuery,
     Entry,
-    ThreadState,
     View,
 )
 from tuskpoint_server.domain.snapshots import THREADS
+from tuskpoint_server.domain.threads import ThreadState
 from tuskpoint_server.journal.checkpoints import load
 from tuskpoint_server.journal.checkpoints.load import ListPosition, ReplayQuery
 from tuskpoint_server.journal.checkpoints.threads import MAX_HEADS, ThreadQuery

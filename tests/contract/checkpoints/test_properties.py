@@ -28,13 +28,12 @@ from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import (
     ChannelDraft,
     CheckpointQuery,
-    PruneStrategy,
     Reference,
-    Removed,
     View,
     Write,
     write_order,
 )
+from tuskpoint_server.domain.threads import PruneStrategy, Removed
 from tuskpoint_server.journal.database import schema
 from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.removal import marking

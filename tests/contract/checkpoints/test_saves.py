@@ -26,12 +26,12 @@ from tuskpoint_server.domain.model import (
     CheckpointKey,
     Reference,
     State,
-    ThreadState,
     Version,
     View,
     Write,
     write_order,
 )
+from tuskpoint_server.domain.threads import ThreadState
 from tuskpoint_server.journal.removal.removal import Removal
 
 INHERIT, EMPTY = Reference.INHERIT, Reference.EMPTY

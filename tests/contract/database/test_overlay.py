@@ -19,9 +19,10 @@ from sqlalchemy import Connection
 from tests.kit.drafts import by_digest, channel, draft, key, write
 from tests.kit.journal import Clock, Journal
 from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.domain.model import PruneStrategy, Reference, Saved
+from tuskpoint_server.domain.model import Reference, Saved
+from tuskpoint_server.domain.search import pack_vector
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.domain.value_groups import Keyframes
-from tuskpoint_server.domain.vectors import pack
 from tuskpoint_server.journal.checkpoints.drafts import CheckpointChange, checkpoint_change
 from tuskpoint_server.journal.checkpoints.save import save_checkpoint
 from tuskpoint_server.journal.database.database import Database
@@ -74,7 +75,7 @@ def steps() -> st.SearchStrategy[Step]:
         label=st.sampled_from(("", "l")),
         agent=st.sampled_from(("", "one")),
         head=seldom(st.none(), *"abcd", ""),
-        vector=st.sampled_from((b"", b"", pack((1.0, 0.0)))),
+        vector=st.sampled_from((b"", b"", pack_vector((1.0, 0.0)))),
         searchable=seldom(st.none(), True, False),
     )
     names = seldom(ids, "")

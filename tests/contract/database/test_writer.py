@@ -16,8 +16,8 @@ from sqlalchemy import Engine, event
 from tests.kit.drafts import TENANT, channel, data_of, draft, key, refused, value, write, written
 from tests.kit.journal import Clock, Journal, open_database, opened
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.lineage import EventKind
 from tuskpoint_server.domain.model import CheckpointDraft, Reference, Saved, View
+from tuskpoint_server.domain.threads import EventKind
 from tuskpoint_server.journal.database import writer
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.removal.removal import Removal

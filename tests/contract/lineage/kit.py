@@ -11,9 +11,7 @@ from sqlalchemy import insert, select, update
 
 from tests.kit.drafts import TENANT, draft, key, value, write
 from tests.kit.journal import Journal
-from tuskpoint_server.domain.closures import Closure
-from tuskpoint_server.domain.digests import value_digest
-from tuskpoint_server.domain.lineage import EventKind
+from tuskpoint_server.domain.lineage import Closure
 from tuskpoint_server.domain.model import (
     CheckpointDraft,
     CheckpointKey,
@@ -23,6 +21,8 @@ from tuskpoint_server.domain.model import (
     View,
     Write,
 )
+from tuskpoint_server.domain.threads import EventKind
+from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
 from tuskpoint_server.journal.database.overlay import Batch

@@ -22,18 +22,11 @@ from tests.contract.lineage.kit import (
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.journal import Clock
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.domain.closures import Closure, ClosureMember
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.lineage import EventKind
-from tuskpoint_server.domain.model import (
-    CheckpointKey,
-    PruneStrategy,
-    Reference,
-    Removed,
-    ThreadState,
-    View,
-)
+from tuskpoint_server.domain.lineage import Closure, ClosureMember
+from tuskpoint_server.domain.model import CheckpointKey, Reference, View
 from tuskpoint_server.domain.model import Lineage as Origins
+from tuskpoint_server.domain.threads import EventKind, PruneStrategy, Removed, ThreadState
 from tuskpoint_server.journal.lineage import Lineage
 
 HASH = "ab" * 32

@@ -13,16 +13,10 @@ from tests.kit.archives import House, check_certified, house
 from tests.kit.drafts import TENANT, data_of, draft, key, write
 from tests.kit.stores import MemoryStore
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.domain.evicted import lacks_values
 from tuskpoint_server.domain.formats.bundles import decode_bundle, encode_bundle
-from tuskpoint_server.domain.model import (
-    BlobLocation,
-    CheckpointKey,
-    PruneStrategy,
-    StoredBlob,
-    Value,
-    View,
-)
+from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, StoredBlob, Value, View
+from tuskpoint_server.domain.state import lacks_values
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.archiving.evict import evict_family
 from tuskpoint_server.journal.lineage import (
     Handoffs,

@@ -15,12 +15,13 @@ from tests.contract.lineage.kit import (
     under,
 )
 from tests.kit.drafts import TENANT, channel, draft, key, refused, write
-from tuskpoint_server.domain.closures import Closure, ClosureMember
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.evicted import lacks_values
 from tuskpoint_server.domain.formats import bundles
-from tuskpoint_server.domain.formats.delta_base import decode_delta_base
-from tuskpoint_server.domain.model import EVICTED, PruneStrategy, View
+from tuskpoint_server.domain.formats.segments import decode_delta_base
+from tuskpoint_server.domain.lineage import Closure, ClosureMember
+from tuskpoint_server.domain.model import EVICTED, View
+from tuskpoint_server.domain.state import lacks_values
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints.load import load
 from tuskpoint_server.journal.lineage import Lineage, closures
 

@@ -25,18 +25,10 @@ from tests.contract.lineage.kit import (
 from tests.kit.drafts import TENANT, channel, data_of, digest, draft, key, refused, write
 from tests.kit.journal import Clock
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.evicted import lacks_values
-from tuskpoint_server.domain.lineage import EventKind
-from tuskpoint_server.domain.model import (
-    CheckpointKey,
-    PruneStrategy,
-    Reference,
-    Removed,
-    Thread,
-    ThreadState,
-    View,
-)
+from tuskpoint_server.domain.model import CheckpointKey, Reference, View
 from tuskpoint_server.domain.model import Lineage as Origins
+from tuskpoint_server.domain.state import lacks_values
+from tuskpoint_server.domain.threads import EventKind, PruneStrategy, Removed, Thread, ThreadState
 from tuskpoint_server.journal.checkpoints.load import ReplayQuery
 from tuskpoint_server.journal.checkpoints.located import decode_held
 from tuskpoint_server.journal.database.overlay import Batch

@@ -13,8 +13,8 @@ from tests.kit.drafts import TENANT, draft, key, refused
 from tests.kit.journal import Clock
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.lineage import EventKind
-from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, PruneStrategy, StoredBlob
+from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, StoredBlob
+from tuskpoint_server.domain.threads import EventKind, PruneStrategy
 from tuskpoint_server.journal.database.schema import blobs, handoffs, members, threads
 from tuskpoint_server.journal.lineage import Handoffs
 from tuskpoint_server.journal.lineage.handoffs import LostBundle, drop_lost

@@ -22,9 +22,9 @@ from tests.kit.drafts import TENANT, channel, data_of, digest, draft, key, refus
 from tests.kit.journal import Clock
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.lineage import EventKind
-from tuskpoint_server.domain.model import Checkpoint, PruneStrategy, Reference, ThreadState, View
+from tuskpoint_server.domain.model import Checkpoint, Reference, View
 from tuskpoint_server.domain.model import Lineage as Origins
+from tuskpoint_server.domain.threads import EventKind, PruneStrategy, ThreadState
 from tuskpoint_server.journal.lineage import Lineage, Supplied, ValuesEvicted
 
 NOTHING: Supplied = {}

@@ -22,9 +22,10 @@ from tests.kit.drafts import TENANT, data_of, draft, key, refused, write
 from tests.kit.journal import Clock
 from tuskpoint_server.domain import snapshots as kept
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.lineage import Snapshot
 from tuskpoint_server.domain.model import Lineage as Origins
-from tuskpoint_server.domain.model import PruneStrategy, Removed, View
+from tuskpoint_server.domain.model import View
+from tuskpoint_server.domain.snapshots import Snapshot
+from tuskpoint_server.domain.threads import PruneStrategy, Removed
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
 from tuskpoint_server.journal.database.schema import contents, threads
 from tuskpoint_server.journal.lineage import SnapshotDraft, SnapshotQuery, ValuesEvicted

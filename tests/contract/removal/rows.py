@@ -8,8 +8,8 @@ from sqlalchemy import Connection, Table, select
 
 from tests.kit.drafts import TENANT, channel, draft, key, write
 from tests.kit.journal import Journal
-from tuskpoint_server.domain.lineage import EventKind
 from tuskpoint_server.domain.model import CheckpointDraft, CheckpointQuery, View
+from tuskpoint_server.domain.threads import EventKind
 from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import changes, threads

@@ -17,7 +17,8 @@ from tests.contract.removal.rows import (
 from tests.kit.drafts import TENANT, data_of, draft, key, refused, write, written
 from tests.kit.journal import Journal
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.model import PruneStrategy, Removed, View
+from tuskpoint_server.domain.model import View
+from tuskpoint_server.domain.threads import PruneStrategy, Removed
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.kit.drafts import TENANT, channel, draft, key, write
 from tests.kit.journal import Clock, opened
-from tuskpoint_server.domain.model import PruneStrategy
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.removal.removal import Removal
 
 

@@ -7,7 +7,8 @@ import pytest
 from tests.contract.removal.rows import history, save
 from tests.kit.drafts import TENANT, channel, draft, key, write
 from tests.kit.journal import Journal
-from tuskpoint_server.domain.model import PruneStrategy, Reference
+from tuskpoint_server.domain.model import Reference
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints import delta_history
 from tuskpoint_server.journal.removal.removal import Removal
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.contract.removal.rows import FOREVER
 from tests.kit.drafts import TENANT, channel, draft, key, write
 from tests.kit.journal import Clock, Journal, opened
-from tuskpoint_server.domain.model import PruneStrategy, Removed
+from tuskpoint_server.domain.threads import PruneStrategy, Removed
 from tuskpoint_server.journal.checkpoints import delta_history
 from tuskpoint_server.journal.removal.removal import Removal
 

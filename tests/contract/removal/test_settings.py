@@ -6,7 +6,7 @@ from tests.contract.removal.rows import certify_all, logged, row_of, save
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.journal import Clock, Journal
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.model import Removed
+from tuskpoint_server.domain.threads import Removed
 from tuskpoint_server.journal.removal.removal import Removal
 
 

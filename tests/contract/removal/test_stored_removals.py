@@ -12,7 +12,8 @@ from tests.kit.archives import House, check_certified, house
 from tests.kit.drafts import TENANT, digest, draft, key
 from tests.kit.stores import MemoryStore
 from tuskpoint_server.archive.read.reader import CheckpointReader
-from tuskpoint_server.domain.model import EVICTED, PruneStrategy, View
+from tuskpoint_server.domain.model import EVICTED, View
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.archiving.evict import evict_family
 from tuskpoint_server.journal.database.schema import contents, holes, removed
 from tuskpoint_server.journal.removal.removal import Removal

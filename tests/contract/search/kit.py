@@ -15,9 +15,7 @@ from sqlalchemy import Table, select
 from tests.kit.drafts import TENANT, Content, draft
 from tests.kit.journal import Clock, Journal, open_database
 from tuskpoint_server.domain.model import CheckpointKey, Saved
-from tuskpoint_server.domain.search import Found, SearchScope
-from tuskpoint_server.domain.search_words import analyse
-from tuskpoint_server.domain.vectors import pack
+from tuskpoint_server.domain.search import Found, SearchScope, analyse, pack_vector
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
 from tuskpoint_server.journal.lineage.lineage import Lineage
@@ -96,7 +94,7 @@ async def save(
     """Save a checkpoint with one channel, "x"."""
     channels: dict[str, Content] = {"x": data} if data else {}
     made = draft(checkpoint_id, "", channels, thread_id=thread_id, summary=summary)
-    packed = pack(vector) if vector else b""
+    packed = pack_vector(vector) if vector else b""
     return await journal.save_checkpoint(
         tenant,
         replace(made, vector=packed, searchable=searchable, **more),  # type: ignore[arg-type]

@@ -16,8 +16,8 @@ from tests.contract.search.kit import (
     save,
 )
 from tests.kit.drafts import TENANT, key
-from tuskpoint_server.domain.memories import pointer_of
 from tuskpoint_server.domain.model import CheckpointKey
+from tuskpoint_server.domain.search import pointer_of
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
 from tuskpoint_server.journal.database.statements import Statement, all_columns

@@ -21,7 +21,7 @@ from tests.kit.drafts import TENANT, key, refused
 from tests.kit.journal import Clock
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import View
-from tuskpoint_server.domain.vectors import pack
+from tuskpoint_server.domain.search import pack_vector
 from tuskpoint_server.journal.checkpoints.vectors import note_embedder
 
 
@@ -29,7 +29,7 @@ async def embed_all(journal: Rooms, embedder: str, vector: tuple[float, ...]) ->
     """Give every document that needs one the same vector; return what was embedded."""
     index = journal.index
     owed = await index.unembedded(100)
-    await index.embed(embedder, [(one, pack(vector)) for one in owed])
+    await index.embed(embedder, [(one, pack_vector(vector)) for one in owed])
     return [one.text for one in owed]
 
 
@@ -65,7 +65,7 @@ async def test_a_vector_is_made_again_only_of_other_text(journal: Rooms, clock: 
     await drain(journal)
     assert await vectors_of(journal) == {}
     assert await embed_all(journal, "e1", OTHER) == ["second"]
-    assert await vectors_of(journal) == {"t:01": ("e1", pack(OTHER))}
+    assert await vectors_of(journal) == {"t:01": ("e1", pack_vector(OTHER))}
 
 
 async def test_the_callers_vector_stays(journal: Rooms, clock: Clock) -> None:
@@ -79,9 +79,12 @@ async def test_the_callers_vector_stays(journal: Rooms, clock: Clock) -> None:
     await drain(journal)
     owed = await journal.index.unembedded(10)
     await save(journal, "02", "third", vector=ONE)  # while the embedder is at work
-    await journal.index.embed("e1", [(one, pack(OTHER)) for one in owed])
+    await journal.index.embed("e1", [(one, pack_vector(OTHER)) for one in owed])
     assert await journal.index.unembedded(10) == []
-    assert await vectors_of(journal) == {"t:01": ("", pack(ONE)), "t:02": ("", pack(ONE))}
+    assert await vectors_of(journal) == {
+        "t:01": ("", pack_vector(ONE)),
+        "t:02": ("", pack_vector(ONE)),
+    }
 
 
 async def test_a_vector_of_a_document_that_was_replaced_is_not_stored(
@@ -93,7 +96,7 @@ async def test_a_vector_of_a_document_that_was_replaced_is_not_stored(
     clock.advance(1)
     await save(journal, "01", "second")
     await drain(journal)
-    await journal.index.embed("e1", [(one, pack(ONE)) for one in owed])
+    await journal.index.embed("e1", [(one, pack_vector(ONE)) for one in owed])
     assert await vectors_of(journal) == {}
     assert [one.text for one in await journal.index.unembedded(10)] == ["second"]
 
@@ -119,7 +122,7 @@ async def test_copies_get_the_callers_vector_and_strangers_do_not(
     await save(journal, "01", "origin", tenant="other tenant", data=b"a")
     await drain(journal)
     assert await vectors_of(journal) == {
-        one: ("", pack(ONE)) for one in ("t:01", "fork:01", "copy:01")
+        one: ("", pack_vector(ONE)) for one in ("t:01", "fork:01", "copy:01")
     }
 
 
@@ -130,7 +133,7 @@ async def test_vectors_of_another_dimension_are_refused(journal: Rooms) -> None:
     await save(journal, "03", "third")
     await drain(journal)
     owed = await journal.index.unembedded(10)
-    wrong = [(one, pack((1, 2, 3))) for one in owed]
+    wrong = [(one, pack_vector((1, 2, 3))) for one in owed]
     await refused(journal.index.embed("e1", wrong), Reason.INVALID_FIELD)
     assert set(await vectors_of(journal)) == {"t:01"}
     assert await journal.finding.dimension(TENANT) == 2
@@ -243,10 +246,10 @@ async def test_copies_keep_the_callers_vector_though_their_origin_is_deleted(
     await journal.lineage.copy_thread(TENANT, "t", "copy", "")
     await drain(journal)
     await journal.removal.delete_thread(TENANT, "t")
-    by_caller = {one: ("", pack(ONE)) for one in ("fork:01", "copy:01")}
+    by_caller = {one: ("", pack_vector(ONE)) for one in ("fork:01", "copy:01")}
     assert await vectors_of(journal) == by_caller
     assert await embed_all(journal, "e1", OTHER) == ["by the embedder"]
-    assert await vectors_of(journal) == {**by_caller, "copy:02": ("e1", pack(OTHER))}
+    assert await vectors_of(journal) == {**by_caller, "copy:02": ("e1", pack_vector(OTHER))}
 
 
 async def test_copies_of_a_thread_that_is_not_searchable_have_no_vectors(
@@ -266,5 +269,5 @@ async def test_a_vector_that_comes_for_what_is_gone_is_not_stored(
     await drain(journal)
     owed = await journal.index.unembedded(10)
     await journal.removal.delete_thread(TENANT, "t")
-    await journal.index.embed("e1", [(one, pack(ONE)) for one in owed])
+    await journal.index.embed("e1", [(one, pack_vector(ONE)) for one in owed])
     assert await vectors_of(journal) == {}

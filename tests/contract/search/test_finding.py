@@ -26,11 +26,9 @@ from tests.contract.search.kit import (
 )
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Clock
-from tuskpoint_server.domain.memories import one_line, pointer_of
-from tuskpoint_server.domain.model import CheckpointKey, PruneStrategy
-from tuskpoint_server.domain.search import SearchScope
-from tuskpoint_server.domain.search_words import Words
-from tuskpoint_server.domain.vectors import pack
+from tuskpoint_server.domain.model import CheckpointKey
+from tuskpoint_server.domain.search import SearchScope, Words, one_line, pack_vector, pointer_of
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.database.schema import vectors
 from tuskpoint_server.journal.search import finding, full_text
 from tuskpoint_server.journal.search.records import (
@@ -358,7 +356,7 @@ async def test_vectors_are_scanned_by_number_and_found_before_they_are_indexed(
     await save(journal, "01", "saved one", vector=ONE)
     await save(journal, "02", "saved two", thread_id="other", vector=OTHER)
     first, second = await reading.scan(TENANT, 0, 10)
-    assert (first.vector, second.vector) == (pack(ONE), pack(OTHER))
+    assert (first.vector, second.vector) == (pack_vector(ONE), pack_vector(OTHER))
     assert await reading.scan(TENANT, 0, 1) == [first]
     assert await reading.scan(TENANT, first.number, 10) == [second]
     assert await reading.scan_thread(TENANT, "other") == [second]
@@ -392,7 +390,7 @@ async def test_a_vector_that_was_replaced_has_another_number(journal: Rooms) -> 
     [before] = await reading.scan(TENANT, 0, 10)
     await save(journal, "01", "saved", vector=OTHER)
     [after] = await reading.scan(TENANT, before.number, 10)
-    assert after == VectorRow(after.number, pack(OTHER))
+    assert after == VectorRow(after.number, pack_vector(OTHER))
     assert await reading.by_vectors(TENANT, Nearest(Candidate(before.number, 0)), ANYWHERE, 5) == []
 
 

@@ -34,9 +34,10 @@ from tests.kit.drafts import TENANT, by_digest, draft, key, refused, value, writ
 from tests.kit.journal import Clock
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.limits import KIB
-from tuskpoint_server.domain.memories import MemoryState, pointer_of
-from tuskpoint_server.domain.model import PruneStrategy, Value
+from tuskpoint_server.domain.model import Value
+from tuskpoint_server.domain.search import MemoryState, pointer_of
 from tuskpoint_server.domain.snapshots import THREADS
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
     changes,

@@ -16,8 +16,7 @@ from tests.contract.search.kit import (
 from tests.contract.search.many_summaries import PER_THREAD, Many, One, store_many
 from tests.kit.drafts import TENANT
 from tuskpoint_server.domain.limits import KIB, MIB
-from tuskpoint_server.domain.search import Metric, SearchScope
-from tuskpoint_server.domain.vectors import pack
+from tuskpoint_server.domain.search import Metric, SearchScope, pack_vector
 from tuskpoint_server.recall.vectors import VectorIndex
 
 pytestmark = pytest.mark.slow
@@ -144,7 +143,7 @@ def test_vectors_find_what_comparing_all_of_them_finds(
         order = places[np.argsort(distances[places], kind="stable")[:LIMIT]]
         wanted = [One(place).key for place in order.tolist()]
         scope = SCOPES[name]
-        found = world.run(index.nearest(TENANT, pack(query.tolist()), metric, scope, LIMIT))
+        found = world.run(index.nearest(TENANT, pack_vector(query.tolist()), metric, scope, LIMIT))
         assert [one.key for one in found] == wanted, name
         assert [one.distance for one in found] == pytest.approx(distances[order].tolist())
         assert index.held_bytes <= cache_bytes

@@ -19,8 +19,8 @@ from tests.contract.search.kit import (
 )
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Clock
-from tuskpoint_server.domain.memories import Memory, MemoryState, memory_text, pointer_of
 from tuskpoint_server.domain.model import Saved
+from tuskpoint_server.domain.search import Memory, MemoryState, memory_text, pointer_of
 from tuskpoint_server.journal.database.schema import memories
 from tuskpoint_server.journal.search.memories import LOOKED_AT, MemoryRows
 from tuskpoint_server.journal.search.records import MemoriesStanding, MemoryTally

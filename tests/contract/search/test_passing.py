@@ -16,8 +16,7 @@ from tests.contract.search.kit import (
 )
 from tests.kit.drafts import TENANT, draft, key
 from tuskpoint_server.domain.metadata import matches_typed, parse_metadata
-from tuskpoint_server.domain.search import SearchScope
-from tuskpoint_server.domain.vectors import pack
+from tuskpoint_server.domain.search import SearchScope, pack_vector
 from tuskpoint_server.journal.search import finding
 from tuskpoint_server.journal.search.records import Candidate
 
@@ -93,7 +92,7 @@ async def test_filters_find_what_they_match_however_it_is_spelled(journal: Rooms
         made = draft(f"{number:02d}", summary="saved")
         metadata = parse_metadata(raw, "metadata_json")
         await journal.save_checkpoint(
-            TENANT, replace(made, metadata=metadata, vector=pack((1.0, number)))
+            TENANT, replace(made, metadata=metadata, vector=pack_vector((1.0, number)))
         )
     await drain(journal)
     rows = await journal.finding.scan(TENANT, 0, 100)
@@ -116,7 +115,7 @@ async def test_only_what_is_live_and_in_scope_passes(journal: Rooms) -> None:
     for agent in ("a", "b"):
         for number in range(3):
             made = draft(f"0{number}", summary="saved", thread_id=f"t{agent}", agent_id=agent)
-            await journal.save_checkpoint(TENANT, replace(made, vector=pack((1.0, number))))
+            await journal.save_checkpoint(TENANT, replace(made, vector=pack_vector((1.0, number))))
     await save(journal, "09", "saved", tenant="another", thread_id="ta", agent_id="a")
     await drain(journal)
     by_a = [key(f"0{number}", "ta") for number in range(3)]

@@ -22,8 +22,7 @@ from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.limits import KIB, LIMITS
 from tuskpoint_server.domain.metadata import parse_metadata
 from tuskpoint_server.domain.model import CheckpointKey, Value
-from tuskpoint_server.domain.search import Metric, SearchScope
-from tuskpoint_server.domain.vectors import COMPONENT_BYTES, pack
+from tuskpoint_server.domain.search import COMPONENT_BYTES, Metric, SearchScope, pack_vector
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.schema import documents
 from tuskpoint_server.journal.search.index import IndexRows
@@ -72,7 +71,7 @@ class Letters:
         raise AssertionError("whoever made it closes it")
 
     def vector(self, text: str) -> bytes:
-        return pack([1.0, *(float(text.count(letter)) for letter in self.letters)])
+        return pack_vector([1.0, *(float(text.count(letter)) for letter in self.letters)])
 
 
 @asynccontextmanager
@@ -316,7 +315,7 @@ async def test_the_nearest_are_those_of_comparing_one_by_one(
                 SearchScope(thread_id="b"),
                 SearchScope(filter={"outcome": "success"}),
             ):
-                found = await index.nearest(TENANT, pack(query), metric, scope, 7)
+                found = await index.nearest(TENANT, pack_vector(query), metric, scope, 7)
                 expected = sorted(
                     distance(vector, query, metric)
                     for place, (vector, outcome) in model.items()

@@ -7,8 +7,8 @@ from sqlalchemy import update
 
 from tests.kit.drafts import digest, value
 from tests.kit.values import Home, text
-from tuskpoint_server.domain.compression import DamagedValueError, Encoding
 from tuskpoint_server.domain.model import EVICTED
+from tuskpoint_server.domain.values import DamagedValueError, Encoding
 from tuskpoint_server.journal.checkpoints import contents as values
 from tuskpoint_server.journal.database.schema import contents
 

@@ -10,9 +10,9 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from tests.kit.drafts import TENANT, by_digest, digest, key, refused, value, write
 from tests.kit.values import LATER_US, PLENTY, Home, text
-from tuskpoint_server.domain.compression import Encoding
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import EVICTED, Value
+from tuskpoint_server.domain.values import Encoding
 from tuskpoint_server.journal.archiving import evict, restore
 from tuskpoint_server.journal.archiving.evict import evict_family
 from tuskpoint_server.journal.archiving.evictor import EvictionSettings, Evictor

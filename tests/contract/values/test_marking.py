@@ -13,7 +13,7 @@ from sqlalchemy import Connection, insert, select, update
 from tests.kit.drafts import TENANT, by_digest, digest, refused, write
 from tests.kit.values import Home, text
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.formats.delta_base import (
+from tuskpoint_server.domain.formats.segments import (
     DeltaChannel,
     DeltaSeed,
     DeltaWrite,

@@ -36,10 +36,10 @@ from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.config import Config
 from tuskpoint_server.data_dir import DataDirLock
 from tuskpoint_server.domain.credentials import Grant, Scope
-from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.domain.formats.members import Kind
+from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.domain.values import blob_digest
 from tuskpoint_server.exits import StartError
 from tuskpoint_server.journal.removal.removal import Removal
 

@@ -26,8 +26,8 @@ from tuskpoint_server.archive.recover.sources import read_source
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.formats.members import Kind
-from tuskpoint_server.domain.model import PruneStrategy
+from tuskpoint_server.domain.formats.stored_json import Kind
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
 

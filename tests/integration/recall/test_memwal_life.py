@@ -15,7 +15,7 @@ from tests.unit.recall.one_memory import POINTER, OneMemory
 from tuskpoint_emulators.memwal.faults import Fault, FaultKind, Operation
 from tuskpoint_emulators.memwal.server import MemWalEmulator
 from tuskpoint_emulators.memwal.settings import RelayerSettings
-from tuskpoint_server.domain.memories import MemoryState, memory_text
+from tuskpoint_server.domain.search import MemoryState, memory_text
 from tuskpoint_server.journal.search.records import Recalled
 from tuskpoint_server.recall.memwal.api import RelayerError, Trouble
 from tuskpoint_server.recall.memwal.memwal import MemWal

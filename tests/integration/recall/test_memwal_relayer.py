@@ -19,7 +19,7 @@ from tuskpoint_emulators.memwal.limits import RateLimits
 from tuskpoint_emulators.memwal.server import MemWalEmulator
 from tuskpoint_emulators.memwal.settings import RelayerSettings
 from tuskpoint_server import logs
-from tuskpoint_server.domain.memories import memory_text
+from tuskpoint_server.domain.search import memory_text
 from tuskpoint_server.recall.memwal import wire
 from tuskpoint_server.recall.memwal.api import JobState, Recollection, RelayerError, Trouble
 from tuskpoint_server.recall.memwal.relayer import Relayer, open_relayer

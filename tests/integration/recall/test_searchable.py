@@ -27,7 +27,7 @@ from tuskpoint_server.blobs.api import Member, Receipt
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.vectors import unpack
+from tuskpoint_server.domain.search import unpack_vector
 from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.rpc.server import Server
 
@@ -43,7 +43,7 @@ def vectors(config: Config) -> dict[str, list[float]]:
     """Return the vectors in the journal by checkpoint."""
     with closing(sqlite3.connect(config.data_dir / "journal.db")) as connection:
         rows = connection.execute("SELECT checkpoint_id, vector FROM search_vectors").fetchall()
-    return {checkpoint_id: unpack(vector) for checkpoint_id, vector in rows}
+    return {checkpoint_id: unpack_vector(vector) for checkpoint_id, vector in rows}
 
 
 # --- the setting ---------------------------------------------------------------------------

@@ -29,7 +29,6 @@ from tests.kit.messages import FIRST, SECOND, THREAD, ref, refused, write
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import handoff_service_pb2 as pb
 from tuskpoint.v1 import segment_pb2
-from tuskpoint_server.domain.formats.frames import frame_size, pack
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.formats.segments import (
     SKIPPABLE,
@@ -39,6 +38,7 @@ from tuskpoint_server.domain.formats.segments import (
     member,
 )
 from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.domain.values import frame_size, pack_frame
 
 FETCHING, FETCHED = pb.ADOPT_STAGE_FETCHING, pb.ADOPT_STAGE_FETCHED
 VERIFIED, ADOPTED = pb.ADOPT_STAGE_VERIFIED, pb.ADOPT_STAGE_ADOPTED
@@ -278,8 +278,8 @@ MALFORMED: list[Callable[[bytes], bytes]] = [
     lambda stored: b"no zstd at all, but some text that is longer",
     lambda stored: b'{"format_version": 2, "kind": "catalog"}',
     lambda stored: b"{",
-    lambda stored: stored[: frame_size(stored, "bundle")] + pack(b"\xff" * 100),
-    lambda stored: stored[: frame_size(stored, "bundle")] + pack(bytes(1 << 24)),
+    lambda stored: stored[: frame_size(stored, "bundle")] + pack_frame(b"\xff" * 100),
+    lambda stored: stored[: frame_size(stored, "bundle")] + pack_frame(bytes(1 << 24)),
     lambda stored: gzip.compress(b"what the first version stored"),
     _unknown_format,
     _changed(_twice),

@@ -19,7 +19,7 @@ from tests.kit.drafts import TENANT, draft, write
 from tests.kit.messages import refused
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import history_service_pb2 as pb
-from tuskpoint_server.domain.evicted import lacks_values
+from tuskpoint_server.domain.state import lacks_values
 from tuskpoint_server.journal.checkpoints import load
 from tuskpoint_server.journal.checkpoints.load import Page
 from tuskpoint_server.journal.database import schema

@@ -27,9 +27,9 @@ from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2
 from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.evicted import lacks_values
-from tuskpoint_server.domain.lineage import EventKind
-from tuskpoint_server.domain.model import PruneStrategy, View
+from tuskpoint_server.domain.model import View
+from tuskpoint_server.domain.state import lacks_values
+from tuskpoint_server.domain.threads import EventKind, PruneStrategy
 from tuskpoint_server.journal.database.database import Waiter
 from tuskpoint_server.rpc.server import Server
 from tuskpoint_server.service.cursors import Cursors, Position

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuskpoint_server.domain.hosts import is_loopback
+from tuskpoint_server.domain.credentials import is_loopback
 
 
 @pytest.mark.parametrize(

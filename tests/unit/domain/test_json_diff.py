@@ -13,11 +13,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tuskpoint_server.domain import json_diff
-from tuskpoint_server.domain.digests import value_digest
-from tuskpoint_server.domain.json_diff import MAX_TEXT, MAX_WALKED, ChangeKind, Diff, Side, diff
-from tuskpoint_server.domain.json_view import MAX_CHECKPOINT_TEXT
+from tuskpoint_server.domain.json_view import MAX_CHECKPOINT_TEXT, differences
+from tuskpoint_server.domain.json_view.differences import (
+    MAX_TEXT,
+    MAX_WALKED,
+    ChangeKind,
+    Diff,
+    Side,
+    diff,
+)
 from tuskpoint_server.domain.model import EVICTED, Channel, DeltaHistory, Value, Write
+from tuskpoint_server.domain.values import value_digest
 
 ADDED, REMOVED, CHANGED = ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.CHANGED
 
@@ -262,7 +268,7 @@ def test_what_does_not_fit_the_room_of_one_checkpoint_is_compared_whole() -> Non
 def test_an_answer_is_bounded_however_many_changes_were_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(json_diff, "_MAX_ANSWER", 20_000)
+    monkeypatch.setattr(differences, "_MAX_ANSWER", 20_000)
     before = side({f"c{number}": "x" * 5000 for number in range(10)})
     found = diff(before, side({}), 1000)
     assert (len(found.changes), found.truncated) == (4, True)
@@ -275,7 +281,7 @@ def test_a_path_is_spelled_only_where_something_differs(monkeypatch: pytest.Monk
         spelled.append(path)
         return ""
 
-    monkeypatch.setattr(json_diff, "_pointer", pointer)
+    monkeypatch.setattr(differences, "_pointer", pointer)
     before = {"k" * 1000: {str(number): number for number in range(1000)}}
     after = {"k" * 1000: {**before["k" * 1000], "7": "other"}}
     compared(before, after)

@@ -24,7 +24,6 @@ from tests.unit.domain.json_views import (
     view,
 )
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
-from tuskpoint_server.domain.digests import value_digest
 from tuskpoint_server.domain.json_view import (
     MAX_DEPTH,
     MAX_ENCODED,
@@ -35,8 +34,8 @@ from tuskpoint_server.domain.json_view import (
     json_walk,
     show,
 )
-from tuskpoint_server.domain.json_view.checkpoints import MAX_CHECKPOINT_TEXT, MAX_EXTRAS_TEXT
 from tuskpoint_server.domain.json_view.escapes import ITEM_COST, Bounds
+from tuskpoint_server.domain.json_view.views import MAX_CHECKPOINT_TEXT, MAX_EXTRAS_TEXT
 from tuskpoint_server.domain.model import (
     Channel,
     Checkpoint,
@@ -46,6 +45,7 @@ from tuskpoint_server.domain.model import (
     Value,
     Write,
 )
+from tuskpoint_server.domain.values import value_digest
 
 
 def in_arrays(levels: int, inside: bytes = b"\x00") -> bytes:

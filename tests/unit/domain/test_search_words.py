@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tuskpoint_server.domain.search_words import MOST, Words, analyse
+from tuskpoint_server.domain.search import MAX_WORDS, Words, analyse
 
 ANY_TEXT = st.text(max_size=4096)
 WRITTEN = st.text(
@@ -147,7 +147,7 @@ def test_any_text_is_taken_apart(text: str) -> None:
     every = (*found.words, *found.phrases, *found.identifiers)
     assert found.empty == (not every)
     assert found.empty == (not any(map(str.isalnum, text)))
-    assert max(map(len, (found.words, found.phrases, found.identifiers))) <= MOST
+    assert max(map(len, (found.words, found.phrases, found.identifiers))) <= MAX_WORDS
     for one in (*found.words, *found.required().phrases):
         assert one == " ".join(one.split())
         assert all(c.isalnum() or c == " " or unicodedata.category(c)[0] == "M" for c in one)
@@ -157,7 +157,9 @@ def test_any_text_is_taken_apart(text: str) -> None:
 
 def test_a_long_query_is_cut() -> None:
     found = analyse(" ".join(f"{'x' * n} x{n} “y{n}”" for n in range(1, 200)))
-    assert [len(kind) for kind in (found.words, found.identifiers, found.phrases)] == [MOST] * 3
+    assert [len(kind) for kind in (found.words, found.identifiers, found.phrases)] == [
+        MAX_WORDS
+    ] * 3
     assert found.words[0] == "x"
 
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.domain.digests import value_digest
 from tuskpoint_server.domain.model import Channel, Value, Version
 from tuskpoint_server.domain.state import decode_channels, decode_state, encode_state
+from tuskpoint_server.domain.values import value_digest
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 VERSION = (

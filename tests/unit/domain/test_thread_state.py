@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 from langgraph.checkpoint.serde import types
 
-from tuskpoint_server.domain.model import ThreadState
-from tuskpoint_server.domain.thread_state import ERROR, INTERRUPT, NO_TASK, RESUME, judge
+from tuskpoint_server.domain.threads import (
+    ERROR,
+    INTERRUPT,
+    NO_TASK,
+    RESUME,
+    ThreadState,
+    judge_state,
+)
 
 IDLE, INTERRUPTED, FAILED = ThreadState.IDLE, ThreadState.INTERRUPTED, ThreadState.FAILED
 Row = tuple[str, str, int]
@@ -73,5 +79,5 @@ def test_the_channels_are_those_of_langgraph() -> None:
     ],
 )
 def test_a_thread_waits_for_what_is_open(pending: list[Row], state: ThreadState) -> None:
-    assert judge(pending) is state
-    assert judge(reversed(pending)) is state
+    assert judge_state(pending) is state
+    assert judge_state(reversed(pending)) is state

@@ -11,12 +11,7 @@ import pytest
 from tuskpoint.v1 import thread_service_pb2 as pb
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation, CheckpointKey
-from tuskpoint_server.domain.verification import (
-    Verdict,
-    VerdictKind,
-    VerificationTotal,
-    row_digests,
-)
+from tuskpoint_server.domain.threads import Verdict, VerdictKind, VerificationTotal, row_digests
 from tuskpoint_server.rpc.calls import Call
 from tuskpoint_server.rpc.thread_answers import verification_frame
 from tuskpoint_server.rpc.thread_servicer import ThreadServicer

@@ -17,7 +17,7 @@ from tests.kit.drafts import TENANT
 from tests.simulation.life import Life
 from tests.simulation.memory_database import JournalFaults, MemoryDatabase, disk
 from tests.simulation.virtual_loop import VirtualLoop
-from tuskpoint_server.domain.memories import MemoryState, memory_text, pointer_of
+from tuskpoint_server.domain.search import MemoryState, memory_text, pointer_of
 from tuskpoint_server.journal.database.schema import checkpoints, documents, memories, threads
 from tuskpoint_server.journal.search.memories import MemoryRows
 from tuskpoint_server.recall.memwal.api import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuskpoint_server.domain.memories import Memory, MemoryState, memory_text
+from tuskpoint_server.domain.search import Memory, MemoryState, memory_text
 from tuskpoint_server.journal.search.memories import MemoryRows
 from tuskpoint_server.journal.search.records import MemoryTally
 

@@ -8,9 +8,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tuskpoint_server.domain import vectors
 from tuskpoint_server.domain.model import CheckpointKey
-from tuskpoint_server.domain.search import Found, Metric, SearchScope
+from tuskpoint_server.domain.search import Found, Metric, SearchScope, pack_vector, unpack_vector
 from tuskpoint_server.journal.search.finding import FindRows
 from tuskpoint_server.journal.search.records import (
     Candidate,
@@ -45,7 +44,7 @@ class Shelf(FindRows):
     def add(self, components: Sequence[float], thread_id: str = "t", outcome: str = "") -> int:
         """Add a vector; return its number."""
         number = next(self.numbers)
-        self.rows[number] = Row(thread_id, vectors.pack(components), outcome)
+        self.rows[number] = Row(thread_id, pack_vector(components), outcome)
         return number
 
     async def scan(self, tenant: str, after: int, limit: int) -> list[VectorRow]:
@@ -111,9 +110,9 @@ class Shelf(FindRows):
         self, query: Sequence[float], metric: Metric, scope: SearchScope, limit: int
     ) -> list[tuple[int, float]]:
         """Return numbers and distances of the nearest, computed in the plainest way."""
-        wanted = vectors.unpack(vectors.pack(query))
+        wanted = unpack_vector(pack_vector(query))
         compared = sorted(
-            (distance(vectors.unpack(row.vector), wanted, metric), number)
+            (distance(unpack_vector(row.vector), wanted, metric), number)
             for number, row in self.rows.items()
             if len(row.vector) == 4 * len(wanted) and self.in_scope(number, scope)
         )

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.unit.recall.local_model import NEEDS_MODEL
-from tuskpoint_server.domain import vectors
+from tuskpoint_server.domain.search import unpack_vector
 from tuskpoint_server.recall.embedders import local
 from tuskpoint_server.recall.embedders.api import EmbedderError
 from tuskpoint_server.recall.embedders.local import LocalEmbedder
@@ -36,7 +36,7 @@ def embedder() -> Iterator[LocalEmbedder]:
 
 
 def as_array(embedded: list[bytes]) -> Floats:
-    return np.array([vectors.unpack(vector) for vector in embedded], np.float32)
+    return np.array([unpack_vector(vector) for vector in embedded], np.float32)
 
 
 # --- the model -------------------------------------------------------------------------------

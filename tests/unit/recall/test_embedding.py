@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.recall.index_rows import TENANT, Rows
 from tuskpoint_server.domain.errors import Reason, Refusal, invalid_field
-from tuskpoint_server.domain.vectors import pack
+from tuskpoint_server.domain.search import pack_vector
 from tuskpoint_server.journal.search.records import Unembedded
 from tuskpoint_server.recall import embedding as embedding_module
 from tuskpoint_server.recall.embedders.api import EmbedderError
@@ -49,7 +49,7 @@ class Scripted:
 
 
 def vector_of(text: str) -> bytes:
-    return pack([1.0, float(len(text))])
+    return pack_vector([1.0, float(len(text))])
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.recall.one_memory import POINTER, OneMemory
 from tests.unit.recall.virtual_time import virtually
-from tuskpoint_server.domain.memories import MemoryState
+from tuskpoint_server.domain.search import MemoryState
 from tuskpoint_server.journal.search.records import MemoryTally, Recalled
 from tuskpoint_server.recall.memwal.api import (
     Job,

@@ -23,7 +23,7 @@ from tests.unit.recall.memwal_house import (
 )
 from tests.unit.recall.test_memwal_budget import most
 from tests.unit.recall.virtual_time import virtually
-from tuskpoint_server.domain.memories import MemoryState
+from tuskpoint_server.domain.search import MemoryState
 from tuskpoint_server.recall.memwal.api import RelayerError, Trouble
 from tuskpoint_server.recall.memwal.budget import HOUR_S, MINUTE_S
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.unit.recall.virtual_time import virtually
-from tuskpoint_server.domain.memories import memory_text
+from tuskpoint_server.domain.search import memory_text
 from tuskpoint_server.journal.search.records import Recalled
 from tuskpoint_server.recall.memwal.api import (
     Job,

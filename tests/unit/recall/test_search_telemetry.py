@@ -3,8 +3,7 @@ from __future__ import annotations
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from tuskpoint_server.domain.memories import MemoryState
-from tuskpoint_server.domain.search import SearchMode
+from tuskpoint_server.domain.search import MemoryState, SearchMode
 from tuskpoint_server.journal.search.records import MemoryTally
 from tuskpoint_server.recall.telemetry import BacklogReading, Instruments
 

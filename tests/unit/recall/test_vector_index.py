@@ -15,8 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.unit.recall.search_shelf import TENANT, Shelf
-from tuskpoint_server.domain import vectors
-from tuskpoint_server.domain.search import Found, Metric, SearchScope
+from tuskpoint_server.domain.search import Found, Metric, SearchScope, pack_vector
 from tuskpoint_server.journal.search.records import VectorRow
 from tuskpoint_server.recall.scoring import Block
 from tuskpoint_server.recall.vectors import VectorIndex
@@ -48,7 +47,7 @@ async def check(
     limit: int = 5,
 ) -> None:
     """Search, and compare with the plainest way."""
-    found = told(await index.nearest(TENANT, vectors.pack(query), metric, scope, limit))
+    found = told(await index.nearest(TENANT, pack_vector(query), metric, scope, limit))
     assert found == shelf.expected(query, metric, scope, limit)
 
 
@@ -141,7 +140,7 @@ async def test_vectors_closer_to_each_other_than_single_precision_tells_are_in_o
         near[source.randrange(64)] += source.uniform(0, 3e-5)
         shelf.add(near)
     async with index_of(shelf, cache_bytes) as index:
-        found = told(await index.nearest(TENANT, vectors.pack(query), metric, ANYWHERE, 300))
+        found = told(await index.nearest(TENANT, pack_vector(query), metric, ANYWHERE, 300))
     expected = shelf.expected(query, metric, ANYWHERE, 300)
     for (number, apart), (_, should) in zip(found, expected, strict=True):
         assert apart == pytest.approx(should, rel=1e-6, abs=1e-15), number
@@ -157,7 +156,7 @@ async def test_an_identical_vector_is_at_distance_0(metric: Metric) -> None:
         shelf.add(row)
     async with index_of(shelf) as index:
         for number, row in enumerate(rows, 1):
-            [first] = told(await index.nearest(TENANT, vectors.pack(row), metric, ANYWHERE, 1))
+            [first] = told(await index.nearest(TENANT, pack_vector(row), metric, ANYWHERE, 1))
             assert first == (number, 0.0)
 
 
@@ -172,7 +171,7 @@ async def test_extreme_components_are_compared(metric: Metric, cache_bytes: int)
         shelf.add(row)
     async with index_of(shelf, cache_bytes) as index:
         for query in rows:
-            found = told(await index.nearest(TENANT, vectors.pack(query), metric, ANYWHERE, 8))
+            found = told(await index.nearest(TENANT, pack_vector(query), metric, ANYWHERE, 8))
             expected = shelf.expected(query, metric, ANYWHERE, 8)
             assert [apart for _, apart in found] == pytest.approx(
                 [apart for _, apart in expected], abs=1e-15
@@ -184,7 +183,7 @@ async def test_a_vector_without_direction_is_at_right_angles_to_all() -> None:
     shelf = Shelf()
     nowhere, behind = shelf.add([0.0, 0.0]), shelf.add([-1.0, 0.0])
     async with index_of(shelf) as index:
-        query = vectors.pack([1.0, 0.0])
+        query = pack_vector([1.0, 0.0])
         found = told(await index.nearest(TENANT, query, Metric.COSINE, ANYWHERE, 2))
     assert found == [(nowhere, 1.0), (behind, 2.0)]
 
@@ -288,7 +287,7 @@ async def test_a_search_that_is_cancelled_leaves_nothing_half_done_to_others(
 
     monkeypatch.setattr(Block, "of", slowly)
     async with index_of(shelf) as index:
-        query = vectors.pack([250.0, 1.0])
+        query = pack_vector([250.0, 1.0])
         search = asyncio.create_task(index.nearest(TENANT, query, Metric.L2, ANYWHERE, 5))
         await asyncio.wait_for(begun.wait(), 30)
         search.cancel()
@@ -315,6 +314,6 @@ async def test_a_journal_that_fails_fails_the_search_and_not_the_next_one() -> N
     shelf.scan = failing  # type: ignore[method-assign,assignment]
     async with index_of(shelf) as index:
         with pytest.raises(OSError, match="the disk"):
-            await index.nearest(TENANT, vectors.pack([1.0, 1.0]), Metric.L2, ANYWHERE, 5)
+            await index.nearest(TENANT, pack_vector([1.0, 1.0]), Metric.L2, ANYWHERE, 5)
         await check(index, shelf, [1.0, 1.0], Metric.L2)
     assert shelf.scanned == 300

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tuskpoint_server.domain.credentials import Scope
-from tuskpoint_server.domain.tenants import TENANT_RULE
+from tuskpoint_server.domain.credentials import TENANT_RULE, Scope
 from tuskpoint_server.rpc.policy import POLICY
 
 PAGE = (Path(__file__).parents[3] / "docs" / "security.md").read_text("utf-8")

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuskpoint.v1 import value_pb2
-from tuskpoint_server.domain.digests import value_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import Value
+from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.rpc.chunks import INLINE_BUDGET, INLINE_VALUE, Assembly, Cutter, whole
 
 sizes = st.lists(

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
-from tuskpoint_server.domain.digests import value_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import (
     BlobLocation,
@@ -27,6 +26,7 @@ from tuskpoint_server.domain.model import (
     Write,
 )
 from tuskpoint_server.domain.state import decode_state, encode_state
+from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.rpc import convert, validation
 from tuskpoint_server.rpc.chunks import Cutter, Received, whole
 from tuskpoint_server.service.completing import content_bytes

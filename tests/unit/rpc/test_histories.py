@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint_server.domain.digests import value_digest
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import Channel, DeltaHistory, Value, Write
+from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.rpc.answers import history_frames
 from tuskpoint_server.rpc.chunks import INLINE_VALUE, Assembly
 

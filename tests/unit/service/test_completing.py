@@ -10,7 +10,6 @@ from typing import Any
 
 from tests.kit.drafts import TENANT, digest, key, refused, value, write
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.evicted import lacks_values
 from tuskpoint_server.domain.model import (
     EVICTED,
     BlobLocation,
@@ -22,6 +21,7 @@ from tuskpoint_server.domain.model import (
     Value,
     Write,
 )
+from tuskpoint_server.domain.state import lacks_values
 from tuskpoint_server.journal.lineage import ValuesEvicted
 from tuskpoint_server.service.completing import BYTES_AHEAD, READS_AT_ONCE, Completer
 

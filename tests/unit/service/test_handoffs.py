@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
-from tuskpoint_server.domain.closures import Closure, ClosureMember
-from tuskpoint_server.domain.descriptor import Descriptor, decode_descriptor, encode_descriptor
 from tuskpoint_server.domain.errors import Reason, Refusal, Status
+from tuskpoint_server.domain.lineage import (
+    Closure,
+    ClosureMember,
+    Descriptor,
+    decode_descriptor,
+    encode_descriptor,
+)
 from tuskpoint_server.domain.model import (
     BlobLocation,
     Checkpoint,

@@ -16,9 +16,9 @@ from tuskpoint_server.domain.search import (
     SearchMode,
     SearchQuery,
     SearchScope,
+    Words,
+    pack_vector,
 )
-from tuskpoint_server.domain.search_words import Words
-from tuskpoint_server.domain.vectors import pack
 from tuskpoint_server.journal.search.records import IndexStanding
 from tuskpoint_server.recall.embedders.api import EmbedderError
 from tuskpoint_server.recall.memwal.api import RelayerError, Trouble
@@ -26,7 +26,7 @@ from tuskpoint_server.recall.recall import MemWalFindings, RecallStanding
 from tuskpoint_server.service.searching import RETRY_S, Search
 
 LEXICAL, VECTOR, MEMWAL = SearchMode.LEXICAL, SearchMode.VECTOR, SearchMode.MEMWAL
-VECTOR_OF_QUERY = pack([1.0, 0.0])
+VECTOR_OF_QUERY = pack_vector([1.0, 0.0])
 
 
 def found(checkpoint_id: str, distance: float = 0.5) -> Found:
@@ -257,16 +257,16 @@ async def test_who_insists_on_a_mode_is_told_when_to_ask_again(
 
 async def test_a_vector_is_searched_for_by_vectors_whatever_else_there_is() -> None:
     recall = ScriptedRecall(modes=(LEXICAL, MEMWAL), known_dimension=2)
-    answer = await search(recall, vector=pack([0.0, 1.0]))
+    answer = await search(recall, vector=pack_vector([0.0, 1.0]))
     assert (ids(answer), answer.mode, answer.unindexed) == (["near"], VECTOR, 2)
 
 
 async def test_a_vector_of_another_dimension_is_refused() -> None:
-    refused = await refusal(ScriptedRecall(known_dimension=3), vector=pack([0.0, 1.0]))
+    refused = await refusal(ScriptedRecall(known_dimension=3), vector=pack_vector([0.0, 1.0]))
     assert [violation.field for violation in refused.violations] == ["vector.values"]
     assert "3 components" in refused.message
 
 
 async def test_a_vector_goes_with_no_mode_of_words() -> None:
-    refused = await refusal(ScriptedRecall(), vector=pack([1.0]), mode=LEXICAL)
+    refused = await refusal(ScriptedRecall(), vector=pack_vector([1.0]), mode=LEXICAL)
     assert [violation.field for violation in refused.violations] == ["mode"]

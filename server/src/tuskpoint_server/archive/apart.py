@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..blobs.api import BlobStore, Member
-from ..domain.digests import blob_digest
 from ..domain.errors import Reason, Refusal
-from ..domain.formats.members import MEMBER_BYTES, Kind
-from ..domain.formats.parts import cut, encode_parts
+from ..domain.formats.stored_json import MEMBER_BYTES, Kind, cut_in_parts, encode_parts
 from ..domain.model import BlobLocation, StoredBlob
+from ..domain.values import blob_digest
 
 _T = TypeVar("_T")
 _NOT_THERE = (Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND)
@@ -63,7 +62,7 @@ class ApartStore:
         if len(data) <= largest:
             location, blobs = await self._put(data, kind)
             return StoredApart(location, (), blobs)
-        stored = await every(self._put(part, Kind.PART) for part in cut(data, largest))
+        stored = await every(self._put(part, Kind.PART) for part in cut_in_parts(data, largest))
         parts = tuple(location for location, _ in stored)
         listed = await asyncio.to_thread(encode_parts, data, parts)
         location, blobs = await self._put(listed, Kind.PARTS)

@@ -12,7 +12,7 @@ from opentelemetry.metrics import MeterProvider
 from ..blobs.api import BlobStore
 from ..blobs.cache import CachedStore, origin
 from ..domain.errors import Reason, Refusal
-from ..domain.formats.folding import Manifest
+from ..domain.formats.manifests import Manifest
 from ..domain.model import (
     BlobLocation,
     Checkpoint,

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..domain.digests import blob_digest
 from ..domain.model import BlobLocation
+from ..domain.values import blob_digest
 from .api import BlobStore, Listed, Member, Progress, Receipt
 
 _log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 
-from ..domain.digests import DIGEST_BYTES
+from ..domain.values import DIGEST_BYTES
 
 
 def blob_name(sha256: bytes) -> str:

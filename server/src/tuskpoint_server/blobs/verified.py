@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..domain.digests import blob_digest
 from ..domain.errors import Reason, Refusal
 from ..domain.model import BlobLocation
+from ..domain.values import blob_digest
 
 
 def verified(data: bytes, location: BlobLocation) -> bytes:

@@ -1,20 +1,31 @@
-"""Credentials: what a token or a client's certificate stands for.
+"""Who may call, and whose data it is: credentials, tenants, and the hosts of this machine.
 
 Of a token only its SHA-256 is known. That is enough where tokens are random: 32 random bytes
 cannot be guessed, so neither salt nor a slow hash would add anything. For the same reason a
 digest may be looked up in a mapping: what its timing tells is about the digest of a guess,
 which nobody can steer towards the digest of a token.
+
+A tenant comes from the credential of a call, never from a request. Its name ends up in the
+file name of its catalog pointer and in its namespace in MemWal.
 """
 
 from __future__ import annotations
 
 import hashlib
+import ipaddress
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from .tenants import DEFAULT_TENANT
+DEFAULT_TENANT = "default"
+"""The tenant of whoever needs no credential."""
+
+TENANT_RULE = "1 to 64 of the characters a-z, 0-9, - and _, beginning with a letter or a digit"
+"""What a tenant's name may be: file names that differ in case are one on some systems."""
+
+_TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 TOKEN_PREFIX = "tusk_"  # noqa: S105 - no secret
 """What tokens begin with: scanners find lost ones by it, and errors do not repeat them."""
@@ -93,3 +104,24 @@ class Credentials:
 def token_digest(token: str) -> bytes:
     """Return the SHA-256 that a token is known by."""
     return hashlib.sha256(token.encode()).digest()
+
+
+def is_tenant(name: str) -> bool:
+    """Tell whether a tenant may have this name."""
+    return _TENANT.fullmatch(name) is not None
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches a host, so that no proxy does either.
+
+    Names below `localhost` count, as https://www.rfc-editor.org/rfc/rfc6761#section-6.3 says.
+
+    Args:
+        host: A name or an address, without brackets.
+    """
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -317,3 +317,8 @@ def values_missing(channels: Sequence[str]) -> Refusal:
         violations=tuple(Violation(name, "content is not stored") for name in channels),
         channels=json.dumps(list(channels), ensure_ascii=False),
     )
+
+
+def malformed(name: str, problem: str) -> Refusal:
+    """Return the refusal of stored bytes that cannot be understood; `name` is their blob ID."""
+    return Refusal(Reason.BLOB_MALFORMED, blob_id=name, problem=problem)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum, StrEnum
+from enum import Enum, IntEnum
 
 Version = str | int | float
 """Version of a channel. The type is part of the value and survives storage."""
@@ -29,14 +29,6 @@ class Source(IntEnum):
 
     ANY = 1
     BLOB = 2
-
-
-class ThreadState(IntEnum):
-    """What a thread waits for. Numbers are those of the contract."""
-
-    IDLE = 1
-    INTERRUPTED = 2
-    FAILED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +78,7 @@ class _Evicted(Value):
 EVICTED: Value = _Evicted()
 """Stands where the journal gave a value up; whoever looks into it gets a `LookupError`.
 
-`domain.evicted` tells where it stands and puts the values back.
+`domain.state` tells where it stands and puts the values back.
 """
 
 
@@ -331,55 +323,6 @@ class Saved:
     incarnation: int
     stored_bytes: int = 0
     early: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """Outcome of a deletion: the number of checkpoints."""
-
-    deleted: int = 0
-
-
-class PruneStrategy(StrEnum):
-    """What pruning keeps."""
-
-    KEEP_LATEST = "keep_latest"
-    DELETE_ALL = "delete_all"
-
-
-@dataclass(frozen=True, slots=True)
-class Thread:
-    """A thread; `head_id` is the latest checkpoint of the root namespace.
-
-    `retention_s`: seconds without a change after which it is deleted; 0: never.
-    `unsearchable`: search does not find its checkpoints.
-    """
-
-    thread_id: str
-    incarnation: int
-    seq: int
-    agent_id: str
-    state: ThreadState
-    head_id: str
-    created_us: int
-    updated_us: int
-    retention_s: int = 0
-    unsearchable: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadDetail:
-    """A thread with what takes counting. `heads` maps namespace to its latest ID.
-
-    `expire_us`: earliest time at which a blob that it needs may expire; `None` if none
-    does.
-    """
-
-    thread: Thread
-    checkpoint_count: int
-    uncertified_count: int
-    heads: dict[str, str]
-    expire_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,24 @@
-"""What search is asked and what it answers."""
+"""What search is asked and what it answers: words, vectors, and memories in MemWal.
+
+Words are told apart as the full text tells them: letters, digits and marks make a word,
+everything else ends one. So whatever comes out of here can be quoted and handed to it.
+
+A memory is text and nothing else: MemWal keeps no fields beside it. So the text carries its
+pointer: the summary first, because that is what is embedded, then one short opaque token that
+this server resolves. Whoever holds a key of the account can write memories. Text that comes
+back is compared with what this server would have written; a token alone proves nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import hashlib
+import math
+import re
+import sys
+import unicodedata
+from array import array
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -103,3 +119,251 @@ class SearchAnswer:
     truncated: bool = False
     fell_back: str = ""
     dropped: int = 0
+
+
+MAX_WORDS = 64
+"""Most words, most phrases and most identifiers of a query; what comes after them is dropped."""
+
+MANY_DIGITS = 4
+"""So many digits make a number an identifier: it is looked for, not counted with."""
+
+STOPWORDS = frozenset(
+    """
+    a about after again all am an and any are as at be because been before being but by can
+    could d did didn do does doesn doing don for from had hadn has hasn have haven having he
+    her here hers him his how i if in into is isn it its just ll m me my no nor not of off on
+    only or our out over re s same she should shouldn so some such t than that the their them
+    then there these they this those through to too under until up ve very was wasn we were
+    weren what when where which while who whom whose why will with would wouldn you your
+    """.split()  # noqa: SIM905 - a list of a hundred words reads better as text
+)
+"""English words that are in every text, and what an apostrophe cuts off ("didn't")."""
+
+_QUOTES = '"“”„‟«»\N{FULLWIDTH QUOTATION MARK}'
+_QUOTED = re.compile(f"[{_QUOTES}]([^{_QUOTES}]*+)[{_QUOTES}]")
+"""Text between two double quotes of any style."""
+
+_JOINERS = "-_./:"
+"""What holds the parts of an identifier together: `PAY-1234`, `v1.2.3`, `thread_42`."""
+
+_JOINED = re.compile(rf"[{_JOINERS}]")
+_NOT_JOINED = re.compile(rf"[{_JOINERS}]{{2,}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a query looks for. Each part of its text is in one of the three; all is lower case.
+
+    Attributes:
+        words: Words of which a text should have some: the more of them, the better.
+        phrases: Words, one space between them, that a text must have next to one another.
+        identifiers: Like words, but each may have parts (`pay-1234`): these must stand next
+            to one another.
+    """
+
+    words: tuple[str, ...] = ()
+    phrases: tuple[str, ...] = ()
+    identifiers: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to look for."""
+        return not (self.words or self.phrases or self.identifiers)
+
+    @property
+    def asks_exactly(self) -> bool:
+        """Whether it names something that a text has or has not, whatever the text means."""
+        return bool(self.phrases or self.identifiers)
+
+    def required(self) -> Words:
+        """Return the same with each identifier as a phrase: texts without it are not meant."""
+        parts = (_phrase(identifier) for identifier in self.identifiers)
+        return Words(self.words, _distinct((*self.phrases, *parts)))
+
+
+def analyse(text: str) -> Words:
+    """Return the words of a query. Any text will do; it takes time in proportion to its length.
+
+    Phrases are what stands in double quotes. Of the rest, a word that mixes letters and
+    digits or has at least `MANY_DIGITS` digits is an identifier, with all that is joined to
+    it. Stopwords are left out, unless nothing would be left.
+    """
+    phrases: list[str] = []
+
+    def take(quoted: re.Match[str]) -> str:
+        phrases.append(_phrase(quoted[1]))
+        return " "
+
+    words: list[str] = []
+    identifiers: list[str] = []
+    for token in _tokens(_QUOTED.sub(take, text)):
+        if _is_identifier(token):
+            identifiers.append(token)
+        else:
+            words.extend(_JOINED.split(token))
+    found = Words(
+        _distinct(word for word in words if word not in STOPWORDS),
+        _distinct(phrases),
+        _distinct(identifiers),
+    )
+    return Words(words=_distinct(words)) if found.empty else found
+
+
+def _tokens(text: str) -> list[str]:
+    """Return the words of a text with what is joined to each."""
+    spaced = "".join(
+        char if _is_of_word(char) or char in _JOINERS else " " for char in text.lower()
+    )
+    whole = _NOT_JOINED.sub(" ", spaced).split()
+    return [token for joined in whole if (token := joined.strip(_JOINERS))]
+
+
+def _phrase(text: str) -> str:
+    """Return the words of a text, one space between them."""
+    return " ".join("".join(c if _is_of_word(c) else " " for c in text.lower()).split())
+
+
+def _is_of_word(char: str) -> bool:
+    """Tell letters, digits and the marks that stand on letters from what is between words."""
+    return char.isalnum() or unicodedata.category(char).startswith("M")
+
+
+def _is_identifier(token: str) -> bool:
+    digits = sum(char.isdigit() for char in token)
+    return digits >= MANY_DIGITS or (digits > 0 and any(char.isalpha() for char in token))
+
+
+def _distinct(found: Iterable[str]) -> tuple[str, ...]:
+    """Return the first `MOST` strings that hold more than marks, each once."""
+    return tuple(dict.fromkeys(one for one in found if any(map(str.isalnum, one))))[:MAX_WORDS]
+
+
+COMPONENT_BYTES = 4
+
+
+def pack_vector(components: Iterable[float]) -> bytes:
+    """Return a vector as it is stored; what exceeds 32 bits becomes infinite."""
+    packed = array("f", components)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack_vector(vector: bytes) -> list[float]:
+    """Return the components of a stored vector."""
+    unpacked = array("f")
+    unpacked.frombytes(vector)
+    if sys.byteorder == "big":
+        unpacked.byteswap()
+    return unpacked.tolist()
+
+
+def vector_dimension(vector: bytes) -> int:
+    """Return the number of components of a stored vector."""
+    return len(vector) // COMPONENT_BYTES
+
+
+def vector_problem(components: Iterable[float], maximum: int, *, zero_allowed: bool) -> str:
+    """Say what is wrong with a vector, or return an empty string.
+
+    Args:
+        components: The vector.
+        maximum: Most components.
+        zero_allowed: Whether all of them may be 0: such a vector has no direction.
+    """
+    held = list(components)
+    if not held:
+        return "must have components"
+    if len(held) > maximum:
+        return f"must have at most {maximum} components, not {len(held)}"
+    for number, component in enumerate(held):
+        if not math.isfinite(component):
+            return f"component {number} is {component}, which is not finite"
+    if not zero_allowed and not any(held):
+        return "must have a component that is not 0: it has no direction"
+    return ""
+
+
+POINTER_BYTES = 16
+_MARK = "ckpt:"
+_TEXT = re.compile(rf"(?P<summary>[^\n]+) {_MARK}(?P<token>[A-Za-z0-9_-]{{22}})")
+
+
+class MemoryState(IntEnum):
+    """How far a memory got."""
+
+    WAITING = 1
+    """To be sent."""
+    SENDING = 2
+    """A call that sends it was begun; if nothing more is known, it may have arrived."""
+    SENT = 3
+    """Accepted: MemWal has a job for it."""
+    DELIVERED = 4
+    """It can be recalled."""
+    REFUSED = 5
+    """MemWal will not take it; it is not tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A summary for MemWal.
+
+    Attributes:
+        number: Its row.
+        tenant: Whose it is.
+        pointer: Of the checkpoint.
+        text: What MemWal is told.
+        state: How far it got.
+        unsure: It may have been stored already, by a call whose outcome is not known.
+        attempts: That failed.
+        job_id: MemWal's; empty: none.
+        due_us: Time of the next step.
+        blob_id: Where MemWal stored it; empty: unknown.
+    """
+
+    number: int
+    tenant: str
+    pointer: bytes
+    text: str
+    state: MemoryState
+    unsure: bool
+    attempts: int
+    job_id: str = ""
+    due_us: int = 0
+    blob_id: str = ""
+
+
+def pointer_of(tenant: str, checkpoint_ns: str, checkpoint_id: str) -> bytes:
+    """Return the pointer of a checkpoint, 16 bytes.
+
+    It does not name the thread: forks and copies keep a checkpoint's ID, and one memory
+    serves them all. It is computed, not assigned, so that a recovered server knows it.
+    """
+    named = b"".join(
+        len(part).to_bytes(4) + part
+        for part in (text.encode() for text in (tenant, checkpoint_ns, checkpoint_id))
+    )
+    return hashlib.sha256(b"tuskpoint.pointer\0" + named).digest()[:POINTER_BYTES]
+
+
+def memory_text(summary: str, pointer: bytes) -> str:
+    """Return what MemWal is told: the summary on one line, then the pointer."""
+    token = base64.urlsafe_b64encode(pointer).decode().rstrip("=")
+    return f"{one_line(summary)} {_MARK}{token}"
+
+
+def one_line(summary: str) -> str:
+    """Return a summary as it stands in a memory: each run of white space is one space."""
+    return " ".join(summary.split())
+
+
+def parse_memory(text: str) -> tuple[str, bytes] | None:
+    """Return summary and pointer of a memory, or `None` if it is none of this server's form."""
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        return None
+    pointer = base64.urlsafe_b64decode(match["token"] + "==")
+    # The last character of a token has bits to spare: only one spelling is ours.
+    if memory_text(match["summary"], pointer) != text:
+        return None
+    return match["summary"], pointer

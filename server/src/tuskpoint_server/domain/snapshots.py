@@ -1,4 +1,4 @@
-"""Where a snapshot is kept: in threads of its own, out of users' sight.
+"""Snapshots: several threads captured together, kept in threads of their own, out of users' sight.
 
 The root checkpoint of one describes the snapshot, and another holds what was captured of
 each member. So a snapshot is stored, certified, renewed and recovered as every thread is.
@@ -12,8 +12,31 @@ from dataclasses import dataclass
 
 from tuskpoint.v1 import checkpoint_pb2
 
-from .lineage import Snapshot
 from .model import CheckpointKey, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Several threads captured together.
+
+    Attributes:
+        snapshot_id: A UUIDv6 made by the journal.
+        session_id: Session of the application, or empty.
+        hostname: Host that it ran on, or empty.
+        working_directory: Directory that it ran in, or empty.
+        metadata: Free metadata: the exact bytes of a JSON object.
+        members: The captured checkpoints, in the order of the request.
+        created_us: Time of the capture.
+    """
+
+    snapshot_id: str
+    session_id: str
+    hostname: str
+    working_directory: str
+    metadata: bytes
+    members: tuple[CheckpointKey, ...]
+    created_us: int
+
 
 THREADS = "$snapshot/"
 """What the names of these threads begin with; no caller can name one."""

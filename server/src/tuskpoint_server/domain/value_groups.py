@@ -13,8 +13,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .compression import Encoding, Packed, compress, patch, unpack
 from .limits import KIB, MIB
+from .values import Encoding, Packed, compress, patch, unpack
 
 MIN_GROUPED = 4 * KIB
 """Bytes below which a value is stored alone."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 
 from sqlalchemy import Connection, bindparam, select
 
-from ..domain.lineage import Event, EventKind
 from ..domain.model import CheckpointKey
+from ..domain.threads import Event, EventKind
 from .database.database import Database, Waiter
 from .database.schema import changes, threads
 from .database.statements import Statement, of_thread

@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ..domain.search import Found, Metric, SearchScope
-from ..domain.vectors import COMPONENT_BYTES
+from ..domain.search import COMPONENT_BYTES, Found, Metric, SearchScope
 from ..journal.search.finding import FindRows
 from ..journal.search.records import VectorRow
 

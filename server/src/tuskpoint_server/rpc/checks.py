@@ -12,9 +12,8 @@ from collections.abc import Collection
 from tuskpoint.v1 import checkpoint_pb2
 
 from ..domain.errors import Reason, Refusal, Violation
-from ..domain.limits import LIMITS
+from ..domain.limits import LIMITS, text_problem
 from ..domain.snapshots import THREADS, is_reserved
-from ..domain.texts import text_problem
 
 _MAX_VIOLATIONS = 64
 

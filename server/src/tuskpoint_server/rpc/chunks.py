@@ -65,7 +65,7 @@ def whole() -> Cutter:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A value that came in chunks, and its digest (`domain.digests.value_digest`)."""
+    """A value that came in chunks, and its digest (`domain.values.value_digest`)."""
 
     value: Value
     digest: bytes

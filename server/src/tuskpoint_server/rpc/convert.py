@@ -17,8 +17,6 @@ from tuskpoint.v1 import (
     value_pb2,
 )
 
-from ..domain import vectors
-from ..domain.digests import value_digest
 from ..domain.errors import Reason, Refusal
 from ..domain.metadata import parse_metadata, parse_object
 from ..domain.model import (
@@ -34,14 +32,14 @@ from ..domain.model import (
     Lineage,
     Reference,
     Source,
-    Thread,
-    ThreadDetail,
-    ThreadState,
     Value,
     View,
     Write,
 )
+from ..domain.search import pack_vector
 from ..domain.state import decode_version, encode_version
+from ..domain.threads import Thread, ThreadDetail, ThreadState
+from ..domain.values import value_digest
 from .chunks import Cutter, Received
 
 SPECIAL_CHANNELS = {
@@ -138,7 +136,7 @@ def checkpoint_draft(
         agent_id=request.agent_id,
         writes=writes,
         expected_head=request.expected_head if request.HasField("expected_head") else None,
-        vector=vectors.pack(request.vector),
+        vector=pack_vector(request.vector),
         searchable=request.searchable if request.HasField("searchable") else None,
     )
 

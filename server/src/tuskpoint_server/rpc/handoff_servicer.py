@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from tuskpoint.v1 import handoff_service_pb2 as pb
 
-from ..domain.descriptor import Descriptor
+from ..domain.lineage import Descriptor
 from ..domain.model import Durability
 from ..service.handoffs import Adopted, Handoffs, Stage, Step
 from . import convert

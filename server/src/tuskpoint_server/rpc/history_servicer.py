@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from tuskpoint.v1 import history_service_pb2 as pb
 
-from ..domain.lineage import EventKind
+from ..domain.threads import EventKind
 from ..journal.checkpoints.load import ReplayQuery
 from ..service.history import Delivery, History
 from . import convert

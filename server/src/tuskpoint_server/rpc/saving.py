@@ -9,10 +9,9 @@ from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 from tuskpoint.v1 import checkpoint_pb2, checkpoint_service_pb2, value_pb2
 
-from ..domain import vectors
-from ..domain.digests import DIGEST_BYTES
-from ..domain.limits import LIMITS
-from ..domain.texts import text_problem
+from ..domain.limits import LIMITS, text_problem
+from ..domain.search import vector_problem
+from ..domain.values import DIGEST_BYTES
 from .checks import Checks, limit_exceeded
 
 Writes = RepeatedCompositeFieldContainer[value_pb2.PendingWrite]
@@ -34,7 +33,7 @@ def check_checkpoint(checks: Checks, request: checkpoint_service_pb2.SaveCheckpo
     checks.text("checkpoint.label", checkpoint.label, LIMITS.max_label)
     checks.text("checkpoint.summary", checkpoint.summary, LIMITS.max_summary)
     if request.vector and (
-        problem := vectors.problem(request.vector, LIMITS.max_vector_dimension, zero_allowed=False)
+        problem := vector_problem(request.vector, LIMITS.max_vector_dimension, zero_allowed=False)
     ):
         checks.fail("vector", problem)
     if len(checkpoint.metadata_json) > LIMITS.max_metadata:

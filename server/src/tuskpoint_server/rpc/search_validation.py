@@ -6,8 +6,14 @@ from tuskpoint.v1 import search_service_pb2 as pb
 
 from ..domain.limits import LIMITS
 from ..domain.metadata import parse_object
-from ..domain.search import Metric, SearchMode, SearchQuery, SearchScope
-from ..domain.vectors import pack, problem
+from ..domain.search import (
+    Metric,
+    SearchMode,
+    SearchQuery,
+    SearchScope,
+    pack_vector,
+    vector_problem,
+)
 from .checks import Checks
 
 _TOLD_CHARS = 80
@@ -45,10 +51,10 @@ def _query(checks: Checks, request: pb.SearchCheckpointsRequest) -> bytes:
     elif kind == "vector":
         values = request.vector.values
         zero_allowed = request.metric == pb.SEARCH_METRIC_L2
-        if told := problem(values, LIMITS.max_vector_dimension, zero_allowed=zero_allowed):
+        if told := vector_problem(values, LIMITS.max_vector_dimension, zero_allowed=zero_allowed):
             checks.fail("vector.values", told)
         else:
-            return pack(values)
+            return pack_vector(values)
     else:
         checks.fail("query", "must be set: text or vector")
     return b""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tuskpoint.v1 import snapshot_service_pb2 as pb
 
-from ..domain.lineage import Snapshot
 from ..domain.metadata import parse_object
+from ..domain.snapshots import Snapshot
 from ..journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 from ..service.snapshots import Snapshots
 from . import convert

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tuskpoint.v1 import checkpoint_pb2, manifest_pb2
 from tuskpoint.v1 import thread_service_pb2 as pb
 
-from ..domain.formats.folding import Manifest, ManifestEntry
+from ..domain.formats.manifests import Manifest, ManifestEntry
 from ..domain.formats.records import NO_LINEAGE
-from ..domain.json_diff import Change, ChangeKind, Diff
+from ..domain.json_view.differences import Change, ChangeKind, Diff
 from ..domain.lineage import Descent, LineageStep, LineageTree
 from ..domain.model import BlobLocation
-from ..domain.verification import Verdict, VerdictKind, VerificationTotal
+from ..domain.threads import Verdict, VerdictKind, VerificationTotal
 from ..service.manifests import ManifestPage
 from . import convert
 

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from tuskpoint.v1 import thread_service_pb2 as pb
 
 from ..domain.errors import Reason, Refusal
-from ..domain.model import PruneStrategy, ThreadState
+from ..domain.threads import PruneStrategy, ThreadState
 from ..journal.checkpoints.threads import ThreadQuery
 from ..service.checkpoints import Checkpoints
 from ..service.manifests import Manifests

@@ -23,9 +23,9 @@ from tuskpoint.v1 import (
     thread_service_pb2,
 )
 
-from ..domain.descriptor import source_of
 from ..domain.limits import LIMITS
-from ..domain.lineage import EventKind
+from ..domain.lineage import source_of
+from ..domain.threads import EventKind
 from . import saving
 from .checks import Checks, limit_exceeded
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..archive.archive import Archive
 from ..domain.errors import Reason, Refusal, checkpoint_not_found
-from ..domain.json_diff import Diff, Side, diff
+from ..domain.json_view.differences import Diff, Side, diff
 from ..domain.limits import LIMITS, MIB
 from ..domain.model import (
     Checkpoint,

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from ..archive.archive import Archive
 from ..domain.errors import Reason, Refusal
-from ..domain.evicted import evicted_digests, lacks_values, supplied, supplied_history
 from ..domain.json_view import checkpoint_view
 from ..domain.limits import KIB, MIB
 from ..domain.model import (
@@ -22,7 +21,7 @@ from ..domain.model import (
     Value,
     View,
 )
-from ..domain.state import delta_channels
+from ..domain.state import delta_channels, evicted_digests, lacks_values, supplied, supplied_history
 from ..journal.checkpoints.store import Checkpoints
 from ..journal.lineage import ValuesEvicted
 from .rendering import apart

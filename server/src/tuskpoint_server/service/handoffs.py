@@ -10,16 +10,16 @@ from enum import IntEnum
 
 from ..archive.archive import Archive
 from ..archive.flush.handoffs import HandoffStore
-from ..domain.closures import Closure
-from ..domain.descriptor import (
+from ..domain.errors import Reason, Refusal, Status, checkpoint_not_found
+from ..domain.limits import MIB
+from ..domain.lineage import (
+    Closure,
     Descriptor,
     decode_descriptor,
     encode_descriptor,
+    entry_summary,
     source_of,
-    summary_of,
 )
-from ..domain.errors import Reason, Refusal, Status, checkpoint_not_found
-from ..domain.limits import MIB
 from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Durability, Saved, View
 from ..journal.checkpoints.store import Checkpoints as Journal
 from ..journal.lineage.answers import fingerprint_of
@@ -275,7 +275,7 @@ def _descriptor(closure: Closure, location: BlobLocation, to_agent: str) -> Desc
         blob_id=location.blob_id,
         blob_sha256=location.sha256.hex(),
         to_agent=to_agent,
-        summary=summary_of(_checkpoint(closure).entry),
+        summary=entry_summary(_checkpoint(closure).entry),
     )
 
 

@@ -9,8 +9,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from ..domain.errors import Reason, Refusal, invalid_field
-from ..domain.lineage import Event, EventKind
 from ..domain.model import Checkpoint, CheckpointKey, Source, View
+from ..domain.threads import Event, EventKind
 from ..journal.changes import Events, EventsCompacted, Extent, News
 from ..journal.checkpoints.load import ListPosition, ReplayQuery
 from ..journal.checkpoints.store import Checkpoints

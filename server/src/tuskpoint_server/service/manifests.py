@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..archive.archive import Archive
 from ..archive.read.manifest import page_of
 from ..domain.errors import Reason, Refusal
-from ..domain.formats.folding import Key, Manifest, ManifestEntry
+from ..domain.formats.manifests import Key, Manifest, ManifestEntry
 from ..domain.model import BlobLocation
 from ..journal.archiving.status import KnownCatalog
 from ..journal.checkpoints.store import Checkpoints

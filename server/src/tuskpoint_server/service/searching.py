@@ -6,9 +6,15 @@ import time
 from dataclasses import dataclass, replace
 
 from ..domain.errors import Reason, Refusal, Status, invalid_field
-from ..domain.search import Metric, SearchAnswer, SearchMode, SearchQuery
-from ..domain.search_words import Words, analyse
-from ..domain.vectors import dimension
+from ..domain.search import (
+    Metric,
+    SearchAnswer,
+    SearchMode,
+    SearchQuery,
+    Words,
+    analyse,
+    vector_dimension,
+)
 from ..recall.embedders.api import EmbedderError
 from ..recall.memwal.api import RelayerError, Trouble
 from ..recall.recall import Recall
@@ -79,11 +85,11 @@ class Search:
         if query.mode not in (None, SearchMode.VECTOR):
             raise invalid_field("mode", "a vector is searched for by vectors only")
         expected = await recall.finding.dimension(tenant)
-        if expected and expected != dimension(query.vector):
+        if expected and expected != vector_dimension(query.vector):
             raise invalid_field(
                 "vector.values",
                 f"must have {expected} components as the vectors in the index have, not "
-                f"{dimension(query.vector)}",
+                f"{vector_dimension(query.vector)}",
             )
         unindexed = await recall.catch_up(tenant)
         return await self._near(recall, tenant, query, query.vector, unindexed)

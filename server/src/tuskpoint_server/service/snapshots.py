@@ -8,9 +8,8 @@ from functools import partial
 
 from ..archive.archive import Archive
 from ..domain.errors import Reason, Refusal
-from ..domain.lineage import Snapshot
 from ..domain.model import CheckpointKey, Durability
-from ..domain.snapshots import member_threads_of, thread_of
+from ..domain.snapshots import Snapshot, member_threads_of, thread_of
 from ..journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 from ..journal.lineage.snapshots import Snapshots as SnapshotRows
 from .commits import Commits

@@ -12,8 +12,16 @@ from ..archive.archive import Archive
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
 from ..domain.lineage import LineageTree
-from ..domain.model import CheckpointKey, Durability, PruneStrategy, Removed, Thread, ThreadDetail
-from ..domain.verification import Verdict, VerdictKind, VerificationTotal
+from ..domain.model import CheckpointKey, Durability
+from ..domain.threads import (
+    PruneStrategy,
+    Removed,
+    Thread,
+    ThreadDetail,
+    Verdict,
+    VerdictKind,
+    VerificationTotal,
+)
 from ..journal.checkpoints.store import Checkpoints
 from ..journal.checkpoints.threads import ThreadQuery
 from ..journal.lineage.lineage import Lineage

@@ -12,7 +12,7 @@ from tests.kit.journal import Clock
 from tuskpoint_server.archive.recover.recovery import Recovered, Recovery
 from tuskpoint_server.archive.recover.sources import Source, read_source
 from tuskpoint_server.blobs.api import BlobStore
-from tuskpoint_server.domain.formats.members import Kind
+from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import EVICTED, View
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.recovery import publishing

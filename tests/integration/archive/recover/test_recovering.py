@@ -20,14 +20,15 @@ from tests.kit.stores import MemoryStore
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.archive.recover.sources import read_source
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats.catalogs import Catalog
 from tuskpoint_server.domain.formats.manifests import encode_manifest
-from tuskpoint_server.domain.formats.members import Kind
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
-from tuskpoint_server.domain.lineage import Snapshot
-from tuskpoint_server.domain.model import BlobLocation, PruneStrategy, Reference, View
+from tuskpoint_server.domain.formats.stored_json import Kind
+from tuskpoint_server.domain.model import BlobLocation, Reference, View
+from tuskpoint_server.domain.snapshots import Snapshot
+from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.domain.values import blob_digest
 from tuskpoint_server.journal.lineage import (
     Lineage,
     SnapshotDraft,

@@ -18,11 +18,11 @@ from tests.kit.archives import House, house, keys_of
 from tests.kit.drafts import key, refused
 from tests.kit.stores import MemoryStore
 from tuskpoint_server.archive.recover.sources import Source
-from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats.catalogs import Catalog
-from tuskpoint_server.domain.formats.folding import fold
+from tuskpoint_server.domain.formats.manifests import fold
 from tuskpoint_server.domain.formats.records import CheckpointRecord
+from tuskpoint_server.domain.values import blob_digest
 from tuskpoint_server.journal.recovery import publishing
 
 

@@ -18,12 +18,12 @@ from tests.kit.stores import MemoryStore
 from tuskpoint_server.archive.apart import StoredApart
 from tuskpoint_server.archive.flush.handoffs import HandoffStore
 from tuskpoint_server.blobs.api import Member, StoreLimits
-from tuskpoint_server.domain.closures import Closure
-from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.bundles import encode_bundle
-from tuskpoint_server.domain.formats.parts import encode_parts
+from tuskpoint_server.domain.formats.stored_json import encode_parts
+from tuskpoint_server.domain.lineage import Closure
 from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.domain.values import blob_digest
 from tuskpoint_server.journal.lineage import Handoffs, Lineage
 from tuskpoint_server.journal.removal.removal import Removal
 

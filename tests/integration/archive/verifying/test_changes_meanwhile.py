@@ -16,9 +16,9 @@ from tests.kit.stores import MemoryStore
 from tests.kit.verdicts import FAIL, PASS, RETRACTED, UNVERIFIED, intact, verify
 from tuskpoint_server.archive.verify import verification
 from tuskpoint_server.blobs.api import StoreLimits
-from tuskpoint_server.domain.formats.parts import decode_parts, is_part_list
-from tuskpoint_server.domain.model import BlobLocation, PruneStrategy, View
-from tuskpoint_server.domain.verification import VerdictKind
+from tuskpoint_server.domain.formats.stored_json import decode_parts, is_part_list
+from tuskpoint_server.domain.model import BlobLocation, View
+from tuskpoint_server.domain.threads import PruneStrategy, VerdictKind
 from tuskpoint_server.journal.removal.removal import Removal
 
 

@@ -15,9 +15,8 @@ from tuskpoint_server.archive.read.manifest import page_of
 from tuskpoint_server.archive.read.reader import CheckpointReader
 from tuskpoint_server.blobs.api import BlobStore, StoreLimits
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.formats import parts
-from tuskpoint_server.domain.formats.folding import Manifest
-from tuskpoint_server.domain.formats.manifests import decode_manifest
+from tuskpoint_server.domain.formats.manifests import Manifest, decode_manifest
+from tuskpoint_server.domain.formats.stored_json import decode_parts, join_parts
 from tuskpoint_server.domain.model import BlobLocation, View
 from tuskpoint_server.journal.removal.removal import Removal
 
@@ -47,8 +46,8 @@ async def read_back(store: BlobStore, location: BlobLocation) -> Manifest:
     """Return the manifest at a location; its ID and hash are all that is known."""
     data = await store.get(BlobLocation(location.sha256, 0, location.blob_id, location.identifier))
     if json.loads(data)["kind"] == "parts":
-        listed = parts.decode_parts(data, location, 1 << 30)
-        data = parts.join(listed, await store.get_many(listed.parts), location.blob_id)
+        listed = decode_parts(data, location, 1 << 30)
+        data = join_parts(listed, await store.get_many(listed.parts), location.blob_id)
     return decode_manifest(data, location.blob_id)
 
 

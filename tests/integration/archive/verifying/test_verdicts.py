@@ -16,7 +16,8 @@ from tests.kit.verdicts import FAIL, PASS, RETRACTED, UNVERIFIED, intact, verify
 from tuskpoint_server.blobs.directory.store import DirectoryStore
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.catalogs import decode_catalog
-from tuskpoint_server.domain.model import BlobLocation, PruneStrategy, Reference, View
+from tuskpoint_server.domain.model import BlobLocation, Reference, View
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.archiving import holes
 from tuskpoint_server.journal.archiving.evict import evict_family
 from tuskpoint_server.journal.lineage import Lineage

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tuskpoint_server.domain import vectors as packing
+from tuskpoint_server.domain.search import unpack_vector
 from tuskpoint_server.recall.embedders.local import LocalEmbedder
 
 HERE = Path(__file__).parent
@@ -95,7 +95,7 @@ def vectors() -> dict[str, list[float]]:
 async def embed(embedder: LocalEmbedder) -> dict[str, Any]:
     """Return the file of vectors as the model makes it."""
     every = texts()
-    made = [packing.unpack(vector) for vector in await embedder.embed(every)]
+    made = [unpack_vector(vector) for vector in await embedder.embed(every)]
     data = base64.b64encode(np.array(made, "<f2").tobytes()).decode()
     return {
         "model": embedder.name,

@@ -22,7 +22,7 @@ from tests.unit.recall.local_model import NEEDS_MODEL
 from tuskpoint import AsyncClient
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
-from tuskpoint_server.domain.search_words import analyse
+from tuskpoint_server.domain.search import analyse
 from tuskpoint_server.recall.embedders.local import LocalEmbedder
 from tuskpoint_server.rpc.server import Server
 

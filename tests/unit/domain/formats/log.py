@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from tests.unit.domain.formats.rows import sha
-from tuskpoint_server.domain.formats.folding import Manifest
+from tuskpoint_server.domain.formats.manifests import Manifest
 from tuskpoint_server.domain.formats.records import (
     CheckpointRecord,
     EndRecord,

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from tuskpoint_server.domain.digests import value_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats.segments import (
     Segment,
@@ -19,6 +18,7 @@ from tuskpoint_server.domain.formats.segments import (
 )
 from tuskpoint_server.domain.model import BlobLocation, Channel, Value
 from tuskpoint_server.domain.state import encode_state
+from tuskpoint_server.domain.values import value_digest
 
 
 def sha(spelled: object) -> bytes:

@@ -6,10 +6,10 @@ from collections import Counter
 
 from tests.unit.domain.formats.rows import sha
 from tuskpoint_server.domain.formats.catalogs import Catalog, decode_catalog, encode_catalog
-from tuskpoint_server.domain.formats.members import MEMBER_BYTES
 from tuskpoint_server.domain.formats.merging import Advanced, LiveRuns, advance
 from tuskpoint_server.domain.formats.records import Record
 from tuskpoint_server.domain.formats.runs import Put, store_records
+from tuskpoint_server.domain.formats.stored_json import MEMBER_BYTES
 from tuskpoint_server.domain.model import BlobLocation
 
 

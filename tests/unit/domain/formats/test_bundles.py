@@ -12,22 +12,20 @@ from hypothesis import strategies as st
 
 from tests.unit.domain.formats.rows import checkpoint, refused_or_read, segment, value, write
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.domain.closures import Closure, ClosureMember
-from tuskpoint_server.domain.compression import patch
-from tuskpoint_server.domain.digests import value_digest
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats import bundles, segments
-from tuskpoint_server.domain.formats.bundles import decode_bundle, encode_bundle
-from tuskpoint_server.domain.formats.delta_base import (
+from tuskpoint_server.domain.formats.bundles import decode_bundle, encode_bundle, segment_problem
+from tuskpoint_server.domain.formats.segment_reading import decode_segment
+from tuskpoint_server.domain.formats.segments import (
     DeltaChannel,
     DeltaSeed,
     DeltaWrite,
+    Segment,
     encode_delta_base,
+    encode_segment,
 )
-from tuskpoint_server.domain.formats.segment_limits import segment_problem
-from tuskpoint_server.domain.formats.segment_reading import decode_segment
-from tuskpoint_server.domain.formats.segments import Segment, encode_segment
 from tuskpoint_server.domain.limits import LIMITS
+from tuskpoint_server.domain.lineage import Closure, ClosureMember
 from tuskpoint_server.domain.model import (
     Channel,
     Checkpoint,
@@ -41,6 +39,7 @@ from tuskpoint_server.domain.model import (
     write_order,
 )
 from tuskpoint_server.domain.state import encode_state
+from tuskpoint_server.domain.values import patch, value_digest
 
 untimed = settings(deadline=None, max_examples=40)
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=9)

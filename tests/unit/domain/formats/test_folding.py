@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 
 from tests.unit.domain.formats.log import Log
 from tests.unit.domain.formats.rows import sha
-from tuskpoint_server.domain.formats.folding import Manifest, fold, live
-from tuskpoint_server.domain.formats.manifests import decode_manifest, encode_manifest
+from tuskpoint_server.domain.formats.manifests import (
+    Manifest,
+    decode_manifest,
+    encode_manifest,
+    fold,
+    live,
+)
 from tuskpoint_server.domain.formats.records import (
     CheckpointRecord,
     MemberRecord,

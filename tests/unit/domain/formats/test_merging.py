@@ -12,7 +12,7 @@ from tests.unit.domain.formats.test_runs import saved
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats import merging, runs
 from tuskpoint_server.domain.formats.catalogs import decode_catalog, encode_catalog
-from tuskpoint_server.domain.formats.folding import fold
+from tuskpoint_server.domain.formats.manifests import fold
 from tuskpoint_server.domain.formats.merging import (
     FAN_OUT,
     LiveRuns,

@@ -8,17 +8,7 @@ from hypothesis import strategies as st
 
 from tests.unit.domain.formats.rows import refused_or_read, segment, sha
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.formats.folding import fold
-from tuskpoint_server.domain.formats.manifests import decode_manifest, encode_manifest
-from tuskpoint_server.domain.formats.members import Kind
-from tuskpoint_server.domain.formats.parts import (
-    MAX_PARTS,
-    cut,
-    decode_parts,
-    encode_parts,
-    is_part_list,
-    join,
-)
+from tuskpoint_server.domain.formats.manifests import decode_manifest, encode_manifest, fold
 from tuskpoint_server.domain.formats.records import (
     CheckpointRecord,
     EndRecord,
@@ -34,6 +24,15 @@ from tuskpoint_server.domain.formats.records import (
     settle,
 )
 from tuskpoint_server.domain.formats.segments import encode_segment
+from tuskpoint_server.domain.formats.stored_json import (
+    MAX_PARTS,
+    Kind,
+    cut_in_parts,
+    decode_parts,
+    encode_parts,
+    is_part_list,
+    join_parts,
+)
 from tuskpoint_server.domain.model import BlobLocation, Lineage
 
 untimed = settings(deadline=None, max_examples=40)
@@ -225,12 +224,12 @@ def located(data: bytes, blob_id: str = "") -> BlobLocation:
 @untimed
 @given(st.binary(min_size=1, max_size=99), st.integers(1, 40))
 def test_parts_make_up_what_was_cut(data: bytes, part_bytes: int) -> None:
-    parts = list(cut(data, part_bytes))
+    parts = list(cut_in_parts(data, part_bytes))
     assert max(map(len, parts)) <= part_bytes
     stored = encode_parts(data, [located(part) for part in parts])
     listed = decode_parts(stored, located(stored, "b"), 99)
     assert [part.blob_id for part in listed.parts] == ["b"] * len(parts)
-    assert join(listed, parts, "b") == data
+    assert join_parts(listed, parts, "b") == data
     assert is_part_list(stored)
 
 
@@ -242,10 +241,10 @@ def test_parts_that_make_up_something_else_are_refused() -> None:
     stored = encode_parts(b"abcd", [located(b"ab"), located(b"cd")])
     listed = decode_parts(stored, located(stored), 4)
     with pytest.raises(Refusal) as refused:
-        join(listed, [b"ab", b"ce"], "b")
+        join_parts(listed, [b"ab", b"ce"], "b")
     assert refused.value.reason is Reason.BLOB_HASH_MISMATCH
     with pytest.raises(Refusal, match="3 bytes where 4 were listed"):
-        join(listed, [b"ab", b"c"], "b")
+        join_parts(listed, [b"ab", b"c"], "b")
     with pytest.raises(Refusal, match="or more than 3"):
         decode_parts(stored, located(stored), 3)
 

@@ -13,15 +13,17 @@ from tests.unit.domain.formats.store import Members
 from tests.unit.domain.formats.test_records import records
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats import runs
-from tuskpoint_server.domain.formats.lines import Line, Position, line_of, read_line
-from tuskpoint_server.domain.formats.members import settled
 from tuskpoint_server.domain.formats.records import (
     CheckpointRecord,
     EndRecord,
+    Line,
     MemberRecord,
+    Position,
     Record,
     decode_record,
     encode_record,
+    line_of,
+    read_line,
 )
 from tuskpoint_server.domain.formats.runs import (
     Put,
@@ -32,6 +34,7 @@ from tuskpoint_server.domain.formats.runs import (
     read_pages,
     store_records,
 )
+from tuskpoint_server.domain.formats.stored_json import settled
 from tuskpoint_server.domain.model import BlobLocation
 
 untimed = settings(deadline=None, max_examples=40)

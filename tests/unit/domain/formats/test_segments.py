@@ -17,20 +17,18 @@ from tests.unit.domain.formats.rows import (
 )
 from tuskpoint.v1 import segment_pb2
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.formats.delta_base import (
-    DeltaChannel,
-    DeltaSeed,
-    DeltaWrite,
-    decode_delta_base,
-    encode_delta_base,
-)
 from tuskpoint_server.domain.formats.segment_reading import decode_segment, needed_digests
 from tuskpoint_server.domain.formats.segments import (
     MAX_MEMBERS,
     SKIPPABLE,
     SKIPPABLE_MAGIC,
+    DeltaChannel,
+    DeltaSeed,
+    DeltaWrite,
     Segment,
     SegmentMember,
+    decode_delta_base,
+    encode_delta_base,
     encode_segment,
     member,
 )

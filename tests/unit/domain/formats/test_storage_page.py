@@ -16,8 +16,6 @@ from backports import zstd
 from tests.unit.domain.formats.rows import checkpoint, segment, sha, state, value, write
 from tests.unit.domain.formats.store import Tenant
 from tuskpoint.v1 import checkpoint_pb2, segment_pb2
-from tuskpoint_server.domain.compression import patch
-from tuskpoint_server.domain.digests import blob_digest
 from tuskpoint_server.domain.formats.catalogs import encode_catalog
 from tuskpoint_server.domain.formats.merging import FAN_OUT
 from tuskpoint_server.domain.formats.records import (
@@ -30,6 +28,7 @@ from tuskpoint_server.domain.formats.records import (
 )
 from tuskpoint_server.domain.formats.segments import encode_segment, member
 from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.domain.values import blob_digest, patch
 
 Json = dict[str, Any]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint_server.domain.compression import (
+from tuskpoint_server.domain.values import (
     MIN_COMPRESSED,
     MIN_KEYFRAME,
     DamagedValueError,

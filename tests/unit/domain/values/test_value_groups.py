@@ -8,7 +8,6 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint_server.domain.compression import Encoding, compress, unpack
 from tuskpoint_server.domain.value_groups import (
     MAX_GROUPED,
     MAX_PATCHES,
@@ -17,6 +16,7 @@ from tuskpoint_server.domain.value_groups import (
     Keyframes,
     Prepared,
 )
+from tuskpoint_server.domain.values import Encoding, compress, unpack
 
 
 def text(seed: int, size: int) -> bytes:

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ...blobs.api import Member
-from ...domain.digests import blob_digest
 from ...domain.formats.catalogs import NO_RUNS, Catalog, encode_catalog
-from ...domain.formats.members import Kind
 from ...domain.formats.merging import advance, relocated
-from ...domain.formats.parts import encode_parts
 from ...domain.formats.records import Record
 from ...domain.formats.runs import Put, store_records
+from ...domain.formats.stored_json import Kind, encode_parts
 from ...domain.model import BlobLocation
+from ...domain.values import blob_digest
 from ...journal.archiving.plan import Plan, PlannedMember
 from ...journal.archiving.status import KnownCatalog
 from .building import Built, BuiltSegment

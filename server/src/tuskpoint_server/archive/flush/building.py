@@ -9,9 +9,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...domain.compression import compress
-from ...domain.digests import blob_digest
-from ...domain.formats.parts import cut
 from ...domain.formats.segments import (
     PREFIX_BYTES,
     Segment,
@@ -22,7 +19,9 @@ from ...domain.formats.segments import (
     encode_segment,
     member,
 )
+from ...domain.formats.stored_json import cut_in_parts
 from ...domain.model import Lineage, Value
+from ...domain.values import blob_digest, compress
 from ...journal.archiving.alone import LoneCheckpoint
 from ...journal.archiving.dirty_rows import (
     CheckpointRow,
@@ -338,4 +337,4 @@ def _prefixes(digests: Iterable[bytes]) -> bytes:
 
 
 def _parts(data: bytes, part_bytes: int) -> tuple[bytes, ...]:
-    return tuple(cut(data, part_bytes)) if len(data) > part_bytes else ()
+    return tuple(cut_in_parts(data, part_bytes)) if len(data) > part_bytes else ()

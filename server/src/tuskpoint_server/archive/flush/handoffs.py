@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 
 from ...blobs.api import BlobStore, Progress
-from ...domain.closures import Closure
+from ...domain.errors import malformed
 from ...domain.formats.bundles import MAX_STORED_BYTES, decode_bundle, encode_bundle
-from ...domain.formats.members import Kind
-from ...domain.formats.parts import PartList, decode_parts, is_part_list, join
+from ...domain.formats.stored_json import Kind, PartList, decode_parts, is_part_list, join_parts
+from ...domain.lineage import Closure
 from ...domain.model import BlobLocation
-from ...domain.stored_json import malformed
 from ..apart import ApartStore, StoredApart, every
 
 _PARTS_AT_ONCE = 4
@@ -65,7 +64,7 @@ class HandoffStore:
         if not all(part.size for part in listed.parts):
             raise malformed(location.blob_id, "one of its parts is empty")
         parts = await self._fetch_parts(listed, location.blob_id, progress)
-        return await asyncio.to_thread(join, listed, parts, location.blob_id)
+        return await asyncio.to_thread(join_parts, listed, parts, location.blob_id)
 
     async def open(self, data: bytes, blob_id: str) -> Closure:
         """Return the closure in a bundle's bytes.

@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...blobs.api import BlobStore, Member
-from ...domain.digests import blob_digest
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
-from ...domain.formats.members import Kind
-from ...domain.formats.parts import encode_parts
+from ...domain.formats.stored_json import Kind, encode_parts
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
+from ...domain.values import blob_digest
 from ...journal.archiving import certify, holes, status
 from ...journal.archiving.collect import Collected, collect
 from ...journal.archiving.dirty_rows import Bounds, Place

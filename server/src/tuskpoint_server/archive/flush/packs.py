@@ -21,10 +21,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...blobs.api import BlobStore, Member
-from ...domain.digests import blob_digest
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
 from ...domain.model import BlobLocation, StoredBlob
+from ...domain.values import blob_digest
 from ...journal.archiving import blobs as blob_rows
 from ...journal.archiving import certify, packs
 from ...journal.archiving.blobs import Expiry

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
-from ...domain.tenants import DEFAULT_TENANT
+from ...domain.credentials import DEFAULT_TENANT
 
 
 class Pointer:

@@ -9,8 +9,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from ...blobs.api import Member, StoreLimits
-from ...domain.digests import blob_digest
-from ...domain.formats.members import MEMBER_BYTES, Kind
+from ...domain.formats.stored_json import MEMBER_BYTES, Kind
+from ...domain.values import blob_digest
 from .building import BuiltSegment
 
 

@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from ...domain.formats.members import Kind
 from ...domain.formats.records import (
     EndRecord,
     GapRecord,
@@ -19,6 +18,7 @@ from ...domain.formats.records import (
     RemovalRecord,
     WritesRecord,
 )
+from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
 from ...journal.archiving.dirty_rows import CheckpointRow, DirtyPlace, DirtyRange, DirtyThread
 from ...journal.archiving.holding import Holder

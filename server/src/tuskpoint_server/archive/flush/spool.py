@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...blobs.api import Member
-from ...domain.digests import blob_digest
+from ...domain.values import blob_digest
 
 MAGIC = b"tuskpoint-pack-1\n"
 _LENGTH_BYTES = 8

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...blobs.directory import DirectoryStore, StoredFile
 from ...domain.errors import Refusal
 from ...domain.formats.catalogs import decode_catalog
-from ...domain.formats.members import Kind
+from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
 from ...journal.archiving import lifetimes, packs
 from ...journal.database.database import Database

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from ...blobs.api import BlobStore, Member
 from ...domain.errors import Reason, Refusal
-from ...domain.formats.members import Kind
 from ...domain.formats.records import GapRecord, Record
+from ...domain.formats.stored_json import Kind
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation
 from ...journal.archiving import holding, holes, lifetimes, recorded, refill

@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from ...blobs.api import BlobStore
 from ...domain.errors import Reason, Refusal
-from ...domain.formats.folding import Key, Manifest, ManifestEntry, fold
-from ...domain.formats.manifests import encode_manifest
-from ...domain.formats.members import Kind
+from ...domain.formats.manifests import Key, Manifest, ManifestEntry, encode_manifest, fold
 from ...domain.formats.merging import LiveRuns, read_thread
 from ...domain.formats.records import MemberRecord, Record
+from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
 from ...journal.archiving import blobs as blob_rows
 from ...journal.archiving import status

@@ -6,10 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ...blobs.api import BlobStore
-from ...domain.errors import Reason, Refusal
-from ...domain.formats.delta_base import decode_delta_base
+from ...domain.errors import Reason, Refusal, malformed
 from ...domain.formats.segment_reading import state_digests, whole_value
-from ...domain.formats.segments import SegmentCheckpoint, SegmentWrite
+from ...domain.formats.segments import SegmentCheckpoint, SegmentWrite, decode_delta_base
 from ...domain.model import (
     BlobLocation,
     Checkpoint,
@@ -20,7 +19,6 @@ from ...domain.model import (
     write_order,
 )
 from ...domain.state import decode_state
-from ...domain.stored_json import malformed
 from .segments import KEPT_BYTES, Places, Segments, Stored
 
 

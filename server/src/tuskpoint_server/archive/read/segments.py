@@ -8,9 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from typing import NamedTuple
 
 from ...blobs.api import BlobStore
-from ...domain.errors import Reason, Refusal
-from ...domain.formats.members import settled
-from ...domain.formats.parts import decode_parts, is_part_list, join
+from ...domain.errors import Reason, Refusal, malformed
 from ...domain.formats.segment_reading import decode_segment, whole_value
 from ...domain.formats.segments import (
     MAX_SEGMENT_BYTES,
@@ -20,9 +18,9 @@ from ...domain.formats.segments import (
     SegmentValue,
     SegmentWrite,
 )
+from ...domain.formats.stored_json import decode_parts, is_part_list, join_parts, settled
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
-from ...domain.stored_json import malformed
 from ...journal.checkpoints import located
 from ...journal.database.database import Database
 
@@ -189,7 +187,7 @@ class Segments:
     async def _joined(self, data: bytes, location: BlobLocation) -> bytes:
         listed = decode_parts(data, location, MAX_SEGMENT_BYTES)
         parts = await self.fetch(listed.parts)
-        return await asyncio.to_thread(join, listed, parts, location.blob_id)
+        return await asyncio.to_thread(join_parts, listed, parts, location.blob_id)
 
     def _keep(self, stored: Stored, size: int) -> None:
         if size > self._limit:

@@ -7,17 +7,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ...domain.errors import Refusal
-from ...domain.formats.folding import Key, Manifest
-from ...domain.formats.members import Kind
+from ...domain.errors import Refusal, malformed
+from ...domain.formats.manifests import Key, Manifest
 from ...domain.formats.records import CheckpointRecord, MemberRecord, WritesRecord
 from ...domain.formats.segment_reading import whole_value
 from ...domain.formats.segments import PREFIX_BYTES
+from ...domain.formats.stored_json import Kind
 from ...domain.metadata import parse_metadata
 from ...domain.model import BlobLocation, Value
 from ...domain.state import delta_channels
-from ...domain.stored_json import malformed
-from ...domain.thread_state import judge
+from ...domain.threads import judge_state
 from ...journal.archiving.plan import PlannedMember, joined
 from ...journal.checkpoints.contents import referred
 from ...journal.checkpoints.drafts import encode_names
@@ -164,7 +163,7 @@ class ThreadReading:
             added_bytes=self._size + sum(self._held[digest].size for digest in needed),
             head_id=root_id,
             # What is known of writes is known of what was the head when it was stored.
-            state=judge(self._pending.values() if ("", root_id) in self._heads else ()),
+            state=judge_state(self._pending.values() if ("", root_id) in self._heads else ()),
             values=[self._value(digest, heads.get(digest)) for digest in needed],
             used=[one for one in self.segments if one not in {*self.lost_segments, *bundles}],
             bundles=self._bundles(),

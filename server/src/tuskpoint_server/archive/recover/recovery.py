@@ -8,15 +8,14 @@ from functools import partial
 from typing import NamedTuple
 
 from ...blobs.api import BlobStore
-from ...domain.errors import Refusal
+from ...domain.errors import Refusal, malformed
 from ...domain.formats.catalogs import Catalog
-from ...domain.formats.folding import Key, fold
-from ...domain.formats.members import Kind
+from ...domain.formats.manifests import Key, fold
 from ...domain.formats.merging import read_threads
+from ...domain.formats.stored_json import Kind
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
 from ...domain.snapshots import MEMBER_THREADS, THREADS, is_reserved, member_thread_of
-from ...domain.stored_json import malformed
 from ...journal.archiving import status
 from ...journal.archiving.plan import PlannedMember
 from ...journal.database.database import Database

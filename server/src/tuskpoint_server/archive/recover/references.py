@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...blobs.api import BlobStore
-from ...domain.digests import DIGEST_BYTES
 from ...domain.errors import Reason, Refusal
-from ...domain.formats.members import Kind
+from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
+from ...domain.values import DIGEST_BYTES
 
 _NAMED_AT_MOST = 20
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from ...blobs.api import BlobStore
 from ...domain.errors import Reason, Refusal
 from ...domain.formats.catalogs import Catalog, decode_catalog
-from ...domain.formats.folding import Manifest
-from ...domain.formats.manifests import decode_manifest
-from ...domain.formats.members import Kind
+from ...domain.formats.manifests import Manifest, decode_manifest
 from ...domain.formats.merging import LiveRuns
-from ...domain.formats.parts import decode_parts, is_part_list, join
 from ...domain.formats.runs import RunRef, decode_run, members_of, page_lines
 from ...domain.formats.segments import MAX_SEGMENT_BYTES
+from ...domain.formats.stored_json import Kind, decode_parts, is_part_list, join_parts
 from ...domain.model import BlobLocation
 
 DAMAGE = (Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND, Reason.BLOB_MALFORMED)
@@ -60,7 +58,7 @@ async def read_source(blobs: BlobStore, location: BlobLocation, kind: Kind) -> S
         return Source(found, decode_catalog(data, name))
     if is_part_list(data) and b'"kind":"parts"' in data[:4096]:
         listed = decode_parts(data, location, MAX_SEGMENT_BYTES)
-        data = join(listed, await blobs.get_many(listed.parts), name)
+        data = join_parts(listed, await blobs.get_many(listed.parts), name)
     return Source(found, decode_manifest(data, name))
 
 

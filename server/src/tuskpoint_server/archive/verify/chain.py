@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...domain.formats.catalogs import Catalog, decode_catalog
-from ...domain.formats.folding import Manifest, ManifestEntry, fold
+from ...domain.formats.manifests import Manifest, ManifestEntry, fold
 from ...domain.model import BlobLocation
 from ...journal.archiving.standing import Incarnation, Place, RecordedCheckpoint
 from ...journal.archiving.status import KnownCatalog

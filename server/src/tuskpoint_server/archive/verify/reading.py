@@ -9,8 +9,8 @@ from functools import partial
 
 from ...blobs.api import BlobStore
 from ...domain.errors import Reason, Refusal
-from ...domain.formats.folding import Manifest
-from ...domain.formats.members import settled
+from ...domain.formats.manifests import Manifest
+from ...domain.formats.stored_json import settled
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation
 from ...journal.checkpoints import located

@@ -17,11 +17,11 @@ from dataclasses import replace
 from functools import partial
 
 from ...blobs.api import BlobStore
-from ...domain.formats.folding import fold
+from ...domain.formats.manifests import fold
 from ...domain.formats.segments import SegmentCheckpoint
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, CheckpointKey
-from ...domain.verification import RowDigests, Verdict, VerdictKind, row_digests
+from ...domain.threads import RowDigests, Verdict, VerdictKind, row_digests
 from ...journal.archiving import standing as journal
 from ...journal.archiving.standing import Incarnation, Place, RecordedCheckpoint, Standing
 from ...journal.database.database import Database

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from ...domain.hosts import is_loopback
+from ...domain.credentials import is_loopback
 from ..api import Progress
 from .answers import read_error
 from .failures import Symptom, Trouble, Unsuccessful, one_line

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from opentelemetry.metrics import MeterProvider
 
-from ...domain.digests import blob_digest
 from ...domain.errors import Reason, Refusal
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, StoredBlob
+from ...domain.values import blob_digest
 from ..api import Listed, Member, Progress, Receipt, StoreLimits, unique_members
 from ..names import digest_of, member_hash
 from .client import WalrusClient

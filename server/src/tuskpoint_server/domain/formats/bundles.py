@@ -3,18 +3,20 @@
 A bundle is a segment that needs no other and says which checkpoint it hands off. Its numbers
 are 0: where in the origin's log something stood means nothing elsewhere. So equal content gives
 equal bytes. What is read may come from anybody: its hash proves that it is what was
-handed off, not that it makes sense, so all of it is checked.
+handed off, not that it makes sense, so all of it is checked against the limits of the contract.
+What passes can be stored and loaded like anything that was saved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from operator import attrgetter, itemgetter
 
-from ..closures import Closure, ClosureMember
-from ..compression import Encoding
-from ..errors import Reason, Refusal
-from ..limits import LIMITS, MIB
+from ..errors import Reason, Refusal, malformed
+from ..limits import LIMITS, MIB, text_problem
+from ..lineage import Closure, ClosureMember
 from ..metadata import parse_metadata
 from ..model import (
     Channel,
@@ -23,19 +25,20 @@ from ..model import (
     DeltaHistory,
     Entry,
     Value,
+    Version,
     Write,
     write_order,
 )
-from ..state import decode_state
-from ..stored_json import malformed
-from .delta_base import DeltaChannel, decode_delta_base
-from .segment_limits import segment_problem
+from ..state import decode_channels, decode_state, delta_channels
+from ..values import Encoding
 from .segment_reading import decode_segment, whole_value
 from .segments import (
+    DeltaChannel,
     Segment,
     SegmentCheckpoint,
     SegmentValue,
     SegmentWrite,
+    decode_delta_base,
     encode_segment,
 )
 
@@ -256,3 +259,122 @@ def _history(channel: DeltaChannel, values: Mapping[bytes, Value], name: str) ->
             for write in channel.writes
         ),
     )
+
+
+_MAX_REFERENCE = LIMITS.max_thread_id + 1 + LIMITS.max_checkpoint_id
+"""Bytes of "thread:checkpoint"."""
+
+_BYTES_PER_WRITE = 128
+"""As `LIMITS.max_write_names` counts it."""
+
+
+def segment_problem(segment: Segment) -> str:
+    """Say what is wrong with a decoded segment, or return an empty string."""
+    return next(filter(None, _problems(segment)), "")
+
+
+def _problems(segment: Segment) -> Iterator[str]:
+    yield _text_problem("thread_id", segment.thread_id, LIMITS.max_thread_id, required=True)
+    for checkpoint in segment.checkpoints:
+        for problem in _checkpoint_problems(checkpoint):
+            yield problem and f"checkpoint '{checkpoint.checkpoint_id}': {problem}"
+    yield from _write_problems(segment.writes)
+    for value in segment.values:
+        yield _text_problem("the type of a value", value.type, LIMITS.max_value_type, required=True)
+
+
+def _checkpoint_problems(checkpoint: SegmentCheckpoint) -> Iterator[str]:
+    yield from _key_problems(checkpoint.checkpoint_ns, checkpoint.checkpoint_id)
+    yield _text_problem("parent_checkpoint_id", checkpoint.parent_id, LIMITS.max_checkpoint_id)
+    yield _text_problem("label", checkpoint.label, LIMITS.max_label)
+    yield _text_problem("summary", checkpoint.summary, LIMITS.max_summary)
+    lineage = checkpoint.lineage
+    for reference in (lineage.forked_from, lineage.rolled_back_from, lineage.adopted_from):
+        yield _text_problem("lineage", reference, _MAX_REFERENCE)
+    yield _metadata_problem(checkpoint.metadata)
+    yield from _state_problems(checkpoint.state)
+    for channel in decode_delta_base(checkpoint.delta_base, ""):
+        yield from _delta_channel_problems(channel)
+
+
+def _key_problems(checkpoint_ns: str, checkpoint_id: str) -> Iterator[str]:
+    yield _text_problem("checkpoint_ns", checkpoint_ns, LIMITS.max_checkpoint_ns)
+    yield _text_problem("checkpoint_id", checkpoint_id, LIMITS.max_checkpoint_id, required=True)
+
+
+def _metadata_problem(metadata: bytes) -> str:
+    if len(metadata) > LIMITS.max_metadata:
+        return f"metadata_json must be at most {LIMITS.max_metadata} bytes"
+    try:
+        parse_metadata(metadata, "metadata_json")
+    except Refusal as refusal:
+        return refusal.message
+    return ""
+
+
+def _state_problems(state: bytes) -> Iterator[str]:
+    channels = decode_channels(state)
+    if len(channels) > LIMITS.max_channels:
+        yield f"it has more than {LIMITS.max_channels} channels"
+        return
+    for channel in channels:
+        yield from _channel_problems(channel)
+    if sum(channel.size for channel in channels) > LIMITS.max_checkpoint:
+        yield f"its values take more than {LIMITS.max_checkpoint} bytes"
+    names = delta_channels(state)
+    if len(names) > LIMITS.max_channels:
+        yield f"it has more than {LIMITS.max_channels} delta channels"
+        return
+    for name in names:
+        yield _text_problem(
+            "the name of a delta channel", name, LIMITS.max_channel_name, required=True
+        )
+
+
+def _channel_problems(channel: Channel) -> Iterator[str]:
+    yield _text_problem(
+        "the name of a channel", channel.name, LIMITS.max_channel_name, required=True
+    )
+    yield _version_problem(channel.version)
+
+
+def _delta_channel_problems(channel: DeltaChannel) -> Iterator[str]:
+    yield _text_problem(
+        "the name of a delta channel", channel.name, LIMITS.max_channel_name, required=True
+    )
+    if channel.seed is not None:
+        yield _version_problem(channel.seed.version)
+    for write in channel.writes:
+        yield _text_problem("task_id", write.task_id, LIMITS.max_task_id, required=True)
+        yield _text_problem("task_path", write.task_path, LIMITS.max_task_path)
+        yield _text_problem("the type of a value", write.type, LIMITS.max_value_type, required=True)
+
+
+def _write_problems(writes: tuple[SegmentWrite, ...]) -> Iterator[str]:
+    names: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for write in writes:
+        yield from _key_problems(write.checkpoint_ns, write.checkpoint_id)
+        yield _text_problem("task_id", write.task_id, LIMITS.max_task_id, required=True)
+        yield _text_problem("task_path", write.task_path, LIMITS.max_task_path)
+        yield _text_problem(
+            "the channel of a write", write.channel, LIMITS.max_channel_name, required=True
+        )
+        yield _text_problem("the type of a value", write.type, LIMITS.max_value_type, required=True)
+        texts = (write.task_id, write.task_path, write.channel, write.type)
+        size = _BYTES_PER_WRITE + sum(len(text.encode()) for text in texts)
+        names[(write.checkpoint_ns, write.checkpoint_id)] += size
+    if any(size > LIMITS.max_write_names for size in names.values()):
+        yield f"the names of a checkpoint's writes take more than {LIMITS.max_write_names} bytes"
+
+
+def _version_problem(version: Version | None) -> str:
+    if isinstance(version, str):
+        return _text_problem("a version", version, LIMITS.max_version_text)
+    if isinstance(version, float) and not math.isfinite(version):
+        return "a version must be finite"
+    return ""
+
+
+def _text_problem(what: str, value: str, maximum: int, *, required: bool = False) -> str:
+    problem = text_problem(value, maximum, required=required)
+    return f"{what} {problem}" if problem else ""

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..model import BlobLocation
-from ..stored_json import FORMAT_VERSION, Fields, JsonObject, dump
-from .members import Kind, location_json, settled
 from .merging import FAN_OUT, LiveRuns, Merge
 from .runs import BRANCH_RUNS, RunRef, read_position, read_ref, ref_json
+from .stored_json import FORMAT_VERSION, Fields, JsonObject, Kind, dump, location_json, settled
 
 _MAX_LEVELS = 32
 NO_RUNS = LiveRuns()

@@ -20,9 +20,8 @@ from operator import attrgetter
 
 from ..limits import MIB
 from ..model import BlobLocation
-from .folding import live
-from .lines import Line, Position
-from .records import EndRecord, Record, decode_record
+from .manifests import live
+from .records import EndRecord, Line, Position, Record, decode_record
 from .runs import (
     BRANCH_RUNS,
     Fetch,
@@ -193,7 +192,7 @@ async def relocated(
 
 
 async def read_thread(runs: LiveRuns, thread_id: str, fetch: Fetch) -> list[Record]:
-    """Return all records of a thread, those of older runs first, for `folding.fold`.
+    """Return all records of a thread, those of older runs first, for `manifests.fold`.
 
     Raises:
         Refusal: `BLOB_MALFORMED`, and what `fetch` raises.

@@ -14,14 +14,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from dataclasses import dataclass
 from itertools import count
 
-from ..digests import blob_digest
+from ..errors import malformed
 from ..limits import MIB
 from ..model import BlobLocation
-from ..stored_json import FORMAT_VERSION, Fields, JsonObject, dump, malformed
-from .frames import frame_size, pack, unpack
-from .lines import Line, Position, line_of, read_line
-from .members import Kind, location_json, settled
-from .records import Record
+from ..values import blob_digest, frame_size, pack_frame, unpack_frame
+from .records import Line, Position, Record, line_of, read_line
+from .stored_json import FORMAT_VERSION, Fields, JsonObject, Kind, dump, location_json, settled
 
 PAGE_BYTES = MIB // 4
 """Bytes of records in a page, unpacked, beyond which no further record is added."""
@@ -71,7 +69,7 @@ class Put:
                 **content,
             }
         )
-        return self._store(b"".join((pack(index + b"\n"), *pages)))
+        return self._store(b"".join((pack_frame(index + b"\n"), *pages)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +197,7 @@ def _leaf(lines: Sequence[Line], put: Put) -> RunRef:
     plain_bytes = 0
     for part in _cut(lines, PAGE_BYTES):
         plain = ("\n".join([line.stored for line in part]) + "\n").encode()
-        frame = pack(plain)
+        frame = pack_frame(plain)
         plain_bytes += len(plain)
         frames.append(frame)
         entries.append(
@@ -245,7 +243,7 @@ def decode_run(data: bytes, ref: RunRef) -> Run:
     """
     name = ref.location.blob_id
     begin = frame_size(data, name)
-    index = unpack(memoryview(data)[:begin], name, _MAX_UNPACKED)
+    index = unpack_frame(memoryview(data)[:begin], name, _MAX_UNPACKED)
     fields = Fields.document(index, name, Kind.RUN)
     for key in ("generation", "number", "order"):
         fields.number(key)
@@ -274,7 +272,7 @@ def page_lines(data: bytes, page: Page, name: str) -> list[Line]:
     frame = data[page.begin : page.begin + page.size]
     if blob_digest(frame) != page.sha256:
         raise malformed(name, f"a page has another SHA-256 than {page.sha256.hex()}")
-    plain = unpack(frame, name, _MAX_UNPACKED)
+    plain = unpack_frame(frame, name, _MAX_UNPACKED)
     try:
         *found, rest = plain.decode().split("\n")
     except UnicodeDecodeError:

@@ -1,27 +1,30 @@
-"""Reading stored segments: from bytes that may come from anybody to a checked `Segment`."""
+"""Reading stored segments: from bytes that may come from anybody to a checked `Segment`.
+
+Fields are counted before a message is parsed. An empty message takes two bytes inside another
+one, a hundred in memory, and next to nothing once it is packed: without a bound a blob of a
+megabyte, made by somebody who means harm, takes all the memory there is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 
-from ..compression import DamagedValueError, Encoding
-from ..compression import unpack as decompressed
-from ..digests import DIGEST_BYTES, value_digest
+from ..errors import malformed
 from ..limits import LIMITS
 from ..model import BlobLocation, Lineage, Value
-from ..stored_json import FORMAT_VERSION, MAX_NUMBER, malformed
-from .delta_base import decode_delta_base
-from .field_count import MAX_FIELDS, has_too_many, shape
-from .frames import unpack
+from ..values import DIGEST_BYTES, DamagedValueError, Encoding, unpack_frame, value_digest
+from ..values import unpack as decompressed
 from .segments import (
     CHECKPOINTS,
     LINEAGES,
     LOCATIONS,
+    MAX_FIELDS,
     MAX_MEMBERS,
     MAX_SEGMENT_BYTES,
     NO_LINEAGE,
@@ -35,10 +38,11 @@ from .segments import (
     SegmentMember,
     SegmentValue,
     SegmentWrite,
+    decode_delta_base,
 )
+from .stored_json import FORMAT_VERSION, MAX_NUMBER
 
 _MAX_HEADER = 64 << 10
-_SHAPE = shape(segment_pb2.ThreadSegment.DESCRIPTOR)
 _OF_WRITES = (Encoding.PLAIN, Encoding.ZSTD)
 
 
@@ -57,9 +61,9 @@ def decode_segment(data: bytes, name: str, *, max_bytes: int = MAX_SEGMENT_BYTES
     Raises:
         Refusal: `BLOB_MALFORMED`.
     """
-    plain = unpack(_content(data, name), name, max_bytes)
+    plain = unpack_frame(_content(data, name), name, max_bytes)
     try:
-        if has_too_many(plain, _SHAPE):
+        if _has_too_many(plain, _SHAPE):
             raise malformed(name, f"it has more than {MAX_FIELDS} fields")
         message = segment_pb2.ThreadSegment.FromString(plain)
     except (DecodeError, ValueError):
@@ -277,3 +281,84 @@ def _check_values(segment: Segment, name: str) -> None:
     for digest in needed_digests(segment, name):
         if digest not in encodings and digest[:PREFIX_BYTES] not in elsewhere:
             raise malformed(name, f"it lacks value {digest.hex()} and names nothing that holds it")
+
+
+_SHORTEST = 2  # bytes of a field
+_VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
+"""Wire types (protobuf.dev/programming-guides/encoding); groups are of no message here."""
+
+_FIXED = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
+
+_Shape = Mapping[int, Any]
+"""Shapes of the messages in a message, by the number of their field."""
+
+
+def _shape_of(descriptor: Any) -> _Shape:
+    """Return the shape of a message; the runtime has descriptors of its own type."""
+    return {
+        field.number: _shape_of(field.message_type)
+        for field in descriptor.fields
+        if field.message_type is not None
+    }
+
+
+_SHAPE = _shape_of(segment_pb2.ThreadSegment.DESCRIPTOR)
+
+
+def _has_too_many(plain: bytes, of: _Shape) -> bool:
+    """Return whether a serialized message has more fields than are read.
+
+    Args:
+        plain: The message.
+        of: Its shape.
+
+    Raises:
+        ValueError: It is not a message.
+    """
+    if len(plain) <= _SHORTEST * MAX_FIELDS:
+        return False
+    try:
+        return _fields_left(plain, 0, len(plain), of, MAX_FIELDS) < 0
+    except IndexError:
+        raise ValueError("it ends inside a field") from None
+
+
+def _fields_left(plain: bytes, at: int, end: int, of: _Shape, left: int) -> int:
+    """Return how many fields may follow those of a message; negative: it has too many."""
+    while at < end and left >= 0:
+        left -= 1
+        tag, at = plain[at], at + 1
+        if tag >= 0x80:
+            tag, at = _varint(plain, at - 1)
+        kind = tag & 7
+        if kind == _LENGTH:
+            size, at = _varint(plain, at)
+            if at + size > end:
+                raise ValueError("a field is longer than what holds it")
+            inner = of.get(tag >> 3)
+            if inner is not None:
+                left = _fields_left(plain, at, at + size, inner, left)
+            at += size
+        elif kind == _VARINT:
+            _, at = _varint(plain, at)
+        elif kind in _FIXED:
+            at += _FIXED[kind]
+        else:
+            raise ValueError("a field has an unknown type")
+    return left
+
+
+def _varint(plain: bytes, at: int) -> tuple[int, int]:
+    """Return a number and where it ends."""
+    byte = plain[at]
+    if byte < 0x80:
+        return byte, at + 1
+    number, shift = byte & 0x7F, 7
+    while byte >= 0x80:
+        at += 1
+        byte = plain[at]
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if shift > 70:
+            raise ValueError("a number is too long")
+    return number, at + 1

@@ -2,26 +2,153 @@
 
 The stored form is a skippable frame of zstd with a `tuskpoint.v1.SegmentHeader`, and a frame
 with a `tuskpoint.v1.ThreadSegment`. The SHA-256 of all these bytes is the segment's name.
-`segment_reading` is the way back.
+`segment_reading` is the way back. A delta base says what delta channels are rebuilt from that
+no ancestor holds any more; like a state it names values by digest.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any
 
-from google.protobuf.message import EncodeError
+from google.protobuf.message import DecodeError, EncodeError
 
 from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 
-from ..compression import Encoding
+from ..errors import malformed
 from ..limits import LIMITS, MIB
-from ..model import BlobLocation, Lineage
-from ..stored_json import FORMAT_VERSION
-from .field_count import MAX_FIELDS
-from .frames import pack
-from .mirrors import Mirror
+from ..model import BlobLocation, Lineage, Version
+from ..state import decode_version, encode_version
+from ..values import DIGEST_BYTES, Encoding, pack_frame
+from .stored_json import FORMAT_VERSION
+
+
+class Mirror:
+    """Fields of rows and of the messages that they are stored as, in one order.
+
+    Args:
+        row: The class of the rows; of its fields those that have a name in the message.
+        renamed: Where the message has another name than the row.
+        left_out: Fields that are stored in another way.
+    """
+
+    def __init__(self, row: type, renamed: Mapping[str, str], left_out: Sequence[str] = ()) -> None:
+        own = [one.name for one in fields(row) if one.name not in left_out]
+        self._names = tuple(renamed.get(name, name) for name in own)
+        self._of_row = attrgetter(*own)
+        self.of_message: Callable[[object], Any] = attrgetter(*self._names)
+        """Returns the fields of a message, in the order of the row's."""
+
+    def to_message(self, row: object) -> dict[str, Any]:
+        """Return what a message of a row is made of."""
+        return dict(zip(self._names, self._of_row(row), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSeed:
+    """The value that rebuilding begins with: its version, if it had one, digest and size."""
+
+    version: Version | None
+    digest: bytes
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaWrite:
+    """A write that a channel is rebuilt from; `digest`, `type` and `size` are of its value."""
+
+    task_path: str
+    task_id: str
+    idx: int
+    digest: bytes
+    type: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaChannel:
+    """What one channel is rebuilt from: a value, if there is one, and the writes after it.
+
+    Attributes:
+        name: Name of the channel.
+        seed: The value that rebuilding begins with, or `None`.
+        writes: The writes after it, oldest first.
+        ancestor_id: Without a seed: the checkpoint at which the path goes on above the
+            writes; empty: rebuilding begins with nothing.
+    """
+
+    name: str
+    seed: DeltaSeed | None
+    writes: tuple[DeltaWrite, ...]
+    ancestor_id: str = ""
+
+    @property
+    def digests(self) -> tuple[bytes, ...]:
+        """The values that it takes."""
+        seed = () if self.seed is None else (self.seed.digest,)
+        return seed + tuple(write.digest for write in self.writes)
+
+
+_SEEDS = Mirror(DeltaSeed, {"size": "size_bytes"}, left_out=("version",))
+_WRITES = Mirror(DeltaWrite, {"size": "size_bytes"})
+
+
+def encode_delta_base(channels: Iterable[DeltaChannel]) -> bytes:
+    """Return the stored bytes; empty if there are no channels."""
+    message = segment_pb2.DeltaBase()
+    for channel in channels:
+        stored = message.channels.add(name=channel.name, ancestor_checkpoint_id=channel.ancestor_id)
+        if channel.seed is not None:
+            stored.seed.CopyFrom(segment_pb2.DeltaSeed(**_SEEDS.to_message(channel.seed)))
+            if channel.seed.version is not None:
+                stored.seed.version.CopyFrom(encode_version(channel.seed.version))
+        for write in channel.writes:
+            stored.writes.add(**_WRITES.to_message(write))
+    return message.SerializeToString(deterministic=True)
+
+
+def decode_delta_base(data: bytes, name: str) -> tuple[DeltaChannel, ...]:
+    """Return what stored bytes hold; `name` is the blob ID, for the refusal.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    try:
+        message = segment_pb2.DeltaBase.FromString(data)
+    except DecodeError:
+        raise malformed(name, "a delta_base is no DeltaBase") from None
+    if len(message.channels) > LIMITS.max_channels:
+        raise malformed(name, f"a delta_base has more than {LIMITS.max_channels} channels")
+    channels = tuple(_delta_channel(channel, name) for channel in message.channels)
+    if len({channel.name for channel in channels}) < len(channels):
+        raise malformed(name, "a delta_base has a channel twice")
+    return channels
+
+
+def _delta_channel(message: segment_pb2.DeltaChannel, name: str) -> DeltaChannel:
+    seed = None
+    if message.HasField("seed"):
+        version = None
+        if message.seed.HasField("version"):
+            if message.seed.version.WhichOneof("kind") is None:
+                raise malformed(name, f"channel {message.name} has a version without a kind")
+            version = decode_version(message.seed.version)
+        seed = DeltaSeed(version, *_SEEDS.of_message(message.seed))
+    writes = tuple(DeltaWrite(*_WRITES.of_message(write)) for write in message.writes)
+    channel = DeltaChannel(message.name, seed, writes, message.ancestor_checkpoint_id)
+    if seed is not None and channel.ancestor_id:
+        raise malformed(name, f"channel {message.name} of a delta_base begins twice")
+    if any(len(digest) != DIGEST_BYTES for digest in channel.digests):
+        raise malformed(name, f"a delta_base names no value for channel {message.name}")
+    return channel
+
+
+MAX_FIELDS = 1 << 21
+"""Fields of a message that are read at most, those of nested messages included."""
+
 
 MAX_SEGMENT_BYTES = LIMITS.max_bundle + 64 * MIB
 """Bound on an unpacked segment. Only bundles and lone large checkpoints come near it."""
@@ -192,7 +319,7 @@ def encode_segment(segment: Segment) -> bytes:
         raise ValueError(f"a segment of {segment.thread_id} cannot be serialized") from error
     if len(plain) > MAX_SEGMENT_BYTES:
         raise ValueError(f"a segment of {segment.thread_id} takes {len(plain)} bytes")
-    return _BEGIN + pack(plain)
+    return _BEGIN + pack_frame(plain)
 
 
 def _add_rows(message: segment_pb2.ThreadSegment, segment: Segment) -> None:

@@ -6,12 +6,19 @@ with a key that begins with one "$". Every escape is documented at
 `tuskpoint.v1.View.VIEW_JSON` and in docs/json-view.md.
 """
 
-from .checkpoints import MAX_CHECKPOINT_TEXT, checkpoint_view
-from .deltas import delta_view, joined
 from .escapes import MAX_DEPTH, MAX_ENCODED, MAX_TEXT, Json, escapes_of
-from .grown import new_part
-from .latest import latest_part, shares
-from .values import Room, Shown, dump, show, value_view
+from .excerpts import latest_part, new_part, shares
+from .views import (
+    MAX_CHECKPOINT_TEXT,
+    Room,
+    Shown,
+    checkpoint_view,
+    delta_view,
+    dump,
+    joined,
+    show,
+    value_view,
+)
 
 __all__ = [
     "MAX_CHECKPOINT_TEXT",

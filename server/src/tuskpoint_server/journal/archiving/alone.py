@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from google.protobuf.message import DecodeError
 from sqlalchemy import Connection, bindparam, select
 
-from ...domain.compression import DamagedValueError
 from ...domain.model import EVICTED, BlobLocation, Value
+from ...domain.values import DamagedValueError
 from ..checkpoints import contents, located
 from ..checkpoints.contents import referred
 from ..database.schema import checkpoints, threads, writes

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, exists, select
 
-from ...domain.compression import Encoding
-from ...domain.digests import DIGEST_BYTES
 from ...domain.formats.segments import MAX_MEMBERS, PREFIX_BYTES
 from ...domain.model import BlobLocation
+from ...domain.values import DIGEST_BYTES, Encoding
 from ..database.schema import holes, members, uses
 from ..database.statements import Statement
 
@@ -57,7 +56,7 @@ class Holder:
         incarnation: Of the thread.
         first_seq: Begin of its range; `None` if it has none.
         last_seq: End of its range.
-        kind: A `domain.formats.members.Kind`.
+        kind: A `domain.formats.stored_json.Kind`.
         parts: Hashes of its parts, if it is cut.
         needs: Hashes of the members that it names.
         prefixes: Prefixes of the digests of the values in it.

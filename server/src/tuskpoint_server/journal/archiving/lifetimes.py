@@ -21,9 +21,9 @@ from sqlalchemy import (
     update,
 )
 
-from ...domain.digests import DIGEST_BYTES
-from ...domain.formats.members import Kind
+from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
+from ...domain.values import DIGEST_BYTES
 from ..checkpoints.located import decode_held
 from ..database.schema import (
     blobs,

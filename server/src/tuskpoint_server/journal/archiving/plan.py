@@ -43,7 +43,7 @@ class PlannedMember:
 
     Attributes:
         location: Where they lie; without a blob ID: in the pack of this plan.
-        kind: A `domain.formats.members.Kind`.
+        kind: A `domain.formats.stored_json.Kind`.
         thread: Of a segment: whose log it holds.
         incarnation: Of that thread.
         first_seq: Of a range the first change.

@@ -10,7 +10,6 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, exists, select
 
-from ...domain.formats.members import Kind
 from ...domain.formats.records import (
     EndRecord,
     GapRecord,
@@ -19,6 +18,7 @@ from ...domain.formats.records import (
     Record,
     WritesRecord,
 )
+from ...domain.formats.stored_json import Kind
 from ..checkpoints.located import Held, decode_held
 from ..database.schema import checkpoints, handoffs, holes, removed, threads, writes
 from ..database.statements import Statement, of_thread

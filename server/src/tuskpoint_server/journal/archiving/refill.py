@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
 
-from ...domain.digests import DIGEST_BYTES
-from ...domain.lineage import EventKind
 from ...domain.model import BlobLocation
+from ...domain.threads import EventKind
+from ...domain.values import DIGEST_BYTES
 from ..checkpoints import located
 from ..checkpoints.contents import referred
 from ..checkpoints.load import ROW

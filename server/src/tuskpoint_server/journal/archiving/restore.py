@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, update
 
-from ...domain.compression import Encoding, Packed, compress
-from ...domain.digests import value_digest
 from ...domain.model import Value
+from ...domain.values import Encoding, Packed, compress, value_digest
 from ..database.schema import contents, writes
 from ..database.statements import Statement, of_checkpoint, parameters_of
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, and_, bindparam, select, tuple_
 
 from ...domain.model import Entry
 from ...domain.state import decode_channels
-from ...domain.verification import RowDigests, row_digests
+from ...domain.threads import RowDigests, row_digests
 from ..checkpoints import located
 from ..checkpoints.load import ROW, STATE, entry_of
 from ..database.schema import checkpoints, contents, holes, members, removed, threads, writes

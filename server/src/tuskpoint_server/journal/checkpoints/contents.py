@@ -14,10 +14,9 @@ from sqlalchemy import Connection, bindparam, select
 
 from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 
-from ...domain.compression import DamagedValueError, Encoding, unpack
-from ...domain.digests import value_digest
 from ...domain.limits import LIMITS
 from ...domain.model import EVICTED, Value
+from ...domain.values import DamagedValueError, Encoding, unpack, value_digest
 from ..database.schema import contents
 from ..database.statements import Statement
 

@@ -15,13 +15,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from ...domain.compression import DamagedValueError
-from ...domain.formats.delta_base import (
-    DeltaChannel,
-    DeltaSeed,
-    DeltaWrite,
-    decode_delta_base,
-)
+from ...domain.formats.segments import DeltaChannel, DeltaSeed, DeltaWrite, decode_delta_base
 from ...domain.model import (
     EVICTED,
     BlobLocation,
@@ -33,6 +27,7 @@ from ...domain.model import (
     Write,
 )
 from ...domain.state import decode_channels
+from ...domain.values import DamagedValueError
 from ..database.logs import Place
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import Statement, in_lists, of_checkpoint, of_namespace, parameters_of

@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...domain.compression import Packed, compress
-from ...domain.digests import value_digest
 from ...domain.model import (
     Channel,
     CheckpointDraft,
@@ -19,6 +17,7 @@ from ...domain.model import (
 )
 from ...domain.state import encode_channel
 from ...domain.value_groups import Keyframes, Prepared
+from ...domain.values import Packed, compress, value_digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, and_, bindparam, func, or_, select
 
-from ...domain.evicted import lacks_values
 from ...domain.metadata import matches
 from ...domain.model import (
     EVICTED,
@@ -24,7 +23,7 @@ from ...domain.model import (
     Write,
     write_order,
 )
-from ...domain.state import decode_channels, decode_state
+from ...domain.state import decode_channels, decode_state, lacks_values
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import EMPTY, Statement, of_checkpoint, of_users, parameters_of
 from . import contents, located

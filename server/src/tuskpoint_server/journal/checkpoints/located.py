@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from ...domain.digests import DIGEST_BYTES
 from ...domain.model import BlobLocation
+from ...domain.values import DIGEST_BYTES
 from ..database.schema import catalogs, contents, holes, members
 from ..database.statements import Statement, in_lists
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from ...domain.checkpoint_ids import mint_checkpoint_id
 from ...domain.errors import Reason, Refusal, checkpoint_not_found, values_missing
-from ...domain.formats.delta_base import decode_delta_base
+from ...domain.formats.segments import decode_delta_base
 from ...domain.limits import LIMITS
-from ...domain.lineage import EventKind
 from ...domain.model import (
     Channel,
     CheckpointDraft,
@@ -23,7 +22,7 @@ from ...domain.model import (
     Version,
 )
 from ...domain.state import encode_channel
-from ...domain.thread_state import INTERRUPT, RESUME
+from ...domain.threads import INTERRUPT, RESUME, EventKind
 from ..database.logs import Known, KnownChannel, KnownWrite, Log, Place
 from ..database.overlay import Batch, StoredWrite, checkpoint_row, content_row
 from . import contents, vectors

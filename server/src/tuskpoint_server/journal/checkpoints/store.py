@@ -13,11 +13,10 @@ from ...domain.model import (
     CheckpointQuery,
     DeltaHistory,
     Saved,
-    Thread,
-    ThreadDetail,
     View,
     Write,
 )
+from ...domain.threads import Thread, ThreadDetail
 from ...domain.value_groups import Keyframes
 from ..database.database import Database
 from . import load, save, threads

@@ -8,8 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, bindparam, distinct, func, select
 
 from ...domain.errors import Reason, Refusal
-from ...domain.lineage import EventKind
-from ...domain.model import Thread, ThreadDetail, ThreadState
+from ...domain.threads import EventKind, Thread, ThreadDetail, ThreadState
 from ..database.logs import Log
 from ..database.overlay import Batch
 from ..database.schema import blobs, changes, checkpoints, members, threads, uses

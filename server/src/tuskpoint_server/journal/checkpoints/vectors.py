@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
-from ...domain import vectors as packed
 from ...domain.errors import invalid_field
+from ...domain.search import COMPONENT_BYTES
 from ..database.logs import Place
 from ..database.schema import journal_info, vectors
 from ..database.statements import (
@@ -71,8 +71,8 @@ def check(connection: Connection, tenant: str, size: int) -> None:
     if expected not in (0, size):
         raise invalid_field(
             "vector",
-            f"must have {expected // packed.COMPONENT_BYTES} components as the vectors in the "
-            f"index have, not {size // packed.COMPONENT_BYTES}",
+            f"must have {expected // COMPONENT_BYTES} components as the vectors in the "
+            f"index have, not {size // COMPONENT_BYTES}",
         )
 
 
@@ -107,9 +107,9 @@ def dimension(connection: Connection, tenant: str) -> int:
     if noted:
         return noted
     row = _ANY_SIZE.run(connection, of_tenant=tenant).fetchone()
-    return row[0] // packed.COMPONENT_BYTES if row is not None else 0
+    return row[0] // COMPONENT_BYTES if row is not None else 0
 
 
 def size_bytes(connection: Connection, tenant: str) -> int:
     """Return the bytes that the tenant's vectors must have; 0 if it may be any."""
-    return dimension(connection, tenant) * packed.COMPONENT_BYTES
+    return dimension(connection, tenant) * COMPONENT_BYTES

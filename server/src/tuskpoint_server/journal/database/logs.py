@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, exists, func, insert, select, update
 
-from ...domain import thread_state
 from ...domain.errors import Reason, Refusal
-from ...domain.model import ThreadState, Version
+from ...domain.model import Version
 from ...domain.state import decode_channels, encode_channel
+from ...domain.threads import ThreadState, judge_state
 from .schema import threads, writes
 from .statements import Statement
 
@@ -279,7 +279,7 @@ class Log:
         self.row.head_id = head_id
         self.row.state = ThreadState.IDLE
         if pending:
-            self.row.state = thread_state.judge(
+            self.row.state = judge_state(
                 (task_id, write.channel, write.seq) for (task_id, _), write in pending.items()
             )
 

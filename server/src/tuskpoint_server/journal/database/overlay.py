@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, case, func, insert, select, update
 
-from ...domain.compression import Encoding
-from ...domain.lineage import EventKind
 from ...domain.model import Lineage
+from ...domain.threads import EventKind
+from ...domain.values import Encoding
 from .logs import (
     Known,
     KnownChannel,

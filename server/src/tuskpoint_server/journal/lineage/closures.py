@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, select
 
-from ...domain.closures import Closure, ClosureMember
 from ...domain.formats.bundles import check_bytes
-from ...domain.formats.delta_base import DeltaChannel, encode_delta_base
+from ...domain.formats.segments import DeltaChannel, encode_delta_base
+from ...domain.lineage import Closure, ClosureMember
 from ...domain.model import CheckpointKey, View
 from ...domain.state import decode_channels
 from ..checkpoints.delta_history import delta_history, follow

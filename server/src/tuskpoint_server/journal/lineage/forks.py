@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, select
 
-from ...domain.closures import Closure, ClosureMember
 from ...domain.errors import Reason, Refusal, checkpoint_not_found
-from ...domain.lineage import EventKind
+from ...domain.lineage import Closure, ClosureMember
 from ...domain.metadata import parse_metadata
 from ...domain.model import CheckpointKey, Lineage, Saved, Write
 from ...domain.state import delta_channels
+from ...domain.threads import EventKind
 from ..checkpoints.drafts import encode_names
 from ..database.logs import Known, Log, Place
 from ..database.overlay import Batch, StoredWrite

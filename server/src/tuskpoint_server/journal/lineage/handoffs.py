@@ -13,11 +13,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, bindparam, delete, exists, select
 
-from ...domain.digests import DIGEST_BYTES
 from ...domain.errors import checkpoint_not_found
-from ...domain.formats.members import Kind
-from ...domain.lineage import EventKind
+from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation, CheckpointKey, StoredBlob
+from ...domain.threads import EventKind
+from ...domain.values import DIGEST_BYTES
 from ..archiving.blobs import Expiry, record
 from ..archiving.holding import split
 from ..database.database import Database

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, select
 
-from ...domain import thread_state
 from ...domain.errors import Reason, Refusal
-from ...domain.lineage import EventKind
 from ...domain.model import CheckpointKey, Lineage, Saved
 from ...domain.snapshots import is_reserved
+from ...domain.threads import EventKind, judge_state
 from ..archiving import uses
 from ..checkpoints.contents import referred
 from ..checkpoints.located import encode_held
@@ -127,4 +126,4 @@ def insert_checkpoint(batch: Batch, log: Log, new: Stored) -> None:
     row.checkpoint_count += 1
     if place[0] == "" and place[1] >= row.head_id:
         row.head_id = place[1]
-        row.state = thread_state.judge((one.task_id, one.channel, seq) for one in new.writes)
+        row.state = judge_state((one.task_id, one.channel, seq) for one in new.writes)

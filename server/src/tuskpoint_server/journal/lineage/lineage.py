@@ -8,9 +8,8 @@ from dataclasses import astuple
 
 from sqlalchemy import Connection
 
-from ...domain.closures import Closure
 from ...domain.errors import Reason, Refusal
-from ...domain.lineage import LineageTree
+from ...domain.lineage import Closure, LineageTree
 from ...domain.model import CheckpointKey, Saved
 from ..database.database import Database
 from ..database.logs import find_thread

@@ -6,9 +6,15 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from ...domain import rollback
 from ...domain.checkpoint_ids import mint_next_checkpoint_id
 from ...domain.errors import checkpoint_not_found
+from ...domain.lineage import (
+    empty_rollback_frame,
+    empty_rollback_metadata,
+    rollback_frame,
+    rollback_metadata,
+    rollback_summary,
+)
 from ...domain.model import CheckpointKey, Lineage, Saved
 from ...domain.state import decode_channels, decode_state, encode_state
 from ..checkpoints.save import check_head
@@ -116,8 +122,8 @@ def _of_earlier(batch: Batch, log: Log, place: Place, earlier: Stored, root_id: 
     """Return a checkpoint with the state of an earlier one; `root_id` as for the metadata."""
     reference = str(CheckpointKey(log.row.thread_id, *earlier.place))
     known = earlier.known
-    frame = rollback.frame_of(decode_state(known.state, {}).frame, batch.now_us)
-    metadata = rollback.metadata_of(known.metadata, place[0], root_id)
+    frame = rollback_frame(decode_state(known.state, {}).frame, batch.now_us)
+    metadata = rollback_metadata(known.metadata, place[0], root_id)
     return replace(
         earlier,
         place=place,
@@ -128,7 +134,7 @@ def _of_earlier(batch: Batch, log: Log, place: Place, earlier: Stored, root_id: 
             run_id=metadata.run_id,
             root_id=metadata.root_id,
             label="",
-            summary=rollback.summary_of(reference, known.summary),
+            summary=rollback_summary(reference, known.summary),
             created_us=batch.now_us,
         ),
         lineage=Lineage(rolled_back_from=reference),
@@ -139,13 +145,13 @@ def _of_nothing(batch: Batch, log: Log, place: Place, root_id: str) -> Stored:
     """Return a checkpoint that takes a subgraph back to before its first run."""
     newest = batch.checkpoint(log, (place[0], batch.greatest(log, place[0])))
     frame = decode_state(newest.state, {}).frame if newest is not None else b""
-    metadata = rollback.metadata_of_nothing(root_id)
+    metadata = empty_rollback_metadata(root_id)
     return Stored(
         place,
         Known(
             seq=0,
             parent_id="",
-            state=rollback.frame_of_nothing(frame, batch.now_us),
+            state=empty_rollback_frame(frame, batch.now_us),
             metadata=metadata.raw,
             run_id=metadata.run_id,
             root_id=metadata.root_id,

@@ -16,13 +16,13 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from ...domain import snapshots as kept
 from ...domain.checkpoint_ids import mint_checkpoint_id
-from ...domain.digests import value_digest
 from ...domain.errors import Reason, Refusal
 from ...domain.limits import KIB, LIMITS
-from ...domain.lineage import Snapshot
 from ...domain.metadata import matches, parse_metadata
 from ...domain.model import Channel, CheckpointKey, Lineage, Saved, View
+from ...domain.snapshots import Snapshot
 from ...domain.state import encode_state
+from ...domain.values import value_digest
 from ..checkpoints.load import load
 from ..database.database import Database
 from ..database.logs import Known, ThreadRow

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, func, select
 
-from ...domain.compression import compress
 from ...domain.model import CheckpointKey, Lineage, Value
+from ...domain.values import compress
 from ..database.logs import Known, Place, ThreadRow, find_thread
 from ..database.overlay import StoredWrite
 from ..database.schema import checkpoints, writes

@@ -15,9 +15,9 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
 from ...domain import snapshots as kept
 from ...domain.formats.catalogs import Catalog, encode_catalog
-from ...domain.formats.folding import Manifest
-from ...domain.lineage import EventKind
-from ...domain.model import BlobLocation, ThreadState
+from ...domain.formats.manifests import Manifest
+from ...domain.model import BlobLocation
+from ...domain.threads import EventKind, ThreadState
 from ..archiving import holes, uses
 from ..archiving.certify import member_row
 from ..archiving.plan import PlannedHole, PlannedMember

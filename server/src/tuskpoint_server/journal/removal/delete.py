@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import delete, func, insert, select
 
-from ...domain.lineage import EventKind
-from ...domain.model import Removed, ThreadState
+from ...domain.threads import EventKind, Removed, ThreadState
 from ..database.logs import Log
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, handoffs, holes, removed, vectors, writes

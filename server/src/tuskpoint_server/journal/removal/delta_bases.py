@@ -18,13 +18,9 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, literal, null, select, update
 
-from ...domain.formats.delta_base import (
-    DeltaChannel,
-    decode_delta_base,
-    encode_delta_base,
-)
-from ...domain.lineage import EventKind
+from ...domain.formats.segments import DeltaChannel, decode_delta_base, encode_delta_base
 from ...domain.state import decode_channels
+from ...domain.threads import EventKind
 from ..checkpoints.delta_history import DeltaPath, follow
 from ..checkpoints.located import Held, decode_held
 from ..database.logs import Log, Place

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
-from ...domain.formats.delta_base import decode_delta_base
+from ...domain.formats.segments import decode_delta_base
 from ..checkpoints.delta_history import path_parent
 from ..database.logs import Place
 from ..database.schema import checkpoints

@@ -11,8 +11,7 @@ from collections.abc import Set as AbstractSet
 
 from sqlalchemy import Connection, bindparam, delete, exists, insert, select
 
-from ...domain.lineage import EventKind
-from ...domain.model import Removed
+from ...domain.threads import EventKind, Removed
 from ..database.logs import Log, Place
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, holes, removed, threads, vectors, writes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...domain.limits import LIMITS
-from ...domain.model import PruneStrategy, Removed
+from ...domain.threads import PruneStrategy, Removed
 from ..checkpoints import threads
 from ..database.database import Database
 from . import delete, marking, prune, retention, sweep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, bindparam, select
 
-from ...domain.model import Removed
+from ...domain.threads import Removed
 from ..database.overlay import Batch
 from ..database.schema import threads
 from ..database.statements import Statement

@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
-from ...domain.vectors import COMPONENT_BYTES
+from ...domain.search import COMPONENT_BYTES
 from ..checkpoints import vectors as vector_rows
 from ..database.schema import checkpoints, documents, threads, vectors
 from ..database.statements import EMPTY, Statement, in_lists

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, delete, select
 
-from ...domain.memories import MemoryState, memory_text, one_line, pointer_of
+from ...domain.search import MemoryState, memory_text, one_line, pointer_of
 from ..checkpoints import vectors as vector_rows
 from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, documents, memories, vectors

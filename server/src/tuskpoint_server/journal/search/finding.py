@@ -25,11 +25,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
-from ...domain.memories import one_line
 from ...domain.metadata import matches_typed
 from ...domain.model import CheckpointKey
-from ...domain.search import Found, SearchScope
-from ...domain.search_words import Words
+from ...domain.search import Found, SearchScope, Words, one_line
 from ..checkpoints import vectors
 from ..database.database import Database
 from ..database.schema import checkpoints, documents, threads

@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, case, exists, func, or_, select, tuple_
 from sqlalchemy.engine.interfaces import DBAPICursor
 
-from ...domain.lineage import EventKind
 from ...domain.model import CheckpointKey
+from ...domain.threads import EventKind
 from ..database.schema import changes, checkpoints, threads
 from ..database.statements import EMPTY, Statement
 from .findable import FINDABLE

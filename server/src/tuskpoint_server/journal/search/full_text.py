@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 
 from sqlalchemy import Connection, column, table, text
 
-from ...domain.search_words import Words
+from ...domain.search import Words
 from ..database.statements import Statement
 
 SUMMARY_WEIGHT, BODY_WEIGHT = 4.0, 1.0

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, select, update
 
-from ...domain.memories import Memory, MemoryState, memory_text
+from ...domain.search import Memory, MemoryState, memory_text
 from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import UNSURE, checkpoints, documents, memories, threads

@@ -7,8 +7,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...domain.memories import MemoryState
 from ...domain.model import CheckpointKey, Value
+from ...domain.search import MemoryState
 
 
 @dataclass(frozen=True, slots=True)

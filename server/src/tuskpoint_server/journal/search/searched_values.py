@@ -16,11 +16,11 @@ from sqlalchemy import Connection, bindparam, select
 
 from tuskpoint.v1 import checkpoint_pb2
 
-from ...domain.compression import DamagedValueError
 from ...domain.json_view import MAX_ENCODED, joined, latest_part, new_part, shares
 from ...domain.limits import KIB
 from ...domain.model import EVICTED, Value
 from ...domain.searchable import PLAN, is_internal
+from ...domain.values import DamagedValueError
 from ..checkpoints import contents
 from ..checkpoints.delta_history import DeltaPath, follow
 from ..database.schema import writes

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Table, and_, bindparam, delete, exists, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from ...domain.memories import MemoryState
+from ...domain.search import MemoryState
 from ..database.schema import documents, memories, vectors
 from ..database.statements import Statement
 from . import full_text

@@ -37,7 +37,7 @@ class Embedder(Protocol):
         """
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Return a packed vector (`domain.vectors`) for each text, in order.
+        """Return a packed vector (`domain.search`) for each text, in order.
 
         Every vector has `dimension` finite components that are not all 0.
 

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from ...domain import vectors
-from ...domain.hosts import is_loopback
+from ...domain.credentials import is_loopback
 from ...domain.limits import LIMITS, MIB
+from ...domain.search import pack_vector, unpack_vector, vector_dimension, vector_problem
 from .api import EmbedderError
 
 MAX_TEXT = 8000
@@ -113,7 +113,7 @@ class OpenAIEmbedder:
         """
         if self._dimension is None:
             (vector,) = await self.embed(["dimension"])
-            return vectors.dimension(vector)
+            return vector_dimension(vector)
         return self._dimension
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
@@ -141,7 +141,7 @@ class OpenAIEmbedder:
 
     def _check_dimension(self, embedded: Sequence[bytes]) -> None:
         for vector in embedded:
-            found = vectors.dimension(vector)
+            found = vector_dimension(vector)
             if self._dimension is None:
                 self._dimension = found
             if found != self._dimension:
@@ -211,7 +211,7 @@ def _read(body: bytes, count: int) -> list[bytes]:
     if len(rows) != count or by_index.keys() != set(range(count)):
         raise _AnswerError(f"{len(rows)} embeddings, which are not those of the {count} texts")
     embedded = [_packed(by_index[index]) for index in range(count)]
-    dimensions = {vectors.dimension(vector) for vector in embedded}
+    dimensions = {vector_dimension(vector) for vector in embedded}
     if len(dimensions) > 1:
         raise _AnswerError("vectors of several dimensions")
     return embedded
@@ -224,13 +224,11 @@ def _packed(embedding: object) -> bytes:
     ):
         raise _AnswerError("an embedding that is not a list of numbers")
     try:
-        packed = vectors.pack(embedding)
+        packed = pack_vector(embedding)
     except OverflowError:
         raise _AnswerError("a component that 32 bits do not hold") from None
     # What is tiny or huge becomes 0 or infinite in 32 bits, so it is looked at after that.
-    problem = vectors.problem(
-        vectors.unpack(packed), LIMITS.max_vector_dimension, zero_allowed=False
-    )
+    problem = vector_problem(unpack_vector(packed), LIMITS.max_vector_dimension, zero_allowed=False)
     if problem:
         raise _AnswerError(f"a vector that cannot be used: {problem}")
     return packed

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from ...domain.errors import Refusal
-from ...domain.memories import Memory, MemoryState
+from ...domain.search import Memory, MemoryState
 from ...journal.search.memories import MemoryRows as Memories
 from ..pacing import Backoff
 from ..settings import MemWalSettings

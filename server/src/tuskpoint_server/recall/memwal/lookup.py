@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from ...domain.memories import parse_memory
+from ...domain.search import parse_memory
 from ...journal.search.records import Recalled
 from ..pacing import Backoff, pause
 from ..settings import MemWalSettings

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from ...domain.credentials import DEFAULT_TENANT
 from ...domain.errors import Refusal
-from ...domain.tenants import DEFAULT_TENANT
 from ...journal.search.memories import MemoryRows as Memories
 from ...journal.search.records import MemoryTally
 from ..settings import MemWalSettings

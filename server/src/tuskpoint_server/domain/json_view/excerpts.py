@@ -1,7 +1,8 @@
-"""The latest part of a value that is too long to be looked at whole.
+"""Parts of values for search: the latest of what is long, and what is new over an earlier one.
 
-What grows grows at its end: of an array the last items are kept, of a text its end. An
-object keeps its first members, which say most, and shortens those that are long. The
+What grows grows at its end: an array gets more items, a text more words. So of an array the
+last items are kept, of a text its end. An object keeps its first members, which say most, and
+shortens those that are long. What changed in any other way counts as new altogether. The
 result is a value of the same type, so whatever reads values reads it.
 """
 
@@ -10,13 +11,13 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from ..model import Value
 from .escapes import Bounds, MalformedError
-from .extensions import EXTENSIONS
-from .msgpack_walk import ARRAY, EXTENSION, MAP, STRING, Walker
-from .values import dump
+from .msgpack_walk import ARRAY, EXTENSION, EXTENSIONS, MAP, STRING, Walker
+from .views import dump
 
 _MAX_DEPTH = 16
 """Levels that are shortened; what is longer and deeper is left out."""
@@ -196,3 +197,82 @@ def _of_list(parsed: list[Any], maximum: int, depth: int) -> list[Any] | None:
         last = _of_parsed(parsed[-1], maximum - 2, depth + 1)
         return None if last is None else [last]
     return kept[::-1]
+
+
+_MAX_COMPARED_DEPTH = 8
+"""Levels of objects that are compared member by member."""
+
+
+def new_part(value: Value, before: Value) -> Value:
+    """Return a value of the same type that holds what an earlier one did not.
+
+    Args:
+        value: The value.
+        before: The earlier one.
+    """
+    if value.type != before.type:
+        return value
+    try:
+        if value.type == "msgpack":
+            return Value(value.type, _new_of_item(value.data, before.data, 0))
+        if value.type == "json":
+            new = _new_of_parsed(json.loads(value.data), json.loads(before.data), 0)
+            return Value(value.type, dump(new))
+    except (MalformedError, ValueError, RecursionError):
+        pass
+    return value
+
+
+def _new_of_item(data: bytes, before: bytes, depth: int) -> bytes:
+    walker, earlier = Walker(data, Bounds(0)), Walker(before, Bounds(0))
+    (kind, number), (other, had) = walker.head(), earlier.head()
+    if kind != other or depth > _MAX_COMPARED_DEPTH:
+        return data
+    if kind == MAP:
+        return _new_of_map(walker, number, earlier, had, data, before, depth)
+    if kind not in (ARRAY, STRING) or not data.startswith(before[earlier.at :], walker.at):
+        return data
+    end = walker.at + len(before) - earlier.at
+    if kind == ARRAY:
+        return b"\xdd" + struct.pack(">I", number - had) + data[end:]
+    # A word that went on is new as a whole.
+    kept = data[max(data.rfind(b" ", walker.at, end), walker.at) :]
+    return b"\xdb" + struct.pack(">I", len(kept)) + kept
+
+
+def _new_of_map(
+    walker: Walker,
+    number: int,
+    earlier: Walker,
+    had: int,
+    data: bytes,
+    before: bytes,
+    depth: int,
+) -> bytes:
+    known = dict(_members(earlier, had, before))
+    new = [
+        key + (_new_of_item(item, known[key], depth + 1) if key in known else item)
+        for key, item in _members(walker, number, data)
+        if known.get(key) != item
+    ]
+    return b"\xdf" + struct.pack(">I", len(new)) + b"".join(new)
+
+
+def _members(walker: Walker, number: int, data: bytes) -> list[tuple[bytes, bytes]]:
+    ends = [walker.at, *(walker.skip() for _ in range(2 * number))]
+    items = [data[begin:end] for begin, end in pairwise(ends)]
+    return list(zip(items[::2], items[1::2], strict=True))
+
+
+def _new_of_parsed(parsed: Any, before: Any, depth: int) -> Any:
+    if isinstance(parsed, dict) and isinstance(before, dict) and depth <= _MAX_COMPARED_DEPTH:
+        return {
+            key: _new_of_parsed(item, before[key], depth + 1) if key in before else item
+            for key, item in parsed.items()
+            if key not in before or before[key] != item
+        }
+    if isinstance(parsed, list) and isinstance(before, list):
+        return parsed[len(before) :] if parsed[: len(before)] == before else parsed
+    if isinstance(parsed, str) and isinstance(before, str) and parsed.startswith(before):
+        return parsed[max(parsed.rfind(" ", 0, len(before)), 0) :]
+    return parsed

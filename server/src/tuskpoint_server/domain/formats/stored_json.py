@@ -1,18 +1,24 @@
-"""JSON as it is stored: records, indexes of runs, catalogs, manifests, lists of parts.
+"""JSON as it is stored (records, catalogs, manifests), members, and lists of parts.
 
 UTF-8, snake_case keys in ascending order, no white space, hashes as lowercase hex: equal
 content has equal bytes and so an equal hash. What is read is checked field by field, because
 a hash proves who wrote the bytes, not that they make sense.
+
+Members are the bytes that are stored and named by their SHA-256. What is larger than one may be
+is cut, each part is stored by itself, and a list that names the parts is stored where the
+bytes would have been: its SHA-256 is the name of what the parts make, and commits to each.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
-from .digests import DIGEST_BYTES
-from .errors import Reason, Refusal
-from .model import BlobLocation
+from ..errors import Reason, Refusal, malformed
+from ..model import BlobLocation
+from ..values import DIGEST_BYTES, blob_digest
 
 JsonObject = dict[str, object]
 
@@ -30,11 +36,6 @@ _ENCODE = json.JSONEncoder(
 def dump(content: Mapping[str, object]) -> bytes:
     """Return the canonical bytes."""
     return _ENCODE(content).encode()
-
-
-def malformed(name: str, problem: str) -> Refusal:
-    """Return the refusal of stored bytes that cannot be understood; `name` is their blob ID."""
-    return Refusal(Reason.BLOB_MALFORMED, blob_id=name, problem=problem)
 
 
 class Fields:
@@ -179,3 +180,120 @@ def _distinct(pairs: list[tuple[str, object]]) -> JsonObject:
     if len(content) < len(pairs):
         raise ValueError("a key comes twice")
     return content
+
+
+MEMBER_BYTES = 8 << 20
+"""Bytes that a member has at most; what is larger is stored in parts."""
+
+
+class Kind(StrEnum):
+    """What a member holds; also its tag in a quilt, where it is only a hint."""
+
+    SEGMENT = "segment"
+    PARTS = "parts"
+    """A list of the parts of a segment or a manifest."""
+    PART = "part"
+    RUN = "run"
+    CATALOG = "catalog"
+    MANIFEST = "manifest"
+    """The folded manifest of one thread."""
+
+
+def location_json(location: BlobLocation) -> dict[str, object]:
+    """Return the stored form of a location. An empty `blob_id` means "this quilt"."""
+    return {
+        "blob_id": location.blob_id,
+        "identifier": location.identifier,
+        "sha256": location.sha256.hex(),
+        "size_bytes": location.size,
+    }
+
+
+def settled(location: BlobLocation, holder: str) -> BlobLocation:
+    """Return a location with "this quilt" replaced by the blob that held the reference."""
+    if location.blob_id or not holder:
+        return location
+    return BlobLocation(location.sha256, location.size, holder, location.identifier)
+
+
+MAX_PARTS = 4096
+_FIRST_BYTE = b"{"
+
+
+@dataclass(frozen=True, slots=True)
+class PartList:
+    """The parts of some bytes, in order, and what they make together."""
+
+    sha256: bytes
+    size: int
+    parts: tuple[BlobLocation, ...]
+
+
+def cut_in_parts(data: bytes, part_bytes: int) -> Iterator[bytes]:
+    """Yield the parts of bytes, each of this size but the last."""
+    for start in range(0, len(data), part_bytes):
+        yield data[start : start + part_bytes]
+
+
+def encode_parts(data: bytes, parts: Sequence[BlobLocation]) -> bytes:
+    """Return the stored form of the list of parts of `data`."""
+    return dump(
+        {
+            "format_version": FORMAT_VERSION,
+            "kind": Kind.PARTS.value,
+            "sha256": blob_digest(data).hex(),
+            "size_bytes": len(data),
+            "parts": [location_json(part) for part in parts],
+        }
+    )
+
+
+def is_part_list(data: bytes) -> bool:
+    """Return whether stored bytes are a list of parts; a segment begins otherwise."""
+    return data.startswith(_FIRST_BYTE)
+
+
+def decode_parts(data: bytes, location: BlobLocation, max_bytes: int) -> PartList:
+    """Return what the stored bytes at a location hold.
+
+    Args:
+        data: The stored bytes, already checked against their hash.
+        location: Where they lie.
+        max_bytes: Bound on what the parts make together.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    fields = Fields.document(data, location.blob_id, Kind.PARTS)
+    parts = tuple(settled(part.location(), location.blob_id) for part in fields.children("parts"))
+    size = fields.number("size_bytes")
+    if len(parts) > MAX_PARTS:
+        raise fields.fail(f"it has more than {MAX_PARTS} parts")
+    if size > max_bytes or sum(part.size for part in parts) != size:
+        raise fields.fail(f"its parts do not make up {size} bytes, or more than {max_bytes}")
+    return PartList(fields.sha256("sha256"), size, parts)
+
+
+def join_parts(listed: PartList, parts: Sequence[bytes], name: str) -> bytes:
+    """Return the bytes that parts make, after checking their hash.
+
+    Args:
+        listed: The list.
+        parts: Content of the parts, in order.
+        name: Blob ID of the list, for the refusal.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`, `BLOB_HASH_MISMATCH`.
+    """
+    data = b"".join(parts)
+    if len(data) != listed.size:
+        raise malformed(name, f"its parts have {len(data)} bytes where {listed.size} were listed")
+    actual = blob_digest(data)
+    if actual != listed.sha256:
+        raise Refusal(
+            Reason.BLOB_HASH_MISMATCH,
+            blob_id=name,
+            expected=listed.sha256.hex(),
+            actual=actual.hex(),
+        )
+    return data

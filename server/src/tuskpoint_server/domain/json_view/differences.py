@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from .json_view import MAX_CHECKPOINT_TEXT, Json, Room, Shown, dump, escapes_of
-from .limits import KIB, LIMITS, MIB
-from .model import Channel, DeltaHistory
+from ..limits import KIB, LIMITS, MIB
+from ..model import Channel, DeltaHistory
+from . import MAX_CHECKPOINT_TEXT, Json, Room, Shown, dump, escapes_of
 
 MAX_TEXT = 4 * KIB
 """Bytes of JSON text of each side that a change carries."""

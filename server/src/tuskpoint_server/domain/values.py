@@ -1,4 +1,4 @@
-"""How the bytes of a value are stored: as they are, compressed, or as a patch.
+"""Values as they are stored: their digests, and bytes that are plain, compressed or a patch.
 
 Zstandard (RFC 8878), frames with their content size. A patch is a frame that was compressed
 with another value, its keyframe, as prefix: only with the same keyframe can it be read.
@@ -7,15 +7,40 @@ Nothing here knows what the bytes mean.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import threading
 from dataclasses import dataclass
 from enum import IntEnum
 
+from .model import Value
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
+from .errors import malformed
+
+DIGEST_BYTES = 32
+
+
+def value_digest(value: Value) -> bytes:
+    """Return the digest that a value is keyed by.
+
+    SHA-256 over the UTF-8 of the type, one zero byte and the data, as documented at
+    `tuskpoint.v1.Channel.digest`. The type holds no zero byte, so two different pairs
+    never digest the same input.
+    """
+    digest = hashlib.sha256(value.type.encode())
+    digest.update(b"\0")
+    digest.update(value.data)
+    return digest.digest()
+
+
+def blob_digest(data: bytes) -> bytes:
+    """Return the SHA-256 over exact stored bytes."""
+    return hashlib.sha256(data).digest()
+
 
 MIN_COMPRESSED = 128
 """Bytes below which a value is stored as it is: what a frame saves there is not worth its time."""
@@ -24,6 +49,7 @@ MIN_KEYFRAME = 8
 """Bytes that a keyframe has at least; Zstandard takes no shorter prefix."""
 
 _LEVEL = 2  # a tenth fewer bytes than 1 of what is large, for a quarter more time
+_FRAME_LEVEL = 1
 _MIN_WINDOW_LOG = 10
 _EMPTY_FRAME_BYTES = 9  # a frame of nothing, so the least that a stored frame has
 
@@ -56,10 +82,11 @@ class Packed:
 
 
 class _PerThread(threading.local):
-    """Compressors keep their tables from one value to the next; each thread has its own."""
+    """Compressors keep their tables from one use to the next; each thread has its own."""
 
     def __init__(self) -> None:
-        self.compressor = zstd.ZstdCompressor(level=_LEVEL)
+        self.values = zstd.ZstdCompressor(level=_LEVEL)
+        self.frames = zstd.ZstdCompressor(level=_FRAME_LEVEL)
 
 
 _per_thread = _PerThread()
@@ -68,7 +95,7 @@ _per_thread = _PerThread()
 def compress(data: bytes) -> Packed:
     """Return stored bytes that need no other: compressed where that makes them fewer."""
     if len(data) >= MIN_COMPRESSED:
-        packed = _per_thread.compressor.compress(data, zstd.ZstdCompressor.FLUSH_FRAME)
+        packed = _per_thread.values.compress(data, zstd.ZstdCompressor.FLUSH_FRAME)
         if len(packed) < len(data):
             return Packed(Encoding.ZSTD, packed)
     return Packed(Encoding.PLAIN, data)
@@ -172,3 +199,39 @@ def decompress(
     if len(plain) != size:
         raise DamagedValueError(f"a frame that gives {len(plain)} bytes and not {size}")
     return plain
+
+
+def pack_frame(plain: bytes) -> bytes:
+    """Return the frame that holds these bytes."""
+    return _per_thread.frames.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
+
+
+def unpack_frame(frame: bytes | memoryview, name: str, max_bytes: int) -> bytes:
+    """Return what a frame holds; nothing may follow it.
+
+    The declared size is checked before anything is allocated, and no more is unpacked.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    try:
+        size = declared_size(frame)
+        if size > max_bytes:
+            raise malformed(name, f"it unpacks to {size} bytes and the bound is {max_bytes}")
+        return decompress(frame, size)
+    except DamagedValueError as error:
+        raise malformed(name, f"it is not zstd as it is stored: {error}") from None
+
+
+def frame_size(data: bytes, name: str) -> int:
+    """Return how many stored bytes the first frame in some bytes has.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    if len(data) < _EMPTY_FRAME_BYTES:
+        raise malformed(name, "it is too short for a zstd frame")
+    try:
+        return zstd.get_frame_size(data)
+    except zstd.ZstdError:
+        raise malformed(name, "it does not begin with a whole zstd frame") from None

@@ -1,0 +1,253 @@
+"""What is known and said of threads: their state, their events, verdicts on what is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from enum import IntEnum, StrEnum
+
+from .model import BlobLocation, CheckpointKey
+
+
+class ThreadState(IntEnum):
+    """What a thread waits for. Numbers are those of the contract."""
+
+    IDLE = 1
+    INTERRUPTED = 2
+    FAILED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Outcome of a deletion: the number of checkpoints."""
+
+    deleted: int = 0
+
+
+class PruneStrategy(StrEnum):
+    """What pruning keeps."""
+
+    KEEP_LATEST = "keep_latest"
+    DELETE_ALL = "delete_all"
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A thread; `head_id` is the latest checkpoint of the root namespace.
+
+    `retention_s`: seconds without a change after which it is deleted; 0: never.
+    `unsearchable`: search does not find its checkpoints.
+    """
+
+    thread_id: str
+    incarnation: int
+    seq: int
+    agent_id: str
+    state: ThreadState
+    head_id: str
+    created_us: int
+    updated_us: int
+    retention_s: int = 0
+    unsearchable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadDetail:
+    """A thread with what takes counting. `heads` maps namespace to its latest ID.
+
+    `expire_us`: earliest time at which a blob that it needs may expire; `None` if none
+    does.
+    """
+
+    thread: Thread
+    checkpoint_count: int
+    uncertified_count: int
+    heads: dict[str, str]
+    expire_us: int | None = None
+
+
+class EventKind(IntEnum):
+    """What happened on a thread. Numbers are those of the contract."""
+
+    CHECKPOINT_SAVED = 1
+    WRITES_SAVED = 2
+    LABEL_SET = 3
+    CHECKPOINTS_DELETED = 4
+    THREAD_DELETED = 5
+    RETENTION_SET = 6
+    SEARCHABLE_SET = 7
+    HANDED_OFF = 8
+    RECOVERED = 9
+    CERTIFIED = 10
+    PROGRESS = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change of a thread.
+
+    Attributes:
+        kind: What happened.
+        seq: Position in the thread's sequence.
+        incarnation: Incarnation of the thread.
+        key: The checkpoint concerned; its ID is empty if none is.
+        deleted: How many checkpoints were deleted.
+        created_us: Time of the change.
+    """
+
+    kind: EventKind
+    seq: int
+    incarnation: int
+    key: CheckpointKey
+    deleted: int
+    created_us: int
+
+
+class VerdictKind(IntEnum):
+    """What is said of a checkpoint. Numbers are those of the contract."""
+
+    PASS = 1
+    FAIL = 2
+    UNVERIFIED = 3
+    RETRACTED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What verification says of one checkpoint.
+
+    Attributes:
+        key: The checkpoint.
+        kind: The verdict.
+        location: Where its bytes lie, and the recorded hash; of several blobs the first,
+            or the one that is damaged. `None` if nothing of it is stored.
+        actual_sha256: Hash of the bytes that were found there; empty if none were, or
+            if they were not looked at.
+        detail: Why it failed, or why it is not stored, for people; else empty.
+    """
+
+    key: CheckpointKey
+    kind: VerdictKind
+    location: BlobLocation | None = None
+    actual_sha256: bytes = b""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationTotal:
+    """The end of a verification.
+
+    Attributes:
+        counts: Number of verdicts of each kind.
+        chain_problem: What is wrong with the chain of segments, for people; else empty.
+    """
+
+    counts: Counter[VerdictKind]
+    chain_problem: str
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether something was proven and nothing is wrong."""
+        passed, failed = self.counts[VerdictKind.PASS], self.counts[VerdictKind.FAIL]
+        return passed > 0 and not failed and not self.chain_problem
+
+
+WriteFacts = tuple[str, str, int, str, bytes]
+"""Task ID, task path, `idx`, channel and digest of a pending write."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowDigests:
+    """What a row and its pending writes hold, by SHA-256: small, whatever their size."""
+
+    state: bytes
+    metadata: bytes
+    delta_base: bytes
+    pending_writes: bytes
+
+    def difference(self, other: RowDigests) -> str:
+        """Name what differs, for people; empty if nothing does."""
+        different = [
+            one.name.replace("_", " ")
+            for one in fields(self)
+            if getattr(self, one.name) != getattr(other, one.name)
+        ]
+        return " and ".join(different)
+
+
+def row_digests(
+    state: bytes, metadata: bytes, delta_base: bytes, writes: Iterable[WriteFacts]
+) -> RowDigests:
+    """Return the digests of what a checkpoint's row and its pending writes hold.
+
+    Args:
+        state: The state as it is stored.
+        metadata: The metadata's exact bytes.
+        delta_base: As `encode_delta_base` made it; empty if there is none.
+        writes: Its pending writes, in any order.
+    """
+    names = [
+        json.dumps([task_path, task_id, idx, channel, digest.hex()])
+        for task_id, task_path, idx, channel, digest in writes
+    ]
+    return RowDigests(
+        state=hashlib.sha256(state).digest(),
+        metadata=hashlib.sha256(metadata).digest(),
+        delta_base=hashlib.sha256(delta_base).digest(),
+        pending_writes=hashlib.sha256("\n".join(sorted(names)).encode()).digest(),
+    )
+
+
+ERROR, INTERRUPT, RESUME = "__error__", "__interrupt__", "__resume__"
+"""Channels of LangGraph (`langgraph.checkpoint.serde.types`) that say what a task waits for."""
+
+NO_TASK = "00000000-0000-0000-0000-000000000000"
+"""What LangGraph gives as the task of a write that is no task's."""
+
+_ERROR_SOURCE = "__error_source_node__"
+
+
+def judge_state(pending: Iterable[tuple[str, str, int]]) -> ThreadState:
+    """Say what a thread waits for.
+
+    Writes may be of equal order, for instance after a fork. Then an answer of no task counts if
+    the task has used none, and one of the task itself counts as used, as it does for LangGraph.
+
+    Args:
+        pending: Writes of the latest root checkpoint: task, channel, and a number that grows
+            with the change that last wrote it, of any origin.
+    """
+    asked: dict[str, int] = {}
+    answered: dict[str, int] = {}
+    ended: set[str] = set()
+    failed = False
+    for task_id, channel, order in pending:
+        if channel == INTERRUPT:
+            asked[task_id] = order
+        elif channel == RESUME:
+            answered[task_id] = order
+        elif channel == ERROR:
+            failed = True
+        elif channel != _ERROR_SOURCE:
+            ended.add(task_id)
+    if failed:
+        return ThreadState.FAILED
+    to_all = answered.get(NO_TASK)
+    if any(
+        task_id not in ended and _waits(order, answered.get(task_id), to_all)
+        for task_id, order in asked.items()
+    ):
+        return ThreadState.INTERRUPTED
+    return ThreadState.IDLE
+
+
+def _waits(asked: int, own: int | None, to_all: int | None) -> bool:
+    """Tell whether a question is open, by the order of it and of the answers there are."""
+    if own is None:
+        return to_all is None or to_all < asked
+    if own > asked:
+        return False
+    return to_all is None or to_all <= asked
