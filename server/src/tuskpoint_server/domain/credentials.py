@@ -42,19 +42,12 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one credential stands for.
+    """What one credential stands for."""
 
-    Attributes:
-        name: Of the credential, for logs; it is no secret.
-        tenant: Whose data its calls are about.
-        scopes: What it allows.
-        expires: Time from which it is refused; `None`: never.
-    """
-
-    name: str
-    tenant: str
-    scopes: frozenset[Scope]
-    expires: datetime | None = None
+    name: str  # of the credential, for logs; it is no secret
+    tenant: str  # whose data its calls are about
+    scopes: frozenset[Scope]  # what it allows
+    expires: datetime | None = None  # time from which it is refused; `None`: never
 
     def covers(self, other: Grant) -> bool:
         """Tell whether it allows all that another grant does, on the same data."""
@@ -67,27 +60,20 @@ EVERYTHING = Grant("", DEFAULT_TENANT, frozenset(Scope))
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """What a call came with.
+    """What a call came with."""
 
-    Attributes:
-        token: SHA-256 of its token; `None` if it has none.
-        names: Names in the client's certificate, looked at only if there is no token.
-    """
-
-    token: bytes | None = None
+    token: bytes | None = None  # SHA-256 of its token; `None` if it has none
+    # names in the client's certificate, looked at only if there is no token
     names: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """All credentials in force.
+    """All credentials in force."""
 
-    Attributes:
-        tokens: Grants by the SHA-256 of their token.
-        subjects: Grants by a name in the client's certificate.
-    """
-
+    # grants by the SHA-256 of their token
     tokens: Mapping[bytes, Grant] = field(default_factory=dict)
+    # grants by a name in the client's certificate
     subjects: Mapping[str, Grant] = field(default_factory=dict)
 
     def find(self, presented: Presented) -> Grant | None:

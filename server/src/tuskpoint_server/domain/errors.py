@@ -76,17 +76,11 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """How one reason is told.
+    """How one reason is told."""
 
-    Attributes:
-        status: The canonical status it travels as.
-        message: Text for people; `{name}` is filled from the refusal's metadata.
-        retry_after_s: Seconds after which a retry makes sense; `None` if the same call
-            can never succeed by waiting.
-    """
-
-    status: Status
-    message: str
+    status: Status  # the canonical status it travels as
+    message: str  # text for people; `{name}` is filled from the refusal's metadata
+    # seconds after which a retry makes sense; `None` if the same call can never succeed by waiting
     retry_after_s: float | None = None
 
 
@@ -235,28 +229,23 @@ CATALOG: dict[Reason, CatalogEntry] = {
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One field that was refused.
+    """One field that was refused."""
 
-    Attributes:
-        field: Path in the request, such as `checkpoint.ref.thread_id`; for
-            `VALUES_MISSING` the channel.
-        description: What is wrong and what is accepted.
-    """
-
+    # path in the request, such as `checkpoint.ref.thread_id`; for `VALUES_MISSING` the channel
     field: str
-    description: str
+    description: str  # what is wrong and what is accepted
 
 
 class Refusal(Exception):
     """A call that is answered with a documented reason.
 
     Attributes:
-        reason: Key into `CATALOG`.
-        metadata: Dynamic parts of the message; every value is a string and safe to show.
-        violations: Refused fields, for `INVALID_FIELD` and `VALUES_MISSING`.
-        status: Canonical status; the catalog's unless the raiser knows better.
-        retry_after_s: Seconds after which a retry makes sense, or `None`; the catalog's
-            unless the raiser knows better.
+        reason: key into `CATALOG`
+        metadata: dynamic parts of the message; every value is a string and safe to show
+        violations: refused fields, for `INVALID_FIELD` and `VALUES_MISSING`
+        status: canonical status; the catalog's unless the raiser knows better
+        retry_after_s: seconds after which a retry makes sense, or `None`; the catalog's unless the
+            raiser knows better
 
     Args:
         advice: What else to tell people, where the raiser knows more than the catalog.

@@ -47,15 +47,11 @@ class LineageTree:
 
 @dataclass(frozen=True, slots=True)
 class ClosureMember:
-    """A checkpoint that is needed to go on from another, or that other itself.
+    """A checkpoint that is needed to go on from another, or that other itself."""
 
-    Attributes:
-        checkpoint: The checkpoint, with its state and its pending writes.
-        histories: What its delta channels are rebuilt from: of each channel that the
-            checkpoint does not store itself, the seed and the writes since.
-    """
-
-    checkpoint: Checkpoint
+    checkpoint: Checkpoint  # the checkpoint, with its state and its pending writes
+    # what its delta channels are rebuilt from: of each channel that the checkpoint does not store
+    # itself, the seed and the writes since
     histories: tuple[DeltaHistory, ...] = ()
 
     @property
@@ -107,17 +103,12 @@ class ClosureMember:
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """Everything needed to go on from a checkpoint.
+    """Everything needed to go on from a checkpoint."""
 
-    Attributes:
-        key: The checkpoint.
-        members: It, and what subgraphs tied to it stand at; by namespace and ID.
-        seq: Last change of the thread when the closure was read; 0 if it came from elsewhere.
-    """
-
-    key: CheckpointKey
+    key: CheckpointKey  # the checkpoint
+    # it, and what subgraphs tied to it stand at; by namespace and ID
     members: tuple[ClosureMember, ...]
-    seq: int = 0
+    seq: int = 0  # last change of the thread when the closure was read; 0 if it came from elsewhere
 
 
 def _delta_channel(history: DeltaHistory) -> DeltaChannel:

@@ -91,38 +91,24 @@ class Reference(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChannelDraft:
-    """A channel as a save describes it.
+    """A channel as a save describes it."""
 
-    Attributes:
-        name: Name of the channel.
-        version: Its version, or `None` if the framework gave it none.
-        content: The value itself, the 32-byte digest of a stored one, or a `Reference`.
-        digest: Digest of `content` if it is a `Value`; computed once, on arrival.
-    """
-
-    name: str
-    version: Version | None
+    name: str  # name of the channel
+    version: Version | None  # its version, or `None` if the framework gave it none
+    # the value itself, the 32-byte digest of a stored one, or a `Reference`
     content: Value | bytes | Reference
-    digest: bytes | None = None
+    digest: bytes | None = None  # digest of `content` if it is a `Value`; computed once, on arrival
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel as it is stored.
+    """A channel as it is stored."""
 
-    Attributes:
-        name: Name of the channel.
-        version: Its version, or `None`.
-        digest: Digest of the content; `None` if the channel is empty.
-        size: Bytes of content.
-        value: The content, if the read asked for it and the channel is not empty.
-    """
-
-    name: str
-    version: Version | None
-    digest: bytes | None
-    size: int = 0
-    value: Value | None = None
+    name: str  # name of the channel
+    version: Version | None  # its version, or `None`
+    digest: bytes | None  # digest of the content; `None` if the channel is empty
+    size: int = 0  # bytes of content
+    value: Value | None = None  # the content, if the read asked for it and the channel is not empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +130,11 @@ def write_order(write: Write) -> tuple[str, str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Metadata of a checkpoint: the exact bytes, and what the service reads of them.
+    """Metadata of a checkpoint: the exact bytes, and what the service reads of them."""
 
-    Attributes:
-        raw: The JSON object as it was sent; never re-serialized.
-        run_id: `run_id` if it is a string, else empty.
-        root_id: `parents[""]`, the root checkpoint that a subgraph's checkpoint is tied
-            to, else empty.
-    """
-
-    raw: bytes = b"{}"
-    run_id: str = ""
+    raw: bytes = b"{}"  # the JSON object as it was sent; never re-serialized
+    run_id: str = ""  # `run_id` if it is a string, else empty
+    # `parents[""]`, the root checkpoint that a subgraph's checkpoint is tied to, else empty
     root_id: str = ""
 
 
@@ -169,195 +149,116 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """State of an agent.
+    """State of an agent."""
 
-    Attributes:
-        frame: Serialized `tuskpoint.v1.CheckpointState` without its channels: what only
-            the framework understands (`versions_seen`, `ts`, ...).
-        channels: The channels, in the order of the save.
-    """
-
+    # serialized `tuskpoint.v1.CheckpointState` without its channels: what only the framework
+    # understands (`versions_seen`, `ts`, ...)
     frame: bytes
-    channels: tuple[Channel, ...]
+    channels: tuple[Channel, ...]  # the channels, in the order of the save
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDraft:
-    """A checkpoint to be saved.
+    """A checkpoint to be saved."""
 
-    Attributes:
-        key: Its identity; an empty `checkpoint_id` asks for a minted one.
-        parent_id: Checkpoint that it follows in its namespace, or empty.
-        frame: As `State.frame`.
-        channels: The channels.
-        delta_channels: Channels rebuilt from writes.
-        metadata: Parsed metadata.
-        label: Name, or empty.
-        summary: One sentence, or empty.
-        agent_id: Agent that drives the thread; empty leaves the thread's as it is.
-        writes: Pending writes saved with it.
-        expected_head: Required greatest ID of the namespace; `None` does not ask.
-        vector: Vector that search finds it by, packed; empty leaves it as it is.
-        searchable: Whether search finds the thread's checkpoints from now on; `None`
-            leaves it as it is.
-    """
-
-    key: CheckpointKey
-    parent_id: str
-    frame: bytes
+    key: CheckpointKey  # its identity; an empty `checkpoint_id` asks for a minted one
+    parent_id: str  # checkpoint that it follows in its namespace, or empty
+    frame: bytes  # as `State.frame`
     channels: tuple[ChannelDraft, ...]
-    delta_channels: tuple[str, ...] = ()
-    metadata: Metadata = field(default_factory=Metadata)
-    label: str = ""
-    summary: str = ""
-    agent_id: str = ""
-    writes: tuple[Write, ...] = ()
-    expected_head: str | None = None
-    vector: bytes = b""
+    delta_channels: tuple[str, ...] = ()  # channels rebuilt from writes
+    metadata: Metadata = field(default_factory=Metadata)  # parsed metadata
+    label: str = ""  # name, or empty
+    summary: str = ""  # one sentence, or empty
+    agent_id: str = ""  # agent that drives the thread; empty leaves the thread's as it is
+    writes: tuple[Write, ...] = ()  # pending writes saved with it
+    expected_head: str | None = None  # required greatest ID of the namespace; `None` does not ask
+    vector: bytes = b""  # vector that search finds it by, packed; empty leaves it as it is
+    # whether search finds the thread's checkpoints from now on; `None` leaves it as it is
     searchable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BlobLocation:
-    """Where stored bytes lie, and the SHA-256 that they are trusted by.
+    """Where stored bytes lie, and the SHA-256 that they are trusted by."""
 
-    Attributes:
-        sha256: Hash over the exact stored bytes, 32 bytes.
-        size: Number of stored bytes.
-        blob_id: Blob (or quilt) that holds them; empty: not known yet.
-        identifier: Patch inside the quilt; empty if the blob is stored alone.
-    """
-
-    sha256: bytes
-    size: int
-    blob_id: str = ""
-    identifier: str = ""
+    sha256: bytes  # hash over the exact stored bytes, 32 bytes
+    size: int  # number of stored bytes
+    blob_id: str = ""  # blob (or quilt) that holds them; empty: not known yet
+    identifier: str = ""  # patch inside the quilt; empty if the blob is stored alone
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBlob:
-    """A blob in the store, as a put found it: how long it lasts and what was paid.
+    """A blob in the store, as a put found it: how long it lasts and what was paid."""
 
-    Attributes:
-        blob_id: The blob (or quilt).
-        object_id: Identity of what its owner renews or deletes; empty if there is none.
-        size_bytes: Bytes of content sent.
-        billed_bytes: Bytes that the put was billed for; 0 if it was free.
-        cost: Price of the put in the store's smallest coin.
-        epoch: The store's epoch at the put; `None` if the answer does not tell.
-        end_epoch: Epoch at whose start the blob is gone; `None` if it never is.
-    """
-
-    blob_id: str
-    object_id: str = ""
-    size_bytes: int = 0
-    billed_bytes: int = 0
-    cost: int = 0
-    epoch: int | None = None
-    end_epoch: int | None = None
+    blob_id: str  # the blob (or quilt)
+    object_id: str = ""  # identity of what its owner renews or deletes; empty if there is none
+    size_bytes: int = 0  # bytes of content sent
+    billed_bytes: int = 0  # bytes that the put was billed for; 0 if it was free
+    cost: int = 0  # price of the put in the store's smallest coin
+    epoch: int | None = None  # the store's epoch at the put; `None` if the answer does not tell
+    end_epoch: int | None = None  # epoch at whose start the blob is gone; `None` if it never is
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is known of a checkpoint without its state.
+    """What is known of a checkpoint without its state."""
 
-    Attributes:
-        key: Identity.
-        parent_id: Parent, or empty.
-        incarnation: Incarnation of the thread it belongs to.
-        seq: Position of its last change in the thread's sequence, those of its writes included.
-        certified: That change is certified.
-        created_us: Time of its first save, microseconds since the epoch.
-        metadata: The metadata's exact bytes.
-        label: Name, or empty.
-        summary: One sentence, or empty.
-        lineage: Lineage beyond the parent.
-        segments: The segments that hold it, its state's first; empty until stored.
-    """
-
-    key: CheckpointKey
-    parent_id: str
-    incarnation: int
-    seq: int
-    certified: bool
-    created_us: int
-    metadata: bytes
-    label: str = ""
-    summary: str = ""
-    lineage: Lineage = Lineage()
+    key: CheckpointKey  # identity
+    parent_id: str  # parent, or empty
+    incarnation: int  # incarnation of the thread it belongs to
+    seq: int  # position of its last change in the thread's sequence, those of its writes included
+    certified: bool  # that change is certified
+    created_us: int  # time of its first save, microseconds since the epoch
+    metadata: bytes  # the metadata's exact bytes
+    label: str = ""  # name, or empty
+    summary: str = ""  # one sentence, or empty
+    lineage: Lineage = Lineage()  # lineage beyond the parent
+    # the segments that hold it, its state's first; empty until stored
     segments: tuple[BlobLocation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A loaded checkpoint.
+    """A loaded checkpoint."""
 
-    Attributes:
-        entry: What is known of it without its state.
-        state: Its state; `None` in the `ENTRY` view.
-        writes: Its pending writes, in order; none in the `ENTRY` view.
-        sources: Segments that hold the values which stand as `EVICTED` here.
-    """
-
-    entry: Entry
-    state: State | None = None
-    writes: tuple[Write, ...] = ()
+    entry: Entry  # what is known of it without its state
+    state: State | None = None  # its state; `None` in the `ENTRY` view
+    writes: tuple[Write, ...] = ()  # its pending writes, in order; none in the `ENTRY` view
+    # segments that hold the values which stand as `EVICTED` here
     sources: tuple[BlobLocation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Outcome of a save of a checkpoint, of writes, or of a label.
+    """Outcome of a save of a checkpoint, of writes, or of a label."""
 
-    Attributes:
-        key: Identity, with the minted ID if there was one.
-        seq: Position of the change in the thread's sequence.
-        incarnation: Incarnation of the thread.
-        stored_bytes: Bytes of new content; 0 if nothing changed.
-        early: The checkpoint of these writes does not exist yet; its save gives them another
-            `seq`.
-    """
-
-    key: CheckpointKey
-    seq: int
-    incarnation: int
-    stored_bytes: int = 0
+    key: CheckpointKey  # identity, with the minted ID if there was one
+    seq: int  # position of the change in the thread's sequence
+    incarnation: int  # incarnation of the thread
+    stored_bytes: int = 0  # bytes of new content; 0 if nothing changed
+    # the checkpoint of these writes does not exist yet; its save gives them another `seq`
     early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointQuery:
-    """Which checkpoints to list. `None` or empty means: do not ask.
+    """Which checkpoints to list. `None` or empty means: do not ask."""
 
-    Attributes:
-        thread_id: Only this thread.
-        checkpoint_ns: Only this namespace; empty is the root graph.
-        checkpoint_id: Only this ID.
-        before: Only IDs below this one.
-        filter: Metadata keys and the values they must have.
-        label: Only this label.
-    """
-
-    thread_id: str | None = None
-    checkpoint_ns: str | None = None
-    checkpoint_id: str = ""
-    before: str = ""
+    thread_id: str | None = None  # only this thread
+    checkpoint_ns: str | None = None  # only this namespace; empty is the root graph
+    checkpoint_id: str = ""  # only this ID
+    before: str = ""  # only IDs below this one
+    # metadata keys and the values they must have
     filter: dict[str, object] = field(default_factory=dict)
-    label: str = ""
+    label: str = ""  # only this label
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaHistory:
-    """What rebuilds one delta channel: a stored value, if any, and the writes since.
+    """What rebuilds one delta channel: a stored value, if any, and the writes since."""
 
-    Attributes:
-        channel: Name of the channel.
-        seed: The stored value.
-        writes: The writes since, oldest first.
-        sources: Segments that hold what was evicted of them.
-    """
-
-    channel: str
-    seed: Channel | None
-    writes: tuple[Write, ...]
-    sources: tuple[BlobLocation, ...] = ()
+    channel: str  # name of the channel
+    seed: Channel | None  # the stored value
+    writes: tuple[Write, ...]  # the writes since, oldest first
+    sources: tuple[BlobLocation, ...] = ()  # segments that hold what was evicted of them

@@ -42,83 +42,50 @@ class Metric(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SearchScope:
-    """Which checkpoints a search may find.
+    """Which checkpoints a search may find."""
 
-    Attributes:
-        thread_id: Only this thread, if not empty.
-        agent_id: Only threads of this agent, if not empty.
-        filter: Top-level keys that metadata must have, with typed equal values.
-    """
-
-    thread_id: str = ""
-    agent_id: str = ""
+    thread_id: str = ""  # only this thread, if not empty
+    agent_id: str = ""  # only threads of this agent, if not empty
+    # top-level keys that metadata must have, with typed equal values
     filter: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """A search.
+    """A search."""
 
-    Attributes:
-        text: Words to search with; empty if `vector` is not.
-        vector: Vector to search with, packed; empty if `text` is not.
-        scope: Which checkpoints it may find.
-        limit: At most so many results.
-        mode: How to search; `None` leaves it to the service.
-        metric: Of vectors.
-    """
-
-    text: str = ""
-    vector: bytes = b""
-    scope: SearchScope = SearchScope()
-    limit: int = 5
-    mode: SearchMode | None = None
-    metric: Metric = Metric.COSINE
+    text: str = ""  # words to search with; empty if `vector` is not
+    vector: bytes = b""  # vector to search with, packed; empty if `text` is not
+    scope: SearchScope = SearchScope()  # which checkpoints it may find
+    limit: int = 5  # at most so many results
+    mode: SearchMode | None = None  # how to search; `None` leaves it to the service
+    metric: Metric = Metric.COSINE  # of vectors
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One pointer.
+    """One pointer."""
 
-    Attributes:
-        key: The checkpoint; it was live when it was found.
-        summary: Its summary.
-        content: Its searchable text.
-        metadata: A JSON object, as saved.
-        distance: From the query; smaller is nearer.
-        truncated: The state holds more than `content`: of what is long, the latest part.
-    """
-
-    key: CheckpointKey
+    key: CheckpointKey  # the checkpoint; it was live when it was found
     summary: str
-    content: str
-    metadata: bytes
-    distance: float
-    truncated: bool = False
+    content: str  # its searchable text
+    metadata: bytes  # a JSON object, as saved
+    distance: float  # from the query; smaller is nearer
+    truncated: bool = False  # the state holds more than `content`: of what is long, the latest part
 
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """What a search found.
+    """What a search found."""
 
-    Attributes:
-        results: Nearest first.
-        mode: How it was made.
-        metric: Name of the metric of distances.
-        unindexed: Checkpoints of the tenant that the index does not know yet.
-        truncated: More may exist that could not be looked at.
-        fell_back: Why it was made in another mode than the server is set up for; empty if
-            it was not.
-        dropped: Memories that MemWal has and could not return.
-    """
-
-    results: tuple[Found, ...]
-    mode: SearchMode
-    metric: str
-    unindexed: int = 0
-    truncated: bool = False
+    results: tuple[Found, ...]  # nearest first
+    mode: SearchMode  # how it was made
+    metric: str  # name of the metric of distances
+    unindexed: int = 0  # checkpoints of the tenant that the index does not know yet
+    truncated: bool = False  # more may exist that could not be looked at
+    # why it was made in another mode than the server is set up for; empty if it was not
     fell_back: str = ""
-    dropped: int = 0
+    dropped: int = 0  # memories that MemWal has and could not return
 
 
 MAX_WORDS = 64
@@ -152,17 +119,13 @@ _NOT_JOINED = re.compile(rf"[{_JOINERS}]{{2,}}")
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a query looks for. Each part of its text is in one of the three; all is lower case.
+    """What a query looks for. Each part of its text is in one of the three; all is lower case."""
 
-    Attributes:
-        words: Words of which a text should have some: the more of them, the better.
-        phrases: Words, one space between them, that a text must have next to one another.
-        identifiers: Like words, but each may have parts (`pay-1234`): these must stand next
-            to one another.
-    """
-
+    # words of which a text should have some: the more of them, the better
     words: tuple[str, ...] = ()
+    # words, one space between them, that a text must have next to one another
     phrases: tuple[str, ...] = ()
+    # like words, but each may have parts (`pay-1234`): these must stand next to one another
     identifiers: tuple[str, ...] = ()
 
     @property
@@ -306,31 +269,18 @@ class MemoryState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A summary for MemWal.
+    """A summary for MemWal."""
 
-    Attributes:
-        number: Its row.
-        tenant: Whose it is.
-        pointer: Of the checkpoint.
-        text: What MemWal is told.
-        state: How far it got.
-        unsure: It may have been stored already, by a call whose outcome is not known.
-        attempts: That failed.
-        job_id: MemWal's; empty: none.
-        due_us: Time of the next step.
-        blob_id: Where MemWal stored it; empty: unknown.
-    """
-
-    number: int
-    tenant: str
-    pointer: bytes
-    text: str
-    state: MemoryState
-    unsure: bool
-    attempts: int
-    job_id: str = ""
-    due_us: int = 0
-    blob_id: str = ""
+    number: int  # its row
+    tenant: str  # whose it is
+    pointer: bytes  # of the checkpoint
+    text: str  # what MemWal is told
+    state: MemoryState  # how far it got
+    unsure: bool  # it may have been stored already, by a call whose outcome is not known
+    attempts: int  # that failed
+    job_id: str = ""  # MemWal's; empty: none
+    due_us: int = 0  # time of the next step
+    blob_id: str = ""  # where MemWal stored it; empty: unknown
 
 
 def pointer_of(tenant: str, checkpoint_ns: str, checkpoint_id: str) -> bytes:

@@ -43,17 +43,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b]")
 
 
 class Body(NamedTuple):
-    """The searchable text of a state.
-
-    Attributes:
-        text: The text.
-        planned: It is a plan in words, not JSON.
-        truncated: The state holds more than fits.
-    """
+    """The searchable text of a state."""
 
     text: str
-    planned: bool
-    truncated: bool
+    planned: bool  # it is a plan in words, not JSON
+    truncated: bool  # the state holds more than fits
 
 
 def body_of(channels: Sequence[tuple[str, Value]], excluded: frozenset[str], maximum: int) -> Body:

@@ -17,25 +17,15 @@ from .model import CheckpointKey, Value
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Several threads captured together.
+    """Several threads captured together."""
 
-    Attributes:
-        snapshot_id: A UUIDv6 made by the journal.
-        session_id: Session of the application, or empty.
-        hostname: Host that it ran on, or empty.
-        working_directory: Directory that it ran in, or empty.
-        metadata: Free metadata: the exact bytes of a JSON object.
-        members: The captured checkpoints, in the order of the request.
-        created_us: Time of the capture.
-    """
-
-    snapshot_id: str
-    session_id: str
-    hostname: str
-    working_directory: str
-    metadata: bytes
-    members: tuple[CheckpointKey, ...]
-    created_us: int
+    snapshot_id: str  # a UUIDv6 made by the journal
+    session_id: str  # session of the application, or empty
+    hostname: str  # host that it ran on, or empty
+    working_directory: str  # directory that it ran in, or empty
+    metadata: bytes  # free metadata: the exact bytes of a JSON object
+    members: tuple[CheckpointKey, ...]  # the captured checkpoints, in the order of the request
+    created_us: int  # time of the capture
 
 
 THREADS = "$snapshot/"
@@ -76,17 +66,11 @@ def member_thread_of(snapshot_id: str, member: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A captured checkpoint of a root graph.
+    """A captured checkpoint of a root graph."""
 
-    Attributes:
-        key: The checkpoint.
-        agent_id: Agent that drove its thread, or empty.
-        unsearchable: Search did not find its thread.
-    """
-
-    key: CheckpointKey
-    agent_id: str = ""
-    unsearchable: bool = False
+    key: CheckpointKey  # the checkpoint
+    agent_id: str = ""  # agent that drove its thread, or empty
+    unsearchable: bool = False  # search did not find its thread
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,23 +87,14 @@ class EventKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One change of a thread.
+    """One change of a thread."""
 
-    Attributes:
-        kind: What happened.
-        seq: Position in the thread's sequence.
-        incarnation: Incarnation of the thread.
-        key: The checkpoint concerned; its ID is empty if none is.
-        deleted: How many checkpoints were deleted.
-        created_us: Time of the change.
-    """
-
-    kind: EventKind
-    seq: int
-    incarnation: int
-    key: CheckpointKey
-    deleted: int
-    created_us: int
+    kind: EventKind  # what happened
+    seq: int  # position in the thread's sequence
+    incarnation: int  # incarnation of the thread
+    key: CheckpointKey  # the checkpoint concerned; its ID is empty if none is
+    deleted: int  # how many checkpoints were deleted
+    created_us: int  # time of the change
 
 
 class VerdictKind(IntEnum):
@@ -117,36 +108,24 @@ class VerdictKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What verification says of one checkpoint.
+    """What verification says of one checkpoint."""
 
-    Attributes:
-        key: The checkpoint.
-        kind: The verdict.
-        location: Where its bytes lie, and the recorded hash; of several blobs the first,
-            or the one that is damaged. `None` if nothing of it is stored.
-        actual_sha256: Hash of the bytes that were found there; empty if none were, or
-            if they were not looked at.
-        detail: Why it failed, or why it is not stored, for people; else empty.
-    """
-
-    key: CheckpointKey
-    kind: VerdictKind
+    key: CheckpointKey  # the checkpoint
+    kind: VerdictKind  # the verdict
+    # where its bytes lie, and the recorded hash; of several blobs the first, or the one that is
+    # damaged. `None` if nothing of it is stored.
     location: BlobLocation | None = None
+    # hash of the bytes that were found there; empty if none were, or if they were not looked at
     actual_sha256: bytes = b""
-    detail: str = ""
+    detail: str = ""  # why it failed, or why it is not stored, for people; else empty
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationTotal:
-    """The end of a verification.
+    """The end of a verification."""
 
-    Attributes:
-        counts: Number of verdicts of each kind.
-        chain_problem: What is wrong with the chain of segments, for people; else empty.
-    """
-
-    counts: Counter[VerdictKind]
-    chain_problem: str
+    counts: Counter[VerdictKind]  # number of verdicts of each kind
+    chain_problem: str  # what is wrong with the chain of segments, for people; else empty
 
     @property
     def ok(self) -> bool:

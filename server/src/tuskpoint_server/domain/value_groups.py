@@ -57,19 +57,12 @@ class _Group:
 
 @dataclass(slots=True)
 class Prepared:
-    """A value as it may be stored.
+    """A value as it may be stored."""
 
-    Attributes:
-        value: The value's bytes.
-        patched: The patch on `patched.keyframe`, if there is one.
-        patches: Patches on that keyframe before this one, along the channel's ancestry.
-        patch_bytes: Their bytes, with this one.
-    """
-
-    value: bytes
-    patched: Packed | None = None
-    patches: int = 0
-    patch_bytes: int = 0
+    value: bytes  # the value's bytes
+    patched: Packed | None = None  # the patch on `patched.keyframe`, if there is one
+    patches: int = 0  # patches on that keyframe before this one, along the channel's ancestry
+    patch_bytes: int = 0  # their bytes, with this one
     _whole: Packed | None = field(default=None, repr=False)
     _group: _Group | None = field(default=None, repr=False)
 

@@ -68,16 +68,11 @@ class DamagedValueError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A value's stored bytes.
+    """A value's stored bytes."""
 
-    Attributes:
-        encoding: How they are to be read.
-        data: The bytes.
-        keyframe: Digest of the value that a patch is based on; `None` for all others.
-    """
-
-    encoding: Encoding
-    data: bytes
+    encoding: Encoding  # how they are to be read
+    data: bytes  # the bytes
+    # digest of the value that a patch is based on; `None` for all others
     keyframe: bytes | None = None
 
 

@@ -107,11 +107,7 @@ def encode_bundle(closure: Closure) -> bytes:
 
 
 def decode_bundle(data: bytes, name: str) -> Closure:
-    """Return the closure in stored bytes.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
+    """Return the closure in stored bytes."""
     segment = decode_segment(data, name)
     if segment.handoff is None:
         raise malformed(name, "it is a segment that hands nothing off")

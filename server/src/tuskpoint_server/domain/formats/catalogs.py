@@ -19,25 +19,15 @@ NO_RUNS = LiveRuns()
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """A stored catalog.
-
-    Attributes:
-        tenant: The tenant.
-        journal_id: The journal that wrote it.
-        generation: Generation of the logs; recovery begins a new one.
-        number: Number of the catalog in its generation, from 1.
-        created_us: Time at which it was made.
-        previous: The catalog before it, or `None`.
-        runs: The live runs, and merges that are under way.
-    """
+    """A stored catalog."""
 
     tenant: str
-    journal_id: str
-    generation: int
-    number: int
-    created_us: int
-    previous: BlobLocation | None = None
-    runs: LiveRuns = NO_RUNS
+    journal_id: str  # the journal that wrote it
+    generation: int  # generation of the logs; recovery begins a new one
+    number: int  # number of the catalog in its generation, from 1
+    created_us: int  # time at which it was made
+    previous: BlobLocation | None = None  # the catalog before it, or `None`
+    runs: LiveRuns = NO_RUNS  # the live runs, and merges that are under way
 
 
 def encode_catalog(catalog: Catalog) -> bytes:
@@ -60,11 +50,7 @@ def encode_catalog(catalog: Catalog) -> bytes:
 
 
 def decode_catalog(data: bytes, name: str) -> Catalog:
-    """Return what stored bytes hold.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
+    """Return what stored bytes hold."""
     fields = Fields.document(data, name, Kind.CATALOG)
     previous = fields.optional_location("previous")
     return Catalog(

@@ -48,47 +48,32 @@ AnyFact = TypeVar("AnyFact", bound=Record | Line)
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """A stored checkpoint.
+    """A stored checkpoint."""
 
-    Attributes:
-        record: What counts of it.
-        writes: Which segments hold its pending writes, in the order of the log. Of two
-            writes with the same task and `idx` the greater (generation, `seq`) counts.
-    """
-
-    record: CheckpointRecord
+    record: CheckpointRecord  # what counts of it
+    # which segments hold its pending writes, in the order of the log. Of two writes with the same
+    # task and `idx` the greater (generation, `seq`) counts.
     writes: tuple[WritesRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All that records say of one thread.
-
-    Attributes:
-        thread_id: The thread.
-        incarnation: Its newest incarnation of which something is stored, or which ended.
-        ended: That incarnation was deleted; nothing but `deleted_through` is known of it.
-        deleted_through: Greatest checkpoint ID of all ended incarnations, or empty.
-        records: Every record that counts, in the order of the log.
-        entries: The stored checkpoints, in the order of the log.
-        members: Where the segments and parts lie that the thread needs, by SHA-256.
-        gaps: What cannot be read from the blob store.
-        pins: Bundles that were handed off.
-        setting: Agent and settings; `None`: no agent, and every setting as it is at first.
-        removed: Checkpoints that are known to have been removed and not saved again. A
-            merge with the oldest run forgets them.
-    """
+    """All that records say of one thread."""
 
     thread_id: str
-    incarnation: int
-    ended: bool
-    deleted_through: str
-    records: tuple[Record, ...]
-    entries: Mapping[Key, ManifestEntry]
+    incarnation: int  # its newest incarnation of which something is stored, or which ended
+    ended: bool  # that incarnation was deleted; nothing but `deleted_through` is known of it
+    deleted_through: str  # greatest checkpoint ID of all ended incarnations, or empty
+    records: tuple[Record, ...]  # every record that counts, in the order of the log
+    entries: Mapping[Key, ManifestEntry]  # the stored checkpoints, in the order of the log
+    # where the segments and parts lie that the thread needs, by SHA-256
     members: Mapping[bytes, MemberRecord]
-    gaps: tuple[GapRecord, ...] = ()
-    pins: tuple[PinRecord, ...] = ()
+    gaps: tuple[GapRecord, ...] = ()  # what cannot be read from the blob store
+    pins: tuple[PinRecord, ...] = ()  # bundles that were handed off
+    # agent and settings; `None`: no agent, and every setting as it is at first
     setting: SettingRecord | None = None
+    # checkpoints that are known to have been removed and not saved again. A merge with the oldest
+    # run forgets them.
     removed: AbstractSet[Key] = field(default=frozenset(), compare=False)
 
     @property
@@ -243,11 +228,7 @@ def encode_manifest(manifest: Manifest, tenant: str) -> bytes:
 
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
-    """Return what stored bytes hold.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
+    """Return what stored bytes hold."""
     fields = Fields.document(data, name, Kind.MANIFEST)
     fields.text("tenant")
     thread_id = fields.name("thread_id")

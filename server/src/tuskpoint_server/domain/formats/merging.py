@@ -47,32 +47,21 @@ _POSITION = attrgetter("position")
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A merge that is not finished.
+    """A merge that is not finished."""
 
-    Attributes:
-        level: Level of its inputs: the oldest `FAN_OUT` runs of it.
-        after: Position up to which they are merged.
-        ended: Incarnation of the thread at `after` that is known to have ended.
-        made: What it has stored, as runs that follow one another, by height.
-    """
-
-    level: int
-    after: Position = ()
-    ended: int | None = None
+    level: int  # level of its inputs: the oldest `FAN_OUT` runs of it
+    after: Position = ()  # position up to which they are merged
+    ended: int | None = None  # incarnation of the thread at `after` that is known to have ended
+    # what it has stored, as runs that follow one another, by height
     made: tuple[tuple[RunRef, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRuns:
-    """The runs of a tenant.
+    """The runs of a tenant."""
 
-    Attributes:
-        levels: The live runs by level, each the oldest first.
-        merges: Unfinished merges, at most one for each level.
-    """
-
-    levels: tuple[tuple[RunRef, ...], ...] = ()
-    merges: tuple[Merge, ...] = ()
+    levels: tuple[tuple[RunRef, ...], ...] = ()  # the live runs by level, each the oldest first
+    merges: tuple[Merge, ...] = ()  # unfinished merges, at most one for each level
 
     def oldest_first(self) -> list[RunRef]:
         """Return the live runs, the oldest first."""
@@ -81,17 +70,11 @@ class LiveRuns:
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """What a flush makes of the runs.
+    """What a flush makes of the runs."""
 
-    Attributes:
-        runs: The runs afterwards.
-        read_bytes: Bytes of records, unpacked, that merges read.
-        dropped: Members that no live run consists of any more.
-    """
-
-    runs: LiveRuns
-    read_bytes: int = 0
-    dropped: tuple[BlobLocation, ...] = ()
+    runs: LiveRuns  # the runs afterwards
+    read_bytes: int = 0  # bytes of records, unpacked, that merges read
+    dropped: tuple[BlobLocation, ...] = ()  # members that no live run consists of any more
 
 
 def step_bytes(level: int, inputs: Iterable[RunRef]) -> int:
@@ -228,16 +211,11 @@ async def read_threads(runs: LiveRuns, fetch: Fetch) -> AsyncGenerator[tuple[str
 class _Step:
     """One step of a merge.
 
-    Args:
-        inputs: The runs that are merged, the oldest first.
-        merge: How far it has come.
-        oldest: No run is older than the inputs.
-
     Attributes:
-        after: Position up to which the inputs are merged then.
-        ended: As `Merge.ended`.
-        finished: They are merged to their end.
-        read_bytes: Bytes of records, unpacked, that were read.
+        after: position up to which the inputs are merged then
+        ended: as `Merge.ended`
+        finished: they are merged to their end
+        read_bytes: bytes of records, unpacked, that were read
     """
 
     def __init__(self, inputs: Sequence[RunRef], merge: Merge, *, oldest: bool) -> None:

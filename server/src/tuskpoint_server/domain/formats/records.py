@@ -28,14 +28,7 @@ Rank = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What all records have.
-
-    Attributes:
-        thread_id: The thread.
-        incarnation: Its incarnation.
-        generation: Generation of the log.
-        seq: The change that the record is of.
-    """
+    """What all records have."""
 
     kind: ClassVar[str]
     about: ClassVar[tuple[str, ...]] = ()
@@ -43,8 +36,8 @@ class Record:
 
     thread_id: str
     incarnation: int
-    generation: int
-    seq: int
+    generation: int  # generation of the log
+    seq: int  # the change that the record is of
 
     @property
     def rank(self) -> Rank:
@@ -64,33 +57,21 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord(Record):
-    """A checkpoint is stored; replaces what was said of it, but not of its writes.
-
-    Attributes:
-        checkpoint_ns: The namespace.
-        checkpoint_id: The checkpoint.
-        parent_id: Its parent, or empty.
-        created_us: Time of the first save.
-        segment: SHA-256 of the segment that holds it.
-        state_sha256: SHA-256 over the exact stored bytes of its state.
-        label: Name, or empty.
-        summary: One sentence, or empty.
-        lineage: Lineage beyond the parent.
-        held_ns: Of a copy that a segment of another thread holds: its namespace there.
-    """
+    """A checkpoint is stored; replaces what was said of it, but not of its writes."""
 
     kind = "checkpoint"
     about = ("checkpoint_ns", "checkpoint_id")
 
-    checkpoint_ns: str
+    checkpoint_ns: str  # the namespace
     checkpoint_id: str
-    parent_id: str
-    created_us: int
-    segment: bytes
-    state_sha256: bytes
-    label: str = ""
-    summary: str = ""
-    lineage: Lineage = NO_LINEAGE
+    parent_id: str  # its parent, or empty
+    created_us: int  # time of the first save
+    segment: bytes  # SHA-256 of the segment that holds it
+    state_sha256: bytes  # SHA-256 over the exact stored bytes of its state
+    label: str = ""  # name, or empty
+    summary: str = ""  # one sentence, or empty
+    lineage: Lineage = NO_LINEAGE  # lineage beyond the parent
+    # of a copy that a segment of another thread holds: its namespace there
     held_ns: str | None = None
 
 
@@ -140,23 +121,16 @@ class EndRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class GapRecord(Record):
-    """Something of the log cannot be read from the blob store: a segment or a checkpoint.
-
-    Attributes:
-        reason: Why, for people. Empty: it can be read again.
-        checkpoint_ns: Namespace of the checkpoint; empty if a segment is concerned.
-        checkpoint_id: The checkpoint that is not stored as it was at `seq`; empty if a
-            segment is concerned.
-        segment: SHA-256 of a lost segment, or empty.
-    """
+    """Something of the log cannot be read from the blob store: a segment or a checkpoint."""
 
     kind = "gap"
     about = ("checkpoint_ns", "checkpoint_id", "segment")
 
-    reason: str
-    checkpoint_ns: str = ""
+    reason: str  # why, for people. Empty: it can be read again.
+    checkpoint_ns: str = ""  # namespace of the checkpoint; empty if a segment is concerned
+    # the checkpoint that is not stored as it was at `seq`; empty if a segment is concerned
     checkpoint_id: str = ""
-    segment: bytes = b""
+    segment: bytes = b""  # SHA-256 of a lost segment, or empty
 
     @property
     def passing(self) -> bool:
@@ -189,26 +163,19 @@ class PinRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class MemberRecord(Record):
-    """Where stored bytes lie that the thread needs.
-
-    Attributes:
-        location: Their hash, size and place. An empty `blob_id` means: in the same quilt as
-            the run.
-        holds: `SEGMENT`, `PARTS` or `PART`.
-        needs: SHA-256 of other members that cannot be missed where this one is needed: those
-            that a segment names, or the parts of a list besides.
-        first_seq: Of a segment of the thread itself the range that it holds, else 0.
-        last_seq: As `first_seq`.
-    """
+    """Where stored bytes lie that the thread needs."""
 
     kind = "member"
     about = ("sha256",)
 
+    # their hash, size and place. An empty `blob_id` means: in the same quilt as the run.
     location: BlobLocation
-    holds: Kind = Kind.SEGMENT
+    holds: Kind = Kind.SEGMENT  # `SEGMENT`, `PARTS` or `PART`
+    # SHA-256 of other members that cannot be missed where this one is needed: those that a segment
+    # names, or the parts of a list besides
     needs: tuple[bytes, ...] = ()
-    first_seq: int = 0
-    last_seq: int = 0
+    first_seq: int = 0  # of a segment of the thread itself the range that it holds, else 0
+    last_seq: int = 0  # as `first_seq`
 
     @property
     def sha256(self) -> bytes:
@@ -230,16 +197,10 @@ def settle(record: Record, holder: str) -> Record:
 
 
 class _Field(NamedTuple):
-    """How a field of records is stored.
+    """How a field of records is stored."""
 
-    Attributes:
-        key: Its name in JSON.
-        spell: Makes JSON of it; `None`: it is JSON.
-        read: Reads it.
-    """
-
-    key: str
-    spell: Callable[[Any], Any] | None
+    key: str  # its name in JSON
+    spell: Callable[[Any], Any] | None  # makes JSON of it; `None`: it is JSON
     read: Callable[[Fields, str], object]
 
 
@@ -345,20 +306,12 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(line: bytes | str, name: str) -> Record:
-    """Return what the stored bytes of one record hold; `name` is the blob ID, for the refusal.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
+    """Return what the stored bytes of one record hold; `name` is the blob ID, for the refusal."""
     return read_record(Fields.parse(line, name))
 
 
 def read_record(stored: Fields) -> Record:
-    """Return the record in a parsed object.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
+    """Return the record in a parsed object."""
     kind = stored.text("kind")
     layout = _LAYOUTS.get(kind)
     if layout is None:
@@ -389,23 +342,14 @@ _decode_json = json.JSONDecoder().raw_decode
 
 
 class Line(NamedTuple):
-    """A record in a run.
+    """A record in a run."""
 
-    Attributes:
-        position: Where it stands.
-        incarnation: As `Record.incarnation`.
-        rank: As `Record.rank`.
-        identity: As `Record.identity`, hashes in hex.
-        passing: As `Record.passing`.
-        stored: Its stored form.
-    """
-
-    position: Position
-    incarnation: int
-    rank: Rank
-    identity: Identity
-    passing: bool
-    stored: str
+    position: Position  # where it stands
+    incarnation: int  # as `Record.incarnation`
+    rank: Rank  # as `Record.rank`
+    identity: Identity  # as `Record.identity`, hashes in hex
+    passing: bool  # as `Record.passing`
+    stored: str  # its stored form
 
     @property
     def thread_id(self) -> str:
@@ -420,11 +364,7 @@ def line_of(record: Record) -> Line:
 
 
 def read_line(stored: str, name: str) -> Line:
-    """Return a record that stands in a run; what it needs not, it does not check.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
+    """Return a record that stands in a run; what it needs not, it does not check."""
     try:
         content, end = _decode_json(stored)
         if end != len(stored):

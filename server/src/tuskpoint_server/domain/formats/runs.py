@@ -74,23 +74,14 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class RunRef:
-    """What names a run.
+    """What names a run."""
 
-    Attributes:
-        location: Where its index lies, and its hash.
-        first: Position of its first record.
-        last: Position of its last record.
-        records: Number of its records.
-        plain_bytes: Bytes of its records, unpacked.
-        height: 0: a leaf; else one above the highest of the runs that it names.
-    """
-
-    location: BlobLocation
-    first: Position
-    last: Position
-    records: int
-    plain_bytes: int
-    height: int = 0
+    location: BlobLocation  # where its index lies, and its hash
+    first: Position  # position of its first record
+    last: Position  # position of its last record
+    records: int  # number of its records
+    plain_bytes: int  # bytes of its records, unpacked
+    height: int = 0  # 0: a leaf; else one above the highest of the runs that it names
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +208,7 @@ def _leaf(lines: Sequence[Line], put: Put) -> RunRef:
 
 
 def read_ref(fields: Fields, holder: str) -> RunRef:
-    """Return what names a run, from its stored form.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
+    """Return what names a run, from its stored form."""
     ref = RunRef(
         settled(fields.location(), holder),
         read_position(fields, "first"),
@@ -236,11 +223,7 @@ def read_ref(fields: Fields, holder: str) -> RunRef:
 
 
 def decode_run(data: bytes, ref: RunRef) -> Run:
-    """Return what the member that names a run holds.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
+    """Return what the member that names a run holds."""
     name = ref.location.blob_id
     begin = frame_size(data, name)
     index = unpack_frame(memoryview(data)[:begin], name, _MAX_UNPACKED)
@@ -264,11 +247,7 @@ def decode_run(data: bytes, ref: RunRef) -> Run:
 
 
 def page_lines(data: bytes, page: Page, name: str) -> list[Line]:
-    """Return the records of a page, those of this quilt settled.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
+    """Return the records of a page, those of this quilt settled."""
     frame = data[page.begin : page.begin + page.size]
     if blob_digest(frame) != page.sha256:
         raise malformed(name, f"a page has another SHA-256 than {page.sha256.hex()}")
@@ -337,11 +316,7 @@ async def members_of(ref: RunRef, fetch: Fetch) -> list[BlobLocation]:
 
 
 def read_position(fields: Fields, key: str) -> Position:
-    """Return a position from its stored form, a list of four texts.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
+    """Return a position from its stored form, a list of four texts."""
     found = fields.texts(key)
     if len(found) != 4:
         raise fields.fail(f"'{key}' is no position in a run")

@@ -57,9 +57,6 @@ def decode_segment(data: bytes, name: str, *, max_bytes: int = MAX_SEGMENT_BYTES
     Returns:
         The segment. Every value that its rows need is in it or in a member that it names;
         whether values have their digests shows when they are unpacked.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
     """
     plain = unpack_frame(_content(data, name), name, max_bytes)
     try:
@@ -104,11 +101,7 @@ def needed_digests(segment: Segment, name: str) -> Iterator[bytes]:
 
 
 def state_digests(state: bytes, name: str) -> list[bytes]:
-    """Return the digests of the values that a stored state names, after checking the state.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
+    """Return the digests of the values that a stored state names, after checking the state."""
     if len(state) > LIMITS.max_state:
         raise malformed(name, f"a state takes {len(state)} bytes")
     try:
@@ -234,11 +227,7 @@ def _handoff(message: segment_pb2.ThreadSegment) -> tuple[str, str] | None:
 
 
 def _check(segment: Segment, name: str) -> None:
-    """Check what concerns more than one row.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
+    """Check what concerns more than one row."""
     if not segment.thread_id or segment.first_seq > segment.last_seq:
         raise malformed(name, "it lacks its thread, or its range is none")
     _check_numbers(segment, name)
@@ -306,15 +295,7 @@ _SHAPE = _shape_of(segment_pb2.ThreadSegment.DESCRIPTOR)
 
 
 def _has_too_many(plain: bytes, of: _Shape) -> bool:
-    """Return whether a serialized message has more fields than are read.
-
-    Args:
-        plain: The message.
-        of: Its shape.
-
-    Raises:
-        ValueError: It is not a message.
-    """
+    """Return whether a serialized message has more fields than are read."""
     if len(plain) <= _SHORTEST * MAX_FIELDS:
         return False
     try:

@@ -70,19 +70,13 @@ class DeltaWrite:
 
 @dataclass(frozen=True, slots=True)
 class DeltaChannel:
-    """What one channel is rebuilt from: a value, if there is one, and the writes after it.
+    """What one channel is rebuilt from: a value, if there is one, and the writes after it."""
 
-    Attributes:
-        name: Name of the channel.
-        seed: The value that rebuilding begins with, or `None`.
-        writes: The writes after it, oldest first.
-        ancestor_id: Without a seed: the checkpoint at which the path goes on above the
-            writes; empty: rebuilding begins with nothing.
-    """
-
-    name: str
-    seed: DeltaSeed | None
-    writes: tuple[DeltaWrite, ...]
+    name: str  # name of the channel
+    seed: DeltaSeed | None  # the value that rebuilding begins with, or `None`
+    writes: tuple[DeltaWrite, ...]  # the writes after it, oldest first
+    # without a seed: the checkpoint at which the path goes on above the writes; empty: rebuilding
+    # begins with nothing
     ancestor_id: str = ""
 
     @property
@@ -111,11 +105,7 @@ def encode_delta_base(channels: Iterable[DeltaChannel]) -> bytes:
 
 
 def decode_delta_base(data: bytes, name: str) -> tuple[DeltaChannel, ...]:
-    """Return what stored bytes hold; `name` is the blob ID, for the refusal.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
+    """Return what stored bytes hold; `name` is the blob ID, for the refusal."""
     try:
         message = segment_pb2.DeltaBase.FromString(data)
     except DecodeError:
@@ -238,32 +228,20 @@ class SegmentMember:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a thread's log.
-
-    Attributes:
-        thread_id: The thread.
-        incarnation: Its incarnation.
-        generation: Generation of the log.
-        first_seq: First number of the range that it holds.
-        last_seq: Last number of the range.
-        checkpoints: The checkpoints that changed in the range.
-        writes: The pending writes that changed in the range.
-        values: Values that these need.
-        members: Other segments that hold the rest of the values that these need, with the
-            keyframes of all patches.
-        handoff: Namespace and ID of the checkpoint that the segment hands off, if it is a
-            bundle.
-    """
+    """A piece of a thread's log."""
 
     thread_id: str
     incarnation: int
-    generation: int
-    first_seq: int
-    last_seq: int
-    checkpoints: tuple[SegmentCheckpoint, ...] = ()
-    writes: tuple[SegmentWrite, ...] = ()
-    values: tuple[SegmentValue, ...] = ()
+    generation: int  # generation of the log
+    first_seq: int  # first number of the range that it holds
+    last_seq: int  # last number of the range
+    checkpoints: tuple[SegmentCheckpoint, ...] = ()  # the checkpoints that changed in the range
+    writes: tuple[SegmentWrite, ...] = ()  # the pending writes that changed in the range
+    values: tuple[SegmentValue, ...] = ()  # values that these need
+    # other segments that hold the rest of the values that these need, with the keyframes of all
+    # patches
     members: tuple[SegmentMember, ...] = ()
+    # namespace and ID of the checkpoint that the segment hands off, if it is a bundle
     handoff: tuple[str, str] | None = None
 
 

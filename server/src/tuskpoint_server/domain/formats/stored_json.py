@@ -260,9 +260,6 @@ def decode_parts(data: bytes, location: BlobLocation, max_bytes: int) -> PartLis
         data: The stored bytes, already checked against their hash.
         location: Where they lie.
         max_bytes: Bound on what the parts make together.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
     """
     fields = Fields.document(data, location.blob_id, Kind.PARTS)
     parts = tuple(settled(part.location(), location.blob_id) for part in fields.children("parts"))

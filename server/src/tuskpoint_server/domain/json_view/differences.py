@@ -38,21 +38,13 @@ class ChangeKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference.
+    """One difference."""
 
-    Attributes:
-        kind: What happened.
-        channel: The channel.
-        path: JSON Pointer (RFC 6901) inside the channel's view; empty is all of it.
-        before: JSON text of the one side, cut at `MAX_TEXT` bytes; `None` if added.
-        after: JSON text of the other side, cut at `MAX_TEXT` bytes; `None` if removed.
-    """
-
-    kind: ChangeKind
+    kind: ChangeKind  # what happened
     channel: str
-    path: str
-    before: str | None
-    after: str | None
+    path: str  # JSON Pointer (RFC 6901) inside the channel's view; empty is all of it
+    before: str | None  # JSON text of the one side, cut at `MAX_TEXT` bytes; `None` if added
+    after: str | None  # JSON text of the other side, cut at `MAX_TEXT` bytes; `None` if removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +57,10 @@ class Diff:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of two states that are compared.
+    """One of two states that are compared."""
 
-    Attributes:
-        channels: Its channels, with content.
-        histories: What rebuilds its delta channels that store no value, by name.
-    """
-
-    channels: Sequence[Channel]
+    channels: Sequence[Channel]  # its channels, with content
+    # what rebuilds its delta channels that store no value, by name
     histories: Mapping[str, DeltaHistory]
 
 
@@ -225,15 +213,10 @@ def _delta_changes(
 
 @dataclass(frozen=True, slots=True)
 class _Rebuilt:
-    """What one side of a delta channel is rebuilt from.
+    """What one side of a delta channel is rebuilt from."""
 
-    Attributes:
-        digests: Digest of the stored value, then those of the writes since.
-        shown: A stored value as it is; else the digest of the one before, and how many
-            writes came since.
-    """
-
-    digests: tuple[bytes | None, ...]
+    digests: tuple[bytes | None, ...]  # digest of the stored value, then those of the writes since
+    # a stored value as it is; else the digest of the one before, and how many writes came since
     shown: Json | _Absent
 
     @classmethod

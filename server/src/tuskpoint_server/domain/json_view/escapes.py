@@ -46,8 +46,8 @@ class Bounds:
     """What is left for the text of one value, and whether something was left out of it.
 
     Attributes:
-        left: Bytes that are left.
-        cut: Something was too deep to be shown.
+        left: bytes that are left
+        cut: something was too deep to be shown
     """
 
     __slots__ = ("cut", "left")

@@ -52,15 +52,10 @@ _WALKS: dict[str, _Walk] = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The view of a value.
+    """The view of a value."""
 
-    Attributes:
-        content: The view.
-        complete: Nothing was left out: two complete views that are equal show equal values.
-    """
-
-    content: Json
-    complete: bool
+    content: Json  # the view
+    complete: bool  # nothing was left out: two complete views that are equal show equal values
 
 
 def show(value: Value, bounds: Bounds | None = None) -> Shown:
