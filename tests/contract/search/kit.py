@@ -21,10 +21,11 @@ from tuskpoint_server.journal.database.schema import checkpoints, documents, thr
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.lineage.snapshots import Snapshots
 from tuskpoint_server.journal.removal.removal import Removal
-from tuskpoint_server.journal.search.finding import FindRows
+from tuskpoint_server.journal.search.documents import Document
+from tuskpoint_server.journal.search.finding import Candidate, FindRows
 from tuskpoint_server.journal.search.index import IndexRows
 from tuskpoint_server.journal.search.memories import MemoryRows
-from tuskpoint_server.journal.search.records import Candidate, Document, Due
+from tuskpoint_server.journal.search.searched_values import Due
 
 T = TypeVar("T")
 
@@ -160,14 +161,12 @@ class Nearest:
         self.read = 0
         self.asked: AbstractSet[int] | None = None
 
-    def __iter__(self) -> Iterator[Candidate]:
+    def __call__(self, numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
+        self.asked = numbers
         for candidate in self._candidates:
             self.read += 1
-            yield candidate
-
-    def among(self, numbers: AbstractSet[int]) -> Iterator[Candidate]:
-        self.asked = numbers
-        return (one for one in self if one.number in numbers)
+            if numbers is None or candidate.number in numbers:
+                yield candidate
 
 
 async def make_searchable(journal: Rooms, thread_id: str, searchable: bool) -> None:

@@ -31,13 +31,8 @@ from tuskpoint_server.domain.search import SearchScope, Words, one_line, pack_ve
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.database.schema import vectors
 from tuskpoint_server.journal.search import finding, full_text
-from tuskpoint_server.journal.search.records import (
-    Candidate,
-    Document,
-    IndexStanding,
-    Recalled,
-    VectorRow,
-)
+from tuskpoint_server.journal.search.documents import Document
+from tuskpoint_server.journal.search.finding import Candidate, IndexStanding, Recalled, VectorRow
 
 # --- by words ------------------------------------------------------------------------------
 

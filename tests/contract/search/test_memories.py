@@ -22,8 +22,12 @@ from tests.kit.journal import Clock
 from tuskpoint_server.domain.model import Saved
 from tuskpoint_server.domain.search import Memory, MemoryState, memory_text, pointer_of
 from tuskpoint_server.journal.database.schema import memories
-from tuskpoint_server.journal.search.memories import LOOKED_AT, MemoryRows
-from tuskpoint_server.journal.search.records import MemoriesStanding, MemoryTally
+from tuskpoint_server.journal.search.memories import (
+    LOOKED_AT,
+    MemoriesStanding,
+    MemoryRows,
+    MemoryTally,
+)
 
 OTHER = "other"
 SENT, DELIVERED = MemoryState.SENT, MemoryState.DELIVERED
@@ -147,8 +151,8 @@ async def test_from_waiting_to_delivered(journal: Rooms, rows: MemoryRows, clock
     sent = [replace(memory, state=SENT, job_id=f"job {memory.number}") for memory in taken]
     await rows.note([replace(memory, due_us=asked_us) for memory in sent])
     assert await rows.underway(20) == []
-    assert await rows.next_due_us([MemoryState.WAITING, MemoryState.SENDING]) is None
-    assert await rows.next_due_us([MemoryState.SENT, MemoryState.WAITING]) == asked_us
+    assert await rows.next_due_us(MemoryState.WAITING) is None
+    assert await rows.next_due_us(MemoryState.SENT) == asked_us
     clock.advance(15)
     underway = await rows.underway(20)
     assert [memory.job_id for memory in underway] == [f"job {number}" for number in numbers(taken)]

@@ -18,7 +18,7 @@ from tests.kit.drafts import TENANT, draft, key
 from tuskpoint_server.domain.metadata import matches_typed, parse_metadata
 from tuskpoint_server.domain.search import SearchScope, pack_vector
 from tuskpoint_server.journal.search import finding
-from tuskpoint_server.journal.search.records import Candidate
+from tuskpoint_server.journal.search.finding import Candidate
 
 METADATA = (
     b"{}",

@@ -20,14 +20,13 @@ from tuskpoint_server.journal.checkpoints import vectors as vectors_of
 from tuskpoint_server.journal.database.schema import documents, vectors
 from tuskpoint_server.journal.database.statements import Statement
 from tuskpoint_server.journal.search import (
-    document_vectors,
-    finding,
-    following,
-    memories,
-    passing,
+    documents as storing,
 )
 from tuskpoint_server.journal.search import (
-    documents as storing,
+    finding,
+    following,
+    index,
+    memories,
 )
 
 
@@ -72,7 +71,7 @@ async def test_a_look_up_begins_with_its_numbers(
             following._BY_KEY,
             "checkpoints_by_key (thread=? AND (checkpoint_ns,checkpoint_id)>(?,?))",
         ),
-        (document_vectors._UNEMBEDDED, "search_documents_unembedded"),
+        (index._UNEMBEDDED, "search_documents_unembedded"),
         (vectors_of._ANY_SIZE, "search_vectors_by_tenant (tenant=?)"),
     ],
 )
@@ -148,7 +147,7 @@ async def test_memories_of_a_state_are_found_by_indexes(journal: Rooms) -> None:
 
 @pytest.mark.parametrize("table", [documents, vectors], ids=str)
 @pytest.mark.parametrize(
-    ("scope", "index"),
+    ("scope", "by"),
     [
         (SearchScope(filter={"outcome": "success"}), "(tenant=?)"),
         (SearchScope(agent_id="a", filter={"a": 1}), "threads_by_agent (tenant=? AND agent_id=?)"),
@@ -157,16 +156,16 @@ async def test_memories_of_a_state_are_found_by_indexes(journal: Rooms) -> None:
     ids=["anywhere", "an agent", "a thread"],
 )
 async def test_those_that_pass_are_read_thread_by_thread(
-    journal: Rooms, table: Table, scope: SearchScope, index: str
+    journal: Rooms, table: Table, scope: SearchScope, by: str
 ) -> None:
     def work(connection: Connection) -> list[str]:
-        compiled = passing._passing(table, TENANT, scope).compile(dialect=connection.dialect)
+        compiled = finding._passing(table, TENANT, scope).compile(dialect=connection.dialect)
         values = tuple(compiled.params[name] for name in compiled.positiontup or ())
         rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}", values)
         return [row[3] for row in rows]
 
     steps = await journal.database.query(work)
-    assert any(step.startswith("SEARCH threads") and step.endswith(index) for step in steps), steps
+    assert any(step.startswith("SEARCH threads") and step.endswith(by) for step in steps), steps
     [of_checkpoints] = [step for step in steps if step.startswith("SEARCH checkpoints")]
     assert "checkpoints_by_key (thread=?" in of_checkpoints
     assert not any(step.startswith("SCAN") for step in steps), steps

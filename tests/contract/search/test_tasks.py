@@ -25,8 +25,9 @@ from tuskpoint_server.domain.model import CheckpointKey, Value
 from tuskpoint_server.domain.search import COMPONENT_BYTES, Metric, SearchScope, pack_vector
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.schema import documents
+from tuskpoint_server.journal.search.documents import Document
+from tuskpoint_server.journal.search.following import Stretch
 from tuskpoint_server.journal.search.index import IndexRows
-from tuskpoint_server.journal.search.records import Document, Stretch
 from tuskpoint_server.recall.embedders.api import EmbedderError
 from tuskpoint_server.recall.embedding import Embedding
 from tuskpoint_server.recall.index_task import BATCH, IndexTask

@@ -16,7 +16,7 @@ from tuskpoint_emulators.memwal.faults import Fault, FaultKind, Operation
 from tuskpoint_emulators.memwal.server import MemWalEmulator
 from tuskpoint_emulators.memwal.settings import RelayerSettings
 from tuskpoint_server.domain.search import MemoryState, memory_text
-from tuskpoint_server.journal.search.records import Recalled
+from tuskpoint_server.journal.search.finding import Recalled
 from tuskpoint_server.recall.memwal.api import RelayerError, Trouble
 from tuskpoint_server.recall.memwal.memwal import MemWal
 from tuskpoint_server.recall.settings import MemWalSettings

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuskpoint_server.domain.search import Memory, MemoryState, memory_text
-from tuskpoint_server.journal.search.memories import MemoryRows
-from tuskpoint_server.journal.search.records import MemoryTally
+from tuskpoint_server.journal.search.memories import MemoryRows, MemoryTally
 
 POINTER = b"p" * 16
 
@@ -49,8 +48,8 @@ class OneMemory(MemoryRows):
     async def take_up(self) -> int:
         return 0
 
-    async def next_due_us(self, states: Sequence[MemoryState]) -> int | None:
-        return self.due_us if self.state in states else None
+    async def next_due_us(self, state: MemoryState) -> int | None:
+        return self.due_us if self.state is state else None
 
     async def tallies(self) -> list[MemoryTally]:
         return [MemoryTally("default", self.state, 1)]

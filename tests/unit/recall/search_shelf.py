@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.domain.search import Found, Metric, SearchScope, pack_vector, unpack_vector
-from tuskpoint_server.journal.search.finding import FindRows
-from tuskpoint_server.journal.search.records import (
+from tuskpoint_server.journal.search.finding import (
     Candidate,
     Candidates,
+    FindRows,
     IndexStanding,
     VectorRow,
 )
@@ -72,8 +72,8 @@ class Shelf(FindRows):
         assert tenant == TENANT
         if self.asks_first:
             numbers = {number for number in self.rows if self.in_scope(number, scope)}
-            return await asyncio.to_thread(self._look_up, candidates.among(numbers), scope, limit)
-        return await asyncio.to_thread(self._look_up, iter(candidates), scope, limit)
+            return await asyncio.to_thread(self._look_up, candidates(numbers), scope, limit)
+        return await asyncio.to_thread(self._look_up, candidates(None), scope, limit)
 
     def _look_up(
         self, candidates: Iterable[Candidate], scope: SearchScope, limit: int

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.recall.index_rows import TENANT, Rows
 from tuskpoint_server.domain.errors import Reason, Refusal, invalid_field
 from tuskpoint_server.domain.search import pack_vector
-from tuskpoint_server.journal.search.records import Unembedded
+from tuskpoint_server.journal.search.index import Unembedded
 from tuskpoint_server.recall import embedding as embedding_module
 from tuskpoint_server.recall.embedders.api import EmbedderError
 from tuskpoint_server.recall.embedding import PROBE, Embedding

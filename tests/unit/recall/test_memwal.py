@@ -12,7 +12,8 @@ import pytest
 from tests.unit.recall.one_memory import POINTER, OneMemory
 from tests.unit.recall.virtual_time import virtually
 from tuskpoint_server.domain.search import MemoryState
-from tuskpoint_server.journal.search.records import MemoryTally, Recalled
+from tuskpoint_server.journal.search.finding import Recalled
+from tuskpoint_server.journal.search.memories import MemoryTally
 from tuskpoint_server.recall.memwal.api import (
     Job,
     JobState,

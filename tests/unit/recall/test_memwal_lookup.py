@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.recall.virtual_time import virtually
 from tuskpoint_server.domain.search import memory_text
-from tuskpoint_server.journal.search.records import Recalled
+from tuskpoint_server.journal.search.finding import Recalled
 from tuskpoint_server.recall.memwal.api import (
     Job,
     Memorised,

@@ -4,7 +4,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tuskpoint_server.domain.search import MemoryState, SearchMode
-from tuskpoint_server.journal.search.records import MemoryTally
+from tuskpoint_server.journal.search.memories import MemoryTally
 from tuskpoint_server.recall.telemetry import BacklogReading, Instruments
 
 

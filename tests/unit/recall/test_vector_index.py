@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.unit.recall.search_shelf import TENANT, Shelf
 from tuskpoint_server.domain.search import Found, Metric, SearchScope, pack_vector
-from tuskpoint_server.journal.search.records import VectorRow
+from tuskpoint_server.journal.search.finding import VectorRow
 from tuskpoint_server.recall.scoring import Block
 from tuskpoint_server.recall.vectors import VectorIndex
 

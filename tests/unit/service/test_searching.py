@@ -19,7 +19,7 @@ from tuskpoint_server.domain.search import (
     Words,
     pack_vector,
 )
-from tuskpoint_server.journal.search.records import IndexStanding
+from tuskpoint_server.journal.search.finding import IndexStanding
 from tuskpoint_server.recall.embedders.api import EmbedderError
 from tuskpoint_server.recall.memwal.api import RelayerError, Trouble
 from tuskpoint_server.recall.recall import MemWalFindings, RecallStanding

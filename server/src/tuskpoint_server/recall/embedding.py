@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..domain.errors import Reason, Refusal
-from ..journal.search.index import IndexRows
-from ..journal.search.records import Unembedded
+from ..journal.search.index import IndexRows, Unembedded
 from .embedders.api import Embedder, EmbedderError
 from .pacing import Backoff, Pause, pause, text_of
 from .settings import IndexSettings

@@ -13,8 +13,10 @@ from ..domain.errors import Refusal
 from ..domain.limits import LIMITS
 from ..domain.searchable import body_of
 from ..journal.database.database import Waiter
+from ..journal.search.documents import Document
+from ..journal.search.following import Stretch
 from ..journal.search.index import IndexRows
-from ..journal.search.records import Document, Due, Stretch
+from ..journal.search.searched_values import Due
 from .pacing import Backoff, Pause, pause, rest_after, text_of
 from .settings import IndexSettings
 from .telemetry import BacklogReading, Instruments

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from ..domain.errors import Refusal
 from ..domain.search import Found, SearchMode, SearchScope
 from ..journal.database.database import Database
-from ..journal.search.finding import FindRows
+from ..journal.search.finding import FindRows, IndexStanding
 from ..journal.search.index import IndexRows
-from ..journal.search.memories import MemoryRows
-from ..journal.search.records import IndexStanding, MemoriesStanding
+from ..journal.search.memories import MemoriesStanding, MemoryRows
 from .embedders.api import Embedder, EmbedderError
 from .embedding import Embedding
 from .index_task import IndexTask

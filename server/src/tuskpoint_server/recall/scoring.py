@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..domain.search import Metric
-from ..journal.search.records import Candidate, VectorRow
+from ..journal.search.finding import Candidate, VectorRow
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -126,16 +126,15 @@ class Ranking:
         """Return how many rows there are."""
         return len(self._numbers)
 
-    def __iter__(self) -> Iterator[Candidate]:
-        """Go through all rows, nearest first, putting no more in order than is read."""
-        return self._nearest_of(np.arange(len(self), dtype=np.int64))
+    def __call__(self, numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
+        """Go through all rows, or those that have one of these numbers, nearest first.
 
-    def among(self, numbers: AbstractSet[int]) -> Iterator[Candidate]:
-        """Go through the rows that have one of these numbers, nearest first."""
-        wanted = np.fromiter(numbers, np.int64, len(numbers))
-        return self._nearest_of(np.flatnonzero(np.isin(self._numbers, wanted)))
-
-    def _nearest_of(self, left: Integers) -> Iterator[Candidate]:
+        No more are put in order than are read.
+        """
+        left: Integers = np.arange(len(self), dtype=np.int64)
+        if numbers is not None:
+            wanted = np.fromiter(numbers, np.int64, len(numbers))
+            left = np.flatnonzero(np.isin(self._numbers, wanted))
         size = FIRST_CANDIDATES
         while len(left):
             distances = self._distances[left]

@@ -9,7 +9,7 @@ from opentelemetry import metrics
 from opentelemetry.metrics import MeterProvider, Observation
 
 from ..domain.search import SearchMode
-from ..journal.search.records import MemoryTally
+from ..journal.search.memories import MemoryTally
 
 _SCOPE = "tuskpoint_server.recall"
 

@@ -10,8 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ..domain.search import COMPONENT_BYTES, Found, Metric, SearchScope
-from ..journal.search.finding import FindRows
-from ..journal.search.records import VectorRow
+from ..journal.search.finding import FindRows, VectorRow
 
 if TYPE_CHECKING:  # numpy is imported at the first search by vectors, in a thread
     from .scoring import Block, Floats, Integers, Query, Ranking

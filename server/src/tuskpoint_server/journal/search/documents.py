@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, delete, select
@@ -18,10 +19,13 @@ from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, documents, memories, vectors
 from ..database.statements import EMPTY, Insert, InsertInto, Statement, all_columns, in_lists
 from . import full_text
-from .document_vectors import embedded_text
 from .findable import ITS_DOCUMENT, ITS_VECTOR
+from .following import Advance, Stretch
 from .full_text import TEXT
-from .records import Advance, Document, Stretch
+from .searched_values import Due
+
+EMBEDDED_BODY = 1000
+"""Characters that are embedded of a body without a summary; a vector of more means less."""
 
 _NUMBERS: Any = bindparam("numbers", expanding=True)
 _STANDING = (
@@ -93,6 +97,34 @@ _FIRST_ABOVE = Statement(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What is indexed of a checkpoint.
+
+    Attributes:
+        due: The checkpoint it was made for.
+        body: Searchable text of the state.
+        planned: The body is a plan in words, not JSON.
+        truncated: The state holds more text than the body.
+    """
+
+    due: Due
+    body: str = ""
+    planned: bool = False
+    truncated: bool = False
+
+    @property
+    def pointer(self) -> bytes:
+        """The pointer of the checkpoint."""
+        due = self.due
+        return pointer_of(due.tenant, due.key.checkpoint_ns, due.key.checkpoint_id)
+
+    @property
+    def embedded(self) -> str:
+        """What of it is embedded."""
+        return embedded_text(self.due.summary, self.body, planned=self.planned)
+
+
 class _Before(NamedTuple):
     """What stands of a checkpoint that is to get a document; `None` for what does not."""
 
@@ -102,6 +134,17 @@ class _Before(NamedTuple):
     body: str | None
     vector: int | None
     embedder: str | None
+
+
+_Planned = tuple[Document, _Before]
+
+
+def embedded_text(summary: str, body: str, *, planned: bool) -> str:
+    """Return what of a document is embedded: its words; JSON only if there are no others."""
+    said = summary.strip()
+    if planned:
+        return f"{said}\n{body}".strip()
+    return said or body[:EMBEDDED_BODY].strip()
 
 
 def store(batch: Batch, stretch: Stretch, made: Sequence[Document], *, remember: bool) -> int:
@@ -121,7 +164,11 @@ def store(batch: Batch, stretch: Stretch, made: Sequence[Document], *, remember:
     """
     open_threads = {advance.thread for advance in stretch.advances if _advance(batch, advance)}
     connection = batch.connection
-    standing = _standing(connection, [one.due.number for one in made])
+    standing = {
+        row[0]: _Before(*row[1:])
+        for some in in_lists(one.due.number for one in made)
+        for row in connection.execute(_STANDING, {"numbers": some})
+    }
     planned = [
         (one, before)
         for one in made
@@ -131,7 +178,8 @@ def store(batch: Batch, stretch: Stretch, made: Sequence[Document], *, remember:
     ]
     if planned:
         has_vector = _with_vector(connection, planned)
-        _put(connection, planned, has_vector)
+        _PUT.run_rows(connection, _COLUMNS, [_row(one, has_vector) for one, _ in planned])
+        _put_text(connection, planned)
         if remember:
             _remember(connection, [one for one, _ in planned], batch.now_us)
     return len(planned)
@@ -155,32 +203,6 @@ def _advance(batch: Batch, advance: Advance) -> bool:
     return not (row.deleted or row.unsearchable)
 
 
-# --- documents ---------------------------------------------------------------------------
-
-
-_Planned = tuple[Document, _Before]
-
-
-def _standing(connection: Connection, numbers: Sequence[int]) -> dict[int, _Before]:
-    return {
-        row[0]: _Before(*row[1:])
-        for some in in_lists(numbers)
-        for row in connection.execute(_STANDING, {"numbers": some})
-    }
-
-
-def _embedded(one: Document) -> str:
-    return embedded_text(one.due.summary, one.body, planned=one.planned)
-
-
-def _is_outdated(one: Document, before: _Before) -> bool:
-    """Tell whether an embedder made the vector of another text."""
-    if before.vector is None or before.embedder == vector_rows.CALLER:
-        return False
-    said = embedded_text(before.summary or "", before.body or "", planned=bool(before.planned))
-    return said != _embedded(one)
-
-
 def _with_vector(connection: Connection, planned: Sequence[_Planned]) -> set[int]:
     """Bring the vectors up to date; return the numbers of the checkpoints that have one.
 
@@ -198,6 +220,14 @@ def _with_vector(connection: Connection, planned: Sequence[_Planned]) -> set[int
     return has
 
 
+def _is_outdated(one: Document, before: _Before) -> bool:
+    """Tell whether an embedder made the vector of another text."""
+    if before.vector is None or before.embedder == vector_rows.CALLER:
+        return False
+    said = embedded_text(before.summary or "", before.body or "", planned=bool(before.planned))
+    return said != one.embedded
+
+
 def _inherit(connection: Connection, numbers: Sequence[int]) -> set[int]:
     sizes: dict[str, int] = {}
     rows: dict[int, tuple[object, ...]] = {}
@@ -213,8 +243,14 @@ def _inherit(connection: Connection, numbers: Sequence[int]) -> set[int]:
     return set(rows)
 
 
-def _put(connection: Connection, planned: Sequence[_Planned], has_vector: set[int]) -> None:
-    _PUT.run_rows(connection, _COLUMNS, [_row(one, has_vector) for one, _ in planned])
+def _row(one: Document, has_vector: set[int]) -> tuple[object, ...]:
+    due = one.due
+    owed = bool(one.embedded) and due.number not in has_vector
+    place = (due.number, due.tenant, due.thread, due.seq)
+    return (*place, one.planned, one.truncated, one.pointer, owed)
+
+
+def _put_text(connection: Connection, planned: Sequence[_Planned]) -> None:
     changed = [
         (one, before)
         for one, before in planned
@@ -229,31 +265,17 @@ def _put(connection: Connection, planned: Sequence[_Planned], has_vector: set[in
     )
 
 
-def _row(one: Document, has_vector: set[int]) -> tuple[object, ...]:
-    due = one.due
-    return (
-        due.number,
-        due.tenant,
-        due.thread,
-        due.seq,
-        one.planned,
-        one.truncated,
-        pointer_of(due.tenant, due.key.checkpoint_ns, due.key.checkpoint_id),
-        bool(_embedded(one)) and due.number not in has_vector,
-    )
-
-
 def _remember(connection: Connection, made: Sequence[Document], now_us: int) -> None:
     """Note what MemWal has to have; copies of a checkpoint are one memory."""
     rows = []
-    for due in (one.due for one in made):
-        if not one_line(due.summary):
+    for one in made:
+        if not one_line(one.due.summary):
             continue
-        pointer = pointer_of(due.tenant, due.key.checkpoint_ns, due.key.checkpoint_id)
-        text = memory_text(due.summary, pointer)
+        pointer = one.pointer
+        text = memory_text(one.due.summary, pointer)
         rows.append(
             {
-                "tenant": due.tenant,
+                "tenant": one.due.tenant,
                 "pointer": pointer,
                 "text": text,
                 "digest": hashlib.sha256(text.encode()).digest(),

@@ -19,20 +19,11 @@ FINDABLE = and_(
 """The checkpoints of a thread may be found."""
 
 ITS_THREAD = threads.c.number == checkpoints.c.thread
-"""A thread is that of a checkpoint."""
-
 ITS_DOCUMENT = documents.c.number == checkpoints.c.number
-"""A document is that of a checkpoint."""
-
 ITS_VECTOR = and_(
     vectors.c.thread == checkpoints.c.thread,
     vectors.c.checkpoint_ns == checkpoints.c.checkpoint_ns,
     vectors.c.checkpoint_id == checkpoints.c.checkpoint_id,
 )
-"""A vector is that of a checkpoint."""
-
 DOCUMENT_MAY_BE_FOUND = exists().where(ITS_DOCUMENT, ITS_THREAD, FINDABLE)
-"""A document is of a checkpoint that may be found."""
-
 VECTOR_MAY_BE_FOUND = exists().where(ITS_VECTOR, ITS_THREAD, FINDABLE)
-"""A vector is of a checkpoint that may be found."""

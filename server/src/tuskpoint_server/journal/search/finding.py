@@ -7,16 +7,20 @@ it is asked which do. However few they are, they are found, and an answer is of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BindParameter,
     Connection,
     Select,
+    Table,
+    and_,
     bindparam,
     func,
     literal_column,
@@ -36,8 +40,6 @@ from ..database.statements import EMPTY, IN_LIST, Statement
 from . import following, full_text
 from .findable import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR
 from .full_text import TEXT
-from .passing import passing
-from .records import Candidates, IndexStanding, Recalled, VectorRow
 
 FIRST_PAGE = 32
 """Candidates that are looked up first; each further page has twice as many."""
@@ -68,20 +70,18 @@ _FOUND = (
     documents.c.truncated,
 )
 _NUMBERS: BindParameter[Any] = bindparam("numbers", expanding=True)
-_OF_DOCUMENTS = documents.join(checkpoints, ITS_DOCUMENT).join(threads, ITS_THREAD)
-_OF_VECTORS = (
-    vectors_table.join(checkpoints, ITS_VECTOR)
-    .join(threads, ITS_THREAD)
-    .outerjoin(documents, ITS_DOCUMENT)
-)
 _BY_DOCUMENT = (
     select(documents.c.number, *_FOUND)
-    .select_from(_OF_DOCUMENTS)
+    .select_from(documents.join(checkpoints, ITS_DOCUMENT).join(threads, ITS_THREAD))
     .where(documents.c.number.in_(_NUMBERS))
 )
 _BY_VECTOR = (
     select(vectors_table.c.number, *_FOUND)
-    .select_from(_OF_VECTORS)
+    .select_from(
+        vectors_table.join(checkpoints, ITS_VECTOR)
+        .join(threads, ITS_THREAD)
+        .outerjoin(documents, ITS_DOCUMENT)
+    )
     .where(
         vectors_table.c.number.in_(_NUMBERS),
         or_(vectors_table.c.embedder == EMPTY, _INDEXED),
@@ -96,7 +96,6 @@ _OF_POINTER = Statement(
     )
 )
 _BODY = Statement(select(TEXT.c.body).where(TEXT.c.rowid == bindparam("of_number")))
-_OF_TENANT = vectors_table.c.tenant == bindparam("of_tenant")
 _THREAD = select(threads.c.number).where(
     threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
 )
@@ -114,26 +113,33 @@ _SCAN_THREAD = Statement(
     .where(vectors_table.c.thread.in_(_THREAD))
     .order_by(vectors_table.c.number)
 )
-_DOCUMENTS = Statement(
-    select(func.count()).select_from(documents).where(documents.c.tenant == bindparam("of_tenant"))
-)
-_TRUNCATED = Statement(
-    select(func.count())
-    .select_from(documents)
-    .where(
-        _looked_at(documents.c.tenant) == bindparam("of_tenant"),
-        literal_column("truncated"),
-    )
-)
-_VECTORS = Statement(select(func.count()).select_from(vectors_table).where(_OF_TENANT))
 
 
-@dataclass(frozen=True, slots=True)
-class _Proposed:
-    """A candidate of any kind.
+def _count_of(table: Table, *conditions: ColumnElement[bool]) -> Statement:
+    return Statement(select(func.count()).select_from(table).where(*conditions))
+
+
+_DOCUMENTS = _count_of(documents, documents.c.tenant == bindparam("of_tenant"))
+_TRUNCATED = _count_of(
+    documents,
+    _looked_at(documents.c.tenant) == bindparam("of_tenant"),
+    literal_column("truncated"),
+)
+_VECTORS = _count_of(vectors_table, vectors_table.c.tenant == bindparam("of_tenant"))
+
+
+class VectorRow(NamedTuple):
+    """A vector as a scan reads it."""
+
+    number: int
+    vector: bytes
+
+
+class Candidate(NamedTuple):
+    """A checkpoint that may be found.
 
     Attributes:
-        number: Of the document, or of the vector.
+        number: Of its document, or of its vector.
         distance: From the query.
         summary: What the checkpoint's must be, on one line; `None`: anything.
     """
@@ -141,6 +147,32 @@ class _Proposed:
     number: int
     distance: float
     summary: str | None = None
+
+
+Candidates = Callable[[AbstractSet[int] | None], Iterator[Candidate]]
+"""Returns candidates, nearest first: all, or those that have one of these numbers."""
+
+
+class Recalled(NamedTuple):
+    """A memory that MemWal returned, parsed and not yet believed."""
+
+    pointer: bytes
+    summary: str
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStanding:
+    """How the index of a tenant stands; times in microseconds since the Unix epoch.
+
+    `truncated`: checkpoints of whose state only a part is indexed.
+    """
+
+    unindexed: int = 0
+    oldest_unindexed_us: int | None = None
+    indexed: int = 0
+    vectors: int = 0
+    truncated: int = 0
 
 
 class FindRows:
@@ -161,39 +193,31 @@ class FindRows:
             matching = full_text.expression(words, _word_of(connection, tenant, scope))
             if not matching:
                 return []
+            lookup = _BY_DOCUMENT.where(_INDEXED)
             # Closed before the transaction ends: what is left of it would keep it open.
             with closing(full_text.ranked(connection, matching)) as ranked:
-                proposed = (_Proposed(number, 1 / (1 + score)) for number, score in ranked)
-                search = _Search(connection, tenant, _BY_DOCUMENT.where(_INDEXED), scope, limit)
-                if not search.begin(proposed):
-                    numbers = passing(connection, documents, tenant, scope)
-                    search.go_on(one for one in proposed if one.number in numbers)
-                return search.results
+
+                def candidates(numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
+                    for number, score in ranked:
+                        if numbers is None or number in numbers:
+                            yield Candidate(number, 1 / (1 + score))
+
+                return _find(connection, lookup, tenant, scope, limit, candidates, documents)
 
         return await self._database.query(work)
 
     async def by_vectors(
         self, tenant: str, candidates: Candidates, scope: SearchScope, limit: int
     ) -> list[Found]:
-        """Return the first candidates that are live and in scope, in their order.
+        """Return the first candidates, vectors, that are live and in scope, in their order.
 
-        Args:
-            tenant: The tenant.
-            candidates: Read only as far as needed, in a thread.
-            scope: Which checkpoints may be found.
-            limit: At most so many.
+        Candidates are read only as far as needed, in a thread.
         """
-
-        def work(connection: Connection) -> list[Found]:
-            search = _Search(connection, tenant, _BY_VECTOR, scope, limit)
-            if not search.begin(_Proposed(one.number, one.distance) for one in candidates):
-                numbers = passing(connection, vectors_table, tenant, scope)
-                search.go_on(
-                    _Proposed(one.number, one.distance) for one in candidates.among(numbers)
-                )
-            return search.results
-
-        return await self._database.query(work)
+        return await self._database.query(
+            lambda connection: _find(
+                connection, _BY_VECTOR, tenant, scope, limit, candidates, vectors_table
+            )
+        )
 
     async def by_pointers(
         self, tenant: str, recalled: Sequence[Recalled], scope: SearchScope, limit: int
@@ -205,14 +229,15 @@ class FindRows:
         """
 
         def work(connection: Connection) -> list[Found]:
-            proposed = (
-                _Proposed(number, one.distance, one.summary)
-                for one in recalled
-                for _, number in _with_pointer(connection, tenant, one.pointer)
-            )
-            search = _Search(connection, tenant, _BY_DOCUMENT, scope, limit)
-            search.go_on(proposed)
-            return search.results
+            def candidates(_: AbstractSet[int] | None) -> Iterator[Candidate]:
+                for one in recalled:
+                    of = {"of_tenant": tenant, "of_pointer": one.pointer}
+                    # Asked to sort them, SQLite would rather read all documents in the order
+                    # of their threads.
+                    for _, number in sorted(_OF_POINTER.run(connection, **of).fetchall()):
+                        yield Candidate(number, one.distance, one.summary)
+
+            return _find(connection, _BY_DOCUMENT, tenant, scope, limit, candidates)
 
         return await self._database.query(work)
 
@@ -223,133 +248,77 @@ class FindRows:
     async def scan(self, tenant: str, after: int, limit: int) -> list[VectorRow]:
         """Return vectors with a greater number, by number."""
         of = {"of_tenant": tenant, "after": after, "max_rows": limit}
-        return await self._database.query(
-            lambda connection: [VectorRow(*row) for row in _SCAN.run(connection, **of).fetchall()]
-        )
+        return await self._database.query(lambda connection: _rows(connection, _SCAN, of))
 
     async def scan_thread(self, tenant: str, thread_id: str) -> list[VectorRow]:
         """Return all vectors of a thread."""
-        of = {"of_tenant": tenant, "of_thread": thread_id}
-        return await self._database.query(
-            lambda connection: [
-                VectorRow(*row) for row in _SCAN_THREAD.run(connection, **of).fetchall()
-            ]
-        )
+        of: dict[str, object] = {"of_tenant": tenant, "of_thread": thread_id}
+        return await self._database.query(lambda connection: _rows(connection, _SCAN_THREAD, of))
 
     async def standing(self, tenant: str) -> IndexStanding:
         """Return how the index stands."""
-        return await self._database.query(lambda connection: _standing(connection, tenant))
+
+        def work(connection: Connection) -> IndexStanding:
+            indexed, vectors, truncated = (
+                statement.run(connection, of_tenant=tenant).fetchall()[0][0]
+                for statement in (_DOCUMENTS, _VECTORS, _TRUNCATED)
+            )
+            for one in following.backlog(connection):
+                if one.tenant == tenant and one.checkpoints:
+                    return IndexStanding(one.checkpoints, one.since_us, indexed, vectors, truncated)
+            return IndexStanding(indexed=indexed, vectors=vectors, truncated=truncated)
+
+        return await self._database.query(work)
 
 
 def _word_of(connection: Connection, tenant: str, scope: SearchScope) -> str:
     """Return the word of the one thread in scope; empty if it may be any."""
     if not scope.thread_id:
         return ""
-    number = connection.execute(
-        _THREAD, {"of_tenant": tenant, "of_thread": scope.thread_id}
-    ).scalar()
-    return full_text.scope_word(number or 0)
+    of = {"of_tenant": tenant, "of_thread": scope.thread_id}
+    return full_text.scope_word(connection.execute(_THREAD, of).scalar() or 0)
 
 
-def _with_pointer(connection: Connection, tenant: str, pointer: bytes) -> list[tuple[str, int]]:
-    """Return thread and number of the documents that a pointer stands for, by thread."""
-    # Asked to sort them, SQLite would rather read all documents in the order of their threads.
-    rows = _OF_POINTER.run(connection, of_tenant=tenant, of_pointer=pointer).fetchall()
-    return sorted((thread_id, number) for thread_id, number in rows)
-
-
-def _standing(connection: Connection, tenant: str) -> IndexStanding:
-    lacking = [one for one in following.backlog(connection) if one.tenant == tenant]
-    unindexed = sum(one.checkpoints for one in lacking)
-    return IndexStanding(
-        unindexed=unindexed,
-        oldest_unindexed_us=lacking[0].since_us if unindexed else None,
-        indexed=_count(connection, _DOCUMENTS, tenant),
-        vectors=_count(connection, _VECTORS, tenant),
-        truncated=_count(connection, _TRUNCATED, tenant),
-    )
-
-
-def _count(connection: Connection, statement: Statement, tenant: str) -> int:
-    row = statement.run(connection, of_tenant=tenant).fetchone()
-    return int(row[0]) if row is not None else 0
+def _rows(connection: Connection, scan: Statement, of: dict[str, object]) -> list[VectorRow]:
+    return list(map(VectorRow._make, scan.run(connection, **of).fetchall()))
 
 
 # --- resolving -------------------------------------------------------------------------
 
 
-class _Search:
-    """Looks candidates up and keeps the first that are live and in scope, each checkpoint once.
+def _find(
+    connection: Connection,
+    lookup: Select[Any],
+    tenant: str,
+    scope: SearchScope,
+    limit: int,
+    candidates: Candidates,
+    table: Table | None = None,
+) -> list[Found]:
+    """Look candidates up and return the first that are live and in scope, each checkpoint once.
 
-    Args:
-        connection: In a transaction.
-        tenant: The tenant.
-        lookup: Selects number and `_FOUND` of the checkpoints that `numbers` stand for.
-        scope: Which checkpoints may be found.
-        limit: At most so many.
+    `lookup` selects number and `_FOUND` for `numbers`. If hardly any candidate counts, the
+    rows of `table` are asked for those that do.
     """
-
-    def __init__(
-        self,
-        connection: Connection,
-        tenant: str,
-        lookup: Select[Any],
-        scope: SearchScope,
-        limit: int,
-    ) -> None:
-        self._connection = connection
-        self._lookup = _within(lookup, tenant, scope)
-        self._scope = scope
-        self._limit = limit
-        self._found: dict[CheckpointKey, Found] = {}
-
-    @property
-    def results(self) -> list[Found]:
-        """What was found so far, in the order of the candidates."""
-        return list(self._found.values())
-
-    def begin(self, proposed: Iterator[_Proposed]) -> bool:
-        """Look candidates up, but not all if so few pass that it is better to ask for those.
-
-        Args:
-            proposed: Nearest first; read only as far as needed.
-
-        Returns:
-            Whether that was all; else candidates with the numbers that pass are to follow,
-            the nearest first again.
-        """
-        looked_at = 0
-        for page in _pages(proposed):
-            if self._look_up(page):
-                return True
-            looked_at += len(page)
-            wanted = self._limit - len(self._found)
-            if looked_at >= LOOKED_AT_FIRST and wanted * looked_at > MANY * len(self._found):
-                return False
-        return True
-
-    def go_on(self, proposed: Iterable[_Proposed]) -> None:
-        """Look candidates up, as many as needed; those that were found already do not count."""
-        for page in _pages(proposed):
-            if self._look_up(page):
-                return
-
-    def _look_up(self, page: Sequence[_Proposed]) -> bool:
-        """Keep those of a page that count; tell whether there are enough."""
+    lookup = _within(lookup, tenant, scope)
+    found: dict[CheckpointKey, Found] = {}
+    left, size, looked_at = candidates(None), FIRST_PAGE, 0
+    while len(found) < limit and (page := list(islice(left, size))):
         numbers = [one.number for one in page]
-        rows = {
-            row[0]: row[1:] for row in self._connection.execute(self._lookup, {"numbers": numbers})
-        }
+        rows = {row[0]: row[1:] for row in connection.execute(lookup, {"numbers": numbers})}
         for one in page:
             row = rows.get(one.number)
-            if row is None or not _counts(one, row, self._scope):
+            if row is None or len(found) == limit or not _counts(one, row, scope):
                 continue
             key = CheckpointKey(*row[:3])
-            if key not in self._found:
-                self._found[key] = _found(self._connection, key, row, one.distance)
-            if len(self._found) >= self._limit:
-                return True
-        return False
+            if key not in found:
+                found[key] = _found(connection, key, row, one.distance)
+        looked_at, size = looked_at + len(page), min(2 * size, IN_LIST)
+        few = (limit - len(found)) * looked_at > MANY * len(found)
+        if table is not None and len(found) < limit and looked_at >= LOOKED_AT_FIRST and few:
+            passing = _passing_numbers(connection, table, tenant, scope)
+            left, size, table = candidates(passing), FIRST_PAGE, None
+    return list(found.values())
 
 
 def _within(lookup: Select[Any], tenant: str, scope: SearchScope) -> Select[Any]:
@@ -361,15 +330,7 @@ def _within(lookup: Select[Any], tenant: str, scope: SearchScope) -> Select[Any]
     return lookup
 
 
-def _pages(proposed: Iterable[_Proposed]) -> Iterator[list[_Proposed]]:
-    iterator = iter(proposed)
-    size = FIRST_PAGE
-    while page := list(islice(iterator, size)):
-        yield page
-        size = min(2 * size, IN_LIST)
-
-
-def _counts(one: _Proposed, row: Sequence[Any], scope: SearchScope) -> bool:
+def _counts(one: Candidate, row: Sequence[Any], scope: SearchScope) -> bool:
     _, _, _, summary, metadata, *_ = row
     if one.summary is not None and one_line(summary) != one.summary:
         return False
@@ -384,3 +345,70 @@ def _found(
         return Found(key, summary, "", metadata, distance)
     [(content,)] = _BODY.run(connection, of_number=number).fetchall()
     return Found(key, summary, content, metadata, distance, truncated=bool(truncated))
+
+
+# --- what passes -----------------------------------------------------------------------
+
+_TESTED = 16
+"""Keys of a filter that metadata is tested for before it is parsed: SQL may be only so deep."""
+
+_BACKSLASH = b"\\"
+
+
+def _passing_numbers(
+    connection: Connection, table: Table, tenant: str, scope: SearchScope
+) -> set[int]:
+    """Return the numbers of a table's rows whose checkpoints are live and in scope.
+
+    Where hardly any candidate passes, this one scan is less than a look-up of each.
+    """
+    rows = connection.execute(_passing(table, tenant, scope))
+    return {number for number, metadata in rows if matches_typed(metadata, scope.filter)}
+
+
+def _passing(table: Table, tenant: str, scope: SearchScope) -> Select[int, bytes]:
+    # The threads come first, and of each its checkpoints: a join would begin with all there are.
+    which = select(threads.c.number).where(threads.c.tenant == tenant, FINDABLE)
+    if scope.thread_id:
+        which = which.where(threads.c.thread_id == scope.thread_id)
+    if scope.agent_id:
+        which = which.where(threads.c.agent_id == scope.agent_id)
+    its_row = ITS_DOCUMENT if table is documents else ITS_VECTOR
+    passing = (
+        select(table.c.number, checkpoints.c.metadata)
+        .select_from(checkpoints.join(table, its_row))
+        .where(checkpoints.c.thread.in_(which))
+    )
+    return passing.where(_may_match(scope)) if scope.filter else passing
+
+
+def _may_match(scope: SearchScope) -> ColumnElement[bool]:
+    """Match metadata that is worth parsing.
+
+    Without a backslash there is one way to spell a string in JSON: what is looked for stands
+    there byte for byte.
+    """
+    metadata = checkpoints.c.metadata
+    escaped = func.instr(metadata, _BACKSLASH) > 0
+    needed = list(_needed(scope))
+    if None in needed:
+        return escaped
+    return or_(escaped, and_(*(func.instr(metadata, part) > 0 for part in needed)))
+
+
+def _needed(scope: SearchScope) -> Iterator[bytes | None]:
+    """Yield what metadata without a backslash holds if it matches; `None`: none can match."""
+    for key, value in islice(scope.filter.items(), _TESTED):
+        yield _spelled(key)
+        # Numbers have many spellings, and so has what is in arrays and objects.
+        if value is None or isinstance(value, (bool, str)):
+            yield _spelled(value)
+
+
+def _spelled(value: str | bool | None) -> bytes | None:
+    """Return the one spelling of a value, `None` if it takes a backslash."""
+    try:
+        spelled = json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return None
+    return None if _BACKSLASH in spelled else spelled

@@ -9,8 +9,8 @@ gone through by key instead.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, case, exists, func, or_, select, tuple_
 from sqlalchemy.engine.interfaces import DBAPICursor
@@ -20,8 +20,7 @@ from ...domain.threads import EventKind
 from ..database.schema import changes, checkpoints, threads
 from ..database.statements import EMPTY, Statement
 from .findable import FINDABLE
-from .records import Advance, Backlog, Due, Stretch, Walk
-from .searched_values import ROW, SearchedValues
+from .searched_values import Due, Read, with_values
 
 MAX_READ_BYTES = 8 * 1024 * 1024
 """Bytes of stored states that one stretch reads at most, after the first row."""
@@ -56,11 +55,13 @@ _CHECKPOINT = (
     checkpoints.c.checkpoint_ns,
     checkpoints.c.checkpoint_id,
     checkpoints.c.seq,
-    *(checkpoints.c[name] for name in ROW),
+    checkpoints.c.summary,
+    checkpoints.c.state,
+    checkpoints.c.delta_channels,
     _parents.c.state,
 )
-_STATE = -5
-"""Where a checkpoint's state stands in a row that ends with `_CHECKPOINT`."""
+_STATE, _BEFORE = -3, -1
+"""Where the states stand in a row that ends with `_CHECKPOINT`."""
 
 _ITS_ROW = and_(
     checkpoints.c.thread == changes.c.thread,
@@ -79,24 +80,19 @@ _CHANGES = Statement(
     .where(_UNINDEXED, threads.c.number != bindparam("but"), FINDABLE, ~_SWEPT)
     .order_by(threads.c.unindexed_since_us, threads.c.number, changes.c.seq)
 )
-_BY_KEY = Statement(
+_OF_THREAD = (
     select(*_CHECKPOINT)
     .select_from(checkpoints.outerjoin(_parents, _ITS_PARENT))
-    .where(
-        checkpoints.c.thread == bindparam("of_thread"),
+    .where(checkpoints.c.thread == bindparam("of_thread"))
+)
+_BY_KEY = Statement(
+    _OF_THREAD.where(
         tuple_(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
-        > tuple_(bindparam("after_ns"), bindparam("after_id")),
-    )
-    .order_by(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
+        > tuple_(bindparam("after_ns"), bindparam("after_id"))
+    ).order_by(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
 )
 _ORPHANS = Statement(
-    select(*_CHECKPOINT)
-    .select_from(checkpoints.outerjoin(_parents, _ITS_PARENT))
-    .where(
-        checkpoints.c.thread == bindparam("of_thread"),
-        checkpoints.c.parent_id != EMPTY,
-        _parents.c.number.is_(None),
-    )
+    _OF_THREAD.where(checkpoints.c.parent_id != EMPTY, _parents.c.number.is_(None))
 )
 # So spelled, no index is asked for it: few threads are behind, and many may be the tenant's.
 _TENANT = func.coalesce(threads.c.tenant, EMPTY)
@@ -106,7 +102,6 @@ _NOW = Statement(
     )
 )
 _SWITCHED = exists().where(_ABOVE, changes.c.kind == int(EventKind.SEARCHABLE_SET))
-_WALKED = or_(_SWEPT, _SWITCHED)
 _CHANGED = (
     select(func.count())
     .select_from(changes.join(checkpoints, _ITS_ROW))
@@ -114,7 +109,7 @@ _CHANGED = (
     .correlate(threads)
     .scalar_subquery()
 )
-_LACKING = case((_WALKED, threads.c.checkpoint_count), else_=_CHANGED)
+_LACKING = case((or_(_SWEPT, _SWITCHED), threads.c.checkpoint_count), else_=_CHANGED)
 _BACKLOG = Statement(
     select(_TENANT, func.sum(_LACKING), func.min(threads.c.unindexed_since_us))
     .where(_UNINDEXED, FINDABLE)
@@ -123,8 +118,68 @@ _BACKLOG = Statement(
 
 
 @dataclass(frozen=True, slots=True)
-class _Log:
-    """A thread that has changes for the index; fields as `_LOG`."""
+class Walk:
+    """A thread, by number, that is gone through by key, because its log says too little.
+
+    Attributes:
+        thread: Number of the thread.
+        through: All changes up to here are indexed once it is done.
+        after: Namespace and ID of the last checkpoint that was looked at.
+        done: None is left.
+    """
+
+    thread: int
+    through: int
+    after: tuple[str, str] = ("", "")
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """How far the index of a thread comes with a batch.
+
+    Attributes:
+        thread: Number of the thread.
+        tenant: Whose it is.
+        thread_id: The thread.
+        before: Its watermark when it was read.
+        through: Its watermark once the batch is stored.
+        walk: It is gone through by key; the watermark moves at the end of that.
+    """
+
+    thread: int
+    tenant: str
+    thread_id: str
+    before: int
+    through: int
+    walk: Walk | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Changes that the index has to know of.
+
+    Attributes:
+        due: Checkpoints to be indexed.
+        advances: How far the threads come.
+        complete: No thread is left that has more.
+    """
+
+    due: tuple[Due, ...] = ()
+    advances: tuple[Advance, ...] = ()
+    complete: bool = True
+
+
+class Backlog(NamedTuple):
+    """What the index of a tenant lacks: checkpoints, and since when the oldest waits."""
+
+    tenant: str
+    checkpoints: int
+    since_us: int
+
+
+class _Log(NamedTuple):
+    """A row of `_LOG`: a thread that has changes for the index."""
 
     number: int
     tenant: str
@@ -138,63 +193,92 @@ class _Log:
     def advance(self, through: int, walk: Walk | None = None) -> Advance:
         return Advance(self.number, self.tenant, self.thread_id, self.indexed_seq, through, walk)
 
-
-@dataclass(slots=True)
-class _Changes:
-    """Rows of `_CHANGES` by thread; `cut`: thread of which there are more, 0 if none."""
-
-    rows: dict[int, list[Sequence[Any]]] = field(default_factory=dict)
-    cut: int = 0
+    def read(self, row: Sequence[Any]) -> Read:
+        """Return a checkpoint of the thread; of a row as `_CHECKPOINT`."""
+        number, checkpoint_ns, checkpoint_id, seq, summary, *read = row
+        key = CheckpointKey(self.thread_id, checkpoint_ns, checkpoint_id)
+        return Read(Due(number, self.number, self.tenant, key, seq, summary), self.family, *read)
 
 
-def stretch(connection: Connection, limit: int, walking: tuple[int, Walk] | None) -> Stretch:
+def stretch(connection: Connection, limit: int, walk: Walk | None) -> Stretch:
     """Return the next changes that the index has to know of, oldest first.
 
     Args:
         connection: In a transaction.
         limit: About how many changes to read at most.
-        walking: A thread that is being gone through by key, by number.
+        walk: Of the thread that is being gone through by key.
     """
-    but = walking[0] if walking is not None else 0
-    logs = [_log(row) for row in _LOGS.run(connection, but=but, max_rows=limit).fetchall()]
-    found = _changes(connection, but, limit)
-    searched = SearchedValues(connection)
+    but = walk.thread if walk is not None else 0
+    logs = list(map(_Log._make, _LOGS.run(connection, but=but, max_rows=limit).fetchall()))
+    changed, next_row = _some(_CHANGES.run(connection, but=but), limit)
+    by_thread: dict[int, list[Sequence[Any]]] = {}
+    for row in changed:
+        by_thread.setdefault(row[0], []).append(row)
+    cut = next_row[0] if next_row is not None else 0
+    walked = None
+    if walk is not None:
+        walked = _Log(*_LOG_OF.run(connection, of_thread=but).fetchall()[0])
+    read: list[Read] = []
     advances: list[Advance] = []
-    complete = len(logs) < limit and not found.cut
-    walked = _log(_LOG_OF.run(connection, of_thread=but).fetchone()) if walking else None
     for log in logs:
-        rows = found.rows.get(log.number, [])
-        if not log.findable:
-            advances.append(log.advance(log.seq))
-        elif log.swept or any(row[2] == EventKind.SEARCHABLE_SET for row in rows):
-            complete = False
+        rows = by_thread.get(log.number, [])
+        if log.findable and (log.swept or any(row[2] == EventKind.SEARCHABLE_SET for row in rows)):
             walked = walked or log
-        elif log.number == found.cut:
-            advances.append(log.advance(rows[-1][1] if rows else log.indexed_seq))
         else:
-            advances.append(log.advance(log.seq))
-        if advances and advances[-1].thread == log.number:
-            _add(connection, searched, log, rows)
-        if log.number == found.cut:
+            through = log.seq
+            if log.findable and log.number == cut:
+                through = rows[-1][1] if rows else log.indexed_seq
+            advances.append(log.advance(through))
+            read += _changed(connection, log, rows)
+        if log.number == cut:
             break
     if walked is not None:
-        walk = walking[1] if walking is not None else Walk(walked.seq)
-        left = limit - sum(map(len, found.rows.values()))
-        advances.append(_walk(connection, searched, walked, walk, max(left, limit // 4, 1)))
-        complete = False
-    return Stretch(tuple(searched.due()), tuple(advances), complete)
+        left = max(limit - len(changed), limit // 4, 1)
+        rows, advance = _walk(connection, walked, walk or Walk(walked.number, walked.seq), left)
+        read += map(walked.read, rows)
+        advances.append(advance)
+    complete = len(logs) < limit and not cut and walked is None
+    return Stretch(tuple(with_values(connection, read)), tuple(advances), complete)
 
 
-def _add(
-    connection: Connection, searched: SearchedValues, log: _Log, rows: Sequence[Sequence[Any]]
-) -> None:
-    """Note what is due of a thread because of its changes."""
+def _changed(connection: Connection, log: _Log, rows: Sequence[Sequence[Any]]) -> list[Read]:
+    """Return what is due of a thread because of its changes."""
     found = {row[3]: row[3:] for row in rows if row[3] is not None}
     if any(row[2] == EventKind.CHECKPOINTS_DELETED for row in rows):
         orphans = _ORPHANS.run(connection, of_thread=log.number).fetchall()
         found |= {row[0]: row for row in orphans}
-    for row in found.values():
-        searched.add(_due(log, row), log.family, row[4:])
+    return list(map(log.read, found.values()))
+
+
+def _walk(
+    connection: Connection, log: _Log, walk: Walk, limit: int
+) -> tuple[list[Sequence[Any]], Advance]:
+    """Go on through a thread's checkpoints by key; return them, and how far that comes."""
+    rows: list[Sequence[Any]] = []
+    next_row, after = None, walk.after
+    if log.findable:
+        cursor = _BY_KEY.run(connection, of_thread=log.number, after_ns=after[0], after_id=after[1])
+        rows, next_row = _some(cursor, limit)
+        after = (rows[-1][1], rows[-1][2]) if rows else after
+    done = next_row is None
+    through = walk.through if done else log.indexed_seq
+    return rows, log.advance(through, Walk(log.number, walk.through, after, done))
+
+
+def _some(cursor: DBAPICursor, limit: int) -> tuple[list[Sequence[Any]], Sequence[Any] | None]:
+    """Return rows that end with `_CHECKPOINT`, and the next one.
+
+    There are at most `limit`, and fewer if their states take `MAX_READ_BYTES`.
+    """
+    rows: list[Sequence[Any]] = []
+    size = 0
+    while (row := cursor.fetchone()) is not None:
+        if len(rows) == limit or size > MAX_READ_BYTES:
+            break
+        rows.append(row)
+        size += len(row[_STATE] or b"") + len(row[_BEFORE] or b"")
+    cursor.close()
+    return rows, row
 
 
 def now(connection: Connection, tenant: str) -> dict[int, int]:
@@ -205,62 +289,3 @@ def now(connection: Connection, tenant: str) -> dict[int, int]:
 def backlog(connection: Connection) -> list[Backlog]:
     """Return what is not indexed, by tenant; tenants that lack nothing are left out."""
     return [Backlog(*row) for row in _BACKLOG.run(connection).fetchall()]
-
-
-def _log(row: Any) -> _Log:
-    number, tenant, thread_id, family, indexed_seq, seq, findable, swept = row
-    return _Log(number, tenant, thread_id, family, indexed_seq, seq, bool(findable), bool(swept))
-
-
-def _changes(connection: Connection, but: int, limit: int) -> _Changes:
-    found = _Changes()
-    rows, cut = _some(_CHANGES.run(connection, but=but), limit)
-    for row in rows:
-        found.rows.setdefault(row[0], []).append(row)
-    if cut is not None:
-        found.cut = cut[0]
-    return found
-
-
-def _some(cursor: DBAPICursor, limit: int) -> tuple[list[Sequence[Any]], Sequence[Any] | None]:
-    """Return rows that end with the states of a checkpoint and its parent, and the next one.
-
-    There are at most `limit`, and fewer if they take `MAX_READ_BYTES`.
-    """
-    rows: list[Sequence[Any]] = []
-    size = 0
-    while (row := cursor.fetchone()) is not None:
-        if len(rows) == limit or size > MAX_READ_BYTES:
-            break
-        rows.append(row)
-        size += len(row[_STATE] or b"") + len(row[-1] or b"")
-    cursor.close()
-    return rows, row
-
-
-def _due(log: _Log, row: Sequence[Any]) -> Due:
-    return Due(
-        number=row[0],
-        thread=log.number,
-        tenant=log.tenant,
-        key=CheckpointKey(log.thread_id, row[1], row[2]),
-        seq=row[3],
-        summary=row[4],
-    )
-
-
-def _walk(
-    connection: Connection, searched: SearchedValues, log: _Log, walk: Walk, limit: int
-) -> Advance:
-    """Go on through a thread's checkpoints by key."""
-    if not log.findable:
-        return log.advance(walk.through, Walk(walk.through, walk.after, done=True))
-    after = walk.after
-    cursor = _BY_KEY.run(connection, of_thread=log.number, after_ns=after[0], after_id=after[1])
-    rows, cut = _some(cursor, limit)
-    for row in rows:
-        searched.add(_due(log, row), log.family, row[4:])
-        after = (row[1], row[2])
-    done = cut is None
-    through = walk.through if done else log.indexed_seq
-    return log.advance(through, Walk(walk.through, after, done))

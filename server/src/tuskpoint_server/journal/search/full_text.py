@@ -9,15 +9,11 @@ from sqlalchemy import Connection, column, table, text
 from ...domain.search import Words
 from ..database.statements import Statement
 
-SUMMARY_WEIGHT, BODY_WEIGHT = 4.0, 1.0
-"""What a word counts by where it stands: a summary was written to be found."""
-
 TEXT = table("search_text", column("rowid"), column("summary"), column("body"))
 """The text of documents; `rowid` is the number of a document."""
 
 _AT_ONCE = 256
 _COLUMNS = ("number", "scope", "summary", "body")
-
 _ADD = Statement(
     text(
         "INSERT INTO search_text (rowid, scope, summary, body) "
@@ -32,7 +28,8 @@ _RANKED = Statement(
         "WHERE search_text MATCH :expression AND rank MATCH :weights ORDER BY rank"
     )
 )
-_WEIGHTS = f"bm25(0.0, {SUMMARY_WEIGHT}, {BODY_WEIGHT})"
+# What a word counts by where it stands: a summary was written to be found.
+_WEIGHTS = "bm25(0.0, 4.0, 1.0)"
 
 
 def scope_word(thread: int) -> str:
@@ -83,12 +80,7 @@ def remove(connection: Connection, numbers: Sequence[int]) -> None:
 
 
 def ranked(connection: Connection, matching: str) -> Generator[tuple[int, float], None, None]:
-    """Yield the documents that match, best first: number and BM25, above 0.
-
-    Args:
-        connection: In a transaction.
-        matching: What `expression` returned; not empty.
-    """
+    """Yield what an `expression` matches, best first: number and BM25, above 0."""
     rows = _RANKED.run(connection, expression=matching, weights=_WEIGHTS)
     try:
         while some := rows.fetchmany(_AT_ONCE):

@@ -4,24 +4,123 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection
-
-from ..checkpoints import vectors
-from ..database.database import Database
-from . import (
-    document_vectors,
-    documents,
-    following,
-    sweeping,
+from sqlalchemy import (
+    Connection,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    update,
 )
-from .records import Backlog, Document, Stretch, Unembedded, Walk
+from sqlalchemy.sql.elements import ColumnElement
+
+from ...domain.search import COMPONENT_BYTES, MemoryState
+from ..checkpoints import vectors as vector_rows
+from ..database.database import Database
+from ..database.schema import checkpoints, documents, memories, threads, vectors
+from ..database.statements import EMPTY, Statement, in_lists
+from . import findable, following, full_text
+from .documents import Document, embedded_text, store
+from .findable import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR
+from .following import Backlog, Stretch, Walk
+from .full_text import TEXT
 
 DROPPED_AT_ONCE = 100
 """Rows that one write transaction removes; a document takes as long as it took to add."""
 
-_Drop = Callable[[Sequence[int], Connection], int]
-"""Removes rows by their numbers; returns how many."""
+_OWED: ColumnElement[bool] = literal_column("search_documents.unembedded")
+"""Spelled as in the partial index, which is used only then."""
+
+_NUMBERS: Any = bindparam("numbers", expanding=True)
+_SAID = (documents.c.number, TEXT.c.summary, TEXT.c.body, documents.c.planned)
+_ITS_TEXT = TEXT.c.rowid == documents.c.number
+_UNEMBEDDED = Statement(
+    select(*_SAID, documents.c.tenant)
+    .select_from(documents.outerjoin(TEXT, _ITS_TEXT))
+    .where(_OWED, findable.DOCUMENT_MAY_BE_FOUND)
+    .order_by(documents.c.number)
+    .limit(bindparam("max_rows"))
+)
+_STILL_OWED = (
+    select(
+        *_SAID,
+        checkpoints.c.tenant,
+        checkpoints.c.thread,
+        checkpoints.c.checkpoint_ns,
+        checkpoints.c.checkpoint_id,
+        vectors.c.number,
+    )
+    .select_from(
+        documents.outerjoin(TEXT, _ITS_TEXT)
+        .join(checkpoints, ITS_DOCUMENT)
+        .join(threads, ITS_THREAD)
+        .outerjoin(vectors, ITS_VECTOR)
+    )
+    .where(documents.c.number.in_(_NUMBERS), _OWED, findable.FINDABLE)
+)
+_SET_OWED = Statement(
+    update(documents)
+    .where(documents.c.number == bindparam("of_number"))
+    .values(unembedded=bindparam("owed"))
+)
+_UNFIT = Statement(
+    select(vectors.c.number)
+    .where(
+        or_(
+            and_(vectors.c.embedder != EMPTY, vectors.c.embedder != bindparam("of_embedder")),
+            func.length(vectors.c.vector) != bindparam("of_length"),
+        )
+    )
+    .order_by(vectors.c.number)
+)
+_EMBEDDED = (
+    select(*_SAID)
+    .select_from(
+        vectors.join(checkpoints, ITS_VECTOR)
+        .join(documents, ITS_DOCUMENT)
+        .outerjoin(TEXT, _ITS_TEXT)
+    )
+    .where(vectors.c.number.in_(_NUMBERS))
+)
+_DROP_VECTOR = Statement(delete(vectors).where(vectors.c.number == bindparam("of_number")))
+
+_HAS_DOCUMENT = exists().where(
+    documents.c.tenant == memories.c.tenant, documents.c.pointer == memories.c.pointer
+)
+# Memories come after the documents that they need. What is under way is let arrive: the task
+# that sent it records how that went.
+_LOST: dict[Table, ColumnElement[bool]] = {
+    documents: ~findable.DOCUMENT_MAY_BE_FOUND,
+    vectors: ~findable.VECTOR_MAY_BE_FOUND,
+    memories: and_(
+        memories.c.state != int(MemoryState.SENDING),
+        memories.c.state != int(MemoryState.SENT),
+        ~_HAS_DOCUMENT,
+    ),
+}
+_FIND_LOST = {
+    table: Statement(select(table.c.number).where(is_lost).order_by(table.c.number))
+    for table, is_lost in _LOST.items()
+}
+_DROP_LOST = {
+    table: Statement(delete(table).where(table.c.number == bindparam("of_number"), is_lost))
+    for table, is_lost in _LOST.items()
+}
+
+
+class Unembedded(NamedTuple):
+    """A document that has no vector yet; `text` is what to embed."""
+
+    number: int
+    tenant: str
+    text: str
 
 
 class IndexRows:
@@ -34,7 +133,7 @@ class IndexRows:
         self._database = database
         # Where a walk has come is kept here alone: after a restart it begins again, and finds
         # nothing to change where it was before.
-        self._walking: tuple[int, Walk] | None = None
+        self._walk: Walk | None = None
 
     async def take(self, limit: int) -> Stretch:
         """Return the next changes that the index has to know of, of all tenants, oldest first.
@@ -42,9 +141,9 @@ class IndexRows:
         Args:
             limit: About how many changes to read at most.
         """
-        walking = self._walking
+        walk = self._walk
         return await self._database.query(
-            lambda connection: following.stretch(connection, limit, walking)
+            lambda connection: following.stretch(connection, limit, walk)
         )
 
     async def store(self, stretch: Stretch, made: Sequence[Document], *, remember: bool) -> int:
@@ -61,30 +160,31 @@ class IndexRows:
                 and text.
         """
         stored = await self._database.transact(
-            lambda batch: documents.store(batch, stretch, made, remember=remember),
+            lambda batch: store(batch, stretch, made, remember=remember),
             size_bytes=sum(len(one.due.summary) + len(one.body) for one in made),
         )
         for advance in stretch.advances:
             if advance.walk is not None:
-                self._walking = None if advance.walk.done else (advance.thread, advance.walk)
+                self._walk = None if advance.walk.done else advance.walk
         return stored
 
     async def now(self, tenant: str) -> dict[int, int]:
-        """Return the threads of a tenant that the index is behind of.
-
-        Returns:
-            Numbers of threads, each with its last change as of now.
-        """
+        """Return the threads, by number, that the index is behind of, with their last change."""
         return await self._database.query(lambda connection: following.now(connection, tenant))
 
     async def backlog(self) -> list[Backlog]:
         """Return what is not indexed, by tenant; tenants that lack nothing are left out."""
         return await self._database.query(following.backlog)
 
+    # --- vectors of an embedder --------------------------------------------------------
+
     async def unembedded(self, limit: int) -> list[Unembedded]:
         """Return documents without a vector, the oldest first."""
         return await self._database.query(
-            lambda connection: document_vectors.unembedded(connection, limit)
+            lambda connection: [
+                Unembedded(row[0], row[4], _embedded(row))
+                for row in _UNEMBEDDED.run(connection, max_rows=limit).fetchall()
+            ]
         )
 
     async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
@@ -94,14 +194,14 @@ class IndexRows:
             Refusal: `INVALID_FIELD`: the vectors in the index have another dimension.
         """
         await self._database.transact(
-            lambda batch: document_vectors.embed(batch.connection, embedder, made),
+            lambda batch: _embed(batch.connection, embedder, made),
             size_bytes=sum(len(vector) for _, vector in made),
         )
 
     async def give_up(self, number: int) -> None:
         """Note that a document gets no vector until its checkpoint is saved again."""
         await self._database.transact(
-            lambda batch: document_vectors.set_owed(batch.connection, [number], owed=False)
+            lambda batch: _set_owed(batch.connection, [number], owed=False)
         )
 
     async def adopt_embedder(self, embedder: str, dimension: int) -> int:
@@ -112,32 +212,96 @@ class IndexRows:
         made of is embedded again.
         """
         await self._database.transact(
-            lambda batch: vectors.note_embedder(batch.connection, embedder, dimension)
+            lambda batch: vector_rows.note_embedder(batch.connection, embedder, dimension)
         )
-        numbers = await self._database.query(
-            lambda connection: document_vectors.unfit(connection, embedder, dimension)
-        )
-        return await self._in_turns(numbers, document_vectors.drop)
+        unfit = {"of_embedder": embedder, "of_length": dimension * COMPONENT_BYTES}
+        numbers = await self._database.query(lambda connection: _numbers(connection, _UNFIT, unfit))
+        return await self._in_turns(numbers, _drop_vectors)
 
     async def forget_embedder(self) -> None:
         """Begin to do without an embedder: vectors stay, and nothing is asked of others."""
-        if await self._database.query(vectors.noted_dimension):
-            await self._database.transact(lambda batch: vectors.forget_embedder(batch.connection))
+        if await self._database.query(vector_rows.noted_dimension):
+            await self._database.transact(
+                lambda batch: vector_rows.forget_embedder(batch.connection)
+            )
+
+    # --- removing ----------------------------------------------------------------------
 
     async def sweep(self) -> int:
         """Remove what belongs to no checkpoint that search may find; return how many rows."""
         count = 0
-        for table in sweeping.TABLES:
-            numbers = await self._database.query(partial(sweeping.lost, table))
-            count += await self._in_turns(numbers, partial(sweeping.drop, table))
+        for table, find in _FIND_LOST.items():
+            # They are looked for beside the writer, and looked at again when they go.
+            numbers = await self._database.query(partial(_numbers, statement=find))
+            count += await self._in_turns(numbers, partial(_drop_lost, table))
         return count
 
-    async def _in_turns(self, numbers: Sequence[int], drop: _Drop) -> int:
+    async def _in_turns(
+        self, numbers: Sequence[int], drop: Callable[[Connection, Sequence[int]], int]
+    ) -> int:
         """Remove rows in short turns of the writer; return how many."""
         count = 0
         for start in range(0, len(numbers), DROPPED_AT_ONCE):
             some = numbers[start : start + DROPPED_AT_ONCE]
             count += await self._database.transact(
-                lambda batch, some=some: drop(some, batch.connection)  # type: ignore[misc]
+                lambda batch, some=some: drop(batch.connection, some)  # type: ignore[misc]
             )
         return count
+
+
+def _numbers(
+    connection: Connection, statement: Statement, values: dict[str, object] | None = None
+) -> list[int]:
+    return [number for (number,) in statement.run(connection, **(values or {})).fetchall()]
+
+
+def _drop_lost(table: Table, connection: Connection, numbers: Sequence[int]) -> int:
+    """Remove rows that still belong to nothing; return how many."""
+    drop = _DROP_LOST[table]
+    gone = [number for number in numbers if drop.run(connection, of_number=number).rowcount]
+    if table is documents:
+        full_text.remove(connection, gone)
+    return len(gone)
+
+
+def _drop_vectors(connection: Connection, numbers: Sequence[int]) -> int:
+    """Drop vectors, and owe others to what they were made of; return how many."""
+    owed = [
+        row[0]
+        for some in in_lists(numbers)
+        for row in connection.execute(_EMBEDDED, {"numbers": some})
+        if _embedded(row)
+    ]
+    _set_owed(connection, owed, owed=True)
+    return _DROP_VECTOR.run_many(connection, [{"of_number": number} for number in numbers])
+
+
+def _set_owed(connection: Connection, numbers: Sequence[int], *, owed: bool) -> None:
+    _SET_OWED.run_many(connection, [{"of_number": number, "owed": owed} for number in numbers])
+
+
+def _embedded(row: Sequence[Any]) -> str:
+    """Return what is embedded of a document, by a row that begins with `_SAID`."""
+    return embedded_text(row[1], row[2], planned=bool(row[3]))
+
+
+def _embed(connection: Connection, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
+    by_number = {document.number: (document.text, vector) for document, vector in made}
+    rows: list[tuple[object, ...]] = []
+    settled: list[int] = []
+    sizes: set[tuple[str, int]] = set()
+    for some in in_lists(by_number):
+        for row in connection.execute(_STILL_OWED, {"numbers": some}):
+            text, vector = by_number[row[0]]
+            if text != _embedded(row):
+                continue
+            settled.append(row[0])
+            tenant, *place, has = row[4:]
+            # A caller's may have come meanwhile: it is the better one.
+            if has is None:
+                rows.append((tenant, *place, embedder, vector))
+                sizes.add((tenant, len(vector)))
+    for tenant, size in sizes:
+        vector_rows.check(connection, tenant, size)
+    vector_rows.add(connection, rows)
+    _set_owed(connection, settled, owed=False)

@@ -7,9 +7,10 @@ deleted or summarised anew meanwhile, or its thread made unsearchable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, select, update
 
@@ -19,31 +20,26 @@ from ..database.overlay import Batch
 from ..database.schema import UNSURE, checkpoints, documents, memories, threads
 from ..database.statements import Statement
 from .findable import ITS_DOCUMENT, ITS_THREAD
-from .records import MemoriesStanding, MemoryTally
 
 LOOKED_AT = 200
 """Memories that one transaction looks at."""
 
-_PENDING = (MemoryState.WAITING, MemoryState.SENDING, MemoryState.SENT)
 _PROGRESS = ("state", "unsure", "attempts", "due_us", "job_id", "blob_id")
-
-_COLUMNS = (
-    memories.c.number,
-    memories.c.tenant,
-    memories.c.pointer,
-    memories.c.text,
-    memories.c.state,
-    memories.c.unsure,
-    memories.c.attempts,
-    memories.c.job_id,
-    memories.c.due_us,
-)
 
 
 def _oldest_due() -> Select[Any]:
     # By tenant second: that is how the index by state has them.
     return (
-        select(*_COLUMNS)
+        select(
+            memories.c.number,
+            memories.c.tenant,
+            memories.c.pointer,
+            memories.c.text,
+            memories.c.unsure,
+            memories.c.attempts,
+            memories.c.job_id,
+            memories.c.due_us,
+        )
         .where(memories.c.due_us <= bindparam("now_us"))
         .order_by(memories.c.due_us, memories.c.tenant, memories.c.number)
         .limit(bindparam("max_rows"))
@@ -98,11 +94,28 @@ _TALLIES = Statement(
 _CREATED = Statement(select(memories.c.created_us).where(_OF_NUMBER))
 
 
-class MemoryRows:
-    """Memories in a `Database`; see below.
+@dataclass(frozen=True, slots=True)
+class MemoriesStanding:
+    """How the memories of a tenant stand; refused ones are left out."""
 
-    Args:
-        journal: The journal.
+    waiting: int = 0
+    underway: int = 0
+    delivered: int = 0
+    oldest_waiting_us: int | None = None
+
+
+class MemoryTally(NamedTuple):
+    """How many memories of a tenant are in a state."""
+
+    tenant: str
+    state: MemoryState
+    memories: int
+
+
+class MemoryRows:
+    """Memories in a journal.
+
+    All calls are coroutines. `JOURNAL_UNAVAILABLE` can come from every call.
     """
 
     def __init__(self, database: Database) -> None:
@@ -138,7 +151,7 @@ class MemoryRows:
         """Return memories that were sent and are to be asked for now, the longest due first."""
         now_us = self._database.now_us()
         return await self._database.query(
-            lambda connection: _due(connection, MemoryState.SENT, now_us, limit)
+            lambda connection: _due(connection, _DUE, MemoryState.SENT, now_us, limit)
         )
 
     async def take_up(self) -> int:
@@ -148,18 +161,34 @@ class MemoryRows:
             lambda batch: _TAKE_UP.run(batch.connection, now_us=now_us).rowcount
         )
 
-    async def next_due_us(self, states: Sequence[MemoryState]) -> int | None:
-        """Return the time of the next step of memories in these states; `None`: no step."""
-        return await self._database.query(lambda connection: _next_due_us(connection, states))
+    async def next_due_us(self, state: MemoryState) -> int | None:
+        """Return the time of the next step of memories in a state; `None`: there are none."""
+
+        def work(connection: Connection) -> int | None:
+            [(due_us,)] = _NEXT_DUE.run(connection, of_state=state.value).fetchall()
+            return due_us  # type: ignore[no-any-return]
+
+        return await self._database.query(work)
 
     async def standing(self, tenant: str) -> MemoriesStanding:
         """Return how the memories of a tenant stand."""
-        return await self._database.query(lambda connection: _standing(connection, tenant))
+
+        def work(connection: Connection) -> MemoriesStanding:
+            waiting, oldest = _count(connection, MemoryState.WAITING, tenant)
+            sending, _ = _count(connection, MemoryState.SENDING, tenant)
+            sent, _ = _count(connection, MemoryState.SENT, tenant)
+            delivered, _ = _count(connection, MemoryState.DELIVERED, tenant)
+            created = _CREATED.run(connection, of_number=oldest).fetchone()
+            oldest_us = created[0] if created is not None else None
+            return MemoriesStanding(waiting, sending + sent, delivered, oldest_us)
+
+        return await self._database.query(work)
 
     async def pending(self, tenant: str) -> int:
         """Return how many memories of a tenant cannot be recalled yet, as far as is known."""
+        pending = (MemoryState.WAITING, MemoryState.SENDING, MemoryState.SENT)
         return await self._database.query(
-            lambda connection: sum(_count(connection, state, tenant)[0] for state in _PENDING)
+            lambda connection: sum(_count(connection, state, tenant)[0] for state in pending)
         )
 
     async def tallies(self) -> list[MemoryTally]:
@@ -172,16 +201,13 @@ class MemoryRows:
         )
 
 
-# --- steps -----------------------------------------------------------------------------
-
-
 def _take(batch: Batch, limit: int, unsure_first: bool) -> tuple[bool, list[Memory]]:
     """Begin to send the oldest; tell whether any was looked at, and return what was taken."""
-    connection, now_us = batch.connection, batch.now_us
+    connection, waiting = batch.connection, MemoryState.WAITING
     found: list[Memory] = []
     if unsure_first:
-        found = _due(connection, MemoryState.WAITING, now_us, LOOKED_AT, _DUE_UNSURE)
-    found = found or _due(connection, MemoryState.WAITING, now_us, LOOKED_AT)
+        found = _due(connection, _DUE_UNSURE, waiting, batch.now_us, LOOKED_AT)
+    found = found or _due(connection, _DUE, waiting, batch.now_us, LOOKED_AT)
     taken: list[Memory] = []
     gone: list[int] = []
     for memory in found:
@@ -199,26 +225,12 @@ def _take(batch: Batch, limit: int, unsure_first: bool) -> tuple[bool, list[Memo
 
 
 def _due(
-    connection: Connection,
-    state: MemoryState,
-    now_us: int,
-    limit: int,
-    statement: Statement = _DUE,
+    connection: Connection, statement: Statement, state: MemoryState, now_us: int, limit: int
 ) -> list[Memory]:
     rows = statement.run(connection, of_state=state.value, now_us=now_us, max_rows=limit).fetchall()
     return [
-        Memory(
-            number=number,
-            tenant=tenant,
-            pointer=bytes(pointer),
-            text=text,
-            state=MemoryState(stored),
-            unsure=bool(unsure),
-            attempts=attempts,
-            job_id=job_id,
-            due_us=due_us,
-        )
-        for number, tenant, pointer, text, stored, unsure, attempts, job_id, due_us in rows
+        Memory(number, tenant, bytes(pointer), text, state, bool(unsure), *rest)
+        for number, tenant, pointer, text, unsure, *rest in rows
     ]
 
 
@@ -230,26 +242,7 @@ def _lives(connection: Connection, memory: Memory) -> bool:
     )
 
 
-def _next_due_us(connection: Connection, states: Iterable[MemoryState]) -> int | None:
-    found = [_NEXT_DUE.run(connection, of_state=state.value).fetchone() for state in states]
-    return min((row[0] for row in found if row is not None and row[0] is not None), default=None)
-
-
 def _count(connection: Connection, state: MemoryState, tenant: str) -> tuple[int, int | None]:
     """Return how many memories are in a state, and the number of the oldest."""
-    row = _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchone()
-    return (row[0], row[1]) if row is not None else (0, None)
-
-
-def _standing(connection: Connection, tenant: str) -> MemoriesStanding:
-    waiting, oldest = _count(connection, MemoryState.WAITING, tenant)
-    sending, _ = _count(connection, MemoryState.SENDING, tenant)
-    sent, _ = _count(connection, MemoryState.SENT, tenant)
-    delivered, _ = _count(connection, MemoryState.DELIVERED, tenant)
-    created = _CREATED.run(connection, of_number=oldest).fetchone() if oldest is not None else None
-    return MemoriesStanding(
-        waiting=waiting,
-        underway=sending + sent,
-        delivered=delivered,
-        oldest_waiting_us=created[0] if created is not None else None,
-    )
+    [row] = _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchall()
+    return row[0], row[1]

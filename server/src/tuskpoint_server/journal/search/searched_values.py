@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, select
 
@@ -18,14 +18,13 @@ from tuskpoint.v1 import checkpoint_pb2
 
 from ...domain.json_view import MAX_ENCODED, joined, latest_part, new_part, shares
 from ...domain.limits import KIB
-from ...domain.model import EVICTED, Value
+from ...domain.model import EVICTED, CheckpointKey, Value
 from ...domain.searchable import PLAN, is_internal
 from ...domain.values import DamagedValueError
 from ..checkpoints import contents
 from ..checkpoints.delta_history import DeltaPath, follow
 from ..database.schema import writes
 from ..database.statements import Statement
-from .records import Due
 
 MAX_VALUES_BYTES = 32 * KIB
 """Most bytes of values that are looked at of a checkpoint. Of its text
@@ -37,9 +36,6 @@ MAX_VALUES = 256
 MAX_READ_BYTES = MAX_ENCODED
 """Most bytes of values that are read of a checkpoint to find their latest part."""
 
-ROW = ("summary", "state", "delta_channels", "delta_base", "parent_id")
-"""Columns of a checkpoint that `SearchedValues.add` takes, its parent's state after them."""
-
 _NO_NAMES = b"[]"
 _WRITE = Statement(
     select(writes.c.type, writes.c.size, writes.c.encoding, writes.c.data).where(
@@ -48,16 +44,47 @@ _WRITE = Statement(
 )
 
 
-@dataclass(slots=True)
-class _Channel:
-    """A channel of which there is something new.
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A checkpoint whose document is missing or says something else.
 
     Attributes:
-        name: Its name.
-        digest: Of its value; empty if it is rebuilt from writes.
-        size: Bytes that are looked at.
-        before: Digest of the parent's value; empty if there is none.
-        delta: Writes that rebuild it.
+        number: Of the checkpoint's row.
+        thread: Number of its thread.
+        tenant: Whose it is.
+        key: The checkpoint.
+        seq: Change that made its row as it was read.
+        summary: Its summary.
+        channels: Name and value of channels, its plan first, then those that it changed.
+            Of a long value they hold the latest part.
+        truncated: More belongs to its state than `channels` holds.
+    """
+
+    number: int
+    thread: int
+    tenant: str
+    key: CheckpointKey
+    seq: int
+    summary: str = ""
+    channels: tuple[tuple[str, Value], ...] = ()
+    truncated: bool = False
+
+
+class Read(NamedTuple):
+    """A checkpoint as it was read: `due` has no channels yet, `before` is its parent's state."""
+
+    due: Due
+    family: int
+    state: bytes
+    delta_channels: bytes
+    before: bytes | None
+
+
+class _Channel(NamedTuple):
+    """A channel of which there is something new.
+
+    `digest` is that of its value, empty if writes (`delta`) rebuild it; `before` that of the
+    parent's value, empty if there is none to compare with. `size`: bytes that are looked at.
     """
 
     name: str
@@ -67,150 +94,42 @@ class _Channel:
     delta: DeltaPath | None = None
 
 
-@dataclass(slots=True)
-class _Wanted:
-    """A checkpoint with the channels to be read of it; `left_out`: there are more."""
+def with_values(connection: Connection, read: Sequence[Read]) -> list[Due]:
+    """Return checkpoints with the values that search looks at, in their order."""
+    wanted = [(one, *_channels(connection, one)) for one in read]
+    digests: dict[int, set[bytes]] = {}
+    for one, channels, _ in wanted:
+        digests.setdefault(one.family, set()).update(_digests(channels))
+    values = {family: _values(connection, family, some) for family, some in digests.items()}
+    return [
+        _due(connection, one.due, channels, values[one.family], left_out=left_out)
+        for one, channels, left_out in wanted
+    ]
 
-    due: Due
-    family: int
-    channels: Sequence[_Channel]
-    left_out: bool
 
-
-class SearchedValues:
-    """Reads the values of many checkpoints together.
-
-    Args:
-        connection: In a transaction.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._wanted: list[_Wanted] = []
-
-    def add(self, due: Due, family: int, row: Sequence[Any]) -> None:
-        """Note a checkpoint whose values are to be read.
-
-        Args:
-            due: The checkpoint, without channels.
-            family: Family of its thread.
-            row: `ROW`, then the state of its parent or `None`.
-        """
-        _, state, delta_channels, _, _, before = row
-        known = _channels(before) if before is not None else {}
-        stored = _channels(state)
-        found = [
-            _Channel(name, digest, size, _readable(known.get(name)))
-            for name, (digest, size) in stored.items()
-            if name == PLAN or name not in known or known[name][0] != digest
-        ]
-        if delta_channels != _NO_NAMES:
-            names = [name for name in json.loads(delta_channels) if name not in stored]
-            found += self._rebuilt(due, names, is_root=before is None)
-        found.sort(key=lambda one: (one.name != PLAN, one.name))
-        channels, room = list[_Channel](), MAX_READ_BYTES
-        for channel in found:
-            if len(channels) == MAX_VALUES or channel.size > room:
-                continue
-            channels.append(channel)
+def _channels(connection: Connection, one: Read) -> tuple[list[_Channel], bool]:
+    """Return the channels to be read of a checkpoint; tell whether there are more."""
+    known = _stored(one.before) if one.before is not None else {}
+    stored = _stored(one.state)
+    found = []
+    for name, (digest, size) in stored.items():
+        before, before_size = known.get(name, (b"", 0))
+        if name == PLAN or digest != before:
+            readable = before if before_size <= MAX_READ_BYTES else b""
+            found.append(_Channel(name, digest, size, readable))
+    if one.delta_channels != _NO_NAMES:
+        names = [name for name in json.loads(one.delta_channels) if name not in stored]
+        found += _rebuilt(connection, one, names)
+    found.sort(key=lambda channel: (channel.name != PLAN, channel.name))
+    taken, room = list[_Channel](), MAX_READ_BYTES
+    for channel in found:
+        if len(taken) < MAX_VALUES and channel.size <= room:
+            taken.append(channel)
             room -= channel.size
-        self._wanted.append(_Wanted(due, family, channels, len(channels) < len(found)))
-
-    def due(self) -> list[Due]:
-        """Return the checkpoints with their values, in the order in which they came."""
-        digests: dict[int, set[bytes]] = {}
-        for one in self._wanted:
-            if one.channels:
-                digests.setdefault(one.family, set()).update(_digests(one.channels))
-        values = {
-            family: _read(self._connection, family, wanted) for family, wanted in digests.items()
-        }
-        return [self._due(one, values.get(one.family, {})) for one in self._wanted]
-
-    def _due(self, wanted: _Wanted, values: Mapping[bytes, Value]) -> Due:
-        found = [(one.name, *self._new(one, values)) for one in wanted.channels]
-        said = [(name, value) for name, value, _ in found if value is not None]
-        sizes = [len(value.data) for _, value in said]
-        parts = [
-            (name, value, latest_part(value, share))
-            for (name, value), share in zip(said, shares(sizes, MAX_VALUES_BYTES), strict=True)
-        ]
-        return replace(
-            wanted.due,
-            channels=tuple((name, part) for name, _, part in parts if part is not None),
-            truncated=wanted.left_out
-            or not all(whole for *_, whole in found)
-            or any(part is not value for _, value, part in parts),
-        )
-
-    def _new(self, channel: _Channel, values: Mapping[bytes, Value]) -> tuple[Value | None, bool]:
-        """Return what is new in a channel's value, and whether it is all of it."""
-        if channel.delta is not None:
-            return self._delta_value(channel.delta, values)
-        value = values.get(channel.digest, EVICTED)
-        if value is EVICTED:
-            return None, False
-        before = values.get(channel.before, EVICTED)
-        if before is EVICTED or channel.name == PLAN:
-            return value, True
-        return new_part(value, before), True
-
-    # --- delta channels ----------------------------------------------------------------
-
-    def _rebuilt(self, due: Due, names: Sequence[str], *, is_root: bool) -> Iterator[_Channel]:
-        """Yield the delta channels that the checkpoint does not store itself.
-
-        What is new of one is what was written at the parent. Without a parent that is all
-        that rebuilding begins with.
-        """
-        place = (due.key.checkpoint_ns, due.key.checkpoint_id)
-        paths = follow(self._connection, due.thread, place, names, most=1)
-        for name, path in paths.items():
-            if not is_root:
-                path.seed = None
-            size = path.seed.size if path.seed is not None else 0
-            size += sum(one.write.size for one in path.newest_first)
-            if path.newest_first or path.seed is not None:
-                yield _Channel(name, b"", min(size, MAX_VALUES_BYTES), delta=path)
-
-    def _delta_value(
-        self, path: DeltaPath, values: Mapping[bytes, Value]
-    ) -> tuple[Value | None, bool]:
-        """Return the latest writes of a channel and, if there is room, what they began with."""
-        latest: list[Value] = []
-        room = MAX_VALUES_BYTES
-        whole = True
-        for one in path.newest_first:
-            if one.write.size > room:
-                whole = False
-                break
-            value = (
-                self._written(one.number)
-                if one.number is not None
-                else values.get(one.write.digest, EVICTED)
-            )
-            if value is EVICTED:
-                whole = False
-                continue
-            latest.append(value)
-            room -= one.write.size
-        if whole and path.seed is not None:
-            stored = values.get(path.seed.digest, EVICTED)
-            seed = latest_part(stored, room) if stored is not EVICTED else None
-            whole = seed is stored
-            latest += [seed] if seed is not None else []
-        joint, all_joined = joined(latest[::-1])
-        return joint, whole and all_joined
-
-    def _written(self, number: int) -> Value:
-        row = _WRITE.run(self._connection, of_number=number).fetchone()
-        try:
-            return contents.stored_value(*row) if row is not None else EVICTED
-        except DamagedValueError:
-            return EVICTED
+    return taken, len(taken) < len(found)
 
 
-def _channels(state: bytes) -> dict[str, tuple[bytes, int]]:
+def _stored(state: bytes) -> dict[str, tuple[bytes, int]]:
     """Return digest and size of the values of a state's channels, if they are the agent's own."""
     return {
         channel.name: (channel.digest, channel.size_bytes)
@@ -219,9 +138,20 @@ def _channels(state: bytes) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def _readable(known: tuple[bytes, int] | None) -> bytes:
-    """Return the digest of a parent's value; empty if there is none, or it is too long."""
-    return known[0] if known is not None and known[1] <= MAX_READ_BYTES else b""
+def _rebuilt(connection: Connection, one: Read, names: Sequence[str]) -> Iterator[_Channel]:
+    """Yield the delta channels that a checkpoint does not store itself.
+
+    What is new of one is what was written at the parent. Without a parent that is all that
+    rebuilding begins with.
+    """
+    place = (one.due.key.checkpoint_ns, one.due.key.checkpoint_id)
+    for name, path in follow(connection, one.due.thread, place, names, most=1).items():
+        if one.before is not None:
+            path.seed = None
+        size = path.seed.size if path.seed is not None else 0
+        size += sum(written.write.size for written in path.newest_first)
+        if path.newest_first or path.seed is not None:
+            yield _Channel(name, b"", min(size, MAX_VALUES_BYTES), delta=path)
 
 
 def _digests(channels: Sequence[_Channel]) -> Iterator[bytes]:
@@ -243,8 +173,10 @@ def _digests(channels: Sequence[_Channel]) -> Iterator[bytes]:
             yield seed.digest
 
 
-def _read(connection: Connection, family: int, digests: set[bytes]) -> Mapping[bytes, Value]:
+def _values(connection: Connection, family: int, digests: set[bytes]) -> Mapping[bytes, Value]:
     """Return values; of those that are damaged the others do not go without."""
+    if not digests:
+        return {}
     try:
         return contents.read(connection, family, digests)
     except DamagedValueError:
@@ -255,3 +187,78 @@ def _read(connection: Connection, family: int, digests: set[bytes]) -> Mapping[b
             except DamagedValueError:
                 continue
         return found
+
+
+def _due(
+    connection: Connection,
+    due: Due,
+    channels: Sequence[_Channel],
+    values: Mapping[bytes, Value],
+    *,
+    left_out: bool,
+) -> Due:
+    found = [(one.name, *_new(connection, one, values)) for one in channels]
+    said = [(name, value) for name, value, _ in found if value is not None]
+    sizes = [len(value.data) for _, value in said]
+    parts = [
+        (name, value, latest_part(value, share))
+        for (name, value), share in zip(said, shares(sizes, MAX_VALUES_BYTES), strict=True)
+    ]
+    return replace(
+        due,
+        channels=tuple((name, part) for name, _, part in parts if part is not None),
+        truncated=left_out
+        or not all(whole for *_, whole in found)
+        or any(part is not value for _, value, part in parts),
+    )
+
+
+def _new(
+    connection: Connection, channel: _Channel, values: Mapping[bytes, Value]
+) -> tuple[Value | None, bool]:
+    """Return what is new in a channel's value, and whether it is all of it."""
+    if channel.delta is not None:
+        return _delta_value(connection, channel.delta, values)
+    value = values.get(channel.digest, EVICTED)
+    if value is EVICTED:
+        return None, False
+    before = values.get(channel.before, EVICTED)
+    if before is EVICTED or channel.name == PLAN:
+        return value, True
+    return new_part(value, before), True
+
+
+def _delta_value(
+    connection: Connection, path: DeltaPath, values: Mapping[bytes, Value]
+) -> tuple[Value | None, bool]:
+    """Return the latest writes of a channel and, if there is room, what they began with."""
+    latest: list[Value] = []
+    room, whole = MAX_VALUES_BYTES, True
+    for one in path.newest_first:
+        if one.write.size > room:
+            whole = False
+            break
+        if one.number is not None:
+            value = _written(connection, one.number)
+        else:
+            value = values.get(one.write.digest, EVICTED)
+        if value is EVICTED:
+            whole = False
+            continue
+        latest.append(value)
+        room -= one.write.size
+    if whole and path.seed is not None:
+        stored = values.get(path.seed.digest, EVICTED)
+        seed = latest_part(stored, room) if stored is not EVICTED else None
+        whole = seed is stored
+        latest += [seed] if seed is not None else []
+    joint, all_joined = joined(latest[::-1])
+    return joint, whole and all_joined
+
+
+def _written(connection: Connection, number: int) -> Value:
+    row = _WRITE.run(connection, of_number=number).fetchone()
+    try:
+        return contents.stored_value(*row) if row is not None else EVICTED
+    except DamagedValueError:
+        return EVICTED

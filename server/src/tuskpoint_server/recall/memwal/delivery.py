@@ -170,7 +170,7 @@ class Delivery:
 
     async def _due_in_s(self, state: MemoryState) -> float | None:
         """Return the seconds until memories in a state are due, 0 or less if they are."""
-        due_us = await self._memories.next_due_us([state])
+        due_us = await self._memories.next_due_us(state)
         return None if due_us is None else (due_us - self._clock_us()) / 1e6
 
     def _in_us(self, seconds: float) -> int:

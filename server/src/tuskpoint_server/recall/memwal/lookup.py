@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from ...domain.search import parse_memory
-from ...journal.search.records import Recalled
+from ...journal.search.finding import Recalled
 from ..pacing import Backoff, pause
 from ..settings import MemWalSettings
 from .api import COST_RECALL, Memorised, Recollection, RelayerError, Trouble

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from ...domain.credentials import DEFAULT_TENANT
 from ...domain.errors import Refusal
 from ...journal.search.memories import MemoryRows as Memories
-from ...journal.search.records import MemoryTally
+from ...journal.search.memories import MemoryTally
 from ..settings import MemWalSettings
 from .api import RelayerError, Trouble
 from .budget import Budget
