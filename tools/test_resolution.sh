@@ -27,6 +27,6 @@ trap 'rm -f "$chosen"' EXIT
     --editable 'clients/python[cli,langgraph,otel]' --editable 'server[otlp]' \
     --editable emulators
 "$uv" pip list --python "$venv/bin/python" |
-    grep -iE '^(alembic|grpcio|isal|langgraph|langgraph-checkpoint|opentelemetry-sdk|protobuf|pydantic-settings|sqlalchemy|uvloop) '
+    grep -iE '^(alembic|grpcio|isal|langgraph|langgraph-checkpoint|opentelemetry-sdk|protobuf|pydantic|sqlalchemy|uvloop) '
 "$venv/bin/python" -m pytest -q "$@"
 "$venv/bin/python" -m tools.emulators

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from .reloading import UnusableFileError, read_bytes
+from .process import ConfigError, read_bytes
 from .rpc.tls import Certified
 
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
@@ -25,13 +25,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where the certificate, its key and the client CA are; all PEM.
-
-    Attributes:
-        cert: Certificate of the server, and those between it and the root.
-        key: Its private key.
-        client_ca: Roots of the certificates of clients; `None`: clients need none.
-    """
+    """Where the server's certificate with its chain, its key and the client CA are; all PEM."""
 
     cert: Path
     key: Path
@@ -46,49 +40,45 @@ class TlsFiles:
         """Return what the files hold. An expired certificate is told and taken.
 
         Raises:
-            UnusableFileError: One is missing, unreadable or malformed, or the key is another's,
+            ConfigError: One is missing, unreadable or malformed, or the key is another's,
                 or of a kind that TLS does not take.
         """
         chain = read_bytes("--tls-cert", self.cert)
         certificate = _certificates("--tls-cert", self.cert, chain)[0]
         key = read_bytes("--tls-key", self.key)
         if _public_key(self.key, key) != _shown(self.cert, certificate):
-            raise UnusableFileError(
+            raise ConfigError(
                 f"--tls-key {self.key} is not the key of the first certificate in {self.cert}"
             )
         client_ca = None
         if self.client_ca is not None:
             client_ca = read_bytes("--tls-client-ca", self.client_ca)
             _certificates("--tls-client-ca", self.client_ca, client_ca)
-        self._look_at_time(certificate)
-        return Certified(chain, key, client_ca, certificate.not_valid_after_utc.timestamp())
-
-    def _look_at_time(self, certificate: x509.Certificate) -> None:
         now = datetime.now(UTC)
         begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         if now >= ends:
             _log.warning("--tls-cert %s expired at %s; clients will refuse it", self.cert, ends)
         elif now < begins:
             _log.warning("--tls-cert %s is valid only from %s on", self.cert, begins)
+        return Certified(chain, key, client_ca, ends.timestamp())
 
 
 def _certificates(flag: str, path: Path, content: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(content)
     except (ValueError, UnsupportedAlgorithm):
-        raise UnusableFileError(f"{flag} {path} holds no certificate in PEM") from None
+        raise ConfigError(f"{flag} {path} holds no certificate in PEM") from None
 
 
 def _public_key(path: Path, content: bytes) -> bytes:
-    """Return the public half of a private key."""
     try:
         key = serialization.load_pem_private_key(content, password=None)
     except TypeError:
-        raise UnusableFileError(
+        raise ConfigError(
             f"--tls-key {path} is encrypted; the server needs it without a passphrase"
         ) from None
     except (ValueError, UnsupportedAlgorithm):
-        raise UnusableFileError(f"--tls-key {path} holds no private key in PEM") from None
+        raise ConfigError(f"--tls-key {path} holds no private key in PEM") from None
     return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
@@ -106,7 +96,7 @@ def _shown(path: Path, certificate: x509.Certificate) -> bytes:
     if key is None or not (
         is_plain_rsa or is_on_a_curve or isinstance(key, ed25519.Ed25519PublicKey)
     ):
-        raise UnusableFileError(
+        raise ConfigError(
             f"--tls-cert {path} is for a key of a kind that cannot be served; make one with "
             "ECDSA (P-256, P-384 or P-521), RSA or Ed25519"
         )

@@ -4,38 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from . import exits, logs
 from .archive.lifetime.collecting import Unneeded, remove, unneeded
-from .blobs.api import BlobStore
 from .blobs.cache import origin
 from .blobs.directory import DirectoryStore, StoredFile
-from .config import Config, from_flags
-from .data_dir import DataDirLock
-from .domain.errors import Reason, Refusal
-from .exits import StartError
-from .flags import command_parser
+from .config import Config, from_flags, settings_parser
+from .domain.errors import Refusal
 from .journal.database.database import Database
+from .opening import open_blobs
+from .process import (
+    EXIT_JOURNAL,
+    ConfigError,
+    DataDirLock,
+    StartError,
+    configure_logs,
+    exit_code,
+)
 
-_DAMAGE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED)
 
-
-def main(arguments: Sequence[str], version: str, open_blobs: Callable[[Config], BlobStore]) -> int:
-    """Collect and return the exit code.
-
-    Args:
-        arguments: The arguments behind `collect`.
-        version: What `--version` prints.
-        open_blobs: Opens the store that settings name.
+def main(arguments: Sequence[str], version: str) -> int:
+    """Collect as the arguments behind `collect` say, and return the exit code.
 
     Raises:
-        ConfigError: An argument or setting cannot be used.
-        StartError: Nothing, or not everything, was removed.
+        StartError: An argument or setting cannot be used, or not everything was removed.
     """
-    parser = command_parser(
+    parser = settings_parser(
         version,
-        command="collect",
+        prog="tuskpoint-server collect",
         description="Remove blobs from the blob directory that nothing in this journal needs. The "
         "server has to be stopped. Blobs that another server may have stored stay, and so do those "
         "younger than an hour. Old catalogs, and bundles that deleted threads have handed off, are "
@@ -54,11 +50,11 @@ def main(arguments: Sequence[str], version: str, open_blobs: Callable[[Config], 
     given = vars(parser.parse_args(arguments))
     dry_run, of_others = given.pop("dry_run"), given.pop("all")
     config = from_flags(given)
-    logs.configure(config.log_level)
-    found, removed = asyncio.run(_collect(config, open_blobs, dry_run=dry_run, of_others=of_others))
-    for file in found.removable if dry_run else removed:
-        print(f"{file.blob_id} {file.size}")  # noqa: T201 - the answer
+    configure_logs(config.log_level)
+    found, removed = asyncio.run(_collect(config, dry_run=dry_run, of_others=of_others))
     files = found.removable if dry_run else removed
+    for file in files:
+        print(f"{file.blob_id} {file.size}")  # noqa: T201 - the answer
     verb = "would be removed" if dry_run else "are removed"
     size = sum(file.size for file in files)
     others = f"; {found.others} that others may have stored stay" if found.others else ""
@@ -69,21 +65,20 @@ def main(arguments: Sequence[str], version: str, open_blobs: Callable[[Config], 
 
 
 async def _collect(
-    config: Config, open_blobs: Callable[[Config], BlobStore], *, dry_run: bool, of_others: bool
+    config: Config, *, dry_run: bool, of_others: bool
 ) -> tuple[Unneeded, list[StoredFile]]:
     path = config.data_dir / "journal.db"
     if not path.exists():
-        raise StartError(exits.EXIT_JOURNAL, f"there is no journal {path}; choose its --data-dir")
+        raise StartError(EXIT_JOURNAL, f"there is no journal {path}; choose its --data-dir")
     lock = DataDirLock(config.data_dir)
     try:
         blobs = open_blobs(config)
         store = origin(blobs)
         try:
             if not isinstance(store, DirectoryStore):
-                raise StartError(
-                    exits.EXIT_CONFIG,
+                raise ConfigError(
                     f"nothing is collected in the {store.backend} store: what is not needed there "
-                    "lapses by itself",
+                    "lapses by itself"
                 )
             database = await Database.open(path)
             try:
@@ -94,16 +89,8 @@ async def _collect(
         finally:
             await blobs.close()
     except Refusal as refusal:
-        raise StartError(_code(refusal), f"nothing more is collected: {refusal}") from refusal
+        raise StartError(exit_code(refusal), f"nothing more is collected: {refusal}") from refusal
     except RuntimeError as error:
-        raise StartError(exits.EXIT_JOURNAL, f"journal {path} cannot be opened: {error}") from error
+        raise StartError(EXIT_JOURNAL, f"journal {path} cannot be opened: {error}") from error
     finally:
         lock.release()
-
-
-def _code(refusal: Refusal) -> int:
-    if refusal.reason in _DAMAGE:
-        return exits.EXIT_DAMAGED
-    if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
-        return exits.EXIT_JOURNAL
-    return exits.EXIT_ARCHIVE

@@ -7,23 +7,27 @@ the variable over the file, the file over the default. An empty variable counts 
 
 from __future__ import annotations
 
+import argparse
 import os
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
-from pydantic.fields import FieldInfo
-from pydantic_settings import (
-    BaseSettings,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from .domain.credentials import TOKEN_PREFIX, is_loopback
 from .domain.limits import LIMITS, MIB
+from .process import ConfigError
 
 ENV_PREFIX = "TUSKPOINT_"
 ECOSYSTEM_VARIABLES = {
@@ -36,8 +40,6 @@ ECOSYSTEM_VARIABLES = {
     "MEMWAL_NAMESPACE": "memwal_namespace",
 }
 """Variables that other programs of Walrus and MemWal read too; the server's own win over them."""
-FLUSH_SECONDS = 2.0
-WALRUS_FLUSH_SECONDS = 30.0
 MAX_NAMESPACE_BYTES = 128
 """Longest namespace in MemWal: the relayer takes 255 bytes, and a tenant's name comes after it."""
 
@@ -47,253 +49,137 @@ def _words(value: object) -> object:
     return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
 
 
-Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Telemetry = Literal["none", "console", "otlp"]
 
 
-class ConfigError(Exception):
-    """A setting that cannot be used; its text is one line that says which and why."""
+class Config(BaseModel):
+    """Settings in force. What stands below a setting is what `--help` says of it."""
 
-
-class Config(BaseSettings):
-    """Settings in force."""
-
-    model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX,
-        env_ignore_empty=True,
-        extra="forbid",
-        frozen=True,
-        allow_inf_nan=False,
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
-    listen: str = Field(
-        default="127.0.0.1:7390",
-        description="Address to serve on, HOST:PORT; port 0 picks a free one.",
-    )
-    data_dir: Path = Field(
-        default=Path("./.tuskpoint"),
-        description="Directory of the journal, the spool and the cache; one server at a time.",
-    )
-    blob_dir: Path | None = Field(
-        default=None,
-        description="Directory of the blob store; may be shared by several servers. "
-        "Default: DATA_DIR/blobs.",
-    )
-    walrus_publisher_url: Words = Field(
-        default=(),
-        description="Publisher of Walrus that blobs are sent to; may be given more than once, "
-        "the first that works is used.",
-    )
-    walrus_aggregator_url: Words = Field(
-        default=(),
-        description="Aggregator of Walrus that blobs are read from; may be given more than once. "
-        "With a publisher, Walrus takes the place of the blob directory.",
-    )
-    walrus_epochs: int = Field(
-        default=5, ge=2, le=53, description="Epochs for which Walrus is asked to keep a blob."
-    )
-    walrus_epoch_seconds: float = Field(
-        default=14 * 24 * 3600.0,
-        gt=0,
-        le=366 * 24 * 3600,
-        description="Length of an epoch in seconds: 1209600 on Mainnet, 86400 on Testnet.",
-    )
-    walrus_renew_margin: int = Field(
-        default=1,
-        ge=1,
-        description="Epochs before its end at which a blob that is still needed is stored once "
-        "more; below --walrus-epochs.",
-    )
-    walrus_renew_interval: float = Field(
-        default=3600.0,
-        gt=0,
-        description="Longest time in seconds between two looks at what has to be renewed.",
-    )
-    walrus_puts_at_once: int = Field(
-        default=8, ge=1, le=256, description="Number of puts that a publisher takes at a time."
-    )
-    walrus_max_put_bytes: int = Field(
-        default=10 * MIB,
-        ge=10 * MIB,
-        le=60 * MIB,
-        description="Largest quilt that is sent. Every publisher takes the default; a larger one "
-        "costs less for each byte, if the publisher takes it.",
-    )
-    walrus_put_timeout: float = Field(
-        default=120.0, gt=0, description="Seconds after which a put counts as lost and is repeated."
-    )
-    walrus_jwt_secret_file: Path | None = Field(
-        default=None,
-        description="File with the secret that a publisher checks tokens with; its text, or hex "
-        "digits after 0x.",
-    )
-    walrus_jwt_algorithm: Literal["HS256", "HS384", "HS512"] = Field(
-        default="HS256", description="Algorithm that tokens are signed with."
-    )
-    walrus_jwt_lifetime: int = Field(
-        default=60,
-        ge=1,
-        le=3600,
-        description="Seconds for which a token is valid; a publisher may ask for a certain number.",
-    )
-    walrus_send_object_to: str = Field(
-        default="",
-        description="Sui address that becomes the owner of the blobs; only an owner can extend "
-        "them on chain.",
-    )
-    packing: Literal["quilt", "blob"] = Field(
-        default="quilt",
-        description="How checkpoints are stored on Walrus: many in a quilt, or each in a blob of "
-        "its own, which costs about as much for one as for a whole quilt.",
-    )
-    catalog_pointer: Path | None = Field(
-        default=None,
-        description="File that always names the newest catalog; best kept on another disk. "
-        "Default: DATA_DIR/catalog.",
-    )
-    flush_interval: float | None = Field(
-        default=None,
-        gt=0,
-        le=3600,
-        description="Seconds after which a change is carried to the blob store, if nobody waits "
-        "for it. Default: 2; with Walrus 30, as every flush is billed like a large one.",
-    )
-    backlog_soft_limit: int = Field(
-        default=256 * MIB,
-        ge=0,
-        description="Bytes waiting for certification from which saves carry a warning.",
-    )
-    backlog_hard_limit: int = Field(
-        default=1024 * MIB,
-        ge=1,
-        description="Bytes waiting for certification from which saves are refused.",
-    )
-    cache_bytes: int = Field(
-        default=256 * MIB, ge=0, description="Size of the local cache of blobs; 0 turns it off."
-    )
-    journal_bytes: int = Field(
-        default=1024 * MIB,
-        ge=0,
-        description="Bytes that the journal may use before certified values leave it for the "
-        "blob store alone; 0 lets them leave as soon as they may.",
-    )
-    eviction_interval: float = Field(
-        default=30.0,
-        gt=0,
-        le=3600,
-        description="Seconds between two looks at whether the journal has grown too large.",
-    )
-    eviction_grace: float = Field(
-        default=60.0, ge=0, description="Seconds for which a checkpoint keeps its values at least."
-    )
-    search: bool = Field(
-        default=True,
-        description="Index checkpoints for search. What is saved while it is off is indexed "
-        "once it is on again.",
-    )
-    search_exclude: Words = Field(
-        default=(),
-        description="Name of a channel, or of a key at any depth of the state, that is never "
-        "indexed; may be given more than once.",
-    )
-    search_cache_bytes: int = Field(
-        default=256 * MIB,
-        ge=0,
-        description="Most bytes of vectors that are kept in memory for search.",
-    )
-    embedder: Literal["none", "local", "openai"] = Field(
-        default="none",
-        description="What makes vectors of text: the local model if its package is installed, or "
-        "an endpoint of OpenAI's kind. Without one, text is searched by words.",
-    )
-    embedder_url: str = Field(
-        default="https://api.openai.com/v1",
-        description="Endpoint of --embedder openai; summaries and searchable text are sent to it.",
-    )
-    embedder_model: str = Field(
-        default="text-embedding-3-small", description="Model of --embedder openai."
-    )
-    embedder_dimensions: int | None = Field(
-        default=None,
-        ge=1,
-        le=LIMITS.max_vector_dimension,
-        description="Components that --embedder openai is asked for. Default: the model's own.",
-    )
-    embedder_key: SecretStr = Field(
-        default=SecretStr(""), description="Key of --embedder openai, if it wants one."
-    )
-    memwal_private_key: SecretStr = Field(
-        default=SecretStr(""),
-        description="Seed of the delegate key that MemWal knows. With an account, summaries are "
-        "sent to MemWal and text is searched there.",
-    )
-    memwal_account_id: str = Field(
-        default="", description="Object ID of the MemWal account (not a wallet's address)."
-    )
-    memwal_server_url: str = Field(
-        default="https://relayer.memory.walrus.xyz", description="MemWal's relayer."
-    )
-    memwal_namespace: str = Field(
-        default="tuskpoint", min_length=1, description="Namespace of the memories in MemWal."
-    )
-    memwal_points_per_minute: int = Field(
-        default=25,
-        ge=10,
-        description="Points of the relayer's rate limit that deliveries may spend in a minute; "
-        "searches have five more.",
-    )
-    memwal_points_per_hour: int = Field(
-        default=450,
-        ge=10,
-        description="Points that deliveries may spend in an hour; searches have fifty more.",
-    )
-    max_call_seconds: float = Field(
-        default=300.0,
-        gt=0,
-        description="Longest time of a call, whatever deadline the client sets; streams of "
-        "requests and watches are exempt.",
-    )
-    drain_grace: float = Field(
-        default=30.0, ge=0, description="Seconds that running calls get to finish at shutdown."
-    )
-    reflection: bool = Field(
-        default=False, description="Offer gRPC server reflection, for tools that explore the API."
-    )
-    tls_cert: Path | None = Field(
-        default=None,
-        description="PEM file with the certificate of the server, then those between it and "
-        "its root. Read again when it changes, as the next three are.",
-    )
-    tls_key: Path | None = Field(
-        default=None, description="PEM file with the private key of the certificate."
-    )
-    tls_client_ca: Path | None = Field(
-        default=None,
-        description="PEM file with the roots that a client's certificate must lead to; with "
-        "it no client connects without one.",
-    )
-    tokens: Path | None = Field(
-        default=None,
-        description="TOML file that says which tokens are known, for which tenant and scopes; "
-        "`tuskpoint-server token` makes its entries. With it no call passes without one.",
-    )
-    insecure_plaintext: bool = Field(
-        default=False,
-        description="Serve other machines without TLS; only for networks that are trusted as "
-        "a whole.",
-    )
-    insecure_anonymous: bool = Field(
-        default=False,
-        description="Serve other machines with TLS and ask for no credential; whoever reaches "
-        "the server may read and change everything.",
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least severity that is logged to stderr."
-    )
-    otel: Literal["none", "console", "otlp"] | None = Field(
-        default=None,
-        description="Where traces and metrics go. Default: what OTEL_TRACES_EXPORTER, "
-        "OTEL_METRICS_EXPORTER or OTEL_EXPORTER_OTLP_ENDPOINT ask for, else none.",
-    )
+    listen: str = "127.0.0.1:7390"
+    """Address to serve on, HOST:PORT; port 0 picks a free one."""
+    data_dir: Path = Path("./.tuskpoint")
+    """Directory of the journal, the spool and the cache; one server at a time."""
+    blob_dir: Path | None = None
+    """Directory of the blob store; may be shared by several servers. Default: DATA_DIR/blobs."""
+    walrus_publisher_url: Words = ()
+    """Publisher of Walrus that blobs are sent to; may be given more than once, the first that
+    works is used."""
+    walrus_aggregator_url: Words = ()
+    """Aggregator of Walrus that blobs are read from; may be given more than once. With a
+    publisher, Walrus takes the place of the blob directory."""
+    walrus_epochs: int = Field(default=5, ge=2, le=53)
+    """Epochs for which Walrus is asked to keep a blob."""
+    walrus_epoch_seconds: float = Field(default=14 * 24 * 3600.0, gt=0, le=366 * 24 * 3600)
+    """Length of an epoch in seconds: 1209600 on Mainnet, 86400 on Testnet."""
+    walrus_renew_margin: int = Field(default=1, ge=1)
+    """Epochs before its end at which a blob that is still needed is stored once more; below
+    --walrus-epochs."""
+    walrus_renew_interval: float = Field(default=3600.0, gt=0)
+    """Longest time in seconds between two looks at what has to be renewed."""
+    walrus_puts_at_once: int = Field(default=8, ge=1, le=256)
+    """Number of puts that a publisher takes at a time."""
+    walrus_max_put_bytes: int = Field(default=10 * MIB, ge=10 * MIB, le=60 * MIB)
+    """Largest quilt that is sent. Every publisher takes the default; a larger one costs less for
+    each byte, if the publisher takes it."""
+    walrus_put_timeout: float = Field(default=120.0, gt=0)
+    """Seconds after which a put counts as lost and is repeated."""
+    walrus_jwt_secret_file: Path | None = None
+    """File with the secret that a publisher checks tokens with; its text, or hex digits after
+    0x."""
+    walrus_jwt_algorithm: Literal["HS256", "HS384", "HS512"] = "HS256"
+    """Algorithm that tokens are signed with."""
+    walrus_jwt_lifetime: int = Field(default=60, ge=1, le=3600)
+    """Seconds for which a token is valid; a publisher may ask for a certain number."""
+    walrus_send_object_to: str = ""
+    """Sui address that becomes the owner of the blobs; only an owner can extend them on chain."""
+    packing: Literal["quilt", "blob"] = "quilt"
+    """How checkpoints are stored on Walrus: many in a quilt, or each in a blob of its own, which
+    costs about as much for one as for a whole quilt."""
+    catalog_pointer: Path | None = None
+    """File that always names the newest catalog; best kept on another disk. Default:
+    DATA_DIR/catalog."""
+    flush_interval: float | None = Field(default=None, gt=0, le=3600)
+    """Seconds after which a change is carried to the blob store, if nobody waits for it. Default:
+    2; with Walrus 30, as every flush is billed like a large one."""
+    backlog_soft_limit: int = Field(default=256 * MIB, ge=0)
+    """Bytes waiting for certification from which saves carry a warning."""
+    backlog_hard_limit: int = Field(default=1024 * MIB, ge=1)
+    """Bytes waiting for certification from which saves are refused."""
+    cache_bytes: int = Field(default=256 * MIB, ge=0)
+    """Size of the local cache of blobs; 0 turns it off."""
+    journal_bytes: int = Field(default=1024 * MIB, ge=0)
+    """Bytes that the journal may use before certified values leave it for the blob store alone; 0
+    lets them leave as soon as they may."""
+    eviction_interval: float = Field(default=30.0, gt=0, le=3600)
+    """Seconds between two looks at whether the journal has grown too large."""
+    eviction_grace: float = Field(default=60.0, ge=0)
+    """Seconds for which a checkpoint keeps its values at least."""
+    search: bool = True
+    """Index checkpoints for search. What is saved while it is off is indexed once it is on
+    again."""
+    search_exclude: Words = ()
+    """Name of a channel, or of a key at any depth of the state, that is never indexed; may be
+    given more than once."""
+    search_cache_bytes: int = Field(default=256 * MIB, ge=0)
+    """Most bytes of vectors that are kept in memory for search."""
+    embedder: Literal["none", "local", "openai"] = "none"
+    """What makes vectors of text: the local model if its package is installed, or an endpoint of
+    OpenAI's kind. Without one, text is searched by words."""
+    embedder_url: str = "https://api.openai.com/v1"
+    """Endpoint of --embedder openai; summaries and searchable text are sent to it."""
+    embedder_model: str = "text-embedding-3-small"
+    """Model of --embedder openai."""
+    embedder_dimensions: int | None = Field(default=None, ge=1, le=LIMITS.max_vector_dimension)
+    """Components that --embedder openai is asked for. Default: the model's own."""
+    embedder_key: SecretStr = SecretStr("")
+    """Key of --embedder openai, if it wants one."""
+    memwal_private_key: SecretStr = SecretStr("")
+    """Seed of the delegate key that MemWal knows. With an account, summaries are sent to MemWal
+    and text is searched there."""
+    memwal_account_id: str = ""
+    """Object ID of the MemWal account (not a wallet's address)."""
+    memwal_server_url: str = "https://relayer.memory.walrus.xyz"
+    """MemWal's relayer."""
+    memwal_namespace: str = Field(default="tuskpoint", min_length=1)
+    """Namespace of the memories in MemWal."""
+    memwal_points_per_minute: int = Field(default=25, ge=10)
+    """Points of the relayer's rate limit that deliveries may spend in a minute; searches have
+    five more."""
+    memwal_points_per_hour: int = Field(default=450, ge=10)
+    """Points that deliveries may spend in an hour; searches have fifty more."""
+    max_call_seconds: float = Field(default=300.0, gt=0)
+    """Longest time of a call, whatever deadline the client sets; streams of requests and watches
+    are exempt."""
+    drain_grace: float = Field(default=30.0, ge=0)
+    """Seconds that running calls get to finish at shutdown."""
+    reflection: bool = False
+    """Offer gRPC server reflection, for tools that explore the API."""
+    tls_cert: Path | None = None
+    """PEM file with the certificate of the server, then those between it and its root. Read again
+    when it changes, as the next three are."""
+    tls_key: Path | None = None
+    """PEM file with the private key of the certificate."""
+    tls_client_ca: Path | None = None
+    """PEM file with the roots that a client's certificate must lead to; with it no client
+    connects without one."""
+    tokens: Path | None = None
+    """TOML file that says which tokens are known, for which tenant and scopes; `tuskpoint-server
+    token` makes its entries. With it no call passes without one."""
+    insecure_plaintext: bool = False
+    """Serve other machines without TLS; only for networks that are trusted as a whole."""
+    insecure_anonymous: bool = False
+    """Serve other machines with TLS and ask for no credential; whoever reaches the server may
+    read and change everything."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severity that is logged to stderr."""
+    otel: Telemetry | None = None
+    """Where traces and metrics go. Default: what OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER or
+    OTEL_EXPORTER_OTLP_ENDPOINT ask for, else none."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
@@ -357,9 +243,7 @@ class Config(BaseSettings):
     @property
     def flush_seconds(self) -> float:
         """Age at which a change is carried to the blob store."""
-        if self.flush_interval is not None:
-            return self.flush_interval
-        return WALRUS_FLUSH_SECONDS if self.walrus_aggregator_url else FLUSH_SECONDS
+        return self.flush_interval or (30.0 if self.walrus_aggregator_url else 2.0)
 
     @property
     def pointer(self) -> Path:
@@ -367,7 +251,7 @@ class Config(BaseSettings):
         return self.catalog_pointer or self.data_dir / "catalog"
 
     @property
-    def telemetry(self) -> Literal["none", "console", "otlp"]:
+    def telemetry(self) -> Telemetry:
         """Where traces and metrics go; OpenTelemetry's own variables count."""
         if self.otel is not None:
             return self.otel
@@ -381,66 +265,70 @@ class Config(BaseSettings):
             return "otlp"
         return "console" if "console" in asked else "none"
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return where settings come from, the strongest first: flags, variables."""
-        return init_settings, env_settings, _EcosystemVariables(settings_cls)
+
+# --- reading them --------------------------------------------------------------------------
 
 
-class _EcosystemVariables(PydanticBaseSettingsSource):
-    """Reads `ECOSYSTEM_VARIABLES`; an empty one counts as unset."""
+def load(argv: Sequence[str], *, version: str) -> Config:
+    """Return the settings in force for a command line, without the program's name.
 
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        for variable, name in ECOSYSTEM_VARIABLES.items():
-            if name == field_name:
-                return os.environ.get(variable) or None, field_name, False
-        return None, field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        found = {
-            name: self.get_field_value(field, name)[0]
-            for name, field in self.settings_cls.model_fields.items()
-        }
-        return {name: value for name, value in found.items() if value is not None}
+    Raises:
+        ConfigError: A flag, variable or key is unknown or has a bad value.
+        SystemExit: After `--help` or `--version`.
+    """
+    parser = settings_parser(
+        version,
+        prog="tuskpoint-server",
+        description="gRPC checkpoint service for AI agents.",
+        epilog="Every setting may also be given by its variable or, in the file that --config "
+        "names, by its key. SIGTERM drains: running calls finish, then the server ends. "
+        "`tuskpoint-server recover --help` tells how to rebuild an empty server from blobs, "
+        "`tuskpoint-server collect --help` how to free what a blob directory need not hold, "
+        "`tuskpoint-server token --help` how to make tokens.",
+    )
+    return from_flags(vars(parser.parse_args(argv)))
 
 
 def from_flags(flags: dict[str, Any]) -> Config:
     """Return the settings in force where flags name some of them.
 
     Args:
-        flags: What a parser of `flags` found, less what is no setting.
+        flags: What a `settings_parser` found, less what is no setting.
 
     Raises:
         ConfigError: A flag, variable or key is unknown or has a bad value.
     """
     file = flags.pop("config", None) or os.environ.get(f"{ENV_PREFIX}CONFIG")
-
-    class Sources(Config):
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            *args: PydanticBaseSettingsSource,
-            **sources: PydanticBaseSettingsSource,
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            stronger = super().settings_customise_sources(settings_cls, *args, **sources)
-            return (*stronger, TomlConfigSettingsSource(settings_cls, file)) if file else stronger
-
-    if file and not Path(file).is_file():
-        raise ConfigError(f"--config: there is no file {file}")
+    own = {f"{ENV_PREFIX}{name.upper()}": name for name in Config.model_fields}
+    variables = {
+        name: os.environ[variable]
+        for variable, name in (ECOSYSTEM_VARIABLES | own).items()
+        if os.environ.get(variable)
+    }
     try:
-        return Sources(**flags)
+        keys = tomllib.loads(Path(file).read_text("utf-8")) if file else {}
+        return Config(**(keys | variables | flags))
+    except OSError:
+        raise ConfigError(f"--config: there is no file {file}") from None
     except ValidationError as error:
         raise ConfigError(_first_problem(error)) from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"--config: {file} is not TOML: {error}") from None
+
+
+def _first_problem(error: ValidationError) -> str:
+    """Say in one line what is wrong with the first bad setting."""
+    problem = error.errors(include_url=False, include_context=False)[0]
+    text = problem["msg"].removeprefix("Value error, ")
+    if not problem["loc"]:
+        return text
+    name = str(problem["loc"][0])
+    if problem["type"] == "extra_forbidden":
+        return f"there is no setting '{name}'"
+    said = f"{text[:1].lower()}{text[1:]}"
+    if _is_secret(Config.model_fields[name]):
+        return f"{ENV_PREFIX}{name.upper()}: {said}"
+    return f"--{name.replace('_', '-')}: {said}, not '{problem['input']}'"
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -464,21 +352,74 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def is_secret(field: FieldInfo) -> bool:
-    """Tell whether a setting is one that nobody is shown."""
+class OneLineParser(argparse.ArgumentParser):
+    """Refuses a command line with a `ConfigError`, whose text is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse in one line."""
+        raise ConfigError(message)
+
+
+def settings_parser(
+    version: str,
+    *,
+    prog: str,
+    description: str,
+    epilog: str = "All settings of the server are taken; most of them matter only to serving.",
+) -> argparse.ArgumentParser:
+    """Return a parser of all settings, to be added to by a command beside serving."""
+    parser = OneLineParser(
+        prog=prog,
+        description=description,
+        epilog=epilog,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version}")
+    parser.add_argument(
+        "--config", metavar="FILE", help=f"TOML file with settings [{ENV_PREFIX}CONFIG]"
+    )
+    secrets: list[str] = []
+    for name, field in Config.model_fields.items():
+        text, variable = (field.description or "").replace("%", "%%"), f"{ENV_PREFIX}{name.upper()}"
+        if _is_secret(field):  # every user of the machine can read a program's flags
+            secrets.append(f"{variable} ({name}): {text}")
+            continue
+        if field.default not in (None, (), ""):
+            shown = str(field.default)
+            text += f" Default: {shown.lower() if field.annotation is bool else shown}."
+        kind: dict[str, Any] = {"metavar": _METAVARS.get(name) or _metavar(name, field)}
+        if field.annotation is bool:
+            kind = {"action": argparse.BooleanOptionalAction}
+        elif field.annotation == tuple[str, ...]:
+            kind["action"] = "append"
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, dest=name, help=f"{text} [{variable}, {name}]", **kind)
+    parser.add_argument_group("secrets, which have no flag", " ".join(secrets))
+    return parser
+
+
+def _is_secret(field: FieldInfo) -> bool:
     return field.annotation is SecretStr
 
 
-def _first_problem(error: ValidationError) -> str:
-    """Say in one line what is wrong with the first bad setting."""
-    problem = error.errors(include_url=False, include_context=False)[0]
-    text = problem["msg"].removeprefix("Value error, ")
-    if not problem["loc"]:
-        return text
-    name = str(problem["loc"][0])
-    if problem["type"] == "extra_forbidden":
-        return f"there is no setting '{name}'"
-    said = f"{text[:1].lower()}{text[1:]}"
-    if is_secret(Config.model_fields[name]):
-        return f"{ENV_PREFIX}{name.upper()}: {said}"
-    return f"--{name.replace('_', '-')}: {said}, not '{problem['input']}'"
+_METAVARS = {
+    "embedder_dimensions": "NUMBER",
+    "listen": "HOST:PORT",
+    "memwal_account_id": "ID",
+    "memwal_points_per_hour": "POINTS",
+    "memwal_points_per_minute": "POINTS",
+    "walrus_epochs": "EPOCHS",
+    "walrus_jwt_lifetime": "SECONDS",
+    "walrus_puts_at_once": "NUMBER",
+    "walrus_renew_margin": "EPOCHS",
+    "walrus_send_object_to": "ADDRESS",
+}
+
+
+def _metavar(name: str, field: FieldInfo) -> str:
+    if name.endswith("_url"):
+        return "URL"
+    kind = str(field.annotation)
+    words = {"Path": "PATH", "int": "BYTES", "float": "SECONDS"}
+    return next((word for part, word in words.items() if part in kind), "NAME")

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import exits, logs
 from .archive.flush.pointer import Pointer
 from .archive.recover.recovery import Recovered, Recovery
 from .archive.recover.references import (
@@ -25,18 +24,27 @@ from .archive.recover.references import (
     find,
     parse_reference,
 )
-from .archive.recover.sources import DAMAGE, read_source
+from .archive.recover.sources import read_source
 from .blobs.api import BlobStore
 from .blobs.cache import origin
-from .config import Config, ConfigError, from_flags
-from .data_dir import DataDirLock
+from .config import Config, from_flags, settings_parser
 from .domain.credentials import DEFAULT_TENANT, TENANT_RULE, is_tenant
-from .domain.errors import Reason, Refusal
+from .domain.errors import Refusal
 from .domain.formats.stored_json import Kind
-from .exits import StartError
-from .flags import command_parser
 from .journal.database.database import Database
 from .journal.recovery import publishing
+from .opening import open_blobs
+from .process import (
+    EXIT_DEFECT,
+    EXIT_DIRECTORY,
+    EXIT_JOURNAL,
+    EXIT_LEFT_OUT,
+    ConfigError,
+    DataDirLock,
+    StartError,
+    configure_logs,
+    exit_code,
+)
 
 PROGRESS_SECONDS = 2.0
 _DASHED_BLOB_ID = re.compile(r"-[A-Za-z0-9_-]{42}(?![A-Za-z0-9_-])")
@@ -44,14 +52,7 @@ _DASHED_BLOB_ID = re.compile(r"-[A-Za-z0-9_-]{42}(?![A-Za-z0-9_-])")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to recover.
-
-    Attributes:
-        kind: The newest catalog, or the stored manifest of one thread.
-        reference: Where that lies.
-        tenant: Tenant that it becomes.
-        skip_damaged: Leave out what is damaged.
-    """
+    """What to recover: the newest catalog or the stored manifest of one thread, as a tenant's."""
 
     kind: Kind
     reference: BlobReference
@@ -59,25 +60,19 @@ class Order:
     skip_damaged: bool = False
 
 
-def main(arguments: Sequence[str], version: str, open_blobs: Callable[[Config], BlobStore]) -> int:
-    """Recover and return the exit code.
-
-    Args:
-        arguments: The arguments behind `recover`.
-        version: What `--version` prints.
-        open_blobs: Opens the store that settings name.
+def main(arguments: Sequence[str], version: str) -> int:
+    """Recover as the arguments behind `recover` say, and return the exit code.
 
     Raises:
-        ConfigError: An argument or setting cannot be used.
-        StartError: Nothing was recovered.
+        StartError: An argument or setting cannot be used, or nothing was recovered.
     """
     config, order = parse(arguments, version)
-    logs.configure(config.log_level)
+    configure_logs(config.log_level)
     recovered = asyncio.run(until_terminated(recover(config, order, open_blobs)))
     _say(f"recovered {_counts(recovered)}; start the server on {config.data_dir}")
     for what in recovered.left_out:
         _say(f"left out: {what}")
-    return exits.EXIT_LEFT_OUT if recovered.left_out else 0
+    return EXIT_LEFT_OUT if recovered.left_out else 0
 
 
 async def until_terminated(work: Coroutine[Any, Any, Recovered]) -> Recovered:
@@ -92,15 +87,15 @@ async def until_terminated(work: Coroutine[Any, Any, Recovered]) -> Recovered:
     try:
         return await task
     except asyncio.CancelledError:
-        raise StartError(exits.EXIT_DEFECT, "interrupted; nothing is recovered") from None
+        raise StartError(EXIT_DEFECT, "interrupted; nothing is recovered") from None
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
 
 
 async def recover(
-    config: Config, order: Order, open_blobs: Callable[[Config], BlobStore]
+    config: Config, order: Order, open_store: Callable[[Config], BlobStore]
 ) -> Recovered:
-    """Make the journal of an empty data directory.
+    """Make the journal of an empty data directory from a store that is opened for it.
 
     Raises:
         StartError: Nothing was recovered, and nothing is left behind.
@@ -110,26 +105,26 @@ async def recover(
         path = config.data_dir / "journal.db"
         if there := publishing.remains(path):
             raise StartError(
-                exits.EXIT_JOURNAL,
+                EXIT_JOURNAL,
                 f"{there[0]} is there already; recover into an empty --data-dir, or move it away",
             )
-        blobs = open_blobs(config)
+        blobs = open_store(config)
         try:
             return await _recover(config, order, path, origin(blobs))
         finally:
             await blobs.close()
     except UnclearReferenceError as error:
-        raise StartError(exits.EXIT_CONFIG, str(error)) from None
+        raise ConfigError(str(error)) from None
     except Refusal as refusal:
-        raise StartError(_code(refusal), f"nothing is recovered: {refusal}") from refusal
+        raise StartError(exit_code(refusal), f"nothing is recovered: {refusal}") from refusal
     except OSError as error:
         raise StartError(
-            exits.EXIT_DIRECTORY,
+            EXIT_DIRECTORY,
             f"data directory {config.data_dir} cannot be written: {error.strerror or error}",
         ) from None
     except RuntimeError as error:
         raise StartError(
-            exits.EXIT_JOURNAL, f"no journal can be made in {config.data_dir}: {error}"
+            EXIT_JOURNAL, f"no journal can be made in {config.data_dir}: {error}"
         ) from error
     finally:
         lock.release()
@@ -168,9 +163,9 @@ def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
     Raises:
         ConfigError: They cannot be used.
     """
-    parser = command_parser(
+    parser = settings_parser(
         version,
-        command="recover",
+        prog="tuskpoint-server recover",
         description="Rebuild the journal of an empty data directory from the blob store alone. "
         "A blob is named as BLOB_ID, BLOB_ID/IDENTIFIER or BLOB_ID:SHA256HEX.",
     )
@@ -214,14 +209,6 @@ def _joined(arguments: Sequence[str]) -> list[str]:
     return joined
 
 
-def _code(refusal: Refusal) -> int:
-    if refusal.reason in DAMAGE:
-        return exits.EXIT_DAMAGED
-    if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
-        return exits.EXIT_JOURNAL
-    return exits.EXIT_ARCHIVE
-
-
 def _point(config: Config, tenant: str, blob_id: str) -> None:
     """Write the pointer file; the next flush tries again what fails here.
 
@@ -240,12 +227,12 @@ def _point(config: Config, tenant: str, blob_id: str) -> None:
 
 def _progress() -> Callable[[Recovered], None]:
     """Return what prints from time to time how far a recovery is."""
-    following = time.monotonic() + PROGRESS_SECONDS
+    told = time.monotonic()
 
     def show(recovered: Recovered) -> None:
-        nonlocal following
-        if time.monotonic() >= following:
-            following = time.monotonic() + PROGRESS_SECONDS
+        nonlocal told
+        if time.monotonic() >= told + PROGRESS_SECONDS:
+            told = time.monotonic()
             _say(f"recovering: {_counts(recovered)}")
 
     return show

@@ -1,4 +1,4 @@
-"""The token file: who may call, whose data that is about, and what for.
+"""The token file: who may call, whose data that is about, what for. And `token`, which makes one.
 
 ```toml
 [[token]]
@@ -18,17 +18,23 @@ scopes = ["read"]
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import secrets
+import tempfile
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from .config import OneLineParser
 from .domain.credentials import (
+    DEFAULT_TENANT,
     TENANT_RULE,
     TOKEN_PREFIX,
     Credentials,
@@ -37,12 +43,13 @@ from .domain.credentials import (
     is_tenant,
     token_digest,
 )
-from .reloading import UnusableFileError, read_bytes
+from .process import EXIT_DIRECTORY, ConfigError, StartError, read_bytes
 
 TOKEN_BYTES = 32
 MAX_NAME_LENGTH = 64
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_DAYS = re.compile(r"([1-9][0-9]{0,4})d")
 
 
 class EntryError(ValueError):
@@ -52,90 +59,47 @@ class EntryError(ValueError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class NewToken:
-    """A token that was just made; only its holder ever sees it.
-
-    Attributes:
-        digest: Its SHA-256.
-        grant: What it stands for.
-    """
-
-    digest: bytes
-    grant: Grant
-
-    def entry(self) -> str:
-        """Return its entry for the token file."""
-        grant = self.grant
-        scopes = ", ".join(f'"{scope}"' for scope in Scope if scope in grant.scopes)
-        lines = [
-            "[[token]]",
-            f"name = {json.dumps(grant.name, ensure_ascii=False)}",
-            f'sha256 = "{self.digest.hex()}"',
-            f'tenant = "{grant.tenant}"',
-            f"scopes = [{scopes}]",
-        ]
-        if grant.expires is not None:
-            at = grant.expires.astimezone(UTC).replace(microsecond=0, tzinfo=None)
-            lines.append(f"expires = {at.isoformat()}Z")
-        return "\n".join(lines) + "\n"
-
-
-def new_token(grant: Grant) -> tuple[str, NewToken]:
-    """Return a new random token, and what the server is to know of it."""
-    token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
-    return token, NewToken(token_digest(token), grant)
+# --- reading -------------------------------------------------------------------------------
 
 
 def read_tokens(path: Path, *, certificates: bool) -> Credentials:
-    """Return the credentials in a token file.
-
-    Args:
-        path: The file.
-        certificates: Whether clients show certificates, so that there may be entries for them.
+    """Return the credentials in a token file; entries for certificates need a client CA.
 
     Raises:
-        UnusableFileError: It cannot be read, or `parse_tokens` refuses it.
+        ConfigError: It cannot be read, or `parse_tokens` refuses it.
     """
     return parse_tokens(read_bytes("--tokens", path), f"--tokens {path}", certificates=certificates)
 
 
 def parse_tokens(content: bytes, file: str, *, certificates: bool = True) -> Credentials:
-    """Return the credentials that the content of a token file holds.
-
-    Args:
-        content: The content.
-        file: How to call the file in errors.
-        certificates: Whether there may be entries for certificates.
+    """Return the credentials in the content of a token file, which errors call `file`.
 
     Raises:
-        UnusableFileError: It is no token file, or holds no credential.
+        ConfigError: It is no token file, or holds no credential.
     """
     try:
         document = tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError:
-        raise UnusableFileError(f"{file} is not TOML: it is not UTF-8") from None
+        raise ConfigError(f"{file} is not TOML: it is not UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise UnusableFileError(f"{file} is not TOML: {error}") from None
+        raise ConfigError(f"{file} is not TOML: {error}") from None
     except (ValueError, RecursionError):
-        raise UnusableFileError(f"{file} is not TOML that can be read") from None
+        raise ConfigError(f"{file} is not TOML that can be read") from None
     unknown = document.keys() - {"token", "certificate"}
     if unknown:
-        raise UnusableFileError(
+        raise ConfigError(
             f"{file}: {_quoted(min(unknown))} is no kind of entry; those are [[token]] and "
             "[[certificate]]"
         )
     if "certificate" in document and not certificates:
-        raise UnusableFileError(
+        raise ConfigError(
             f"{file} has entries [[certificate]], which need --tls-client-ca: without it no "
             "client is asked for one"
         )
     tokens = _entries(file, document, "token", "sha256", _sha256)
     subjects = _entries(file, document, "certificate", "subject", _subject)
     if not tokens and not subjects:
-        raise UnusableFileError(
-            f"{file} has no entry; `tuskpoint-server token --append FILE` makes one"
-        )
+        raise ConfigError(f"{file} has no entry; `tuskpoint-server token --append FILE` makes one")
     return Credentials(tokens, subjects)
 
 
@@ -149,56 +113,47 @@ def _entries(
     """Return the grants of one kind of entry by what they are found by."""
     tables = document.get(kind, [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise UnusableFileError(f"{file}: write each entry as [[{kind}]]")
+        raise ConfigError(f"{file}: write each entry as [[{kind}]]")
+    checks = {"name": _name, "tenant": _tenant, "scopes": _scopes, key: read_key}
+    optional = {"expires": _time} if kind == "token" else {}
     grants: dict[Any, Grant] = {}
     for number, table in enumerate(tables, start=1):
         try:
-            grant = _grant(table, {key} | ({"expires"} if kind == "token" else set()))
-            found_by = _value(table, key, read_key)
+            found = _checked_entry(table, checks, optional)
+            found_by = found.pop(key)
             if found_by in grants:
                 raise EntryError(f"{key}: an entry before has the same")
         except EntryError as error:
-            raise UnusableFileError(f"{file}: {kind} {_called(number, table)}: {error}") from None
-        grants[found_by] = grant
+            called = str(number)
+            with suppress(EntryError):
+                called += f" ('{_name(table.get('name'))}')"
+            raise ConfigError(f"{file}: {kind} {called}: {error}") from None
+        grants[found_by] = Grant(**found)
     return grants
 
 
-def _called(number: int, table: Mapping[str, Any]) -> str:
-    """Return how to call an entry: its number, and its name if that can be one."""
-    try:
-        return f"{number} ('{check_name(table.get('name'))}')"
-    except EntryError:
-        return str(number)
-
-
-def _grant(table: Mapping[str, Any], other_keys: set[str]) -> Grant:
-    known = {"name", "tenant", "scopes"} | other_keys
-    unknown = table.keys() - known
-    if unknown:
+def _checked_entry(
+    table: Mapping[str, Any],
+    checks: Mapping[str, Callable[[object], Any]],
+    optional: Mapping[str, Callable[[object], Any]],
+) -> dict[str, Any]:
+    known = {**checks, **optional}
+    if unknown := table.keys() - known:
         raise EntryError(f"{_quoted(min(unknown))} is no key; keys are {', '.join(sorted(known))}")
-    return Grant(
-        name=_value(table, "name", check_name),
-        tenant=_value(table, "tenant", check_tenant),
-        scopes=_value(table, "scopes", check_scopes),
-        expires=_value(table, "expires", check_expiry) if "expires" in table else None,
-    )
+    for key in checks:
+        if key not in table:
+            raise EntryError(f"{key} is missing")
+    return {key: _checked(key, known[key], value) for key, value in table.items()}
 
 
-def _value(table: Mapping[str, Any], key: str, read: Callable[[object], Any]) -> Any:
-    if key not in table:
-        raise EntryError(f"{key} is missing")
+def _checked(key: str, check: Callable[[object], Any], value: object) -> Any:
     try:
-        return read(table[key])
+        return check(value)
     except EntryError as error:
         raise EntryError(f"{key}: {error}") from None
 
 
-def check_name(value: object) -> str:
-    """Return a value that can be the name of a credential.
-
-    Raises:
-        EntryError: It cannot.
-    """
+def _name(value: object) -> str:
     if not isinstance(value, str) or not value.isprintable():
         raise EntryError("a name is a printable text")
     if not 1 <= len(value) <= MAX_NAME_LENGTH:
@@ -208,23 +163,13 @@ def check_name(value: object) -> str:
     return value
 
 
-def check_tenant(value: object) -> str:
-    """Return a value that can be the name of a tenant.
-
-    Raises:
-        EntryError: It cannot.
-    """
+def _tenant(value: object) -> str:
     if not isinstance(value, str) or not is_tenant(value):
         raise EntryError(f"a tenant is {TENANT_RULE}")
     return value
 
 
-def check_scopes(value: object) -> frozenset[Scope]:
-    """Return the scopes that a list names.
-
-    Raises:
-        EntryError: It is no list, is empty, or names what is no scope.
-    """
+def _scopes(value: object) -> frozenset[Scope]:
     known = ", ".join(Scope)
     if not isinstance(value, list) or not value:
         raise EntryError(f"a list of at least one of {known}")
@@ -234,20 +179,10 @@ def check_scopes(value: object) -> frozenset[Scope]:
     return frozenset(Scope(scope) for scope in value)
 
 
-def check_expiry(value: object) -> datetime:
-    """Return a value that is a time with an offset.
-
-    Raises:
-        EntryError: It is not.
-    """
+def _time(value: object) -> datetime:
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise EntryError("a time with an offset, such as 2027-01-01T00:00:00Z")
     return value
-
-
-def _quoted(value: object) -> str:
-    """Return how to show what somebody wrote: whole if it is too short for a token."""
-    return f"'{value}'" if isinstance(value, str) and len(value) <= 20 else "something"
 
 
 def _sha256(value: object) -> bytes:
@@ -260,3 +195,168 @@ def _subject(value: object) -> str:
     if not isinstance(value, str) or not value.isprintable() or not value:
         raise EntryError("a DNS name or a common name")
     return value
+
+
+def _quoted(value: object) -> str:
+    """Return how to show what somebody wrote: whole if it is too short for a token."""
+    return f"'{value}'" if isinstance(value, str) and len(value) <= 20 else "something"
+
+
+# --- `tuskpoint-server token` --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is asked for: a token that stands for this, and where its entry goes, if anywhere."""
+
+    grant: Grant
+    file: Path | None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Make a token; it goes to stdout and nowhere else, once. Return the exit code.
+
+    Raises:
+        StartError: An argument cannot be used, or the file is no token file or cannot be written.
+    """
+    order = parse(arguments, now=datetime.now(UTC))
+    token, entry = new_token(order.grant)
+    if order.file is None:
+        print(f"{token}\n\n{entry}", end="")  # noqa: T201 - what it is for
+        return 0
+    append(order.file, entry)
+    print(token)  # noqa: T201 - what it is for
+    return 0
+
+
+def new_token(grant: Grant) -> tuple[str, str]:
+    """Return a new random token, and its entry for the token file, which holds its SHA-256."""
+    token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+    scopes = ", ".join(f'"{scope}"' for scope in Scope if scope in grant.scopes)
+    lines = [
+        "[[token]]",
+        f"name = {json.dumps(grant.name, ensure_ascii=False)}",
+        f'sha256 = "{token_digest(token).hex()}"',
+        f'tenant = "{grant.tenant}"',
+        f"scopes = [{scopes}]",
+    ]
+    if grant.expires is not None:
+        at = grant.expires.astimezone(UTC).replace(microsecond=0, tzinfo=None)
+        lines.append(f"expires = {at.isoformat()}Z")
+    return token, "\n".join(lines) + "\n"
+
+
+def parse(arguments: Sequence[str], *, now: datetime) -> Order:
+    """Return what the arguments behind `token` ask for.
+
+    Raises:
+        ConfigError: They cannot be used.
+    """
+    parser = OneLineParser(
+        prog="tuskpoint-server token",
+        description="Make a token. It is printed once; the entry for the file that --tokens "
+        "names holds only its SHA-256.",
+        epilog="A running server takes up a changed file by itself, within a few seconds. To "
+        "revoke a token, remove its entry.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--name", required=True, help="What logs call it; no secret.")
+    parser.add_argument(
+        "--tenant",
+        default=DEFAULT_TENANT,
+        help="Whose data its calls are about. Default: %(default)s.",
+    )
+    parser.add_argument(
+        "--scope",
+        required=True,
+        action="append",
+        metavar="SCOPE",
+        help=f"What it allows: {', '.join(Scope)}; may be given more than once.",
+    )
+    parser.add_argument(
+        "--expires",
+        metavar="WHEN",
+        help="When it ends: days from now, such as 90d, or a time with an offset, such as "
+        "2027-01-01T00:00:00Z. Default: never.",
+    )
+    parser.add_argument(
+        "--append",
+        type=Path,
+        metavar="FILE",
+        help="Add the entry to this token file, or make it, and print the token alone.",
+    )
+    given = parser.parse_args(arguments)
+    try:
+        grant = Grant(
+            _checked("--name", _name, given.name),
+            _checked("--tenant", _tenant, given.tenant),
+            _checked("--scope", _scopes, given.scope),
+            None if given.expires is None else _expiry(given.expires, now),
+        )
+    except EntryError as error:
+        raise ConfigError(str(error)) from None
+    return Order(grant, given.append)
+
+
+def _expiry(text: str, now: datetime) -> datetime:
+    days = _DAYS.fullmatch(text)
+    try:
+        expires = now + timedelta(days=int(days[1])) if days else datetime.fromisoformat(text)
+        expires = _time(expires).astimezone(UTC)  # as the entry has it
+    except (ValueError, OverflowError):
+        raise EntryError(
+            f"--expires: days from now, such as 90d, or a time with an offset, such as "
+            f"2027-01-01T00:00:00Z, not '{text}'"
+        ) from None
+    if expires <= now:
+        raise EntryError(f"--expires: {text} is past")
+    return expires
+
+
+def append(path: Path, entry: str) -> None:
+    """Add an entry to a token file, or make one; readers see the old or the new content.
+
+    The file is then readable by its owner alone, who stays the same.
+
+    Raises:
+        StartError: It is no token file, or would not be one with the entry, or it cannot be
+            written; the old content stays.
+    """
+    path = Path(os.path.realpath(path))  # a link stays one
+    try:
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)  # of two that append, neither is lost
+            _replace(path, entry)
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise StartError(
+            EXIT_DIRECTORY,
+            f"--append {path} cannot be written: {error.strerror or error}; nothing is changed",
+        ) from None
+
+
+def _replace(path: Path, entry: str) -> None:
+    there = path.exists()
+    before = path.read_bytes() if there else b""
+    gap = b"" if not before.strip() else b"\n" if before.endswith(b"\n") else b"\n\n"
+    content = before + gap + entry.encode()
+    parse_tokens(content, f"--append {path}")
+    # Readable by its owner alone from the first instant on.
+    descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            if there:
+                owner = path.stat()
+                if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
+                    os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part)
+        raise

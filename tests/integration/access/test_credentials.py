@@ -33,7 +33,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
-from tuskpoint_server import reloading
+from tuskpoint_server import access
 from tuskpoint_server.archive.archive import ArchiveStatus
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.credentials import EVERYTHING, Credentials, Grant, Scope, token_digest
@@ -53,7 +53,7 @@ Metadata = Sequence[tuple[str, str]]
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reloading, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(access, "LOOK_SECONDS", 0.01)
 
 
 @pytest.fixture

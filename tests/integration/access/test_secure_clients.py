@@ -114,11 +114,11 @@ def test_a_watch_outlives_the_token_that_it_began_with(
             watching = threading.Thread(target=watch)
             watching.start()
             token, entry = new_token(Grant("next", "default", frozenset(Scope)))
-            replace_file(server.token_file, f"{known}\n{entry.entry()}")
+            replace_file(server.token_file, f"{known}\n{entry}")
             with Client(server.target, ca_file=server.ca_file, token=token) as ready:
                 until(lambda: is_known(ready))
             replace_file(held, token)
-            replace_file(server.token_file, entry.entry())
+            replace_file(server.token_file, entry)
             until(lambda: not is_known(old))
             client.save("t", {"n": 2})
             assert enough.wait(WAIT_S)

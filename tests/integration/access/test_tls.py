@@ -30,7 +30,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
-from tuskpoint_server import app, exits, reloading
+from tuskpoint_server import access, app, process
 from tuskpoint_server.certificates import TlsFiles
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.credentials import Grant, Scope
@@ -179,7 +179,7 @@ async def test_a_new_certificate_is_shown_without_a_restart(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reloading, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(access, "LOOK_SECONDS", 0.01)
     replaced = asyncio.Event()
     replace = Tls.replace
 
@@ -207,11 +207,9 @@ async def test_a_new_certificate_is_shown_without_a_restart(
 async def test_a_certificate_that_has_become_unusable_leaves_the_old_one_in_force(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reloading, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(access, "LOOK_SECONDS", 0.01)
     told: asyncio.Queue[str] = asyncio.Queue()
-    monkeypatch.setattr(
-        reloading._log, "error", lambda text, problem: told.put_nowait(text % problem)
-    )
+    monkeypatch.setattr(access._log, "error", lambda text, problem: told.put_nowait(text % problem))
     current = write_certificates(tmp_path / "tls")
     settings |= {"tls_cert": current.cert, "tls_key": current.key}
     async with app.running(Config(**settings)) as server:
@@ -231,10 +229,10 @@ async def test_a_server_does_not_start_with_files_that_it_cannot_use(
     for content in (None, b"\xff"):
         if content is not None:
             settings[setting].write_bytes(content)
-        with pytest.raises(exits.StartError) as failed:
+        with pytest.raises(process.StartError) as failed:
             async with app.running(Config(**settings)):
                 pass
-        assert failed.value.code == exits.EXIT_CONFIG
+        assert failed.value.code == process.EXIT_CONFIG
         assert f"--{setting.replace('_', '-')} {tmp_path / 'file'}" in str(failed.value)
     assert not settings["data_dir"].exists(), "nothing was begun"
 

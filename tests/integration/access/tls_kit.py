@@ -93,7 +93,7 @@ def write_certificates(
 def write_tokens(file: Path, grants: Sequence[Grant] = GRANTS) -> dict[str, str]:
     """Make a token file; return the tokens by the names of their grants."""
     made = {grant.name: new_token(grant) for grant in grants}
-    file.write_text("\n".join(new.entry() for _, new in made.values()), encoding="utf-8")
+    file.write_text("\n".join(entry for _, entry in made.values()), encoding="utf-8")
     return {name: token for name, (token, _) in made.items()}
 
 

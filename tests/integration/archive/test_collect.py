@@ -12,10 +12,10 @@ import pytest
 from tests.kit.archives import check_certified, house
 from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock
-from tuskpoint_server import app, exits
+from tuskpoint_server import app, process
 from tuskpoint_server.blobs.directory import DirectoryStore
-from tuskpoint_server.data_dir import DataDirLock
 from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.process import DataDirLock
 
 
 async def fill(data_dir: Path, blobs: Path, flushes: int = 20) -> None:
@@ -112,18 +112,18 @@ async def test_what_another_server_stored_stays_unless_it_is_asked_for(
 
 async def test_refusals_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data_dir, blobs = tmp_path / "data", tmp_path / "blobs"
-    assert await collect(data_dir, blobs) == exits.EXIT_JOURNAL
+    assert await collect(data_dir, blobs) == process.EXIT_JOURNAL
     assert "choose its --data-dir" in capsys.readouterr().err
     await fill(data_dir, blobs)
     lock = DataDirLock(data_dir)
-    assert await collect(data_dir, blobs) == exits.EXIT_DATA_DIR_TAKEN
+    assert await collect(data_dir, blobs) == process.EXIT_DATA_DIR_TAKEN
     assert "stop it" in capsys.readouterr().err
     lock.release()
     url = "http://127.0.0.1:1"
     flags = ["--walrus-aggregator-url", url, "--walrus-publisher-url", url]
     walrus = ["collect", "--data-dir", str(data_dir), *flags]
-    assert await asyncio.to_thread(app.main, walrus) == exits.EXIT_CONFIG
+    assert await asyncio.to_thread(app.main, walrus) == process.EXIT_CONFIG
     assert "lapses by itself" in capsys.readouterr().err
     for path in await asyncio.to_thread(lambda: list(blobs.glob("??/*"))):
         path.unlink()
-    assert await collect(data_dir, blobs) == exits.EXIT_DAMAGED
+    assert await collect(data_dir, blobs) == process.EXIT_DAMAGED

@@ -24,7 +24,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as threads_pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
-from tuskpoint_server import app, exits, recover
+from tuskpoint_server import app, process, recover
 from tuskpoint_server.archive.recover.recovery import Recovered
 from tuskpoint_server.archive.recover.references import (
     UnclearReferenceError,
@@ -34,14 +34,13 @@ from tuskpoint_server.archive.recover.references import (
 from tuskpoint_server.blobs.api import BlobStore, Member
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.config import Config
-from tuskpoint_server.data_dir import DataDirLock
 from tuskpoint_server.domain.credentials import Grant, Scope
 from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import BlobLocation
 from tuskpoint_server.domain.values import blob_digest
-from tuskpoint_server.exits import StartError
 from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.process import DataDirLock, StartError
 
 END_SECONDS = 60
 JOURNAL = "journal.db"
@@ -432,7 +431,7 @@ async def test_sigterm_leaves_nothing_behind(stored: Stored, tmp_path: Path) -> 
     os.kill(os.getpid(), signal.SIGTERM)
     with pytest.raises(StartError) as caught:
         await work
-    assert caught.value.code == exits.EXIT_DEFECT
+    assert caught.value.code == process.EXIT_DEFECT
     assert left(data_dir) == []
 
 

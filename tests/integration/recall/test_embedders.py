@@ -13,7 +13,7 @@ from tests.unit.recall.local_model import NEEDS_MODEL
 from tuskpoint import AsyncClient
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
-from tuskpoint_server.exits import EXIT_CONFIG, StartError
+from tuskpoint_server.process import EXIT_CONFIG, StartError
 from tuskpoint_server.recall.embedders.local import PACKAGE
 
 VECTORS = {"bread": [1.0, 0.0], "boat": [0.0, 1.0], "a loaf": [0.9, 0.1]}

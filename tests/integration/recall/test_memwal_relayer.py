@@ -18,7 +18,7 @@ from tuskpoint_emulators.memwal.faults import Fault, FaultKind, Operation, Stage
 from tuskpoint_emulators.memwal.limits import RateLimits
 from tuskpoint_emulators.memwal.server import MemWalEmulator
 from tuskpoint_emulators.memwal.settings import RelayerSettings
-from tuskpoint_server import logs
+from tuskpoint_server import process
 from tuskpoint_server.domain.search import memory_text
 from tuskpoint_server.recall.memwal import wire
 from tuskpoint_server.recall.memwal.api import JobState, Recollection, RelayerError, Trouble
@@ -343,7 +343,7 @@ def debugging(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     root = logging.getLogger()
     handlers = root.handlers[:]
     try:
-        logs.configure("debug")
+        process.configure_logs("debug")
         root.addHandler(caplog.handler)
         yield
     finally:

@@ -25,7 +25,7 @@ from tuskpoint_emulators.memwal.accounts import Credentials
 from tuskpoint_emulators.memwal.faults import Fault, FaultKind, Operation, Stage
 from tuskpoint_emulators.memwal.server import MemWalEmulator
 from tuskpoint_emulators.memwal.settings import RelayerSettings
-from tuskpoint_server import app, search_setup
+from tuskpoint_server import app, opening
 from tuskpoint_server.config import Config
 from tuskpoint_server.recall.memwal import budget
 from tuskpoint_server.recall.settings import IndexSettings, MemWalSettings
@@ -130,8 +130,8 @@ async def house(
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_setup, "MemWalSettings", QUICK)
-    monkeypatch.setattr(search_setup, "IndexSettings", partial(IndexSettings, gather_s=0.02))
+    monkeypatch.setattr(opening, "MemWalSettings", QUICK)
+    monkeypatch.setattr(opening, "IndexSettings", partial(IndexSettings, gather_s=0.02))
     monkeypatch.setattr(budget, "HEAD_START_S", 0.02)
 
 

@@ -20,7 +20,7 @@ from tests.integration.conftest import StartServer
 from tests.kit.messages import FIRST, ref, refused, save_request
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from tuskpoint_server import app, exits
+from tuskpoint_server import app, process
 from tuskpoint_server.config import Config
 from tuskpoint_server.rpc.server import Server
 
@@ -79,10 +79,10 @@ async def test_a_taken_port_is_told_in_one_line(start_server: StartServer, tmp_p
 
 async def test_two_servers_do_not_share_a_port(server: Server, tmp_path: Path) -> None:
     config = Config(listen=f"127.0.0.1:{server.port}", data_dir=tmp_path / "other")
-    with pytest.raises(exits.StartError) as refused_start:
+    with pytest.raises(process.StartError) as refused_start:
         async with app.running(config):
             pass
-    assert refused_start.value.code == exits.EXIT_ADDRESS
+    assert refused_start.value.code == process.EXIT_ADDRESS
 
 
 @pytest.mark.parametrize("argument", ["--data-dir", "--blob-dir", "--catalog-pointer"])

@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.integration.access.tls_kit import Certificates, write_certificates
 from tuskpoint_server.certificates import TlsFiles
-from tuskpoint_server.reloading import UnusableFileError
+from tuskpoint_server.process import ConfigError
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 def problem(files: TlsFiles) -> str:
-    with pytest.raises(UnusableFileError) as refused:
+    with pytest.raises(ConfigError) as refused:
         files.read()
     assert "\n" not in str(refused.value)
     return str(refused.value)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tuskpoint_server import reloading
-from tuskpoint_server.reloading import Followed, UnusableFileError, read_bytes
+from tuskpoint_server import access
+from tuskpoint_server.access import Followed
+from tuskpoint_server.process import ConfigError, read_bytes
 
 
 class Texts:
@@ -61,7 +62,7 @@ async def test_a_change_is_taken_up_once_it_stands_still(texts: Texts) -> None:
 async def test_what_cannot_be_read_is_told_once_for_each_change(texts: Texts) -> None:
     texts.files[0].unlink()
     await texts.look()
-    with pytest.raises(UnusableFileError, match="a cannot be read: No such file"):
+    with pytest.raises(ConfigError, match="a cannot be read: No such file"):
         await texts.look()
     await texts.look(3)
     texts.write(0, "back")
@@ -79,7 +80,7 @@ async def test_what_could_not_be_read_for_a_moment_is_taken_up_without_another_c
     await texts.look()
     with monkeypatch.context() as patched:
         patched.setattr(Path, "read_bytes", no_descriptors)
-        with pytest.raises(UnusableFileError, match="Too many open files"):
+        with pytest.raises(ConfigError, match="Too many open files"):
             await texts.look()
         await texts.look(2)
     assert texts.taken == []
@@ -117,7 +118,7 @@ async def test_a_change_that_keeps_length_and_time_is_noticed(texts: Texts) -> N
 async def test_what_cannot_be_used_is_logged_and_the_looking_goes_on(
     texts: Texts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(reloading, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(access, "LOOK_SECONDS", 0)
     taken: asyncio.Queue[str] = asyncio.Queue()
 
     def take(text: str) -> None:
@@ -129,7 +130,7 @@ async def test_what_cannot_be_used_is_logged_and_the_looking_goes_on(
     texts.write(0, "defect")
     assert await taken.get() == "defect 0"
     told = asyncio.Event()
-    monkeypatch.setattr(reloading._log, "error", lambda *_: told.set())
+    monkeypatch.setattr(access._log, "error", lambda *_: told.set())
     texts.files[0].unlink()
     await told.wait()
     texts.write(0, "2")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tuskpoint_server import app, token_command
-from tuskpoint_server.config import ConfigError
+from tuskpoint_server import app, tokens
 from tuskpoint_server.domain.credentials import Grant, Presented, Scope, token_digest
+from tuskpoint_server.process import ConfigError
 from tuskpoint_server.tokens import new_token, parse_tokens, read_tokens
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -21,7 +21,7 @@ NAMED = ["--name", "ci", "--scope", "read"]
 
 
 def expiry(text: str) -> datetime | None:
-    return token_command.parse([*NAMED, "--expires", text], now=NOW).grant.expires
+    return tokens.parse([*NAMED, "--expires", text], now=NOW).grant.expires
 
 
 def test_a_token_and_its_entry_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,15 +41,15 @@ def test_entries_are_appended_and_only_the_owner_reads_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "tokens.toml"
-    tokens = []
+    made = []
     for name in ("first", "second"):
         assert app.main(["token", "--name", name, "--scope", "read", "--append", str(file)]) == 0
-        tokens.append(capsys.readouterr().out.removesuffix("\n"))
-        assert TOKEN.fullmatch(tokens[-1]), "the token alone"
+        made.append(capsys.readouterr().out.removesuffix("\n"))
+        assert TOKEN.fullmatch(made[-1]), "the token alone"
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         file.chmod(0o644)
     grants = read_tokens(file, certificates=False)
-    found = [grants.find(Presented(token_digest(token))) for token in tokens]
+    found = [grants.find(Presented(token_digest(token))) for token in made]
     assert [grant.name for grant in found if grant] == ["first", "second"]
     assert os.listdir(tmp_path) == ["tokens.toml"]
 
@@ -57,7 +57,7 @@ def test_entries_are_appended_and_only_the_owner_reads_them(
 def test_comments_and_what_is_last_without_a_newline_stay(tmp_path: Path) -> None:
     file = tmp_path / "tokens.toml"
     file.write_text("# of the whole team")
-    token_command.append(file, new_token(Grant("a", "t", frozenset(Scope)))[1].entry())
+    tokens.append(file, new_token(Grant("a", "t", frozenset(Scope)))[1])
     assert file.read_text().startswith("# of the whole team\n\n[[token]]\n")
 
 

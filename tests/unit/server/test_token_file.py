@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tuskpoint_server.domain.credentials import Credentials, Grant, Presented, Scope, token_digest
-from tuskpoint_server.reloading import UnusableFileError
+from tuskpoint_server.process import ConfigError
 from tuskpoint_server.tokens import new_token, parse_tokens, read_tokens
 
 TOKEN = "tusk_" + "x" * 43
@@ -28,7 +28,7 @@ def parsed(*entries: str, certificates: bool = True) -> Credentials:
 
 
 def problem(*entries: str, certificates: bool = True) -> str:
-    with pytest.raises(UnusableFileError) as refused:
+    with pytest.raises(ConfigError) as refused:
         parsed(*entries, certificates=certificates)
     text = str(refused.value)
     assert text.startswith("--tokens t.toml")
@@ -126,7 +126,7 @@ def test_what_is_no_token_file(content: str, told: str) -> None:
 
 
 def test_what_is_not_utf_8_is_told() -> None:
-    with pytest.raises(UnusableFileError, match="it is not UTF-8"):
+    with pytest.raises(ConfigError, match="it is not UTF-8"):
         parse_tokens(b"\xff", "--tokens t.toml")
 
 
@@ -159,10 +159,10 @@ def test_a_new_token_is_random_and_its_entry_holds_only_its_hash() -> None:
     (token, new), (other, _) = new_token(grant), new_token(grant)
     assert token != other
     assert len(token) == len("tusk_") + 43
-    assert token not in new.entry()
-    assert parsed(new.entry()).find(Presented(token_digest(token))) == grant
+    assert token not in new
+    assert parsed(new).find(Presented(token_digest(token))) == grant
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UnusableFileError, match=r"gone\.toml cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"gone\.toml cannot be read: No such file"):
         read_tokens(tmp_path / "gone.toml", certificates=False)

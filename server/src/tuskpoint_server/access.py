@@ -1,0 +1,157 @@
+"""Who may call, as it is configured: TLS, tokens, and taking up changes of both.
+
+A file counts as changed once it looks other than before and the same at two looks running:
+then it is written to the end, and of two files that belong together both are replaced. What
+cannot be used at the start ends it. What becomes unusable later is told once for each change,
+and what was read before stays in force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from .config import Config, split_address
+from .domain.credentials import Credentials, is_loopback
+from .process import ConfigError
+from .rpc.authentication import Authentication
+from .rpc.errors import incident
+from .rpc.tls import Certified, Tls
+from .tokens import read_tokens
+
+LOOK_SECONDS = 1.0
+"""Time between two looks at a file."""
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_Stamp = tuple[object, ...]
+
+
+class Followed(Generic[T]):
+    """What some files say, now (`first`) and after every change.
+
+    Raises:
+        ConfigError: They cannot be used.
+    """
+
+    def __init__(self, files: Sequence[Path], read: Callable[[], T]) -> None:
+        self._files = files
+        self._read = read
+        # Taken before reading: what changes meanwhile is read again.
+        self._known = self._last = _stamp(files)
+        self._told: _Stamp | None = None
+        self.first = read()
+
+    async def follow(self, take: Callable[[T], None]) -> None:
+        """Hand over what the files say after every change, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self.look(take)
+            except ConfigError as error:
+                _log.error("%s; what was read before stays in force", error)
+            except Exception as error:  # noqa: BLE001 - a defect must not end the looking for good
+                incident(error, "the reading of changed files")
+
+    async def look(self, take: Callable[[T], None]) -> None:
+        """Look once, and hand over what the files say if they have changed.
+
+        Raises:
+            ConfigError: They have, and cannot be used; once for each change.
+        """
+        stamp = await asyncio.to_thread(_stamp, self._files)
+        settled, self._last = stamp == self._last, stamp
+        if not settled or stamp == self._known:
+            return
+        try:
+            content = await asyncio.to_thread(self._read)
+        except Exception:
+            # Read again at every look: a lack of descriptors, say, passes without a change.
+            if self._told == stamp:
+                return
+            self._told = stamp
+            raise
+        if await asyncio.to_thread(_stamp, self._files) != stamp:
+            return  # what was read may be half of one content and half of another
+        self._known, self._told = stamp, None
+        take(content)
+
+
+def _stamp(files: Sequence[Path]) -> _Stamp:
+    return tuple(_stamp_of(path) for path in files)
+
+
+def _stamp_of(path: Path) -> _Stamp:
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        return (error.errno,)
+    # The time of the last change of content or of rights, which nobody can set back.
+    return found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may call, and what to serve TLS with; `None`: plaintext."""
+
+    authentication: Authentication
+    tls: Tls | None
+    _tokens: Followed[Credentials] | None
+    _files: Followed[Certified] | None
+
+    async def follow(self) -> None:
+        """Take up every change of the files, until cancelled."""
+        async with asyncio.TaskGroup() as following:
+            if self._tokens is not None:
+                following.create_task(self._tokens.follow(self._take_tokens))
+            if self._files is not None:
+                following.create_task(self._files.follow(self._take_certificate))
+
+    def _take_tokens(self, credentials: Credentials) -> None:
+        self.authentication.replace(credentials)
+        _log.info("the token file was read again: %s", _counted(credentials))
+
+    def _take_certificate(self, certified: Certified) -> None:
+        if self.tls is not None:
+            self.tls.replace(certified)
+            _log.info("the files of TLS were read again; new connections get what they hold")
+
+
+def open_access(config: Config) -> Access:
+    """Return who may call.
+
+    Raises:
+        ConfigError: A file cannot be used.
+    """
+    files = tokens = None
+    if config.tls_cert is not None and config.tls_key is not None:
+        from .certificates import TlsFiles
+
+        pem = TlsFiles(config.tls_cert, config.tls_key, config.tls_client_ca)
+        files = Followed(pem.paths, pem.read)
+    if (path := config.tokens) is not None:
+        certificates = config.tls_client_ca is not None
+        tokens = Followed([path], lambda: read_tokens(path, certificates=certificates))
+        _log.info("the token file was read: %s", _counted(tokens.first))
+    if not is_loopback(split_address(config.listen)[0]):
+        if tokens is None and config.tls_client_ca is None:
+            _log.warning(
+                "%s is open: whoever reaches it may read and change everything", config.listen
+            )
+        elif files is None:
+            _log.warning(
+                "%s is served in plaintext: tokens and state can be read on the way", config.listen
+            )
+    authentication = Authentication(tokens.first if tokens else None)
+    return Access(authentication, Tls(files.first) if files else None, tokens, files)
+
+
+def _counted(credentials: Credentials) -> str:
+    return f"{len(credentials.tokens)} tokens, {len(credentials.subjects)} certificates"

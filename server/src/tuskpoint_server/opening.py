@@ -1,0 +1,231 @@
+"""Opens the rooms as they are configured: journal, blob store, archive, search.
+
+A room that a setting switches on (Walrus, an embedder, MemWal) is imported where it is opened:
+its libraries take longer to load than the rest of the server takes to start.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .archive.archive import Archive, StoreChangedError
+from .archive.flush.settings import ArchiveSettings
+from .blobs.api import BlobStore
+from .blobs.cache import CachedStore
+from .blobs.directory import DirectoryStore, UnknownLayoutError
+from .config import Config
+from .domain.errors import Refusal
+from .journal.database.database import Database
+from .process import (
+    EXIT_ARCHIVE,
+    EXIT_DIRECTORY,
+    EXIT_JOURNAL,
+    ConfigError,
+    StartError,
+    read_bytes,
+    unusable,
+)
+from .recall.embedders.api import Embedder, EmbedderError
+from .recall.recall import Recall
+from .recall.settings import IndexSettings, MemWalSettings
+
+if TYPE_CHECKING:  # it brings an HTTP client
+    from .recall.memwal.memwal import MemWal
+
+SPARE_POINTS_PER_MINUTE, SPARE_POINTS_PER_HOUR = 5, 50
+"""Points of the relayer's rate limit that searches have for themselves."""
+
+_log = logging.getLogger(__name__)
+
+
+async def open_journal(config: Config) -> Database:
+    """Open the journal, or make one.
+
+    Raises:
+        StartError: It cannot be opened.
+    """
+    path = config.data_dir / "journal.db"
+    try:
+        return await Database.open(path)
+    except Exception as error:
+        cause = error if isinstance(error, RuntimeError) else error.__cause__ or error
+        reason = str(cause).partition("\n")[0]
+        raise StartError(
+            EXIT_JOURNAL,
+            f"journal {path} cannot be opened: {reason}; restore it, or choose another --data-dir",
+        ) from error
+
+
+def open_blobs(config: Config) -> BlobStore:
+    """Open the blob store, behind the cache if there is to be one.
+
+    Raises:
+        StartError: It cannot be used.
+    """
+    store = _walrus(config) if config.walrus_aggregator_url else _directory(config)
+    if not config.cache_bytes:
+        return store
+    path = config.data_dir / "cache"
+    try:
+        return CachedStore(store, path, config.cache_bytes)
+    except OSError as error:
+        raise unusable("cache directory", path, error) from None
+
+
+def _directory(config: Config) -> BlobStore:
+    try:
+        return DirectoryStore(config.blobs)
+    except OSError as error:
+        raise unusable("blob directory", config.blobs, error) from None
+    except UnknownLayoutError as error:
+        raise StartError(
+            EXIT_DIRECTORY,
+            f"blob directory {config.blobs} cannot be used: {error}; choose another --blob-dir",
+        ) from None
+
+
+def _walrus(config: Config) -> BlobStore:
+    from .blobs.walrus.settings import WalrusSettings
+    from .blobs.walrus.store import WalrusStore
+
+    try:
+        return WalrusStore(
+            WalrusSettings(
+                aggregators=config.walrus_aggregator_url,
+                publishers=config.walrus_publisher_url,
+                epochs=config.walrus_epochs,
+                epoch_s=config.walrus_epoch_seconds,
+                send_object_to=config.walrus_send_object_to,
+                jwt_secret=_jwt_secret(config.walrus_jwt_secret_file),
+                jwt_algorithm=config.walrus_jwt_algorithm,
+                jwt_lifetime_s=config.walrus_jwt_lifetime,
+                put_timeout_s=config.walrus_put_timeout,
+                puts_at_once=config.walrus_puts_at_once,
+                max_put_bytes=config.walrus_max_put_bytes,
+            )
+        )
+    except (ValueError, ConfigError) as error:
+        raise ConfigError(f"Walrus settings cannot be used: {error}") from None
+
+
+def _jwt_secret(file: Path | None) -> bytes:
+    if file is None:
+        return b""
+    flag = "--walrus-jwt-secret-file"
+    try:
+        text = read_bytes(flag, file).decode("utf-8").strip()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{flag} {file} cannot be read: it is not text") from None
+    if not text:
+        raise ConfigError(f"{flag} {file} is empty")
+    from .blobs.walrus.token import secret_bytes
+
+    return secret_bytes(text)
+
+
+async def start_archive(config: Config, journal: Database, blobs: BlobStore) -> Archive:
+    """Start the archive, which takes up its spool.
+
+    Raises:
+        StartError: It cannot start.
+    """
+    path = config.data_dir / "spool"
+    settings = ArchiveSettings(
+        pointer=config.pointer,
+        flush_interval_s=config.flush_seconds,
+        soft_limit_bytes=config.backlog_soft_limit,
+        hard_limit_bytes=config.backlog_hard_limit,
+        apart=config.packing == "blob",
+        epochs=config.walrus_epochs,
+        renew_interval_s=config.walrus_renew_interval,
+        renew_margin_epochs=config.walrus_renew_margin,
+    )
+    try:
+        config.pointer.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unusable("catalog pointer", config.pointer, error) from None
+    try:
+        archive = Archive(
+            journal, blobs, path, settings=settings, clock_us=lambda: time.time_ns() // 1000
+        )
+        await archive.start()
+    except OSError as error:
+        raise unusable("spool directory", path, error) from None
+    except Refusal as refusal:
+        raise StartError(EXIT_ARCHIVE, f"the archive cannot start: {refusal}") from None
+    except StoreChangedError as changed:
+        raise StartError(
+            EXIT_ARCHIVE,
+            f"journal {config.data_dir / 'journal.db'}: {changed}; use the settings of that "
+            "store, or an empty --data-dir",
+        ) from None
+    return archive
+
+
+async def start_recall(config: Config, journal: Database) -> Recall | None:
+    """Start search; return `None` if it is switched off.
+
+    An embedder that cannot be had ends the start: whoever asked for one would search by words and
+    not know it. MemWal that cannot be had does not: it may be back, and the log says what is wrong.
+
+    Raises:
+        StartError: The embedder that is asked for cannot be had.
+    """
+    if not config.search:
+        if config.memwal_private_key.get_secret_value() or config.memwal_account_id:
+            _log.warning("MemWal is off: this server runs with --no-search")
+        return None
+    settings = IndexSettings(
+        excluded=frozenset(config.search_exclude), cache_bytes=config.search_cache_bytes
+    )
+    try:
+        embedder, memwal = _embedder(config), _memwal(config, journal)
+        recall = Recall(journal, settings, embedder=embedder, memwal=memwal)
+    except EmbedderError as error:
+        raise ConfigError(f"--embedder {config.embedder} cannot be used: {error}") from None
+    await recall.start()
+    return recall
+
+
+def _embedder(config: Config) -> Embedder | None:
+    if config.embedder == "local":
+        from .recall.embedders.local import LocalEmbedder
+
+        return LocalEmbedder()
+    if config.embedder == "openai":
+        from .recall.embedders.openai import OpenAIEmbedder
+
+        return OpenAIEmbedder(
+            config.embedder_url,
+            config.embedder_model,
+            key=config.embedder_key.get_secret_value(),
+            dimensions=config.embedder_dimensions,
+        )
+    return None
+
+
+def _memwal(config: Config, journal: Database) -> MemWal | None:
+    key, account = config.memwal_private_key.get_secret_value(), config.memwal_account_id
+    if not key and not account:
+        return None
+    if not key or not account:
+        missing = "MEMWAL_ACCOUNT_ID" if key else "MEMWAL_PRIVATE_KEY"
+        _log.error("MemWal is off: %s is not set; search uses the server's own index", missing)
+        return None
+    from .journal.search.memories import MemoryRows
+    from .recall.memwal.memwal import MemWal
+
+    settings = MemWalSettings(
+        private_key=key,
+        account_id=account,
+        server_url=config.memwal_server_url,
+        namespace=config.memwal_namespace,
+        points_per_minute=config.memwal_points_per_minute,
+        points_per_hour=config.memwal_points_per_hour,
+        recall_points_per_minute=config.memwal_points_per_minute + SPARE_POINTS_PER_MINUTE,
+        recall_points_per_hour=config.memwal_points_per_hour + SPARE_POINTS_PER_HOUR,
+    )
+    return MemWal(MemoryRows(journal), settings, clock_us=journal.now_us)

@@ -1,0 +1,198 @@
+"""What the program is to its machine: exit codes, the data directory, logs, telemetry.
+
+Exit codes:
+    0: drained, recovered, collected, or `--help` or `--version`.
+    1: a defect.
+    2: a setting or an argument cannot be used.
+    3: another server holds the data directory.
+    4: the address cannot be listened on.
+    5: a directory cannot be made or written, or the blob directory is laid out in another
+       way; for `token`: the token file cannot be written.
+    6: the journal cannot be used: not ours, or written by a newer server; for `recover`:
+       there is one already; for `collect`: there is none.
+    7: the archive cannot take up its work, or the blob store does not answer.
+    8: `recover`, `collect`: something stored is missing, damaged or malformed; nothing is left
+       behind, or removed.
+    9: `recover --skip-damaged`: recovered, but something damaged was left out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from .domain.errors import Reason, Refusal
+
+EXIT_DEFECT = 1
+EXIT_CONFIG = 2
+EXIT_DATA_DIR_TAKEN = 3
+EXIT_ADDRESS = 4
+EXIT_DIRECTORY = 5
+EXIT_JOURNAL = 6
+EXIT_ARCHIVE = 7
+EXIT_DAMAGED = 8
+EXIT_LEFT_OUT = 9
+
+
+class StartError(Exception):
+    """The server cannot start, or recover; its text is one line, `code` the exit code."""
+
+    def __init__(self, code: int, problem: str) -> None:
+        self.code = code
+        super().__init__(problem)
+
+
+class ConfigError(StartError):
+    """A setting, or the file that it names, cannot be used; the text says which and why."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(EXIT_CONFIG, problem)
+
+
+def exit_code(refusal: Refusal) -> int:
+    """Return the exit code of a command that a refusal ended."""
+    if refusal.reason in (
+        Reason.BLOB_NOT_FOUND,
+        Reason.BLOB_HASH_MISMATCH,
+        Reason.BLOB_MALFORMED,
+    ):
+        return EXIT_DAMAGED
+    return EXIT_JOURNAL if refusal.reason is Reason.JOURNAL_UNAVAILABLE else EXIT_ARCHIVE
+
+
+def read_bytes(flag: str, path: Path) -> bytes:
+    """Return the content of a file that a flag names.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{flag} {path} cannot be read: {error.strerror or error}") from None
+
+
+class DataDirLock:
+    """Holds the data directory until released, or until the process ends: one server at a time.
+
+    An advisory lock (flock) on the file `lock` inside; the file names the holder and stays.
+
+    Raises:
+        StartError: Another server has it, or it cannot be made or written.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise unusable("data directory", directory, error) from None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(self._file, 32, 0).decode(errors="replace").strip()
+            os.close(self._file)
+            holder = f"process {pid}" if pid else "another process"
+            raise StartError(
+                EXIT_DATA_DIR_TAKEN,
+                f"data directory {directory} is in use by {holder}: stop it, or choose another "
+                "--data-dir",
+            ) from None
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let the next server in."""
+        os.close(self._file)
+
+
+def unusable(what: str, path: object, error: OSError) -> StartError:
+    """Return the error of a place on disk that cannot be used."""
+    return StartError(
+        EXIT_DIRECTORY,
+        f"{what} {path} cannot be made or written: {error.strerror or error}; "
+        "choose another, or see to its permissions",
+    )
+
+
+# --- logs: to stderr, one line for each event, never a payload -----------------------------
+
+_NOISY = ("sqlalchemy", "grpc._cython", "asyncio")
+"""Loggers whose details help only who asks for them."""
+
+_TELLING = ("httpx", "httpcore", "hpack", "memwal")
+"""Loggers that are never asked for details: those are URLs and headers, credentials included."""
+
+
+class _OneLineFormatter(logging.Formatter):
+    converter = staticmethod(time.gmtime)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(record).replace("\r", "\\r").replace("\n", "\\n")
+
+
+def configure_logs(level: str) -> None:
+    """Send events of this severity and above to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    line = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
+    handler.setFormatter(_OneLineFormatter(line, "%Y-%m-%dT%H:%M:%S"))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # What gRPC says of metadata that is not UTF-8 quotes it, credentials included.
+    logging.getLogger("grpc._cython.cygrpc").addFilter(
+        lambda record: not str(record.msg).startswith("Invalid encoding")
+    )
+    for name in _TELLING if level == "debug" else _TELLING + _NOISY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def start_telemetry(exporter: str, version: str) -> Callable[[], None]:
+    """Send traces and metrics to an exporter; return what flushes and ends it.
+
+    `OTEL_*` variables work as OpenTelemetry documents them. Nobody else pays for the SDK's import.
+
+    Raises:
+        ConfigError: The OTLP exporter is not installed.
+    """
+    if exporter == "none":
+        return lambda: None
+    from opentelemetry import metrics, trace
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics import export as metric_export
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace import export as span_export
+
+    spans: span_export.SpanExporter
+    measures: metric_export.MetricExporter
+    if exporter == "otlp":
+        try:
+            from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+            from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+        except ImportError:
+            raise ConfigError(
+                "the OTLP exporter is not installed; pip install 'tuskpoint-server[otlp]'"
+            ) from None
+        spans, measures = OTLPSpanExporter(), OTLPMetricExporter()
+    else:  # stdout belongs to the line that names the address
+        spans = span_export.ConsoleSpanExporter(out=sys.stderr)
+        measures = metric_export.ConsoleMetricExporter(out=sys.stderr)
+    named = {"service.version": version}
+    if not os.environ.get("OTEL_SERVICE_NAME"):
+        named["service.name"] = "tuskpoint-server"
+    resource = Resource.create(named)
+    tracers = TracerProvider(resource=resource)
+    tracers.add_span_processor(span_export.BatchSpanProcessor(spans))
+    meters = MeterProvider([metric_export.PeriodicExportingMetricReader(measures)], resource)
+    trace.set_tracer_provider(tracers)
+    metrics.set_meter_provider(meters)
+
+    def stop() -> None:
+        tracers.shutdown()
+        meters.shutdown()
+
+    return stop
