@@ -47,7 +47,7 @@ def call(method: str, *scopes: Scope) -> Call:
 
 
 def missing(scope: str) -> dict[str, str]:
-    return {"reason": Reason.SCOPE_MISSING.value, "scope": scope, "method": "/m"}
+    return {"reason": Reason.SCOPE_MISSING.name, "scope": scope, "method": "/m"}
 
 
 async def outcome(authorisation: Authorisation, asked: Call) -> dict[str, str] | None:
@@ -56,7 +56,7 @@ async def outcome(authorisation: Authorisation, asked: Call) -> dict[str, str] |
         async with authorisation(asked):
             return None
     except Refusal as refusal:
-        return {"reason": refusal.reason.value, **refusal.metadata}
+        return {"reason": refusal.reason.name, **refusal.metadata}
 
 
 def test_every_method_of_the_contract_is_in_the_table() -> None:

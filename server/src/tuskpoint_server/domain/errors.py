@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 
 
 class Status(Enum):
@@ -33,198 +33,154 @@ class Status(Enum):
     UNAUTHENTICATED = 16
 
 
-class Reason(StrEnum):
-    """Why a call failed; the names of `tuskpoint.v1.ErrorReason`, less its prefix."""
+class Reason(Enum):
+    """Why a call failed: the names of `tuskpoint.v1.ErrorReason`, less its prefix.
 
-    INVALID_FIELD = "INVALID_FIELD"
-    METADATA_NOT_JSON = "METADATA_NOT_JSON"
-    DIGEST_MISMATCH = "DIGEST_MISMATCH"
-    VERSION_TYPE_CHANGED = "VERSION_TYPE_CHANGED"
-    CHUNK_OUT_OF_ORDER = "CHUNK_OUT_OF_ORDER"
-    STREAM_TRUNCATED = "STREAM_TRUNCATED"
-    LIMIT_EXCEEDED = "LIMIT_EXCEEDED"
-    CHECKPOINT_NOT_FOUND = "CHECKPOINT_NOT_FOUND"
-    THREAD_NOT_FOUND = "THREAD_NOT_FOUND"
-    THREAD_DELETED = "THREAD_DELETED"
-    THREAD_EXISTS = "THREAD_EXISTS"
-    VALUES_MISSING = "VALUES_MISSING"
-    HEAD_MOVED = "HEAD_MOVED"
-    CHECKPOINT_MISSING = "CHECKPOINT_MISSING"
-    CHECKPOINT_TOO_LARGE = "CHECKPOINT_TOO_LARGE"
-    NOT_CERTIFIED = "NOT_CERTIFIED"
-    BLOB_HASH_MISMATCH = "BLOB_HASH_MISMATCH"
-    BLOB_NOT_FOUND = "BLOB_NOT_FOUND"
-    BLOB_UNAVAILABLE = "BLOB_UNAVAILABLE"
-    BLOB_MALFORMED = "BLOB_MALFORMED"
-    JOURNAL_UNAVAILABLE = "JOURNAL_UNAVAILABLE"
-    BACKLOG_FULL = "BACKLOG_FULL"
-    DRAINING = "DRAINING"
-    NOT_IMPLEMENTED = "NOT_IMPLEMENTED"
-    INTERNAL_ERROR = "INTERNAL_ERROR"
-    PAGE_TOKEN_INVALID = "PAGE_TOKEN_INVALID"  # noqa: S105 - the name of a reason, no secret
-    REQUEST_ID_REUSED = "REQUEST_ID_REUSED"
-    CURSOR_COMPACTED = "CURSOR_COMPACTED"
-    CREDENTIAL_INVALID = "CREDENTIAL_INVALID"
-    SCOPE_MISSING = "SCOPE_MISSING"
-    SNAPSHOT_NOT_FOUND = "SNAPSHOT_NOT_FOUND"
-    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
-    CERTIFICATION_FAILED = "CERTIFICATION_FAILED"
-    BLOB_REJECTED = "BLOB_REJECTED"
-    DESCRIPTOR_MISMATCH = "DESCRIPTOR_MISMATCH"
-    SEARCH_UNAVAILABLE = "SEARCH_UNAVAILABLE"
+    Each says the canonical status that it travels as, the text for people, in which `{name}` is
+    filled from the refusal's metadata, and the seconds after which a retry makes sense; `None` if
+    the same call can never succeed by waiting.
+    """
 
+    def __init__(self, status: Status, message: str, retry_after_s: float | None = None) -> None:
+        self.status = status
+        self.message = message
+        self.retry_after_s = retry_after_s
 
-@dataclass(frozen=True, slots=True)
-class CatalogEntry:
-    """How one reason is told."""
-
-    status: Status  # the canonical status it travels as
-    message: str  # text for people; `{name}` is filled from the refusal's metadata
-    # seconds after which a retry makes sense; `None` if the same call can never succeed by waiting
-    retry_after_s: float | None = None
-
-
-CATALOG: dict[Reason, CatalogEntry] = {
-    Reason.INVALID_FIELD: CatalogEntry(Status.INVALID_ARGUMENT, "{field}: {problem}"),
-    Reason.METADATA_NOT_JSON: CatalogEntry(
-        Status.INVALID_ARGUMENT, "{field} must be a JSON object in UTF-8: {problem}"
-    ),
-    Reason.DIGEST_MISMATCH: CatalogEntry(
+    INVALID_FIELD = (Status.INVALID_ARGUMENT, "{field}: {problem}")
+    METADATA_NOT_JSON = (
+        Status.INVALID_ARGUMENT,
+        "{field} must be a JSON object in UTF-8: {problem}",
+    )
+    DIGEST_MISMATCH = (
         Status.INVALID_ARGUMENT,
         "the digest of {channel} is {computed}, not {claimed} as sent; digest the type, a zero "
         "byte and the data with SHA-256",
-    ),
-    Reason.VERSION_TYPE_CHANGED: CatalogEntry(
+    )
+    VERSION_TYPE_CHANGED = (
         Status.INVALID_ARGUMENT,
         "channel {channel} has {parent} versions in the parent checkpoint and {sent} here; "
         "continue the thread with the versioning it began with",
-    ),
-    Reason.CHUNK_OUT_OF_ORDER: CatalogEntry(
+    )
+    CHUNK_OUT_OF_ORDER = (
         Status.INVALID_ARGUMENT,
         "save {save_id}: expected the chunk of value {expected_value} at offset "
         "{expected_offset}, got value {value} at {offset}",
-    ),
-    Reason.STREAM_TRUNCATED: CatalogEntry(
+    )
+    STREAM_TRUNCATED = (
         Status.INVALID_ARGUMENT,
         "the stream ended in the middle of save {save_id}; nothing of it is stored",
-    ),
-    Reason.LIMIT_EXCEEDED: CatalogEntry(
-        Status.RESOURCE_EXHAUSTED, "{what} exceeds {limit} = {maximum}"
-    ),
-    Reason.CHECKPOINT_NOT_FOUND: CatalogEntry(
+    )
+    LIMIT_EXCEEDED = (Status.RESOURCE_EXHAUSTED, "{what} exceeds {limit} = {maximum}")
+    CHECKPOINT_NOT_FOUND = (
         Status.NOT_FOUND,
         "no {what} in namespace '{checkpoint_ns}' of thread '{thread_id}'",
-    ),
-    Reason.THREAD_NOT_FOUND: CatalogEntry(Status.NOT_FOUND, "no thread '{thread_id}'"),
-    Reason.THREAD_DELETED: CatalogEntry(
+    )
+    THREAD_NOT_FOUND = (Status.NOT_FOUND, "no thread '{thread_id}'")
+    THREAD_DELETED = (
         Status.FAILED_PRECONDITION,
         "thread '{thread_id}' was deleted and this change belongs to its incarnation "
         "{incarnation}; begin again with a checkpoint that has no parent",
-    ),
-    Reason.THREAD_EXISTS: CatalogEntry(
+    )
+    THREAD_EXISTS = (
         Status.ALREADY_EXISTS,
         "thread '{thread_id}' has checkpoints already; choose another name or delete it first",
-    ),
-    Reason.VALUES_MISSING: CatalogEntry(
+    )
+    VALUES_MISSING = (
         Status.FAILED_PRECONDITION,
         "the content of these channels is not stored: {channels}; send them inline",
-    ),
-    Reason.HEAD_MOVED: CatalogEntry(
+    )
+    HEAD_MOVED = (
         Status.ABORTED,
         "the head of namespace '{checkpoint_ns}' of thread '{thread_id}' is '{head}', not "
         "'{expected}': another agent drives this thread; load the head and decide again",
-    ),
-    Reason.CHECKPOINT_MISSING: CatalogEntry(
+    )
+    CHECKPOINT_MISSING = (
         Status.FAILED_PRECONDITION,
         "checkpoint '{checkpoint_id}' of thread '{thread_id}' does not exist, so nothing of it "
         "can be certified; save it first or ask for JOURNALED",
-    ),
-    Reason.CHECKPOINT_TOO_LARGE: CatalogEntry(
+    )
+    CHECKPOINT_TOO_LARGE = (
         Status.FAILED_PRECONDITION,
         "the checkpoint takes {size_bytes} bytes and a unary answer at most {maximum}; "
         "use LoadCheckpoint",
-    ),
-    Reason.NOT_CERTIFIED: CatalogEntry(
+    )
+    NOT_CERTIFIED = (
         Status.FAILED_PRECONDITION,
         "change {seq} of checkpoint '{checkpoint_id}' is not certified; flush first, or read "
         "with SOURCE_ANY",
-    ),
-    Reason.BLOB_HASH_MISMATCH: CatalogEntry(
+    )
+    BLOB_HASH_MISMATCH = (
         Status.DATA_LOSS,
         "blob {blob_id} has SHA-256 {actual} where {expected} was recorded; it is not used",
-    ),
-    Reason.BLOB_NOT_FOUND: CatalogEntry(
+    )
+    BLOB_NOT_FOUND = (
         Status.DATA_LOSS,
         "the blob store has no blob {blob_id}; check that this is the store it was written to",
-    ),
-    Reason.BLOB_UNAVAILABLE: CatalogEntry(
-        Status.UNAVAILABLE, "the blob store ({backend}) cannot be used now: {problem}", 1.0
-    ),
-    Reason.BLOB_MALFORMED: CatalogEntry(
-        Status.DATA_LOSS, "blob {blob_id} has the recorded hash and is malformed: {problem}"
-    ),
-    Reason.JOURNAL_UNAVAILABLE: CatalogEntry(
+    )
+    BLOB_UNAVAILABLE = (
+        Status.UNAVAILABLE,
+        "the blob store ({backend}) cannot be used now: {problem}",
+        1.0,
+    )
+    BLOB_MALFORMED = (
+        Status.DATA_LOSS,
+        "blob {blob_id} has the recorded hash and is malformed: {problem}",
+    )
+    JOURNAL_UNAVAILABLE = (
         Status.UNAVAILABLE,
         "the journal cannot be used ({problem}); what was not acknowledged is not stored",
         1.0,
-    ),
-    Reason.BACKLOG_FULL: CatalogEntry(
+    )
+    BACKLOG_FULL = (
         Status.RESOURCE_EXHAUSTED,
         "{backlog_bytes} bytes wait for certification and the limit is {maximum}; "
         "wait until the blob store has caught up",
         5.0,
-    ),
-    Reason.DRAINING: CatalogEntry(
-        Status.UNAVAILABLE, "the server is shutting down; resume elsewhere or later", 1.0
-    ),
-    Reason.NOT_IMPLEMENTED: CatalogEntry(
-        Status.UNIMPLEMENTED, "{method} is declared and not built in this server"
-    ),
-    Reason.INTERNAL_ERROR: CatalogEntry(
-        Status.INTERNAL, "a defect of the server; its log tells more under incident {incident}"
-    ),
-    Reason.PAGE_TOKEN_INVALID: CatalogEntry(
+    )
+    DRAINING = (Status.UNAVAILABLE, "the server is shutting down; resume elsewhere or later", 1.0)
+    NOT_IMPLEMENTED = (Status.UNIMPLEMENTED, "{method} is declared and not built in this server")
+    INTERNAL_ERROR = (
+        Status.INTERNAL,
+        "a defect of the server; its log tells more under incident {incident}",
+    )
+    PAGE_TOKEN_INVALID = (
         Status.INVALID_ARGUMENT,
         "the page token does not belong to this listing; begin again without one",
-    ),
-    Reason.REQUEST_ID_REUSED: CatalogEntry(
+    )
+    REQUEST_ID_REUSED = (
         Status.ALREADY_EXISTS,
         "request_id '{request_id}' was used for another request; make a new one",
-    ),
-    Reason.CURSOR_COMPACTED: CatalogEntry(
+    )
+    CURSOR_COMPACTED = (
         Status.OUT_OF_RANGE,
         "the cursor is older than what is kept of thread '{thread_id}'; replay the thread, then "
         "watch on from {oldest_cursor}",
-    ),
-    Reason.CREDENTIAL_INVALID: CatalogEntry(
-        Status.UNAUTHENTICATED, "the credential does not count"
-    ),
-    Reason.SCOPE_MISSING: CatalogEntry(
-        Status.PERMISSION_DENIED, "the credential lacks the scope '{scope}', which {method} needs"
-    ),
-    Reason.SNAPSHOT_NOT_FOUND: CatalogEntry(
+    )
+    CREDENTIAL_INVALID = (Status.UNAUTHENTICATED, "the credential does not count")
+    SCOPE_MISSING = (
+        Status.PERMISSION_DENIED,
+        "the credential lacks the scope '{scope}', which {method} needs",
+    )
+    SNAPSHOT_NOT_FOUND = (
         Status.NOT_FOUND,
         "no snapshot '{snapshot_id}'; ListSnapshots without filters has all of them",
-    ),
-    Reason.DEADLINE_EXCEEDED: CatalogEntry(
-        Status.DEADLINE_EXCEEDED, "the deadline passed; what was journaled stays"
-    ),
-    Reason.CERTIFICATION_FAILED: CatalogEntry(
+    )
+    DEADLINE_EXCEEDED = (Status.DEADLINE_EXCEEDED, "the deadline passed; what was journaled stays")
+    CERTIFICATION_FAILED = (
         Status.UNAVAILABLE,
         "the change is journaled and could not be certified: {problem}; it will be tried again",
         5.0,
-    ),
-    Reason.BLOB_REJECTED: CatalogEntry(
+    )
+    BLOB_REJECTED = (
         Status.FAILED_PRECONDITION,
         "the blob store ({backend}) refuses to store this: {problem}; what was journaled stays",
-    ),
-    Reason.DESCRIPTOR_MISMATCH: CatalogEntry(
+    )
+    DESCRIPTOR_MISMATCH = (
         Status.INVALID_ARGUMENT,
         "the descriptor says {field} is '{claimed}' and the blob holds '{found}'; ask whoever "
         "handed it off for the descriptor as it was made",
-    ),
-    Reason.SEARCH_UNAVAILABLE: CatalogEntry(Status.FAILED_PRECONDITION, "{problem}"),
-}
+    )
+    SEARCH_UNAVAILABLE = (Status.FAILED_PRECONDITION, "{problem}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,16 +195,13 @@ class Violation:
 class Refusal(Exception):
     """A call that is answered with a documented reason.
 
-    Attributes:
-        reason: key into `CATALOG`
-        metadata: dynamic parts of the message; every value is a string and safe to show
-        violations: refused fields, for `INVALID_FIELD` and `VALUES_MISSING`
-        status: canonical status; the catalog's unless the raiser knows better
-        retry_after_s: seconds after which a retry makes sense, or `None`; the catalog's unless the
-            raiser knows better
-
     Args:
-        advice: What else to tell people, where the raiser knows more than the catalog.
+        reason: Why.
+        violations: Refused fields, for `INVALID_FIELD` and `VALUES_MISSING`.
+        status: Canonical status, where the raiser knows better than the reason.
+        retry_after_s: Seconds after which a retry makes sense, where it knows better.
+        advice: What else to tell people, where it knows more.
+        metadata: Dynamic parts of the message; all are safe to show.
     """
 
     def __init__(
@@ -265,27 +218,17 @@ class Refusal(Exception):
         self.reason = reason
         self.metadata = {name: str(value) for name, value in metadata.items()}
         self.violations = tuple(violations)
-        self.status = status or CATALOG[reason].status
-        self.retry_after_s = (
-            CATALOG[reason].retry_after_s if retry_after_s is None else retry_after_s
-        )
-        message = CATALOG[reason].message.format_map(self.metadata)
-        super().__init__(f"{message}; {advice}" if advice else message)
-
-    @property
-    def message(self) -> str:
-        """The catalog's message with its blanks filled, and the advice."""
-        return str(self)
+        self.status = status or reason.status
+        self.retry_after_s = reason.retry_after_s if retry_after_s is None else retry_after_s
+        message = reason.message.format_map(self.metadata)
+        self.message = f"{message}; {advice}" if advice else message
+        super().__init__(self.message)
 
 
 def invalid_field(field: str, problem: str) -> Refusal:
     """Return the refusal of one field, with its `Violation`."""
-    return Refusal(
-        Reason.INVALID_FIELD,
-        violations=(Violation(field, problem),),
-        field=field,
-        problem=problem,
-    )
+    violation = Violation(field, problem)
+    return Refusal(Reason.INVALID_FIELD, violations=(violation,), field=field, problem=problem)
 
 
 def checkpoint_not_found(thread_id: str, checkpoint_ns: str, checkpoint_id: str) -> Refusal:

@@ -40,7 +40,7 @@ def to_status(refusal: Refusal) -> status_pb2.Status:
     )
     details: list[protobuf_message.Message] = [
         error_details_pb2.ErrorInfo(
-            reason=refusal.reason.value,
+            reason=refusal.reason.name,
             domain=ERROR_DOMAIN,
             metadata={
                 name: cut(value, _METADATA_VALUE_BYTES) for name, value in refusal.metadata.items()
@@ -64,7 +64,7 @@ def to_call_error(refusal: Refusal) -> errors_pb2.CallError:
     """Return the refusal of one save on a stream that goes on."""
     message = errors_pb2.CallError(
         code=refusal.status.value,
-        reason=f"ERROR_REASON_{refusal.reason.value}",
+        reason=f"ERROR_REASON_{refusal.reason.name}",
         message=refusal.message,
         metadata=refusal.metadata,
         field_violations=[
@@ -114,7 +114,7 @@ def _precondition_failure(refusal: Refusal) -> error_details_pb2.PreconditionFai
         failure.violations.add(type="VALUE", subject=subject, description=description)
     if not refusal.violations:
         failure.violations.add(
-            type=refusal.reason.value, description=cut(refusal.message, _MESSAGE_BYTES)
+            type=refusal.reason.name, description=cut(refusal.message, _MESSAGE_BYTES)
         )
     return failure
 

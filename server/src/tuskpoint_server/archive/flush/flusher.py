@@ -270,10 +270,10 @@ class TenantFlusher:
         self._retry_at = self.now + pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
         self._urgent = True
         self._wake.set()
-        reason = error.reason.value if isinstance(error, Refusal) else type(error).__name__
+        reason = error.reason if isinstance(error, Refusal) else None
         self.trouble = Trouble(_text(error), self._clock_us())
-        self._instruments.retry(reason)
-        if reason == Reason.BLOB_HASH_MISMATCH:
+        self._instruments.retry(reason.name if reason else type(error).__name__)
+        if reason is Reason.BLOB_HASH_MISMATCH:
             self._instruments.mismatch()
         if reason in _DAMAGE:
             self._on_damage(self.tenant)
