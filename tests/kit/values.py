@@ -31,8 +31,7 @@ from tuskpoint_server.journal.database.schema import (
     members,
     threads,
 )
-from tuskpoint_server.journal.removal.marking import remove_unneeded
-from tuskpoint_server.journal.removal.passes import Taken
+from tuskpoint_server.journal.removal.passes import Taken, remove_unneeded
 from tuskpoint_server.journal.removal.removal import Removal
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from tuskpoint_server.domain.formats import manifests, records
 from tuskpoint_server.domain.model import BlobLocation
 from tuskpoint_server.journal.archiving import certify, evict, uses
 from tuskpoint_server.journal.database.overlay import Batch
-from tuskpoint_server.journal.removal import delete, prune, sweep
+from tuskpoint_server.journal.removal import delete, removal
 
 Patch = pytest.MonkeyPatch
 _NOTHING = SimpleNamespace(
@@ -90,14 +90,24 @@ def watermark_moves_to_the_end(patch: Patch) -> None:
     patch.setattr(certify, "move", too_far)
 
 
+def _records_only(patch: Patch, *, threads: bool) -> None:
+    record = delete.record
+
+    def some(batch: Batch, log: Any, seq: int, places: Any) -> None:
+        if (list(places) == [("", "")]) is threads:
+            record(batch, log, seq, places)
+
+    patch.setattr(delete, "record", some)
+
+
 def removal_is_not_recorded(patch: Patch) -> None:
     """A pruned checkpoint leaves nothing that tells the archive."""
-    patch.setattr(prune, "_RECORD", _NOTHING)
+    _records_only(patch, threads=True)
 
 
 def deletion_is_not_recorded(patch: Patch) -> None:
     """A deleted thread leaves nothing that tells the archive."""
-    patch.setattr(delete, "_RECORD", _NOTHING)
+    _records_only(patch, threads=False)
 
 
 def older_record_wins(patch: Patch) -> None:
@@ -152,7 +162,7 @@ def changes_are_swept_too_early(patch: Patch) -> None:
         )
         return 1
 
-    patch.setattr(sweep, "drop_changes", drop)
+    patch.setattr(removal, "drop_changes", drop)
 
 
 def uses_are_not_recorded(patch: Patch) -> None:

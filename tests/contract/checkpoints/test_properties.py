@@ -36,7 +36,7 @@ from tuskpoint_server.domain.model import (
 from tuskpoint_server.domain.threads import PruneStrategy, Removed
 from tuskpoint_server.journal.database import schema
 from tuskpoint_server.journal.lineage import Lineage
-from tuskpoint_server.journal.removal import marking
+from tuskpoint_server.journal.removal import passes
 from tuskpoint_server.journal.removal.removal import Removal
 
 Place = tuple[str, str]
@@ -90,7 +90,7 @@ class World:
             )
         )
         for family in found:
-            await marking.remove_unneeded(self.journal.database, self.removal.passes, family)
+            await passes.remove_unneeded(self.journal.database, self.removal.passes, family)
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(call)

@@ -12,7 +12,7 @@ from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.journal.database.schema import changes, requests
-from tuskpoint_server.journal.removal import sweep
+from tuskpoint_server.journal.removal import removal as sweeping
 from tuskpoint_server.journal.removal.removal import Removal, Swept
 
 
@@ -48,7 +48,7 @@ async def test_values_of_a_checkpoint_that_was_saved_anew_are_swept(
 async def test_early_writes_expire(
     journal: Journal, removal: Removal, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(sweeping, "ROWS_AT_ONCE", 2)
     await save(journal, draft("a"))
     await journal.save_writes(
         TENANT, key("b"), [write("x", b"%d" % idx, idx=idx) for idx in range(5)]
@@ -69,7 +69,7 @@ async def test_early_writes_expire(
 async def test_answers_expire(
     journal: Journal, removal: Removal, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(sweeping, "ROWS_AT_ONCE", 2)
 
     async def answer(request_id: str) -> None:
         await journal.database.transact(
@@ -97,8 +97,8 @@ async def test_answers_expire(
 async def test_old_changes_are_dropped(
     journal: Journal, removal: Removal, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "ROWS_AT_ONCE", 3)
-    monkeypatch.setattr(sweep, "THREADS_AT_ONCE", 2)
+    monkeypatch.setattr(sweeping, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(sweeping, "THREADS_AT_ONCE", 2)
     for number in range(5):
         await save(journal, draft(f"{number}"), draft("a", thread_id=f"{number}"))
     await removal.delete_thread(TENANT, "0")

@@ -21,14 +21,14 @@ from tuskpoint_server.domain.formats.segments import (
 )
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, contents, threads
-from tuskpoint_server.journal.removal import marking, passes
-from tuskpoint_server.journal.removal.marking import (
+from tuskpoint_server.journal.removal import passes
+from tuskpoint_server.journal.removal.passes import (
+    Taken,
     abandoned,
     due,
     remove_due,
     remove_unneeded,
 )
-from tuskpoint_server.journal.removal.passes import Taken
 
 BASE = text(1, 8_000)
 
@@ -138,7 +138,7 @@ async def test_evicted_values_go_too_when_nothing_needs_them(home: Home) -> None
 async def test_many_pages_are_read_and_many_batches_removed(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marking, "READ_AT_ONCE", 3)
+    monkeypatch.setattr(passes, "READ_AT_ONCE", 3)
     for name in ("SCANNED_AT_ONCE", "TAKEN_AT_ONCE"):
         monkeypatch.setattr(passes, name, 3)
     for number in range(20):
@@ -214,7 +214,7 @@ async def test_a_family_without_a_living_thread_goes_unmarked(
 async def test_families_that_a_next_incarnation_left_are_found(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marking, "FAMILIES_AT_ONCE", 1)
+    monkeypatch.setattr(passes, "FAMILIES_AT_ONCE", 1)
     await home.save("a", {"x": b"1"}, thread="other")
     await home.save("a", {"x": b"1"})
     left = await home.family()
@@ -317,7 +317,7 @@ async def test_a_save_in_the_same_batch_as_a_removal_counts(home: Home) -> None:
         held = home.database.transact(lambda batch: busy.wait(10))
         save = asyncio.create_task(home.save("c", (by_digest("x", b"1"),), parent="b"))
         await asyncio.sleep(0)
-        removal = home.database.transact(partial(marking._remove, one=one, doomed=doomed))
+        removal = home.database.transact(partial(passes.remove, one=one, doomed=doomed))
         busy.set()
         assert await held
         assert await removal == Taken()

@@ -24,7 +24,7 @@ from tuskpoint_server.journal.archiving.evict import evict_family
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import contents, members
-from tuskpoint_server.journal.removal.marking import remove_unneeded
+from tuskpoint_server.journal.removal.passes import remove_unneeded
 
 Step = tuple[str, int, int, int]
 CHANGES = (

@@ -24,13 +24,11 @@ from ..database.statements import (
     of_thread,
     parameters_of,
 )
+from ..removal.delete import SUBGRAPH_CALL
 from .stored import numbers_of
 
 NAMESPACE_SEPARATOR = "|"
 """Separates the namespaces of nested subgraphs in LangGraph."""
-
-SUBGRAPH_CALL = ":"
-"""Separates the node's name from the task's ID in a LangGraph namespace."""
 
 _RUNS_AT_ONCE = 64
 _FIRST_BLOCK, _LONGEST_BLOCK = 16, 256

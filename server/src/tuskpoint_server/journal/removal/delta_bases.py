@@ -10,36 +10,61 @@ moves writes on but never multiplies them.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, literal, null, select, update
+from sqlalchemy import Connection, bindparam, case, func, literal, null, select, update
 
 from ...domain.formats.segments import DeltaChannel, decode_delta_base, encode_delta_base
 from ...domain.state import decode_channels
 from ...domain.threads import EventKind
-from ..checkpoints.delta_history import DeltaPath, follow
-from ..checkpoints.located import Held, decode_held
+from ..checkpoints.delta_history import DeltaPath, follow, path_parent
+from ..checkpoints.located import decode_held
 from ..database.logs import Log, Place
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, writes
-from ..database.statements import Insert, InsertInto, Statement, in_lists
-from .nodes import Node, Nodes, ancestors
+from ..database.statements import Insert, InsertInto, Statement, in_lists, of_thread
 
-_NO_NAMES = b"[]"
+NO_NAMES = b"[]"
+"""Stored form of no delta channels."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewBase:
-    """A checkpoint that stays, and the base it gets.
+class Node(NamedTuple):
+    """A checkpoint as far as removal asks for it; fields as the columns.
 
-    Attributes:
-        node: The checkpoint.
-        base: Its `delta_base`: what it had, and what is new.
-        taken: Numbers of the rows in `writes` whose values the base names.
+    `parent_id` is where its path goes on: its parent, or the ancestor that its `delta_base`
+    names, if those between were removed.
+    """
+
+    checkpoint_ns: str
+    checkpoint_id: str
+    parent_id: str
+    root_id: str
+    run_id: str
+    delta_channels: bytes
+    number: int
+
+    @property
+    def place(self) -> Place:
+        """Its namespace and ID."""
+        return (self.checkpoint_ns, self.checkpoint_id)
+
+    @property
+    def parent(self) -> Place:
+        """Where its path goes on, which may not be stored."""
+        return (self.checkpoint_ns, self.parent_id)
+
+
+Nodes = dict[Place, Node]
+"""The checkpoints of a thread by place."""
+
+
+class NewBase(NamedTuple):
+    """A checkpoint that stays, and the whole `delta_base` that it gets.
+
+    `taken` are the numbers of the rows in `writes` whose values the base names.
     """
 
     node: Node
@@ -47,11 +72,32 @@ class NewBase:
     taken: tuple[int, ...]
 
 
-class _Stored(NamedTuple):
-    """Names of the channels that a checkpoint stores, and its base."""
+_NODES = Statement(
+    select(*(checkpoints.c[name] for name in Node._fields), checkpoints.c.delta_base).where(
+        of_thread(checkpoints)
+    )
+)
 
-    names: AbstractSet[str]
-    base: tuple[DeltaChannel, ...]
+
+def read_nodes(connection: Connection, thread: int) -> Nodes:
+    """Return all checkpoints of a thread, by its number."""
+    nodes: Nodes = {}
+    for *columns, base in _NODES.run(connection, of_thread=thread).fetchall():
+        node = Node(*columns)
+        if base:
+            channels = decode_delta_base(base, node.checkpoint_id)
+            node = node._replace(parent_id=path_parent(node.parent_id, channels))
+        nodes[node.place] = node
+    return nodes
+
+
+def rebuilt_from(paths: Mapping[str, DeltaPath]) -> tuple[DeltaChannel, ...]:
+    """Return what channels are rebuilt from, by name; those from nothing are left out."""
+    return tuple(
+        DeltaChannel(name, path.seed, tuple(one.write for one in path.writes), path.goes_on_at)
+        for name, path in sorted(paths.items())
+        if path.seed is not None or path.newest_first or path.goes_on_at
+    )
 
 
 # --- deciding ----------------------------------------------------------------------------
@@ -72,117 +118,82 @@ def needed_bases(
         doomed: Those to be removed.
     """
     below = _below(nodes, doomed)
-    if all(nodes[place].delta_channels == _NO_NAMES for place in below):
+    if all(node.delta_channels == NO_NAMES for node in below):
         return []
-    stored = _read_stored(connection, [nodes[place] for place in below])
-    staying: dict[str, set[str]] = {}
+    stored = _read_stored(connection, below)
+    staying: dict[str, set[str]] = defaultdict(set)
     for namespace, checkpoint_id in nodes.keys() - doomed:
-        staying.setdefault(namespace, set()).add(checkpoint_id)
-    paths: dict[Place, dict[str, DeltaPath]] = {}
-    walked: set[tuple[Place, str]] = set()
-    asked = {place: set(json.loads(nodes[place].delta_channels)) for place in below}
+        staying[namespace].add(checkpoint_id)
+    paths: dict[Place, dict[str, DeltaPath]] = defaultdict(dict)
+    walked: dict[Place, set[str]] = defaultdict(set)
+    asked = [(node, set(json.loads(node.delta_channels))) for node in below]
     while asked:
-        wanted = _wanted(nodes, doomed, stored, asked, walked)
-        asked = {}
-        for place, names in sorted(wanted.items()):
-            found = follow(connection, thread, place, sorted(names), until=staying[place[0]])
-            paths.setdefault(place, {}).update(found)
+        node, names = asked.pop()
+        if node.place not in stored:
+            continue  # nothing is removed above it
+        own, base = stored[node.place]
+        names = names - walked[node.place] - own - {one.name for one in base if not one.ancestor_id}
+        walked[node.place] |= names
+        if names and node.parent not in doomed:
+            asked.append((nodes[node.parent], names))
+        elif names:
+            found = follow(
+                connection, thread, node.place, sorted(names), until=staying[node.checkpoint_ns]
+            )
+            paths[node.place].update(found)
             # Where a path goes on, what it needs above there is needed as well.
-            for name, path in found.items():
-                if path.goes_on_at:
-                    asked.setdefault((place[0], path.goes_on_at), set()).add(name)
-    bases = (_new_base(nodes[place], stored[place].base, paths[place]) for place in sorted(paths))
+            asked += (
+                (nodes[node.checkpoint_ns, path.goes_on_at], {name})
+                for name, path in found.items()
+                if path.goes_on_at
+            )
+    bases = (_new_base(nodes[place], stored[place][1], paths[place]) for place in sorted(paths))
     return [one for one in bases if one is not None]
 
 
-def _below(nodes: Nodes, doomed: AbstractSet[Place]) -> list[Place]:
+def _below(nodes: Nodes, doomed: AbstractSet[Place]) -> list[Node]:
     """Return the checkpoints that stay and have an ancestor that is removed."""
-    known: dict[Place, bool] = {}
+    children: dict[Place, list[Place]] = defaultdict(list)
     for node in nodes.values():
-        path = [node.place]
-        answer = False
-        for ancestor in ancestors(nodes, node):
-            if path[-1] in known:
-                answer = known[path.pop()]
-                break
-            if ancestor.place in doomed:
-                answer = True
-                break
-            path.append(ancestor.place)
-        known.update((place, answer) for place in path if place not in known)
-    return sorted(place for place, is_below in known.items() if is_below and place not in doomed)
+        children[node.parent].append(node.place)
+    found: set[Place] = set()
+    waiting = list(doomed)
+    while waiting:
+        new = [child for child in children.pop(waiting.pop(), ()) if child not in found]
+        found.update(new)
+        waiting += new
+    return [nodes[place] for place in sorted(found - doomed)]
 
 
-def _read_stored(connection: Connection, nodes: Sequence[Node]) -> dict[Place, _Stored]:
-    found: dict[Place, _Stored] = {}
-    for some in in_lists(nodes):
+def _read_stored(
+    connection: Connection, nodes: Sequence[Node]
+) -> dict[Place, tuple[set[str], tuple[DeltaChannel, ...]]]:
+    """Return the names of the channels that checkpoints store, and their bases."""
+    of = checkpoints.c
+    found: dict[Place, tuple[set[str], tuple[DeltaChannel, ...]]] = {}
+    for some in in_lists(node.number for node in nodes):
         rows = connection.execute(
-            select(
-                checkpoints.c.checkpoint_ns,
-                checkpoints.c.checkpoint_id,
-                checkpoints.c.state,
-                checkpoints.c.delta_base,
-            ).where(checkpoints.c.number.in_([node.number for node in some]))
+            select(of.checkpoint_ns, of.checkpoint_id, of.state, of.delta_base).where(
+                of.number.in_(some)
+            )
         )
         for checkpoint_ns, checkpoint_id, state, base in rows:
-            channels = decode_channels(state)
-            found[(checkpoint_ns, checkpoint_id)] = _Stored(
-                {channel.name for channel in channels if channel.digest is not None},
-                decode_delta_base(base, checkpoint_id) if base else (),
-            )
+            names = {one.name for one in decode_channels(state) if one.digest is not None}
+            channels = decode_delta_base(base, checkpoint_id) if base else ()
+            found[(checkpoint_ns, checkpoint_id)] = (names, channels)
     return found
-
-
-def _wanted(
-    nodes: Nodes,
-    doomed: AbstractSet[Place],
-    stored: Mapping[Place, _Stored],
-    asked: Mapping[Place, set[str]],
-    walked: set[tuple[Place, str]],
-) -> dict[Place, set[str]]:
-    """Return the channels that each checkpoint has to get, by those that are asked for.
-
-    Args:
-        nodes: All checkpoints.
-        doomed: Those to be removed.
-        stored: What those have that stay and have an ancestor that is removed.
-        asked: By checkpoint, the channels that it or one below it needs.
-        walked: Checkpoints and channels that were looked at, which are left out and added
-            to: a stretch is walked once for each channel.
-    """
-    wanted: dict[Place, set[str]] = {}
-    for start, asked_names in asked.items():
-        names = asked_names
-        for node in chain([nodes[start]], ancestors(nodes, nodes[start])):
-            names = {name for name in names if (node.place, name) not in walked}
-            if node.place not in stored or not names:
-                break  # nothing is removed above it
-            own = stored[node.place]
-            names -= own.names | {one.name for one in own.base if not one.ancestor_id}
-            walked.update((node.place, name) for name in names)
-            if node.parent in doomed:
-                if names:
-                    wanted.setdefault(node.place, set()).update(names)
-                break
-    return wanted
 
 
 def _new_base(
     node: Node, before: tuple[DeltaChannel, ...], paths: Mapping[str, DeltaPath]
 ) -> NewBase | None:
-    channels = [
-        DeltaChannel(name, path.seed, tuple(one.write for one in path.writes), path.goes_on_at)
-        for name, path in sorted(paths.items())
-        if path.seed is not None or path.newest_first or path.goes_on_at
-    ]
+    channels = rebuilt_from(paths)
     if not channels:
         return None
-    taken = {
-        one.number for path in paths.values() for one in path.newest_first if one.number is not None
-    }
+    rows = {one.number for path in paths.values() for one in path.newest_first}
     # What goes on above and was not followed is what no checkpoint that stays asks for.
     ended = tuple(one for one in before if not one.ancestor_id and one.name not in paths)
-    return NewBase(node, ended + tuple(channels), tuple(sorted(taken)))
+    return NewBase(node, ended + channels, tuple(sorted(row for row in rows if row is not None)))
 
 
 # --- doing -------------------------------------------------------------------------------
@@ -192,24 +203,21 @@ def _keep(insert_into: InsertInto) -> Insert:
     """Insert the value of a write among those of the family, or bring an evicted one back."""
     columns = {
         "family": bindparam("of_family", type_=contents.c.family.type),
-        "digest": writes.c.digest,
-        "type": writes.c.type,
-        "size": writes.c.size,
-        "encoding": writes.c.encoding,
-        "data": writes.c.data,
+        **{
+            name: writes.c[name]
+            for name in ("digest", "type", "size", "encoding", "data", "thread")
+        },
         "keyframe": null(),
         "patches": literal(0),
         "patch_bytes": literal(0),
-        "thread": writes.c.thread,
         "seq": bindparam("new_seq", type_=contents.c.seq.type),
         "segment": bindparam("held_by", type_=contents.c.segment.type),
     }
     chosen = select(*columns.values()).where(writes.c.number == bindparam("of_number"))
     statement = insert_into(contents).from_select(list(columns), chosen, include_defaults=False)
-    back = ("encoding", "data", "keyframe", "patches", "patch_bytes", "thread", "seq", "segment")
     return statement.on_conflict_do_update(
         index_elements=["family", "digest"],
-        set_={name: statement.excluded[name] for name in back},
+        set_={name: statement.excluded[name] for name in columns.keys() - {"family", "digest"}},
         where=contents.c.data.is_(None) & statement.excluded.data.is_not(None),
     )
 
@@ -220,6 +228,17 @@ _SET_BASE = Statement(
     .where(checkpoints.c.number == bindparam("of_number"))
     .values(delta_base=bindparam("new_base"), seq=bindparam("new_seq"))
 )
+_IN_RANGE = (
+    select(members.c.sha256)
+    .where(
+        members.c.thread == writes.c.thread,
+        members.c.last_seq >= writes.c.seq,
+        members.c.first_seq <= writes.c.seq,
+    )
+    .order_by(members.c.last_seq)
+    .limit(1)
+    .scalar_subquery()
+)
 
 
 def give(batch: Batch, log: Log, bases: Sequence[NewBase]) -> None:
@@ -227,100 +246,53 @@ def give(batch: Batch, log: Log, bases: Sequence[NewBase]) -> None:
 
     It counts as saved again, which is what those that watch the thread know how to take. It
     comes before the removal in the log: wherever the log is cut, nothing is lacking.
-
-    Args:
-        batch: In a change of its own, in which nothing is removed yet.
-        log: The thread.
-        bases: What `needed_bases` returned.
     """
     rows = []
     kept: dict[int, dict[str, object]] = {}
-    noted = batch.noted.setdefault(log.row.family, set())
-    sizes, segments = _standing(batch.connection, log, bases)
+    standing = _standing(batch.connection, sorted({row for one in bases for row in one.taken}))
     for one in bases:
         base = encode_delta_base(one.base)
-        size = len(base) + sum(sizes[number] for number in one.taken if number not in kept)
+        size = len(base) + sum(standing[row][0] for row in one.taken if row not in kept)
         seq = batch.change(
             log, EventKind.CHECKPOINT_SAVED, one.node.place, size_bytes=size, indexed=True
         )
         rows.append({"of_number": one.node.number, "new_base": base, "new_seq": seq})
-        for number in one.taken:
-            kept.setdefault(
-                number,
-                {
-                    "of_number": number,
-                    "of_family": log.row.family,
-                    "new_seq": seq,
-                    "held_by": segments.get(number),
-                },
-            )
-        noted.update(digest for channel in one.base for digest in channel.digests)
+        for row in one.taken:
+            of = {"of_number": row, "of_family": log.row.family}
+            kept.setdefault(row, {**of, "new_seq": seq, "held_by": standing[row][1]})
+        batch.note_digests(log, (digest for channel in one.base for digest in channel.digests))
     _KEEP.run_many(batch.connection, list(kept.values()))
     _SET_BASE.run_many(batch.connection, rows)
 
 
 def _standing(
-    connection: Connection, log: Log, bases: Sequence[NewBase]
-) -> tuple[dict[int, int], dict[int, bytes]]:
-    """Return the stored bytes of the writes that bases take, and what holds evicted ones."""
-    sizes: dict[int, int] = {}
-    evicted: list[tuple[int, Place, int]] = []
-    numbers = sorted({number for one in bases for number in one.taken})
-    for some in in_lists(numbers):
-        rows = connection.execute(
-            select(
-                writes.c.number,
-                writes.c.checkpoint_ns,
-                writes.c.checkpoint_id,
-                writes.c.seq,
-                func.length(writes.c.data),
-            ).where(writes.c.number.in_(some))
-        )
-        for number, checkpoint_ns, checkpoint_id, seq, size in rows:
-            sizes[number] = size or 0
-            if size is None:
-                evicted.append((number, (checkpoint_ns, checkpoint_id), seq))
-    return sizes, _holding(connection, log, evicted) if evicted else {}
-
-
-def _holding(
-    connection: Connection, log: Log, evicted: Sequence[tuple[int, Place, int]]
-) -> dict[int, bytes]:
-    """Return the segment that holds each evicted write, by the write's number.
+    connection: Connection, numbers: Sequence[int]
+) -> dict[int, tuple[int, bytes | None]]:
+    """Return the stored bytes of writes, and of evicted ones the segment that holds them.
 
     A write lies where its checkpoint says that its rows lie up to a change, and above that
     in the segment whose range has its own change.
     """
-    elsewhere = _held(connection, log.row.number, {place for _, place, _ in evicted})
-    own = connection.execute(
-        select(members.c.sha256, members.c.first_seq, members.c.last_seq).where(
-            members.c.thread == log.row.number, members.c.last_seq.is_not(None)
-        )
-    ).all()
-    found: dict[int, bytes] = {}
-    for number, place, seq in evicted:
-        held = elsewhere.get(place)
-        if held is not None and seq <= held.seq:
-            found[number] = held.segments[0]
-            continue
-        segment = next((sha256 for sha256, first, last in own if first <= seq <= last), None)
-        if segment is not None:
-            found[number] = segment
-    return found
-
-
-def _held(connection: Connection, thread: int, places: Collection[Place]) -> dict[Place, Held]:
-    """Return what holds checkpoints besides the segments whose range has their changes."""
-    found: dict[Place, Held] = {}
-    for some in in_lists(sorted({checkpoint_id for _, checkpoint_id in places})):
+    found: dict[int, tuple[int, bytes | None]] = {}
+    for some in in_lists(numbers):
         rows = connection.execute(
             select(
-                checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id, checkpoints.c.held
-            ).where(
-                checkpoints.c.thread == thread,
-                checkpoints.c.checkpoint_id.in_(some),
-                checkpoints.c.held.is_not(None),
+                writes.c.number,
+                writes.c.seq,
+                func.length(writes.c.data),
+                checkpoints.c.held,
+                case((writes.c.data.is_(None), _IN_RANGE)),
             )
+            .outerjoin(
+                checkpoints,
+                (checkpoints.c.thread == writes.c.thread)
+                & (checkpoints.c.checkpoint_ns == writes.c.checkpoint_ns)
+                & (checkpoints.c.checkpoint_id == writes.c.checkpoint_id),
+            )
+            .where(writes.c.number.in_(some))
         )
-        found.update(((row[0], row[1]), decode_held(row[2])) for row in rows)
+        for number, seq, size, stored, segment in rows:
+            held = decode_held(stored) if stored is not None and size is None else None
+            elsewhere = held is not None and seq <= held.seq
+            found[number] = (size or 0, held.segments[0] if held and elsewhere else segment)
     return found

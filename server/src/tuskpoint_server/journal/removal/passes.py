@@ -1,27 +1,33 @@
 """Passes over the values of a family: what nothing needs, and what commits refer to meanwhile.
 
-A pass decides from pages that were read one after another which values nothing needs.
-Meanwhile the writer goes on, so each commit notes what it refers to, and the pass spares
-that. What is noted is in memory: a crash forgets the pass, and nothing depends on it.
-Marking removes what no checkpoint needs; eviction gives up the data of what is not needed
+There is no table of references. Once enough of a family was removed, a pass reads all of its
+checkpoints, marks the values that they name and the keyframes of these, and removes the rest
+in short transactions. Pending writes hold their values themselves. A family of which no thread
+lives is removed as a whole. Eviction is a pass too: it gives up the data of what is not needed
 soon.
+
+A pass decides from pages that were read one after another. Meanwhile the writer goes on, so
+each commit notes what it refers to, and the pass spares that. What is noted is in memory: a
+crash forgets the pass, and nothing depends on it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterable, Mapping, Set
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Integer, bindparam, func, select
+from sqlalchemy import BindParameter, Connection, Integer, bindparam, delete, func, select, tuple_
 
+from ..checkpoints.contents import referred
 from ..database.database import Database
+from ..database.logs import Place
 from ..database.overlay import Batch
-from ..database.schema import contents, threads
-from ..database.statements import Statement
+from ..database.schema import checkpoints, contents, threads
+from ..database.statements import Statement, of_thread
 
 SCANNED_AT_ONCE = 2000
 """Values that one read transaction looks at."""
@@ -31,6 +37,18 @@ TAKEN_AT_ONCE = 500
 
 TAKEN_BYTES = 16 * 1024 * 1024
 """Bytes of them after which it ends."""
+
+DUE_SHARE = 4
+"""A pass is due once one in so many checkpoints of a family, or of its bytes, was removed."""
+
+READ_AT_ONCE = 500
+"""Checkpoints that one read transaction looks at."""
+
+READ_BYTES = 4 * 1024 * 1024
+"""Bytes of their states after which it ends."""
+
+FAMILIES_AT_ONCE = 200
+"""Families that one look for abandoned ones examines."""
 
 
 class Sized(NamedTuple):
@@ -61,7 +79,6 @@ class Taken:
     size_bytes: int = 0
 
     def __add__(self, other: Taken) -> Taken:
-        """Return the sum."""
         return Taken(
             self.values + other.values,
             self.writes + other.writes,
@@ -70,11 +87,11 @@ class Taken:
 
 
 _ITEM = TypeVar("_ITEM", Sized, ValueRow)
+_FAMILY: BindParameter[int] = bindparam("of_family")
+_REMOVED = threads.c.removed_count > 0
 _GREATEST = Statement(select(func.coalesce(func.max(contents.c.number), 0)))
 _THREADS = Statement(
-    select(threads.c.number)
-    .where(threads.c.family == bindparam("of_family"))
-    .order_by(threads.c.number)
+    select(threads.c.number).where(threads.c.family == _FAMILY).order_by(threads.c.number)
 )
 _VALUES = Statement(
     select(
@@ -85,17 +102,57 @@ _VALUES = Statement(
         contents.c.thread,
         contents.c.seq,
     )
-    .where(contents.c.family == bindparam("of_family"), contents.c.digest > bindparam("after"))
+    .where(contents.c.family == _FAMILY, contents.c.digest > bindparam("after"))
     .order_by(contents.c.digest)
     .limit(bindparam("at_most", type_=Integer))
 )
+_DUE = Statement(
+    select(
+        threads.c.family,
+        func.sum(threads.c.removed_count),
+        func.sum(threads.c.checkpoint_count),
+        func.sum(threads.c.removed_bytes),
+        func.sum(threads.c.added_bytes),
+    )
+    .where(threads.c.family.in_(select(threads.c.family).where(_REMOVED)))
+    .group_by(threads.c.family)
+)
+_COUNTS = Statement(
+    select(
+        threads.c.tenant, threads.c.thread_id, threads.c.removed_count, threads.c.removed_bytes
+    ).where(threads.c.family == _FAMILY, _REMOVED)
+)
+_LIVING = Statement(
+    select(threads.c.number)
+    .where(threads.c.family == _FAMILY, threads.c.deleted.is_(False))
+    .limit(1)
+)
+_NEXT_FAMILY = Statement(
+    select(func.min(contents.c.family)).where(contents.c.family > bindparam("after"))
+)
+_STATES = Statement(
+    select(
+        checkpoints.c.checkpoint_ns,
+        checkpoints.c.checkpoint_id,
+        checkpoints.c.state,
+        checkpoints.c.delta_base,
+    )
+    .where(
+        of_thread(checkpoints),
+        tuple_(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
+        > tuple_(bindparam("after_ns"), bindparam("after_id")),
+    )
+    .order_by(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
+    .limit(READ_AT_ONCE)
+)
+_REMOVE = Statement(delete(contents).where(contents.c.number == bindparam("of_number")))
+
+
+# --- open passes -------------------------------------------------------------------------
 
 
 class Pass:
     """One pass over a family.
-
-    Args:
-        family: The family.
 
     Attributes:
         family: The family.
@@ -110,12 +167,7 @@ class Pass:
         self.noted: set[bytes] = set()
 
     def spares(self, batch: Batch, value: ValueRow) -> bool:
-        """Tell whether a commit, or the batch that is not committed yet, refers to a value.
-
-        Args:
-            batch: The open transaction.
-            value: The value; if it is spared, so is its keyframe.
-        """
+        """Tell whether a commit, or the open batch, refers to a value; spare its keyframe then."""
         spared = value.digest in self.noted or value.digest in batch.noted.get(self.family, ())
         if spared:
             self.keep_keyframe(value)
@@ -152,11 +204,7 @@ class Passes:
                 self._open.remove(one)
 
     def note(self, referred: Mapping[int, Set[bytes]]) -> None:
-        """Note what a batch refers to, in the writer's thread before its commit.
-
-        Args:
-            referred: Family to digests.
-        """
+        """Note the digests that a batch refers to by family, in the writer's thread."""
         with self._lock:
             for one in self._open:
                 one.noted |= referred.get(one.family, frozenset())
@@ -185,11 +233,7 @@ async def unneeded(database: Database, one: Pass, needed: Set[bytes]) -> list[Va
     """Return the values that are neither needed nor keyframes of such, the oldest first.
 
     A keyframe stands after the last patch on it: a patch that is spared spares its keyframe.
-
-    Args:
-        database: The journal's database.
-        one: The open pass.
-        needed: Digests of what is needed, read since the pass was opened.
+    `needed` was read since the pass was opened.
     """
     found: list[ValueRow] = []
     keyframes: set[bytes] = set()
@@ -217,11 +261,9 @@ async def unneeded(database: Database, one: Pass, needed: Set[bytes]) -> list[Va
 
 
 def batches(values: Iterable[_ITEM], wanted_bytes: int | None = None) -> list[list[_ITEM]]:
-    """Return values in runs that one write transaction takes, in their order.
+    """Return values, or writes, in runs that one write transaction takes, in their order.
 
-    Args:
-        values: The values, or writes.
-        wanted_bytes: Those after so many bytes are left out; `None`: none are.
+    Those after `wanted_bytes` are left out.
     """
     found: list[list[_ITEM]] = []
     size = total = 0
@@ -235,3 +277,142 @@ def batches(values: Iterable[_ITEM], wanted_bytes: int | None = None) -> list[li
         size += value.size
         total += value.size
     return found
+
+
+# --- which families ----------------------------------------------------------------------
+
+
+def due(connection: Connection) -> list[int]:
+    """Return the families of which enough was removed since their last pass.
+
+    One without a checkpoint is always among them.
+    """
+    return [
+        int(family)
+        for family, removed, left, removed_bytes, added_bytes in _DUE.run(connection).fetchall()
+        if removed * DUE_SHARE >= removed + left or removed_bytes * DUE_SHARE >= added_bytes > 0
+    ]
+
+
+def abandoned(connection: Connection, after: int) -> tuple[list[int], int]:
+    """Return families with values of which no thread lives, and where to go on; 0: the end.
+
+    That is what is left of a thread whose next incarnation began before its values were
+    removed. A bounded number of families above `after` is examined.
+    """
+    found: list[int] = []
+    for _ in range(FAMILIES_AT_ONCE):
+        row = _NEXT_FAMILY.run(connection, after=after).fetchone()
+        if row is None or row[0] is None:
+            return found, 0
+        after = int(row[0])
+        if not _lives(connection, after):
+            found.append(after)
+    return found, after
+
+
+def _lives(connection: Connection, family: int) -> bool:
+    return _LIVING.run(connection, of_family=family).fetchone() is not None
+
+
+# --- removing ----------------------------------------------------------------------------
+
+
+async def remove_due(database: Database, passes: Passes) -> Taken:
+    """Remove what is not needed of the families of which enough was removed."""
+    removed = Taken()
+    for family in await database.query(due):
+        removed += await remove_unneeded(database, passes, family)
+    return removed
+
+
+async def remove_unneeded(database: Database, passes: Passes, family: int) -> Taken:
+    """Remove the values of a family that none of its checkpoints needs.
+
+    The database's commits are noted by `passes`.
+    """
+    counts = await database.query(
+        lambda connection: _COUNTS.run(connection, of_family=family).fetchall()
+    )
+    removed = Taken()
+    if await database.query(partial(_lives, family=family)):
+        async with passes.opened(database, family) as one:
+            doomed = await unneeded(database, one, await _needed(database, family))
+            for some in batches(doomed):
+                removed += await database.transact(partial(remove, one=one, doomed=some))
+    else:
+        removed = await _remove_all(database, family)
+    for start in range(0, len(counts), TAKEN_AT_ONCE):
+        seen = counts[start : start + TAKEN_AT_ONCE]
+        await database.transact(partial(_count_off, family=family, counts=seen))
+    return removed
+
+
+async def _needed(database: Database, family: int) -> set[bytes]:
+    """Return the digests that the checkpoints of a family name."""
+    needed: set[bytes] = set()
+    for thread in await database.query(partial(threads_of, family=family)):
+        place: Place | None = ("", "")
+        while place is not None:
+            found, place = await database.query(partial(_named, thread=thread, after=place))
+            needed |= found
+    return needed
+
+
+def _named(connection: Connection, thread: int, after: Place) -> tuple[set[bytes], Place | None]:
+    """Return what the next checkpoints of a thread name, and where to go on."""
+    found: set[bytes] = set()
+    count = size = 0
+    rows = _STATES.run(connection, of_thread=thread, after_ns=after[0], after_id=after[1])
+    while (row := rows.fetchone()) is not None:
+        checkpoint_ns, checkpoint_id, state, delta_base = row
+        found |= referred(state, delta_base)
+        count += 1
+        size += len(state)
+        if count >= READ_AT_ONCE or size >= READ_BYTES:
+            rows.close()
+            return found, (checkpoint_ns, checkpoint_id)
+    return found, None
+
+
+async def _remove_all(database: Database, family: int) -> Taken:
+    """Remove all values of a family of which no thread lives."""
+    removed = Taken()
+    while True:
+        found, _ = await database.query(partial(scan, family=family))
+        for some in batches(found):
+            gone = await database.transact(partial(_remove_abandoned, family=family, doomed=some))
+            if not gone.values:
+                return removed
+            removed += gone
+        if not found:
+            return removed
+
+
+def remove(batch: Batch, one: Pass, doomed: Sequence[ValueRow]) -> Taken:
+    """Remove those of the values to which no commit has referred since."""
+    return _remove_rows(batch, [value for value in doomed if not one.spares(batch, value)])
+
+
+def _remove_abandoned(batch: Batch, family: int, doomed: Sequence[ValueRow]) -> Taken:
+    return Taken() if _lives(batch.connection, family) else _remove_rows(batch, doomed)
+
+
+def _remove_rows(batch: Batch, gone: Sequence[ValueRow]) -> Taken:
+    if not gone:
+        return Taken()
+    count = _REMOVE.run_many(batch.connection, [{"of_number": value.number} for value in gone])
+    batch.forget_all()  # what is known of keyframes may be among them
+    return Taken(count, size_bytes=sum(value.size for value in gone))
+
+
+def _count_off(batch: Batch, family: int, counts: Sequence[Sequence[Any]]) -> None:
+    """Take what a pass has seen off the counts of what was removed since the last one."""
+    for tenant, thread_id, removed_count, removed_bytes in counts:
+        log = batch.find(tenant, thread_id)
+        if log is None or log.row.family != family:
+            continue
+        log.row.removed_count -= removed_count
+        log.row.removed_bytes -= removed_bytes
+        log.row.added_bytes -= removed_bytes
+        batch.store(log)

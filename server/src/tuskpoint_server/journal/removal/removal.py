@@ -1,17 +1,31 @@
-"""Removing, as the service calls it."""
+"""Removing, as the service calls it, and the sweep: early writes, answers, old changes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
+
+from sqlalchemy import Boolean, Connection, and_, bindparam, case, or_, select, update
+from sqlalchemy import delete as delete_from
 
 from ...domain.limits import LIMITS
 from ...domain.threads import PruneStrategy, Removed
-from ..checkpoints import threads
+from ..checkpoints import threads as settings
 from ..database.database import Database
-from . import delete, marking, prune, retention, sweep
-from .passes import Passes
+from ..database.logs import Place
+from ..database.overlay import Batch
+from ..database.schema import changes, requests, threads, writes
+from ..database.statements import Statement, of_thread
+from . import delete, passes
+from .delta_bases import Nodes
+
+ROWS_AT_ONCE = 1000
+"""Rows that one write transaction removes, at most."""
+
+THREADS_AT_ONCE = 2000
+"""Threads that one read transaction looks at."""
 
 _MICROSECONDS = 1_000_000
 
@@ -39,7 +53,7 @@ class Removal:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.passes = Passes()
+        self.passes = passes.Passes()
         database.noted.append(self.passes.note)
 
     async def delete_thread(self, tenant: str, thread_id: str) -> Removed:
@@ -52,21 +66,21 @@ class Removal:
         """Delete old checkpoints of a thread; nothing if there is none."""
         if strategy is PruneStrategy.DELETE_ALL:
             return await self.delete_thread(tenant, thread_id)
-        return await self._database.transact(
-            partial(prune.keep_latest, tenant=tenant, thread_id=thread_id)
-        )
+        return await self._remove(tenant, thread_id, delete.superseded)
 
     async def delete_runs(self, tenant: str, run_ids: Sequence[str]) -> Removed:
         """Delete the checkpoints of runs, over all threads, each in a transaction of its own."""
         found = await self._database.query(
-            partial(prune.threads_of_runs, tenant=tenant, run_ids=run_ids)
+            partial(delete.threads_of_runs, tenant=tenant, run_ids=run_ids)
         )
+        runs = frozenset(run_ids) - {""}
+
+        def of_runs(nodes: Nodes) -> set[Place]:
+            return {place for place, node in nodes.items() if node.run_id in runs}
+
         count = 0
         for thread_id in found:
-            removed = await self._database.transact(
-                partial(prune.delete_runs, tenant=tenant, thread_id=thread_id, run_ids=run_ids)
-            )
-            count += removed.deleted
+            count += (await self._remove(tenant, thread_id, of_runs)).deleted
         return Removed(count)
 
     async def set_retention(self, tenant: str, thread_id: str, retention_s: int) -> None:
@@ -79,7 +93,7 @@ class Removal:
         """
         await self._database.change(
             partial(
-                threads.set_retention, tenant=tenant, thread_id=thread_id, retention_s=retention_s
+                settings.set_retention, tenant=tenant, thread_id=thread_id, retention_s=retention_s
             )
         )
 
@@ -93,19 +107,24 @@ class Removal:
         """
         await self._database.change(
             partial(
-                threads.set_searchable, tenant=tenant, thread_id=thread_id, searchable=searchable
+                settings.set_searchable, tenant=tenant, thread_id=thread_id, searchable=searchable
             )
         )
 
     async def past_retention(self, limit: int) -> list[tuple[str, str]]:
-        """Return tenant and name of threads that are past their retention."""
+        """Return tenant and name of threads that are past their retention, longest past first."""
         now_us = self._database.now_us()
-        return await self._database.query(partial(retention.past, now_us=now_us, limit=limit))
+        return await self._database.query(
+            lambda connection: [
+                (row[0], row[1])
+                for row in _PAST.run(connection, now_us=now_us, max_rows=limit).fetchall()
+            ]
+        )
 
     async def delete_if_past(self, tenant: str, thread_id: str) -> Removed | None:
         """Delete a thread that is past its retention; `None` if it is not (any more)."""
         return await self._database.transact(
-            partial(retention.delete_if_past, tenant=tenant, thread_id=thread_id)
+            partial(delete.delete_if_past, tenant=tenant, thread_id=thread_id)
         )
 
     async def sweep(self, *, early_write_ttl_s: float, indexing: bool = True) -> Swept:
@@ -115,29 +134,206 @@ class Removal:
             early_write_ttl_s: Seconds that a write waits for its checkpoint.
             indexing: Search is switched on, and has to read changes before they go.
         """
-        now_us = self._database.now_us()
+        database = self._database
+        now_us = database.now_us()
+        early_us = now_us - int(early_write_ttl_s * _MICROSECONDS)
+        answered_us = now_us - LIMITS.request_id_ttl_s * _MICROSECONDS
+        changed_us = now_us - LIMITS.event_ttl_s * _MICROSECONDS
         return Swept(
-            early_writes=await sweep.drop_early_writes(
-                self._database, now_us - int(early_write_ttl_s * _MICROSECONDS)
-            ),
-            requests=await sweep.drop_answers(
-                self._database, now_us - LIMITS.request_id_ttl_s * _MICROSECONDS
-            ),
-            changes=await sweep.drop_changes(
-                self._database,
-                now_us - LIMITS.event_ttl_s * _MICROSECONDS,
-                indexing=indexing,
-            ),
+            early_writes=await _until_none(database, partial(_drop_early, before_us=early_us)),
+            requests=await _until_none(database, partial(_drop_answers, before_us=answered_us)),
+            changes=await drop_changes(database, changed_us, indexing=indexing),
             contents=await self._remove_contents(),
+        )
+
+    async def _remove(
+        self,
+        tenant: str,
+        thread_id: str,
+        choose: Callable[[Nodes], set[Place]],
+    ) -> Removed:
+        return await self._database.transact(
+            partial(delete.remove_checkpoints, tenant=tenant, thread_id=thread_id, choose=choose)
         )
 
     async def _remove_contents(self) -> int:
         """Remove values that nothing needs, and all of families of which no thread lives."""
-        removed = await marking.remove_due(self._database, self.passes)
+        removed = await passes.remove_due(self._database, self.passes)
         after, ended = 0, False
         while not ended:
-            found, after = await self._database.query(partial(marking.abandoned, after=after))
+            found, after = await self._database.query(partial(passes.abandoned, after=after))
             for family in found:
-                removed += await marking.remove_unneeded(self._database, self.passes, family)
+                removed += await passes.remove_unneeded(self._database, self.passes, family)
             ended = after == 0
         return removed.values
+
+
+# --- what has expired --------------------------------------------------------------------
+# Rows are looked for beside the writer and removed in short transactions.
+
+_PAST = Statement(
+    select(threads.c.tenant, threads.c.thread_id)
+    .where(threads.c.expire_us.is_not(None), threads.c.expire_us <= bindparam("now_us"))
+    .order_by(threads.c.expire_us)
+    .limit(bindparam("max_rows"))
+)
+_EARLY = Statement(
+    select(writes.c.number, threads.c.tenant, threads.c.thread_id)
+    .join(threads, threads.c.number == writes.c.thread)
+    .where(writes.c.early_us.is_not(None), writes.c.early_us < bindparam("before_us"))
+    .limit(bindparam("max_rows"))
+)
+_DROP_WRITE = Statement(delete_from(writes).where(writes.c.number == bindparam("of_number")))
+_ANSWERS = Statement(
+    select(requests.c.tenant, requests.c.request_id)
+    .where(requests.c.created_us < bindparam("before_us"))
+    .order_by(requests.c.created_us)
+    .limit(bindparam("max_rows"))
+)
+_DROP_ANSWER = Statement(
+    delete_from(requests).where(
+        requests.c.tenant == bindparam("of_tenant"),
+        requests.c.request_id == bindparam("of_request"),
+    )
+)
+# What search need not know of holds nothing up.
+_INDEXED = case(
+    (
+        or_(~bindparam("indexing", type_=Boolean), threads.c.unindexed_since_us.is_(None)),
+        threads.c.certified_seq,
+    ),
+    else_=threads.c.indexed_seq,
+)
+_SETTLED = case((threads.c.certified_seq > _INDEXED, _INDEXED), else_=threads.c.certified_seq)
+_FIRST_CREATED = (
+    select(changes.c.created_us)
+    .where(changes.c.thread == threads.c.number, changes.c.seq > threads.c.compacted_seq)
+    .order_by(changes.c.seq)
+    .limit(1)
+    .scalar_subquery()
+)
+_THREADS = Statement(
+    select(
+        threads.c.number,
+        threads.c.tenant,
+        threads.c.thread_id,
+        threads.c.compacted_seq,
+        _SETTLED,
+        and_(threads.c.compacted_seq < _SETTLED, bindparam("before_us") > _FIRST_CREATED),
+    )
+    .where(threads.c.number > bindparam("after"))
+    .order_by(threads.c.number)
+    .limit(bindparam("max_rows"))
+)
+_OLDEST = Statement(
+    select(changes.c.seq, changes.c.created_us)
+    .where(
+        of_thread(changes),
+        changes.c.seq > bindparam("after"),
+        changes.c.seq <= bindparam("through"),
+    )
+    .order_by(changes.c.seq)
+    .limit(bindparam("max_rows"))
+)
+_DROP_CHANGES = Statement(
+    delete_from(changes).where(of_thread(changes), changes.c.seq <= bindparam("through"))
+)
+_SET_COMPACTED = Statement(
+    update(threads)
+    .where(threads.c.number == bindparam("of_thread"))
+    .values(compacted_seq=bindparam("through"))
+)
+
+
+class _OldLog(NamedTuple):
+    """A thread whose changes up to `compacted_seq` are gone and up to `settled_seq` may go."""
+
+    number: int
+    tenant: str
+    thread_id: str
+    compacted_seq: int
+    settled_seq: int
+
+
+async def drop_changes(database: Database, before_us: int, *, indexing: bool) -> int:
+    """Remove changes from before a time that are certified and indexed; return how many.
+
+    Where nothing is indexed, none waits for it: search goes through checkpoints by key once
+    it is switched on. What is left of a log has no gap: a change goes only with all before it.
+    After a clock was set back, one may stay until those before it are old enough.
+    """
+    count = after = 0
+    ended = False
+    while not ended:
+        found, after, ended = await database.query(
+            partial(_old_logs, after=after, before_us=before_us, indexing=indexing)
+        )
+        while found:
+            gone, found = await database.transact(
+                partial(_drop_changes, left=found, before_us=before_us)
+            )
+            count += gone
+    return count
+
+
+async def _until_none(database: Database, drop: Callable[[Batch], int]) -> int:
+    count = 0
+    while gone := await database.transact(drop):
+        count += gone
+    return count
+
+
+def _drop_early(batch: Batch, before_us: int) -> int:
+    rows = _EARLY.run(batch.connection, before_us=before_us, max_rows=ROWS_AT_ONCE).fetchall()
+    _DROP_WRITE.run_many(batch.connection, [{"of_number": row[0]} for row in rows])
+    for tenant, thread_id in {(row[1], row[2]) for row in rows}:
+        batch.forget(tenant, thread_id)
+    return len(rows)
+
+
+def _drop_answers(batch: Batch, before_us: int) -> int:
+    rows = _ANSWERS.run(batch.connection, before_us=before_us, max_rows=ROWS_AT_ONCE).fetchall()
+    keys = [{"of_tenant": tenant, "of_request": request_id} for tenant, request_id in rows]
+    return _DROP_ANSWER.run_many(batch.connection, keys)
+
+
+def _old_logs(
+    connection: Connection, after: int, before_us: int, *, indexing: bool
+) -> tuple[list[_OldLog], int, bool]:
+    """Return the next threads whose oldest changes may go, where to go on, and if it ended."""
+    rows = _THREADS.run(
+        connection,
+        after=after,
+        before_us=before_us,
+        indexing=indexing,
+        max_rows=THREADS_AT_ONCE,
+    ).fetchall()
+    found = [_OldLog(*row[:-1]) for row in rows if row[-1]]
+    return found, rows[-1][0] if rows else after, len(rows) < THREADS_AT_ONCE
+
+
+def _drop_changes(batch: Batch, left: list[_OldLog], before_us: int) -> tuple[int, list[_OldLog]]:
+    """Remove old changes of some threads; return how many, and the threads that are left."""
+    gone: list[dict[str, object]] = []
+    left = list(left)
+    room = ROWS_AT_ONCE
+    while left and room > 0:
+        log = left.pop()
+        rows = _OLDEST.run(
+            batch.connection,
+            of_thread=log.number,
+            after=log.compacted_seq,
+            through=log.settled_seq,
+            max_rows=room,
+        ).fetchall()
+        through = max((seq for seq, created_us in rows if created_us < before_us), default=0)
+        if not through:
+            continue
+        if len(rows) == room and through == rows[-1][0]:
+            left.append(log._replace(compacted_seq=through))
+        room -= len(rows)
+        gone.append({"of_thread": log.number, "through": through})
+        batch.forget(log.tenant, log.thread_id)
+    count = _DROP_CHANGES.run_many(batch.connection, gone)
+    _SET_COMPACTED.run_many(batch.connection, gone)
+    return count, left
