@@ -22,10 +22,10 @@ from tuskpoint_server.blobs.api import (
     Progress,
     Receipt,
     StoreLimits,
+    verified,
 )
 from tuskpoint_server.blobs.cache import CachedStore, origin
 from tuskpoint_server.blobs.directory import DirectoryStore
-from tuskpoint_server.blobs.verified import verified
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
 from tuskpoint_server.domain.errors import Reason, Refusal

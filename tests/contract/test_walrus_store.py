@@ -35,7 +35,7 @@ from tests.contract.walrus_peer import (
 )
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.blobs.walrus.quilt import encoded_bytes, parse_quilt
-from tuskpoint_server.blobs.walrus.settings import MIN_PUT_BYTES, WalrusSettings
+from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import MAX_MEMBERS, WalrusStore
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation
@@ -201,7 +201,7 @@ async def test_puts_stay_within_their_number(kit: Kit) -> None:
 
 @pytest.mark.parametrize(
     "members",
-    [many(MAX_MEMBERS + 1), [member(bytes(MIN_PUT_BYTES)), member(b"more")]],
+    [many(MAX_MEMBERS + 1), [member(bytes(10 << 20)), member(b"more")]],
     ids=["members", "bytes"],
 )
 async def test_over_the_limits_is_a_defect_of_the_caller(kit: Kit, members: list[Member]) -> None:

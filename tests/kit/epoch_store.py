@@ -12,8 +12,8 @@ from tuskpoint_server.blobs.api import (
     Progress,
     Receipt,
     StoreLimits,
+    verified,
 )
-from tuskpoint_server.blobs.verified import verified
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation, StoredBlob
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tuskpoint_server.blobs.api import Listed, Member, Progress, Receipt, StoreLimits
-from tuskpoint_server.blobs.verified import verified
+from tuskpoint_server.blobs.api import Listed, Member, Progress, Receipt, StoreLimits, verified
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation, StoredBlob
 from tuskpoint_server.domain.values import blob_digest

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.simulation.life import Life
-from tuskpoint_server.blobs.api import Listed, Member, Progress, Receipt, StoreLimits
+from tuskpoint_server.blobs.api import Listed, Member, Progress, Receipt, StoreLimits, verified
 from tuskpoint_server.blobs.directory import StoredFile
-from tuskpoint_server.blobs.verified import verified
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation, StoredBlob
 from tuskpoint_server.domain.values import blob_digest

@@ -121,7 +121,7 @@ def _jwt_secret(file: Path | None) -> bytes:
         raise ConfigError(f"{flag} {file} cannot be read: it is not text") from None
     if not text:
         raise ConfigError(f"{flag} {file} is empty")
-    from .blobs.walrus.token import secret_bytes
+    from .blobs.walrus.settings import secret_bytes
 
     return secret_bytes(text)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint_server.blobs.names import digest_of
+from tuskpoint_server.blobs.api import digest_of
 from tuskpoint_server.blobs.walrus.answers import (
     Stored,
     parse_blob_result,

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint_server.blobs.walrus.endpoints import Endpoint, Endpoints, Retrying
 from tuskpoint_server.blobs.walrus.failures import (
     READS,
     RULES,
@@ -22,6 +21,7 @@ from tuskpoint_server.blobs.walrus.failures import (
     one_line,
     rule_for,
 )
+from tuskpoint_server.blobs.walrus.retrying import Endpoint, Endpoints, Retrying
 
 PUT = Operation.PUT_QUILT
 GET = Operation.GET_PATCH

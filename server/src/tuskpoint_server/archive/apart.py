@@ -7,41 +7,26 @@ the list of its parts is stored last and stands in its place.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
-from ..blobs.api import BlobStore, Member
+from ..blobs.api import BlobStore, Member, every
 from ..domain.errors import Reason, Refusal
 from ..domain.formats.stored_json import MEMBER_BYTES, Kind, cut_in_parts, encode_parts
 from ..domain.model import BlobLocation, StoredBlob
 from ..domain.values import blob_digest
 
-_T = TypeVar("_T")
-_NOT_THERE = (Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND)
-
 
 @dataclass(frozen=True, slots=True)
 class StoredApart:
-    """Bytes in the blob store.
+    """Bytes in the blob store."""
 
-    Attributes:
-        location: Where they lie, or the list of their parts.
-        parts: Where their parts lie, in order; empty if they are whole.
-        blobs: The blobs that they were stored as, and how long these last.
-    """
-
-    location: BlobLocation
-    parts: tuple[BlobLocation, ...]
+    location: BlobLocation  # of them, or of the list of their parts
+    parts: tuple[BlobLocation, ...]  # in order; empty if they are whole
     blobs: tuple[StoredBlob, ...]
 
 
 class ApartStore:
-    """Stores blobs of their own.
-
-    Args:
-        blobs: The blob store; no cache in between.
-    """
+    """Stores blobs of their own in the blob store itself, no cache in between."""
 
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
@@ -50,10 +35,6 @@ class ApartStore:
 
     async def store(self, data: bytes, kind: Kind) -> StoredApart:
         """Store bytes, and read them back.
-
-        Args:
-            data: The bytes.
-            kind: What they are.
 
         Raises:
             Refusal: `BLOB_UNAVAILABLE`, `BLOB_REJECTED`.
@@ -75,30 +56,18 @@ class ApartStore:
         async with self._gate:
             receipt = await self._blobs.put([Member(sha256, data, kind.value)], apart=True)
             [location] = receipt.locations
+            problem = ""
             try:
-                found = await self._blobs.get(location)
+                if await self._blobs.get(location) != data:
+                    problem = f"blob {location.blob_id} holds other bytes"
             except Refusal as refusal:
-                if refusal.reason not in _NOT_THERE:
+                if refusal.reason not in (Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND):
                     raise
-                raise self._not_read_back(refusal.message) from refusal
-        if found != data:
-            raise self._not_read_back(f"blob {location.blob_id} holds other bytes")
+                problem = refusal.message
+        if problem:
+            raise Refusal(
+                Reason.BLOB_UNAVAILABLE,
+                backend=self._blobs.backend,
+                problem=f"what was stored cannot be read back: {problem}",
+            )
         return location, receipt.blobs
-
-    def _not_read_back(self, problem: str) -> Refusal:
-        return Refusal(
-            Reason.BLOB_UNAVAILABLE,
-            backend=self._blobs.backend,
-            problem=f"what was stored cannot be read back: {problem}",
-        )
-
-
-async def every(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Run calls at once; once one fails, end the others."""
-    tasks = [asyncio.create_task(call) for call in calls]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,12 +1,19 @@
-"""What a blob store does, whatever it is made of."""
+"""What a blob store does, whatever it is made of; how blobs are named, and how checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
+from ..domain.errors import Reason, Refusal
 from ..domain.model import BlobLocation, StoredBlob
+from ..domain.values import DIGEST_BYTES, blob_digest
+
+_T = TypeVar("_T")
 
 Progress = Callable[[int], None]
 """Called in the event loop with the bytes that have arrived; falls where a read begins anew."""
@@ -14,13 +21,10 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One piece of content of a pack.
+    """One piece of content of a pack, and its hash.
 
-    Attributes:
-        sha256: Hash of `data`.
-        data: The bytes.
-        kind: A word that the store keeps beside them, if it can, such as "catalog"; it
-            leads whoever knows no more than a blob ID. Empty: none.
+    The kind is a word that the store keeps beside it, if it can, such as "catalog"; it leads
+    whoever knows no more than a blob ID. Empty: none.
     """
 
     sha256: bytes
@@ -40,20 +44,11 @@ def unique_members(members: Sequence[Member]) -> list[Member]:
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """What one put may hold; `None` is no limit. Sizes are in bytes.
-
-    Attributes:
-        max_members: Members of a put.
-        max_put_bytes: What the members of a put measure together.
-        max_member_bytes: One member; what is larger has to be cut.
-        puts_at_once: Puts that run beside one another.
-        measure: What members of these sizes measure together; their sum, where a store
-            does not fill up between them.
-    """
+    """What one put may hold; `None` is no limit. Sizes are in bytes."""
 
     max_members: int | None = None
-    max_put_bytes: int | None = None
-    max_member_bytes: int | None = None
+    max_put_bytes: int | None = None  # of all members of a put together, as `measure` has it
+    max_member_bytes: int | None = None  # what is larger has to be cut
     puts_at_once: int = 1
     measure: Callable[[Sequence[int]], int] = sum
 
@@ -103,14 +98,9 @@ class BlobStore(Protocol):
         """
 
     async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
-        """Store a pack.
+        """Store a pack within `limits`, or each member as a blob of its own, however many.
 
-        Durable on return. Storing the same members again is allowed and changes
-        nothing.
-
-        Args:
-            members: The members, within `limits`.
-            apart: Store each member as a blob of its own, however many there are.
+        Durable on return. Storing the same members again is allowed and changes nothing.
 
         Raises:
             Refusal: `BLOB_UNAVAILABLE`, the members may or may not be stored;
@@ -118,11 +108,7 @@ class BlobStore(Protocol):
         """
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
-        """Return the bytes at a location, after checking their SHA-256.
-
-        Args:
-            location: The location; its size need not be known.
-            progress: Told of bytes as they arrive.
+        """Return the bytes at a location, after checking their SHA-256; it need not know the size.
 
         Raises:
             Refusal: `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`, or `BLOB_HASH_MISMATCH` with
@@ -148,11 +134,8 @@ class BlobStore(Protocol):
     async def renew(self, blob_id: str) -> Receipt:
         """Make a stored blob last as long as one that is stored now.
 
-        Reads it, checks every member, and stores identical bytes again.
-
-        Returns:
-            Locations of all its members, and the blob; its ID stays unless the store
-            says otherwise.
+        Reads it, checks every member, and stores identical bytes again. Its ID stays unless
+        the receipt says otherwise.
 
         Raises:
             Refusal: As for `get` and `put`.
@@ -160,3 +143,56 @@ class BlobStore(Protocol):
 
     async def close(self) -> None:
         """Release what the store holds."""
+
+
+def blob_name(sha256: bytes) -> str:
+    """Return 32 bytes as a blob ID: base64url (RFC 4648, section 5) without padding."""
+    return base64.urlsafe_b64encode(sha256).rstrip(b"=").decode()
+
+
+def digest_of(blob_id: str) -> bytes | None:
+    """Return the 32 bytes that a blob ID spells; `None` if no blob can have this ID."""
+    try:
+        digest = base64.b64decode(blob_id + "=", altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    return digest if len(digest) == DIGEST_BYTES and blob_name(digest) == blob_id else None
+
+
+def member_hash(identifier: str) -> bytes | None:
+    """Return the hash that a member is named by, in lowercase hex; `None` if it is no hash."""
+    try:
+        sha256 = bytes.fromhex(identifier)
+    except ValueError:
+        return None
+    return sha256 if len(sha256) == DIGEST_BYTES and sha256.hex() == identifier else None
+
+
+def verified(data: bytes, location: BlobLocation) -> bytes:
+    """Return the bytes if they have the SHA-256 of the location: the one place that compares.
+
+    Raises:
+        Refusal: `BLOB_HASH_MISMATCH` with both hashes.
+    """
+    actual = blob_digest(data)
+    if actual != location.sha256:
+        raise hash_mismatch(location.blob_id, location.sha256, actual)
+    return data
+
+
+def hash_mismatch(blob_id: str, expected: bytes, actual: bytes) -> Refusal:
+    """Return the refusal of bytes with another hash."""
+    return Refusal(
+        Reason.BLOB_HASH_MISMATCH, blob_id=blob_id, expected=expected.hex(), actual=actual.hex()
+    )
+
+
+async def every(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Run calls at once; once one fails, end the others."""
+    tasks = [asyncio.create_task(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

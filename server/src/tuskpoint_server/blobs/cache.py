@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..domain.model import BlobLocation
 from ..domain.values import blob_digest
-from .api import BlobStore, Listed, Member, Progress, Receipt
+from .api import BlobStore, Progress
 
 _log = logging.getLogger(__name__)
 
@@ -22,7 +22,8 @@ class CachedStore:
 
     The cache is named by hash and its files are hashed again on every read; a damaged
     one is dropped and the inner store asked. It holds nothing that is not also there,
-    so its own trouble is logged and never fails a read.
+    so its own trouble is logged and never fails a read. Nothing is cached before it was
+    read back.
 
     Args:
         inner: The store behind it.
@@ -35,6 +36,11 @@ class CachedStore:
         self.backend = inner.backend
         self.limits = inner.limits
         self.epoch_s = inner.epoch_s
+        self.predict = inner.predict
+        self.put = inner.put
+        self.list_blob = inner.list_blob
+        self.renew = inner.renew
+        self.close = inner.close
         self._path = path
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
@@ -49,21 +55,12 @@ class CachedStore:
         with self._lock:
             return self._total
 
-    def predict(self, sha256: bytes, size: int) -> BlobLocation:
-        """Return the location that these bytes will have."""
-        return self.inner.predict(sha256, size)
-
-    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
-        """Store a pack in the inner store; nothing is cached before it was read back."""
-        return await self.inner.put(members, apart=apart)
-
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes from the cache, else from the inner store."""
-        cached = await asyncio.to_thread(self._read, location.sha256)
-        if cached is not None:
-            return cached
-        data = await self.inner.get(location, progress=progress)
-        await asyncio.to_thread(self._keep, location.sha256, data)
+        data = await asyncio.to_thread(self._read, location.sha256)
+        if data is None:
+            data = await self.inner.get(location, progress=progress)
+            await asyncio.to_thread(self._keep, location.sha256, data)
         return data
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
@@ -82,18 +79,6 @@ class CachedStore:
             found[sha256] = data
         return [found[location.sha256] for location in locations]
 
-    async def list_blob(self, blob_id: str) -> Sequence[Listed]:
-        """Return what a blob of the inner store holds."""
-        return await self.inner.list_blob(blob_id)
-
-    async def renew(self, blob_id: str) -> Receipt:
-        """Renew a blob of the inner store."""
-        return await self.inner.renew(blob_id)
-
-    async def close(self) -> None:
-        """Close the inner store."""
-        await self.inner.close()
-
     def _scan(self) -> None:
         """Take over what an earlier process left, oldest first."""
         found = []
@@ -103,9 +88,8 @@ class CachedStore:
             else:
                 stat = file.stat()
                 found.append((stat.st_mtime, file.name, stat.st_size))
-        for _, name, size in sorted(found):
-            self._sizes[name] = size
-            self._total += size
+        self._sizes.update((name, size) for _, name, size in sorted(found))
+        self._total = sum(self._sizes.values())
         self._evict()
 
     def _read(self, sha256: bytes) -> bytes | None:
@@ -122,7 +106,9 @@ class CachedStore:
             _log.warning("a cached blob cannot be read: %s", error.strerror)
             data = None
         if data is None or blob_digest(data) != sha256:
-            self._forget(name)
+            with self._lock:
+                self._total -= self._sizes.pop(name, 0)
+                (self._path / name).unlink(missing_ok=True)
             return None
         return data
 
@@ -149,11 +135,6 @@ class CachedStore:
                 name, size = self._sizes.popitem(last=False)
                 self._total -= size
                 (self._path / name).unlink(missing_ok=True)
-
-    def _forget(self, name: str) -> None:
-        with self._lock:
-            self._total -= self._sizes.pop(name, 0)
-            (self._path / name).unlink(missing_ok=True)
 
 
 def origin(store: BlobStore) -> BlobStore:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 
-from ...blobs.api import BlobStore, Progress
+from ...blobs.api import BlobStore, Progress, every
 from ...domain.errors import malformed
 from ...domain.formats.bundles import MAX_STORED_BYTES, decode_bundle, encode_bundle
 from ...domain.formats.stored_json import Kind, PartList, decode_parts, is_part_list, join_parts
 from ...domain.lineage import Closure
 from ...domain.model import BlobLocation
-from ..apart import ApartStore, StoredApart, every
+from ..apart import ApartStore, StoredApart
 
 _PARTS_AT_ONCE = 4
 _OPENED_AT_ONCE = 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from ...blobs.api import BlobStore
+from ...blobs.api import BlobStore, every
 from ...domain.errors import Refusal, malformed
 from ...domain.formats.catalogs import Catalog
 from ...domain.formats.manifests import Key, fold
@@ -23,7 +23,6 @@ from ...journal.database.overlay import Batch
 from ...journal.lineage import Snapshots
 from ...journal.recovery import inserting
 from ...journal.recovery.inserting import ThreadEnd
-from ..apart import every
 from ..read.segments import Segments, Stored
 from .reading import ThreadReading
 from .sources import DAMAGE, Source, readable, run_members

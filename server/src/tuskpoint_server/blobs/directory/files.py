@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...domain.limits import MIB
-from ..names import digest_of
+from ..api import digest_of
 
 _LAYOUT_FILE = "layout"
 _LAYOUT = b"tuskpoint blobs, layout 1\n"
-_INCOMING = "incoming"
 _SHARD_CHARACTERS = 2
 _ABANDONED_AFTER_S = 24 * 3600
 
@@ -31,13 +30,7 @@ class UnknownLayoutError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A blob as its file shows it.
-
-    Attributes:
-        blob_id: The blob.
-        size: Bytes of the file.
-        age_s: Seconds since it was last put.
-    """
+    """A blob as its file shows it: its ID, its bytes, and the seconds since it was last put."""
 
     blob_id: str
     size: int
@@ -47,9 +40,6 @@ class StoredFile:
 class BlobFiles:
     """The files below one root; every method blocks and may be called from any thread.
 
-    Args:
-        root: The directory; created if it is missing.
-
     Raises:
         UnknownLayoutError: It is laid out in another way.
         OSError: It cannot be made, read or written.
@@ -57,12 +47,17 @@ class BlobFiles:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._incoming = root / _INCOMING
+        self._incoming = root / "incoming"
         self._incoming.mkdir(parents=True, exist_ok=True)
         self._check_layout()
         self._synced_shards = set(self.shards())
         _sync(root)
-        _remove_abandoned(self._incoming)
+        # Temporary files that a crash left; younger ones may be another server's.
+        oldest = time.time() - _ABANDONED_AFTER_S
+        for path in self._incoming.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another server was faster
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
 
     def path(self, blob_id: str) -> Path:
         """Return the path of a blob.
@@ -75,23 +70,27 @@ class BlobFiles:
         return self._root / blob_id[:_SHARD_CHARACTERS] / blob_id
 
     def write(self, blob_id: str, pieces: Sequence[bytes]) -> None:
-        """Make a blob durable.
+        """Make a blob of some bytes durable.
 
         One that is there already is replaced: that heals a damaged one, and its age
         begins again.
-
-        Args:
-            blob_id: Its ID.
-            pieces: Its bytes.
 
         Raises:
             OSError: It may or may not be stored; no temporary file is left.
         """
         path = self.path(blob_id)
-        part = self._new_part()
+        part = self._incoming / uuid.uuid4().hex
         try:
             _write_synced(part, pieces)
-            self._ensure_shard(path.parent)
+            made = True
+            try:
+                path.parent.mkdir()
+            except FileExistsError:
+                made = False
+            # Another server may have made it, and not have synced its name yet.
+            if made or path.parent.name not in self._synced_shards:
+                _sync(self._root)
+                self._synced_shards.add(path.parent.name)
             part.replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -119,7 +118,11 @@ class BlobFiles:
     def shards(self) -> list[str]:
         """Return the names of the directories that hold blobs, in order."""
         with os.scandir(self._root) as entries:
-            return sorted(entry.name for entry in entries if _is_shard(entry))
+            return sorted(
+                entry.name
+                for entry in entries
+                if len(entry.name) == _SHARD_CHARACTERS and entry.is_dir()
+            )
 
     def shard(self, name: str) -> Iterator[StoredFile]:
         """Return the blobs of one directory; what is not named like one is left out."""
@@ -128,25 +131,9 @@ class BlobFiles:
             for entry in entries:
                 if entry.name[:_SHARD_CHARACTERS] != name or digest_of(entry.name) is None:
                     continue
-                try:
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     stat = entry.stat()
-                except FileNotFoundError:
-                    continue  # removed meanwhile
-                yield StoredFile(entry.name, stat.st_size, max(0.0, now - stat.st_mtime))
-
-    def _ensure_shard(self, folder: Path) -> None:
-        made = True
-        try:
-            folder.mkdir()
-        except FileExistsError:
-            made = False
-        # Another server may have made it, and not have synced its name yet.
-        if made or folder.name not in self._synced_shards:
-            _sync(self._root)
-            self._synced_shards.add(folder.name)
-
-    def _new_part(self) -> Path:
-        return self._incoming / uuid.uuid4().hex
+                    yield StoredFile(entry.name, stat.st_size, max(0.0, now - stat.st_mtime))
 
     def _check_layout(self) -> None:
         """Check the layout of a directory that is in use; write it down in an unused one."""
@@ -159,7 +146,7 @@ class BlobFiles:
                     f"it holds blobs, but no file '{_LAYOUT_FILE}' that says how they are laid out"
                 )
         if found is None:
-            part = self._new_part()
+            part = self._incoming / uuid.uuid4().hex
             _write_synced(part, [_LAYOUT])
             part.replace(path)
             _sync(self._root)
@@ -168,10 +155,6 @@ class BlobFiles:
             raise UnknownLayoutError(
                 f"its layout is '{shown}', and this server knows '{_LAYOUT.decode().strip()}'"
             )
-
-
-def _is_shard(entry: os.DirEntry[str]) -> bool:
-    return len(entry.name) == _SHARD_CHARACTERS and entry.is_dir()
 
 
 def _read_layout(path: Path) -> bytes | None:
@@ -195,14 +178,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _remove_abandoned(folder: Path) -> None:
-    """Remove temporary files that a crash left; younger ones may be another server's."""
-    oldest = time.time() - _ABANDONED_AFTER_S
-    for path in folder.iterdir():
-        try:
-            if path.stat().st_mtime < oldest:
-                path.unlink()
-        except FileNotFoundError:
-            continue  # another server was faster

@@ -12,11 +12,9 @@ from typing import TypeVar
 
 from ...domain.errors import Reason, Refusal
 from ...domain.model import BlobLocation
-from ..api import Listed, Member, Progress, Receipt, StoreLimits, unique_members
-from ..names import blob_name
+from ..api import Listed, Member, Progress, Receipt, StoreLimits, blob_name, unique_members
 from .files import BlobFiles, StoredFile
-from .pack import is_pack, pack_pieces
-from .reading import BlobReader
+from .packs import MAGIC, BlobReader, pack_pieces
 
 _A = TypeVar("_A")
 _T = TypeVar("_T")
@@ -28,10 +26,8 @@ class DirectoryStore:
     """A `BlobStore` in a directory.
 
     A put is one file: a pack, addressed like a quilt, whose members are named by their
-    SHA-256 in hex. A member that is put alone or apart is a file of its own.
-
-    Args:
-        root: The directory; created if it is missing.
+    SHA-256 in hex. A member that is put alone or apart is a file of its own. The directory is
+    created if it is missing.
 
     Raises:
         UnknownLayoutError: It is laid out in another way.
@@ -66,15 +62,18 @@ class DirectoryStore:
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256."""
-        notify = None if progress is None else _in_loop(progress)
-        [[data]] = await self._each(partial(self._reader.read, progress=notify), [[location]])
+        loop = asyncio.get_running_loop()
+
+        def notify(count: int) -> None:
+            if progress is not None:
+                loop.call_soon_threadsafe(progress, count)
+
+        read = partial(self._reader.read, progress=notify if progress else None)
+        [[data]] = await self._each(read, [[location]])
         return data
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
-        """Return the bytes at many locations, in order, each after checking its SHA-256.
-
-        Opens each blob once.
-        """
+        """Return the bytes at many locations, in order; each blob is opened once."""
         blobs: dict[str, list[int]] = {}
         for number, location in enumerate(locations):
             blobs.setdefault(location.blob_id, []).append(number)
@@ -113,17 +112,10 @@ class DirectoryStore:
                 yield file
 
     async def remove(self, blob_id: str, *, min_age_s: float = 0.0) -> bool:
-        """Remove a blob for good, with all of its members.
+        """Remove a blob for good with all of its members; tell whether it was there and old.
 
-        Nothing is removed but by this call.
-
-        Args:
-            blob_id: The blob.
-            min_age_s: Seconds since it was last put below which it stays: the put may be
-                another server's, which has not recorded it yet.
-
-        Returns:
-            Whether it was removed; not if there is no such blob.
+        Nothing is removed but by this call. What was put lately may be another server's, which
+        has not recorded it yet.
 
         Raises:
             Refusal: `BLOB_UNAVAILABLE`, it may or may not be removed.
@@ -140,7 +132,7 @@ class DirectoryStore:
         """Write members as one file and return where they lie."""
         first = members[0]
         # What would be taken for a pack when it is listed becomes the member of one.
-        if len(members) == 1 and not is_pack(first.data):
+        if len(members) == 1 and not first.data.startswith(MAGIC):
             blob_id = blob_name(first.sha256)
             self._files.write(blob_id, [first.data])
             return [BlobLocation(first.sha256, len(first.data), blob_id)]
@@ -190,13 +182,3 @@ def _share(work: Callable[[_A], _T], items: Sequence[_A]) -> tuple[list[_T], lis
         except Exception as error:  # noqa: BLE001 - raised by the caller, once all have run
             errors.append(error)
     return results, errors
-
-
-def _in_loop(progress: Progress) -> Progress:
-    """Return what threads call to have `progress` called in the running loop."""
-    loop = asyncio.get_running_loop()
-
-    def notify(count: int) -> None:
-        loop.call_soon_threadsafe(progress, count)
-
-    return notify

@@ -12,38 +12,35 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..names import digest_of
+from ..api import digest_of
 from .failures import Outcome, Symptom, Unsuccessful, one_line
 from .quilt import Patch, encoded_bytes
 
 _T = TypeVar("_T")
 
-_Object = dict[str, Any]
-
 _HTML_STARTS = (b"<!doctype", b"<html", b"<head", b"<?xml")
+_OUTCOMES = (
+    ("block", Outcome.BLOCKED),
+    ("encod", Outcome.NOT_ENCODED),
+    ("too large", Outcome.NOT_ENCODED),
+    ("too big", Outcome.NOT_ENCODED),
+    ("certif", Outcome.NOT_CERTIFIED),
+    ("regist", Outcome.NOT_REGISTERED),
+)
+"""What went wrong, by the names of the steps and, failing that, the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A blob that a publisher stored or found stored.
-
-    Attributes:
-        blob_id: Its ID.
-        object_id: Its Sui object; empty if the answer names none.
-        billed_bytes: Encoded size that was paid for; 0: nothing.
-        cost: Price in FROST, without gas.
-        epoch: Epoch of the put; `None` if the answer does not tell.
-        end_epoch: Epoch at whose start it is gone.
-        found: It was stored before.
-    """
+    """A blob that a publisher stored or found stored."""
 
     blob_id: str
-    object_id: str
-    billed_bytes: int
-    cost: int
-    epoch: int | None
-    end_epoch: int
-    found: bool = False
+    object_id: str  # its Sui object; empty if the answer names none
+    billed_bytes: int  # encoded size that was paid for; 0: nothing
+    cost: int  # in FROST, without gas
+    epoch: int | None  # of the put; None if the answer does not tell
+    end_epoch: int  # at its start the blob is gone
+    found: bool = False  # it was stored before
 
 
 def parse_blob_result(body: bytes) -> Stored:
@@ -53,7 +50,7 @@ def parse_blob_result(body: bytes) -> Stored:
         Unsuccessful: It was not stored.
         ValueError: It is no such answer.
     """
-    return _stored(_typed(dict, _json(body), "the answer"))
+    return _stored(_json(body))
 
 
 def parse_quilt_result(body: bytes, identifiers: Collection[str]) -> Stored:
@@ -63,10 +60,9 @@ def parse_quilt_result(body: bytes, identifiers: Collection[str]) -> Stored:
         Unsuccessful: It was not stored.
         ValueError: It is no such answer, or a patch is missing in it.
     """
-    answer: _Object = _typed(dict, _json(body), "the answer")
-    stored = _stored(_child(answer, "blobStoreResult"))
-    patches = _typed(list, answer.get("storedQuiltBlobs"), "storedQuiltBlobs")
-    named = {_text(_typed(dict, patch, "a patch"), "identifier") for patch in patches}
+    answer = _json(body)
+    stored = _stored(_get(answer, "blobStoreResult", dict))
+    named = {_get(patch, "identifier", str) for patch in _get(answer, "storedQuiltBlobs", list)}
     missing = len(set(identifiers) - named)
     if missing:
         raise ValueError(f"storedQuiltBlobs lacks {missing} of {len(identifiers)} patches")
@@ -79,20 +75,23 @@ def parse_patches(body: bytes) -> list[Patch]:
     Raises:
         ValueError: It is no such answer.
     """
+    listed = _json(body)
+    if not isinstance(listed, list):
+        raise ValueError(f"the list of patches is {type(listed).__name__}, not list")
     patches = []
-    for item in _typed(list, _json(body), "the list of patches"):
-        patch: _Object = _typed(dict, item, "a patch")
-        tags = {} if patch.get("tags") is None else _child(patch, "tags")
+    for patch in listed:
+        name = _get(patch, "identifier", str)
+        tags = {} if patch.get("tags") is None else _get(patch, "tags", dict)
         if not all(isinstance(tag, str) for tag in tags.values()):
             raise ValueError("tags must be an object of strings")
-        patches.append(Patch(_text(patch, "identifier"), tags))
+        patches.append(Patch(name, tags))
     return patches
 
 
 def read_error(status: int, content_type: str, body: bytes) -> Symptom:
     """Return what an answer with another status than 200 says."""
     try:
-        error = _child(_typed(dict, _json(body), "the answer"), "error")
+        error = _get(_json(body), "error", dict)
     except ValueError:
         start = body[:64].lstrip().lower()
         if "html" in content_type.lower() or start.startswith(_HTML_STARTS):
@@ -112,103 +111,78 @@ def read_error(status: int, content_type: str, body: bytes) -> Symptom:
     )
 
 
-def _stored(result: _Object) -> Stored:
+def _stored(result: object) -> Stored:
+    if not isinstance(result, dict):
+        raise ValueError(f"the answer is {type(result).__name__}, not dict")
     if result.get("newlyCreated") is not None:
-        return _created(_child(result, "newlyCreated"))
-    if result.get("alreadyCertified") is not None:
-        found = _child(result, "alreadyCertified")
-        object_id = found.get("object")
+        created = _get(result, "newlyCreated", dict)
+        blob = _get(created, "blobObject", dict)
         return Stored(
-            blob_id=_blob_id(found),
-            object_id=object_id if isinstance(object_id, str) else "",
-            billed_bytes=0,
-            cost=0,
-            epoch=None,
-            end_epoch=_number(found, "endEpoch"),
-            found=True,
+            blob_id=_blob_id(blob),
+            object_id=_get(blob, "id", str),
+            billed_bytes=_billed(created, _get(blob, "size", int)),
+            cost=_get(created, "cost", int),
+            epoch=_get(blob, "registeredEpoch", int),
+            end_epoch=_get(_get(blob, "storage", dict), "endEpoch", int),
+        )
+    if result.get("alreadyCertified") is not None:
+        found = _get(result, "alreadyCertified", dict)
+        object_id = found.get("object")
+        object_id = object_id if isinstance(object_id, str) else ""
+        return Stored(
+            _blob_id(found), object_id, 0, 0, None, _get(found, "endEpoch", int), found=True
         )
     if result.get("markedInvalid") is not None:
-        raise _not_stored(Outcome.MARKED_INVALID, "the network knows this blob as invalid")
-    if result.get("error") is not None:
-        error = _child(result, "error")
+        outcome, detail = Outcome.MARKED_INVALID, "the network knows this blob as invalid"
+    elif result.get("error") is not None:
+        error = _get(result, "error", dict)
         phase, message = error.get("failurePhase"), error.get("errorMsg")
-        raise _not_stored(_outcome(str(phase or ""), str(message or "")), f"{phase}: {message}")
-    raise ValueError("it holds no result of a store")
+        outcome, detail = _outcome(str(phase or ""), str(message or "")), f"{phase}: {message}"
+    else:
+        raise ValueError("it holds no result of a store")
+    raise Unsuccessful(Symptom(status=200, json=True, reason=outcome, detail=one_line(detail)))
 
 
-def _not_stored(outcome: Outcome, detail: str) -> Unsuccessful:
-    return Unsuccessful(Symptom(status=200, json=True, reason=outcome, detail=one_line(detail)))
-
-
-def _created(created: _Object) -> Stored:
-    blob = _child(created, "blobObject")
-    return Stored(
-        blob_id=_blob_id(blob),
-        object_id=_text(blob, "id"),
-        billed_bytes=_billed(created, _number(blob, "size")),
-        cost=_number(created, "cost"),
-        epoch=_number(blob, "registeredEpoch"),
-        end_epoch=_number(_child(blob, "storage"), "endEpoch"),
-    )
-
-
-def _billed(created: _Object, size: int) -> int:
+def _billed(created: dict[str, Any], size: int) -> int:
     """Return the encoded size that was paid for; what was reused is free unless it cost."""
     if created.get("resourceOperation") is None:
         return encoded_bytes(size)
-    operation = _child(created, "resourceOperation")
+    operation = _get(created, "resourceOperation", dict)
     for name in operation:
-        if name == "registerFromScratch" or _number(created, "cost"):
-            return _number(_child(operation, name), "encodedLength")
+        if name == "registerFromScratch" or _get(created, "cost", int):
+            return _get(_get(operation, name, dict), "encodedLength", int)
     return 0
 
 
-def _blob_id(holder: _Object) -> str:
-    blob_id = _text(holder, "blobId")
+def _blob_id(holder: dict[str, Any]) -> str:
+    blob_id = _get(holder, "blobId", str)
     if digest_of(blob_id) is None:
         raise ValueError("blobId is no blob ID")
     return blob_id
 
 
 def _outcome(phase: str, message: str) -> Outcome:
-    """Tell from the names of the steps (and, failing that, the message) what went wrong."""
     for text in (phase.lower(), message.lower()):
-        if "block" in text:
-            return Outcome.BLOCKED
-        if "encod" in text or "too large" in text or "too big" in text:
-            return Outcome.NOT_ENCODED
-        if "certif" in text:
-            return Outcome.NOT_CERTIFIED
-        if "regist" in text:
-            return Outcome.NOT_REGISTERED
+        for word, outcome in _OUTCOMES:
+            if word in text:
+                return outcome
     return Outcome.UNKNOWN
 
 
-def _json(body: bytes) -> object:
+def _json(body: bytes) -> Any:
     try:
-        value: object = json.loads(body)
+        return json.loads(body)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
-    return value
 
 
-def _typed(kind: type[_T], value: object, name: str) -> _T:
-    """Return a value that has to be of a type."""
-    if not isinstance(value, kind):
+def _get(holder: object, name: str, kind: type[_T]) -> _T:
+    """Return a member of an object, which has to be of a type, and no number below 0."""
+    if not isinstance(holder, dict):
+        raise ValueError(f"what holds {name} is {type(holder).__name__}, not dict")
+    value = holder.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
         raise ValueError(f"{name} is {type(value).__name__}, not {kind.__name__}")
-    return value
-
-
-def _child(holder: _Object, name: str) -> _Object:
-    return _typed(dict, holder.get(name), name)
-
-
-def _text(holder: _Object, name: str) -> str:
-    return _typed(str, holder.get(name), name)
-
-
-def _number(holder: _Object, name: str) -> int:
-    number = _typed(int, holder.get(name), name)
-    if isinstance(number, bool) or number < 0:
+    if isinstance(value, int) and value < 0:
         raise ValueError(f"{name} is no number from 0")
-    return number
+    return value

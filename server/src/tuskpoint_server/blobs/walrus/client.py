@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
+import ssl
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 from opentelemetry.metrics import MeterProvider
 
+from ...domain.credentials import is_loopback
 from ...domain.errors import Refusal
 from ...domain.model import BlobLocation
-from ..api import Progress
-from ..verified import verified
-from .answers import Stored, parse_blob_result, parse_patches, parse_quilt_result
-from .endpoints import Endpoint, Endpoints, Retrying
-from .exchange import exchange, open_client
+from ..api import Progress, verified
+from .answers import Stored, parse_blob_result, parse_patches, parse_quilt_result, read_error
 from .failures import Failed, Operation, Symptom, Trouble, Unsuccessful, one_line
 from .quilt import Patch, quilt_bytes
-from .settings import WalrusSettings
+from .retrying import Endpoint, Endpoints, Retrying
+from .settings import Tokens, WalrusSettings
 from .telemetry import Instruments
-from .token import Tokens
 
 _T = TypeVar("_T")
 
@@ -43,16 +44,23 @@ _BLOB_VARIATIONS = (
 
 _THREAD_ABOVE_BYTES = 1024 * 1024
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
+_MAX_ERROR_BYTES = 64 * 1024
 _RECENT_S = 600.0
 _RECENT_BLOBS = 10_000
+_CONNECT_S = 5.0
+_KEPT_ALIVE_S = 15.0
+_OK = 200
+_UNREACHED = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    httpx.UnsupportedProtocol,
+)
 
 
 class RecentBlobs:
-    """IDs of blobs that aggregators may not know yet: bounded in number and age.
-
-    Args:
-        clock: Monotonic time in seconds.
-    """
+    """IDs of blobs that aggregators may not know yet: bounded in number and age."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -99,12 +107,15 @@ class WalrusClient:
         random: Callable[[], float],
         provider: MeterProvider | None,
     ) -> None:
-        self._settings = settings
-        self._http = open_client(settings)
+        self._http = _open(settings)
         self._instruments = Instruments(provider, clock)
         self._retrying = Retrying(clock, sleep, random, self._note_retry)
         self._tokens = Tokens(settings, now)
         self._recent = RecentBlobs(clock)
+        # Publishers refuse parameters that they do not know.
+        self._put_params = {"epochs": str(settings.epochs), "permanent": "true"}
+        if settings.send_object_to:
+            self._put_params["send_object_to"] = settings.send_object_to
         self._publishers = _Peers(
             Endpoints(settings.publishers, clock),
             asyncio.Semaphore(settings.puts_at_once),
@@ -130,10 +141,11 @@ class WalrusClient:
         size = quilt_bytes((patch.identifier, patch.tags, len(patch.data)) for patch in patches)
         body, content_type = await asyncio.to_thread(_form, patches)
         identifiers = [patch.identifier for patch in patches]
+        headers = {"Content-Type": content_type}
         return await self._put(
             Operation.PUT_QUILT,
             body,
-            {"Content-Type": content_type},
+            headers,
             size,
             lambda answer: parse_quilt_result(answer, identifiers),
         )
@@ -160,45 +172,33 @@ class WalrusClient:
         """
         mismatch: Refusal | None = None
 
-        async def check(body: bytes) -> bytes:
+        def check(body: bytes) -> bytes:
             nonlocal mismatch
             try:
-                if len(body) > _THREAD_ABOVE_BYTES:
-                    return await asyncio.to_thread(verified, body, location)
                 return verified(body, location)
             except Refusal as refusal:
                 mismatch = refusal
                 raise Unsuccessful(Symptom(Trouble.MISMATCH)) from refusal
 
-        blob_id = location.blob_id
+        operation, route = Operation.GET_BLOB, ["blobs", location.blob_id]
         if location.identifier:
             operation = Operation.GET_PATCH
-            route: tuple[str, ...] = ("blobs", "by-quilt-id", blob_id, location.identifier)
-        else:
-            operation, route = Operation.GET_BLOB, ("blobs", blob_id)
+            route = ["blobs", "by-quilt-id", location.blob_id, location.identifier]
         try:
-            return await self._get(operation, blob_id, route, check, progress=progress)
+            return await self._get(operation, location.blob_id, route, check, progress=progress)
         except Failed as failed:
             if mismatch is not None:
                 raise mismatch from failed
             raise
 
     async def read_raw(self, blob_id: str, *, patient: bool) -> bytes:
-        """Return a whole blob or quilt, unchecked.
-
-        Args:
-            blob_id: The blob.
-            patient: Go on after each aggregator was asked once.
+        """Return a whole blob or quilt, unchecked; unless patient, ask each aggregator once.
 
         Raises:
             Failed: It could not be read.
         """
-
-        async def accept(body: bytes) -> bytes:
-            return body
-
-        route = ("blobs", blob_id)
-        return await self._get(Operation.GET_BLOB, blob_id, route, accept, patient=patient)
+        route = ["blobs", blob_id]
+        return await self._get(Operation.GET_BLOB, blob_id, route, bytes, patient=patient)
 
     async def list_quilt(self, blob_id: str) -> list[Patch]:
         """Return the patches of a quilt, without their data.
@@ -206,11 +206,8 @@ class WalrusClient:
         Raises:
             Failed: There is no list, perhaps because the blob is not a quilt.
         """
-
-        async def parse(body: bytes) -> list[Patch]:
-            return parse_patches(body)
-
-        return await self._get(Operation.LIST_QUILT, blob_id, ("quilts", blob_id, "patches"), parse)
+        route = ["quilts", blob_id, "patches"]
+        return await self._get(Operation.LIST_QUILT, blob_id, route, parse_patches)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -225,10 +222,6 @@ class WalrusClient:
         parse: Callable[[bytes], Stored],
     ) -> Stored:
         route = "quilts" if operation is Operation.PUT_QUILT else "blobs"
-        # Publishers refuse parameters that they do not know.
-        params = {"epochs": str(self._settings.epochs), "permanent": "true"}
-        if self._settings.send_object_to:
-            params["send_object_to"] = self._settings.send_object_to
 
         def build(endpoint: Endpoint, _: int) -> httpx.Request:
             token = self._tokens.mint(max(len(body), blob_bytes))
@@ -236,16 +229,13 @@ class WalrusClient:
             return self._http.build_request(
                 "PUT",
                 endpoint.url(route),
-                params=params,
+                params=self._put_params,
                 content=body,
                 headers=headers | ({"Authorization": authorization} if authorization else {}),
             )
 
-        async def take(answer: bytes) -> Stored:
-            return parse(answer)
-
         with self._instruments.timed(operation) as attributes:
-            stored = await self._ask(self._publishers, operation, build, take)
+            stored = await self._ask(self._publishers, operation, build, parse)
             attributes["outcome"] = "found" if stored.found else "created"
         self._instruments.stored(operation, stored, attributes["outcome"])
         self._recent.add(stored.blob_id)
@@ -255,8 +245,8 @@ class WalrusClient:
         self,
         operation: Operation,
         blob_id: str,
-        route: tuple[str, ...],
-        take: Callable[[bytes], Awaitable[_T]],
+        route: Sequence[str],
+        take: Callable[[bytes], _T],
         *,
         patient: bool = True,
         progress: Progress | None = None,
@@ -267,10 +257,14 @@ class WalrusClient:
                 headers["Authorization"] = endpoint.authorization
             if stale or blob_id in self._recent:
                 headers["Cache-Control"] = "no-store"
-            params = _variation(operation, stale) or None
-            return self._http.build_request(
-                "GET", endpoint.url(*route), params=params, headers=headers
-            )
+            # A query changes the key under which a cache keeps the answer.
+            params: tuple[tuple[str, str], ...] | None = None
+            if stale and operation is Operation.GET_BLOB:
+                params = _BLOB_VARIATIONS[(stale - 1) % len(_BLOB_VARIATIONS)]
+            elif stale:
+                params = (("fresh", str(stale)),)  # quilt routes ignore every query
+            url = endpoint.url(*route)
+            return self._http.build_request("GET", url, params=params, headers=headers)
 
         with self._instruments.timed(operation) as attributes:
             result = await self._ask(
@@ -285,7 +279,7 @@ class WalrusClient:
         peers: _Peers,
         operation: Operation,
         build: Callable[[Endpoint, int], httpx.Request],
-        take: Callable[[bytes], Awaitable[_T]],
+        take: Callable[[bytes], _T],
         *,
         blob_id: str = "",
         patient: bool = True,
@@ -297,15 +291,11 @@ class WalrusClient:
             recent = blob_id in self._recent
             try:
                 async with peers.places:
-                    body = await exchange(
-                        self._http,
-                        build(endpoint, stale),
-                        peers.timeout_s,
-                        peers.max_bytes,
-                        progress,
-                    )
+                    body = await self._exchange(build(endpoint, stale), peers, progress)
                 try:
-                    return await take(body)
+                    if len(body) > _THREAD_ABOVE_BYTES:
+                        return await asyncio.to_thread(take, body)
+                    return take(body)
                 except ValueError as error:
                     symptom = Symptom(Trouble.UNREADABLE, detail=one_line(str(error)))
                     raise Unsuccessful(symptom) from error
@@ -317,18 +307,91 @@ class WalrusClient:
             peers.endpoints, attempt, budget_s=peers.budget_s, patient=patient
         )
 
+    async def _exchange(
+        self, request: httpx.Request, peers: _Peers, progress: Progress | None
+    ) -> bytes:
+        """Send a request and return the body of its answer, bounded in time and size.
+
+        Raises:
+            Unsuccessful: There was no answer, or one with another status than 200.
+        """
+        try:
+            async with asyncio.timeout(peers.timeout_s):
+                response = await self._http.send(request, stream=True)
+                try:
+                    if response.status_code != _OK:
+                        body = await _read(response, _MAX_ERROR_BYTES) or b""
+                        kind = response.headers.get("content-type", "")
+                        raise Unsuccessful(read_error(response.status_code, kind, body))
+                    answer = await _read(response, peers.max_bytes, progress)
+                finally:
+                    await response.aclose()
+        except _UNREACHED as error:
+            raise Unsuccessful(Symptom(Trouble.UNREACHED, detail=one_line(str(error)))) from error
+        except (TimeoutError, httpx.TimeoutException):
+            raise Unsuccessful(Symptom(Trouble.TIMEOUT)) from None
+        except httpx.TransportError as error:
+            raise Unsuccessful(Symptom(Trouble.LOST, detail=one_line(str(error)))) from error
+        if answer is None:
+            raise Unsuccessful(Symptom(Trouble.TOO_LONG))
+        return answer
+
     def _note_retry(self, failed: Failed) -> None:
         self._instruments.retry(failed)
         _log.info("another attempt follows: %s", failed.problem)
 
 
-def _variation(operation: Operation, stale: int) -> tuple[tuple[str, str], ...]:
-    """Return a query that changes the key under which a cache keeps the answer."""
-    if not stale:
-        return ()
-    if operation is Operation.GET_BLOB:
-        return _BLOB_VARIATIONS[(stale - 1) % len(_BLOB_VARIATIONS)]
-    return (("fresh", str(stale)),)  # quilt routes know no query and ignore every one
+def _open(settings: WalrusSettings) -> httpx.AsyncClient:
+    """Return the client that every request goes through.
+
+    Proxies and certificates from the environment count, but for this machine itself no
+    proxy is asked. Redirects are not followed: a put must not wander.
+    """
+    hosts = [urlsplit(url).hostname or "" for url in settings.publishers + settings.aggregators]
+    local = {host for host in hosts if is_loopback(host)}
+    at_once = settings.puts_at_once + settings.gets_at_once
+    return httpx.AsyncClient(
+        # Bytes are taken as they are, so an encoding would only have to be undone.
+        headers={"User-Agent": "tuskpoint-server", "Accept-Encoding": "identity"},
+        timeout=httpx.Timeout(None, connect=_CONNECT_S),
+        limits=httpx.Limits(
+            max_connections=at_once,
+            max_keepalive_connections=at_once,
+            keepalive_expiry=_KEPT_ALIVE_S,
+        ),
+        follow_redirects=False,
+        verify=_tls(),
+        trust_env=local != set(hosts),
+        mounts={f"all://[{host}]" if ":" in host else f"all://{host}": None for host in local},
+    )
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Return what checks certificates; making it takes longer than many a request."""
+    return httpx.create_ssl_context()
+
+
+async def _read(
+    response: httpx.Response, max_bytes: int, progress: Progress | None = None
+) -> bytes | None:
+    """Return a body, or `None` as soon as it is known to be longer than the bound.
+
+    A body that is shorter than its Content-Length breaks the protocol, which httpx says.
+    """
+    length = response.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > max_bytes:
+        return None
+    chunks = []
+    left = max_bytes
+    async for chunk in response.aiter_raw():
+        left -= len(chunk)
+        if left < 0:
+            return None
+        chunks.append(chunk)
+        if progress is not None:
+            progress(max_bytes - left)
+    return b"".join(chunks)
 
 
 def _form(patches: Sequence[Patch]) -> tuple[bytes, str]:

@@ -50,23 +50,14 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """What came back instead of what was asked for.
-
-    Attributes:
-        trouble: What went wrong, where no status says it.
-        status: HTTP status, if there was an answer.
-        json: Its body is an error as Walrus sends it, not text or HTML of something between.
-        reason: The reason it names, an `Outcome` with status 200; empty: none.
-        detail: What it says to people; one short line without secrets.
-        recent: The blob was stored by this process a moment ago.
-    """
+    """What came back instead of what was asked for."""
 
     trouble: Trouble | None = None
     status: int | None = None
-    json: bool = False
-    reason: str = ""
-    detail: str = ""
-    recent: bool = False
+    json: bool = False  # its body is an error as Walrus sends it, not text of something between
+    reason: str = ""  # the reason that it names, an `Outcome` with status 200
+    detail: str = ""  # what it says to people; one short line without secrets
+    recent: bool = False  # the blob was stored by this process a moment ago
 
 
 class Unsuccessful(Exception):
@@ -91,19 +82,12 @@ def one_line(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often and how fast to try again.
-
-    Attributes:
-        retries: Tries after the first round.
-        first_s: Pause before the first of them; doubles with every further one.
-        longest_s: Bound on a pause.
-        jitter: A pause is any time up to that, not that time.
-    """
+    """How often and how fast to try again: the pause doubles from `first_s` to `longest_s`."""
 
     retries: int
     first_s: float
     longest_s: float
-    jitter: bool = True
+    jitter: bool = True  # a pause is any time up to that, not that time
 
 
 NEVER = Pace(0, 0.0, 0.0)
@@ -112,8 +96,8 @@ LONG = Pace(4, 4.0, 32.0)
 FEW = Pace(2, 1.0, 4.0)
 TOKEN = Pace(2, 0.1, 0.5)
 REREAD = Pace(2, 0.2, 1.0)
+# What upstream's own client grants a blob that was just certified: about 31 s.
 VISIBLE_SOON = Pace(6, 0.5, 16.0, jitter=False)
-"""What upstream's own client grants a blob that was just certified: about 31 s."""
 
 
 class Where(Enum):
@@ -127,38 +111,21 @@ class Where(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row of the table.
+    """One row of the table: what it is about, and what to do about it."""
 
-    Attributes:
-        name: Its name in metrics.
-        advice: What a person can do about it.
-        where: Which endpoint to ask next.
-        pace: How often the same endpoints are asked again.
-        operations: Operations it is about.
-        trouble: The trouble it is about; `None`: it is about answers.
-        statuses: Statuses it is about; empty: any.
-        json: It is about errors in JSON alone.
-        reasons: Reasons it is about; empty: any.
-        recent: It is about blobs stored a moment ago alone.
-        ambiguous: A put may have happened: the same bytes are sent again.
-        stale: The endpoint may have kept an older answer: ask in a way that it has not
-            seen.
-        blames: The endpoint is put aside for a while.
-    """
-
-    name: str
-    advice: str
+    name: str  # in metrics
+    advice: str  # what a person can do
     where: Where = Where.ELSEWHERE_ONLY
     pace: Pace = NEVER
     operations: frozenset[Operation] = PUTS | READS
-    trouble: Trouble | None = None
-    statuses: Collection[int] = ()
-    json: bool = False
-    reasons: Collection[str] = ()
-    recent: bool = False
-    ambiguous: bool = False
-    stale: bool = False
-    blames: bool = False
+    trouble: Trouble | None = None  # None: it is about answers
+    statuses: Collection[int] = ()  # empty: any
+    json: bool = False  # it is about errors in JSON alone
+    reasons: Collection[str] = ()  # empty: any
+    recent: bool = False  # it is about blobs stored a moment ago alone
+    ambiguous: bool = False  # a put may have happened: the same bytes are sent again
+    stale: bool = False  # the answer may be an older one: ask in a way that was not seen yet
+    blames: bool = False  # the endpoint is put aside for a while
 
     def matches(self, operation: Operation, symptom: Symptom) -> bool:
         """Return whether the row is about this."""
@@ -259,14 +226,7 @@ def rule_for(operation: Operation, symptom: Symptom) -> Rule:
 
 
 class Failed(Exception):
-    """One attempt that failed.
-
-    Attributes:
-        operation: What was asked for.
-        symptom: What came back.
-        rule: What to do about it.
-        problem: One line that says who was asked, what happened and what to do.
-    """
+    """One attempt that failed; `problem` says who was asked, what happened and what to do."""
 
     def __init__(self, operation: Operation, endpoint: str, symptom: Symptom) -> None:
         self.operation = operation

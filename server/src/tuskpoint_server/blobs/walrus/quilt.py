@@ -16,40 +16,28 @@ before the elements). Pure functions.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 SHARDS = 1000
-ROWS = 334
-"""Primary source symbols: shards less twice the faults that are survived."""
-
-COLUMNS = 667
-"""Secondary source symbols: shards less the faults that are survived."""
-
+ROWS = 334  # primary source symbols: shards less twice the faults that are survived
+COLUMNS = 667  # secondary source symbols: shards less the faults that are survived
 SYMBOLS = ROWS * COLUMNS
-MAX_SYMBOL_BYTES = 65_534
-_METADATA_BYTES = SHARDS * (2 * 32 * SHARDS + 32)
-
 MAX_PATCHES = COLUMNS - 1
-MAX_INDEX_COLUMNS = 10
-MAX_IDENTIFIER_BYTES = 65_535
-
+_MAX_SYMBOL_BYTES = 65_534
+_MAX_INDEX_COLUMNS = 10
+_MAX_IDENTIFIER_BYTES = 65_535
+_METADATA_BYTES = SHARDS * (2 * 32 * SHARDS + 32)
 _VERSION = 1
 _HEADER_BYTES = 6
 _HAS_TAGS = 1
-_STRIDES_BELOW = 24
-"""Symbols shorter than this are gathered byte by byte of the symbol, longer ones row by row."""
+_STRIDES_BELOW = 24  # shorter symbols are gathered byte by byte of the symbol, others row by row
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """One patch of a quilt.
-
-    Attributes:
-        identifier: Its name, unique in the quilt.
-        tags: What was said beside it.
-        data: Its bytes.
-    """
+    """One patch of a quilt: its name, unique in the quilt, what was said beside it, its bytes."""
 
     identifier: str
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -60,8 +48,8 @@ def identifier_problem(identifier: str) -> str:
     """Return what keeps a name from being an identifier; empty: nothing."""
     if not identifier:
         return "it is empty"
-    if len(identifier.encode("utf-8", "surrogatepass")) > MAX_IDENTIFIER_BYTES:
-        return f"it is longer than {MAX_IDENTIFIER_BYTES} bytes"
+    if len(identifier.encode("utf-8", "surrogatepass")) > _MAX_IDENTIFIER_BYTES:
+        return f"it is longer than {_MAX_IDENTIFIER_BYTES} bytes"
     if not identifier[0].isalnum():
         return "it does not begin with a letter or digit"
     if identifier != identifier.rstrip():
@@ -69,9 +57,6 @@ def identifier_problem(identifier: str) -> str:
     if any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in identifier):
         return "it holds control characters"
     return ""
-
-
-# --- size ------------------------------------------------------------------------------
 
 
 def symbol_bytes(size: int) -> int:
@@ -86,13 +71,10 @@ def encoded_bytes(size: int) -> int:
 
 
 def quilt_bytes(patches: Iterable[tuple[str, Mapping[str, str], int]]) -> int:
-    """Return the size of the blob that patches make.
+    """Return the size of the blob that patches make; of each: name, tags, size of the data.
 
     One large patch beside many small ones makes a larger quilt than their sum: all its
     columns have the same height and no patch shares one.
-
-    Args:
-        patches: Identifier, tags and size of the data of each.
 
     Raises:
         ValueError: They do not fit a quilt.
@@ -107,25 +89,20 @@ def quilt_bytes(patches: Iterable[tuple[str, Mapping[str, str], int]]) -> int:
     if not 1 <= len(sizes) <= MAX_PATCHES:
         raise ValueError(f"a quilt holds 1 to {MAX_PATCHES} patches, not {len(sizes)}")
     index += len(_uleb(len(sizes)))
-    low, high = 1, MAX_SYMBOL_BYTES // 2
-    if not _fits(index, sizes, 2 * high):
+
+    def fits(half_symbol: int) -> bool:
+        height = ROWS * 2 * half_symbol
+        columns = -(-index // height)
+        return (
+            columns <= _MAX_INDEX_COLUMNS
+            and columns + sum(-(-size // height) for size in sizes) <= COLUMNS
+        )
+
+    halves = range(1, _MAX_SYMBOL_BYTES // 2 + 1)
+    place = bisect_left(halves, True, key=fits)
+    if place == len(halves):
         raise ValueError("the patches are larger than any quilt")
-    while low < high:
-        middle = (low + high) // 2
-        if _fits(index, sizes, 2 * middle):
-            high = middle
-        else:
-            low = middle + 1
-    return SYMBOLS * 2 * low
-
-
-def _fits(index: int, sizes: Iterable[int], symbol: int) -> bool:
-    height = ROWS * symbol
-    columns = -(-index // height)
-    return (
-        columns <= MAX_INDEX_COLUMNS
-        and columns + sum(-(-size // height) for size in sizes) <= COLUMNS
-    )
+    return SYMBOLS * 2 * halves[place]
 
 
 def _text_bytes(text: str) -> int:
@@ -150,72 +127,53 @@ def _uleb(number: int) -> bytes:
     return bytes(encoded)
 
 
-# --- reading ---------------------------------------------------------------------------
-
-
 def parse_quilt(raw: bytes) -> list[Patch]:
-    """Return the patches of a raw quilt, in its own order.
-
-    Nothing in it is trusted: every length is checked before it is used.
-
-    Args:
-        raw: The whole blob.
+    """Return the patches of a raw quilt, in its own order; every length is checked before use.
 
     Raises:
         ValueError: Says where it is not a quilt of version 1.
     """
     if not raw or len(raw) % (2 * SYMBOLS):
         raise ValueError(f"{len(raw)} bytes are no whole number of columns")
-    columns = _Columns(raw)
-    start, entries = _read_index(columns)
-    patches = []
-    names: set[str] = set()
+    start, entries = _read_index(raw)
+    patches: dict[str, Patch] = {}
     for end, identifier, tags in entries:
         if not start < end <= COLUMNS:
             raise ValueError(f"patch '{_shown(identifier)}' has no columns of its own")
-        if identifier in names:
+        if identifier in patches:
             raise ValueError(f"two patches are named '{_shown(identifier)}'")
-        names.add(identifier)
-        patches.append(_read_patch(columns.between(start, end), identifier, tags))
+        patches[identifier] = _read_patch(_columns(raw, start, end), identifier, tags)
         start = end
-    return patches
+    return list(patches.values())
 
 
-class _Columns:
-    """Columns of a quilt, out of its rows."""
-
-    def __init__(self, raw: bytes) -> None:
-        self._raw = raw
-        self._symbol = len(raw) // SYMBOLS
-        self._row = COLUMNS * self._symbol
-        self.height = ROWS * self._symbol
-
-    def between(self, start: int, end: int) -> bytes:
-        """Return the bytes of the columns from `start` to before `end`."""
-        return b"".join(self._one(column) for column in range(start, end))
-
-    def _one(self, column: int) -> bytes:
-        raw, symbol, row = self._raw, self._symbol, self._row
-        first = column * symbol
+def _columns(raw: bytes, start: int, end: int) -> bytes:
+    """Return the bytes of the columns from `start` to before `end`."""
+    symbol = len(raw) // SYMBOLS
+    row = COLUMNS * symbol
+    columns: list[bytes | bytearray] = []
+    for first in range(start * symbol, end * symbol, symbol):
         if symbol >= _STRIDES_BELOW:
-            return b"".join([raw[at : at + symbol] for at in range(first, len(raw), row)])
-        gathered = bytearray(self.height)
+            columns.append(b"".join([raw[at : at + symbol] for at in range(first, len(raw), row)]))
+            continue
+        gathered = bytearray(ROWS * symbol)
         for byte in range(symbol):
             gathered[byte::symbol] = raw[first + byte :: row]
-        return bytes(gathered)
+        columns.append(gathered)
+    return b"".join(columns)
 
 
-def _read_index(columns: _Columns) -> tuple[int, list[tuple[int, str, dict[str, str]]]]:
+def _read_index(raw: bytes) -> tuple[int, list[tuple[int, str, dict[str, str]]]]:
     """Return the number of columns that the index takes, and its entries."""
-    head = _Bytes(columns.between(0, 1))
+    head = _Bytes(_columns(raw, 0, 1))
     version = head.number(1)
     if version != _VERSION:
         raise ValueError(f"it is not a quilt of version {_VERSION}: it begins with {version}")
     size = 1 + 4 + head.number(4)
-    taken = -(-size // columns.height)
-    if taken > MAX_INDEX_COLUMNS:
-        raise ValueError(f"its index of {size} bytes is longer than {MAX_INDEX_COLUMNS} columns")
-    index = _Bytes(columns.between(0, taken)[1 + 4 : size])
+    taken = -(-size // (len(raw) // COLUMNS))
+    if taken > _MAX_INDEX_COLUMNS:
+        raise ValueError(f"its index of {size} bytes is longer than {_MAX_INDEX_COLUMNS} columns")
+    index = _Bytes(_columns(raw, 0, taken)[1 + 4 : size])
     count = index.length()
     if not 1 <= count <= MAX_PATCHES:
         raise ValueError(f"its index lists {count} patches")
@@ -230,9 +188,7 @@ def _read_patch(content: bytes, identifier: str, tags: dict[str, str]) -> Patch:
         raise ValueError(f"patch '{_shown(identifier)}' is not of version {_VERSION}")
     size = header.number(4)
     flags = header.number(1)
-    body = _Bytes(content[_HEADER_BYTES : _HEADER_BYTES + size])
-    if len(body) != size:
-        raise ValueError(f"patch '{_shown(identifier)}' is longer than its columns")
+    body = _Bytes(header.take(size))
     name = _Bytes(body.take(body.number(2)))
     found = name.text()
     name.expect_end("the identifier")
@@ -253,11 +209,7 @@ class _Bytes:
         self._data = data
         self._at = 0
 
-    def __len__(self) -> int:
-        return len(self._data)
-
     def take(self, size: int) -> bytes:
-        """Return the next bytes."""
         end = self._at + size
         if end > len(self._data):
             raise ValueError(f"{size} bytes at {self._at} lie past the end at {len(self._data)}")
@@ -266,11 +218,9 @@ class _Bytes:
         return taken
 
     def rest(self) -> bytes:
-        """Return all that is left."""
         return self.take(len(self._data) - self._at)
 
     def number(self, size: int) -> int:
-        """Return the next number."""
         return int.from_bytes(self.take(size), "little")
 
     def length(self) -> int:
@@ -286,15 +236,12 @@ class _Bytes:
         raise ValueError(f"no canonical length before {self._at}")
 
     def text(self) -> str:
-        """Return the next string; UTF-8 that is not raises a `ValueError` too."""
-        return self.take(self.length()).decode()
+        return self.take(self.length()).decode()  # what is no UTF-8 raises a ValueError too
 
     def tags(self) -> dict[str, str]:
-        """Return the next map of strings."""
         return {self.text(): self.text() for _ in range(self.length())}
 
     def expect_end(self, what: str) -> None:
-        """Refuse bytes that nothing accounts for."""
         if self._at != len(self._data):
             raise ValueError(f"{what} goes on after its end")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random as random_numbers
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
 
 from opentelemetry.metrics import MeterProvider
 
@@ -14,14 +13,21 @@ from ...domain.errors import Reason, Refusal
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, StoredBlob
 from ...domain.values import blob_digest
-from ..api import Listed, Member, Progress, Receipt, StoreLimits, unique_members
-from ..names import digest_of, member_hash
+from ..api import (
+    Listed,
+    Member,
+    Progress,
+    Receipt,
+    StoreLimits,
+    digest_of,
+    every,
+    member_hash,
+    unique_members,
+)
 from .client import WalrusClient
 from .failures import Failed
 from .quilt import Patch, identifier_problem, parse_quilt, quilt_bytes
 from .settings import WalrusSettings
-
-_T = TypeVar("_T")
 
 MAX_MEMBERS = 600
 """Fewer than the 666 patches of a quilt: the index needs columns too."""
@@ -33,16 +39,11 @@ KIND_TAG = "tuskpoint-kind"
 _LONGEST_KIND = "catalog-page"
 _ANY_HASH = "0" * 64
 
-_WHOLE_FROM = 8
-"""Members wanted of one quilt from which it is read whole."""
-
-_WHOLE_AT_ONCE = 4
-"""Quilts in memory at the same time."""
+_WHOLE_FROM = 8  # members wanted of one quilt from which it is read whole
+_WHOLE_AT_ONCE = 4  # quilts in memory at the same time
 
 _REJECTIONS = frozenset({"forbidden_content", "refused_content", "too_large"})
-_MALFORMED = "MALFORMED_REQUEST"
-"""Also what publishers say of a form that is over their limit."""
-
+_MALFORMED = "MALFORMED_REQUEST"  # also what publishers say of a form that is over their limit
 _NO_LIST = frozenset({"no_quilt", "not_found", "wrong_place"})
 
 
@@ -100,7 +101,22 @@ class WalrusStore:
         if not unique:
             return Receipt(())
         if apart:
-            return await self._put_apart(members, unique)
+            # All are waited for, so that what is on its way is not paid for twice.
+            outcomes = await asyncio.gather(
+                *(self._put(member.data) for member in unique), return_exceptions=True
+            )
+            blobs: dict[bytes, StoredBlob] = {}
+            for member, outcome in zip(unique, outcomes, strict=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                blobs[member.sha256] = outcome
+            return Receipt(
+                tuple(
+                    BlobLocation(one.sha256, len(one.data), blobs[one.sha256].blob_id)
+                    for one in members
+                ),
+                tuple(blobs.values()),
+            )
         sizes = [len(member.data) for member in unique]
         if not self.limits.hold(sizes):
             raise ValueError(f"{len(sizes)} members of {sum(sizes)} bytes are over the limits")
@@ -108,21 +124,20 @@ class WalrusStore:
             Patch(member.sha256.hex(), {KIND_TAG: member.kind} if member.kind else {}, member.data)
             for member in unique
         ]
-        blob = await self._put(patches)
+        quilt = await self._put(patches)
         return Receipt(
             tuple(
-                BlobLocation(member.sha256, len(member.data), blob.blob_id, member.sha256.hex())
-                for member in members
+                BlobLocation(one.sha256, len(one.data), quilt.blob_id, one.sha256.hex())
+                for one in members
             ),
-            (blob,),
+            (quilt,),
         )
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256."""
-        if digest_of(location.blob_id) is None or (
-            location.identifier and identifier_problem(location.identifier)
-        ):
-            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=location.blob_id or location.sha256.hex())
+        _require_id(location.blob_id, location.sha256.hex())
+        if location.identifier and identifier_problem(location.identifier):
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=location.blob_id)
         try:
             return await self._client.read(location, progress)
         except Failed as failed:
@@ -139,35 +154,38 @@ class WalrusStore:
             if location.identifier == location.sha256.hex() and digest_of(location.blob_id):
                 wanted.setdefault(location.blob_id, set()).add(location.sha256)
         wholes = [blob_id for blob_id, hashes in wanted.items() if len(hashes) >= _WHOLE_FROM]
-        hashed = await _together(self._read_whole(blob_id, wanted[blob_id]) for blob_id in wholes)
-        proven = dict(zip(wholes, hashed, strict=True))
-
-        def in_whole(location: BlobLocation) -> bytes | None:
-            return proven.get(location.blob_id, {}).get(location.sha256)
-
-        singles = list({location for location in locations if in_whole(location) is None})
-        read = dict(zip(singles, await _together(map(self.get, singles)), strict=True))
-        return [
-            read[location] if location in read else proven[location.blob_id][location.sha256]
-            for location in locations
-        ]
+        hashed = await every(self._read_whole(blob_id, wanted[blob_id]) for blob_id in wholes)
+        found = {
+            (blob_id, sha256): data
+            for blob_id, some in zip(wholes, hashed, strict=True)
+            for sha256, data in some.items()
+        }
+        singles = list({one for one in locations if (one.blob_id, one.sha256) not in found})
+        read = dict(zip(singles, await every(map(self.get, singles)), strict=True))
+        return [read[one] if one in read else found[one.blob_id, one.sha256] for one in locations]
 
     async def list_blob(self, blob_id: str) -> Sequence[Listed]:
         """Return what a quilt holds that is named by a SHA-256; of another blob, itself."""
         _require_id(blob_id)
+        patches: list[Patch] | None
         try:
-            return _listed(blob_id, await self._client.list_quilt(blob_id))
+            patches = await self._client.list_quilt(blob_id)
         except Failed as failed:
             if failed.rule.name not in _NO_LIST:
                 raise _not_read(failed, blob_id) from failed
-        try:
-            raw = await self._client.read_raw(blob_id, patient=True)
-        except Failed as failed:
-            raise _not_read(failed, blob_id) from failed
-        patches = await asyncio.to_thread(_parsed, raw)
-        if patches is None:
-            return [Listed(BlobLocation(await asyncio.to_thread(blob_digest, raw), 0, blob_id), "")]
-        return _listed(blob_id, patches)
+            try:
+                raw = await self._client.read_raw(blob_id, patient=True)
+            except Failed as unread:
+                raise _not_read(unread, blob_id) from unread
+            patches = await asyncio.to_thread(_parsed, raw)
+            if patches is None:
+                whole = await asyncio.to_thread(blob_digest, raw)
+                return [Listed(BlobLocation(whole, 0, blob_id), "")]
+        return [
+            Listed(BlobLocation(sha256, 0, blob_id, patch.identifier), patch.tags.get(KIND_TAG, ""))
+            for patch in patches
+            if (sha256 := member_hash(patch.identifier)) is not None
+        ]
 
     async def renew(self, blob_id: str) -> Receipt:
         """Store a blob or quilt once more, so that it lasts as long as a new one.
@@ -178,47 +196,28 @@ class WalrusStore:
         """
         _require_id(blob_id)
         patches, raw = await self._content(blob_id)
-        if patches is None:
-            return await self._renew_blob(blob_id, raw)
-        members = await _together(self._proven(blob_id, patch) for patch in patches)
-        blob = await self._put(members)
-        return Receipt(
-            tuple(
-                BlobLocation(
-                    bytes.fromhex(member.identifier),
-                    len(member.data),
-                    blob.blob_id,
-                    member.identifier,
-                )
-                for member in members
-            ),
-            (blob,),
-        )
+        if patches is not None:
+            members = await every(self._proven(blob_id, patch) for patch in patches)
+            quilt = await self._put(members)
+            return Receipt(
+                tuple(
+                    BlobLocation(
+                        bytes.fromhex(one.identifier), len(one.data), quilt.blob_id, one.identifier
+                    )
+                    for one in members
+                ),
+                (quilt,),
+            )
+        blob = await self._put(raw)
+        if blob.blob_id != blob_id:
+            problem = f"the bytes read as it make blob {blob.blob_id}"
+            raise Refusal(Reason.BLOB_MALFORMED, blob_id=blob_id, problem=problem)
+        sha256 = await asyncio.to_thread(blob_digest, raw)
+        return Receipt((BlobLocation(sha256, len(raw), blob_id),), (blob,))
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
-
-    # --- putting -----------------------------------------------------------------------
-
-    async def _put_apart(self, members: Sequence[Member], unique: Sequence[Member]) -> Receipt:
-        # All are waited for, so that what is on its way is not paid for twice.
-        outcomes = await asyncio.gather(
-            *(self._put(member.data) for member in unique), return_exceptions=True
-        )
-        blobs: list[StoredBlob] = []
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-            blobs.append(outcome)
-        ids = {member.sha256: blob.blob_id for member, blob in zip(unique, blobs, strict=True)}
-        return Receipt(
-            tuple(
-                BlobLocation(member.sha256, len(member.data), ids[member.sha256])
-                for member in members
-            ),
-            tuple(blobs),
-        )
 
     async def _put(self, content: Sequence[Patch] | bytes) -> StoredBlob:
         """Store patches as a quilt, or bytes as a blob of their own."""
@@ -247,16 +246,19 @@ class WalrusStore:
             end_epoch=stored.end_epoch,
         )
 
-    # --- reading -----------------------------------------------------------------------
-
     async def _read_whole(self, blob_id: str, wanted: set[bytes]) -> dict[bytes, bytes]:
         """Return what one read of the quilt proves, by hash; nothing if that did not work."""
+
+        def prove(raw: bytes) -> dict[bytes, bytes]:
+            hashed = {blob_digest(patch.data): patch.data for patch in _parsed(raw) or []}
+            return {sha256: hashed[sha256] for sha256 in wanted & hashed.keys()}
+
         async with self._wholes:
             try:
                 raw = await self._client.read_raw(blob_id, patient=False)
             except Failed:
                 return {}  # each member is now asked for by itself, which says what is wrong
-            return await asyncio.to_thread(_prove, raw, wanted)
+            return await asyncio.to_thread(prove, raw)
 
     async def _content(self, blob_id: str) -> tuple[list[Patch] | None, bytes]:
         """Return the patches, unchecked and some without data; or `None` and the blob."""
@@ -281,37 +283,18 @@ class WalrusStore:
         """Return a patch whose data has the hash that it is named by."""
         sha256 = member_hash(patch.identifier)
         if sha256 is None:
-            raise Refusal(
-                Reason.BLOB_MALFORMED,
-                blob_id=blob_id,
-                problem="a member is not named by its SHA-256, so it cannot be checked",
-            )
+            problem = "a member is not named by its SHA-256, so it cannot be checked"
+            raise Refusal(Reason.BLOB_MALFORMED, blob_id=blob_id, problem=problem)
         if await asyncio.to_thread(blob_digest, patch.data) == sha256:
             return patch
         data = await self.get(BlobLocation(sha256, 0, blob_id, patch.identifier))
         return Patch(patch.identifier, patch.tags, data)
-
-    async def _renew_blob(self, blob_id: str, data: bytes) -> Receipt:
-        blob = await self._put(data)
-        if blob.blob_id != blob_id:
-            raise Refusal(
-                Reason.BLOB_MALFORMED,
-                blob_id=blob_id,
-                problem=f"the bytes read as it make blob {blob.blob_id}",
-            )
-        sha256 = await asyncio.to_thread(blob_digest, data)
-        return Receipt((BlobLocation(sha256, len(data), blob_id),), (blob,))
 
 
 def _measure(sizes: Sequence[int]) -> int:
     """Return the size of a quilt of members of these sizes."""
     tags = {KIND_TAG: _LONGEST_KIND}
     return quilt_bytes((_ANY_HASH, tags, size) for size in sizes)
-
-
-def _prove(raw: bytes, wanted: set[bytes]) -> dict[bytes, bytes]:
-    hashed = {blob_digest(patch.data): patch.data for patch in _parsed(raw) or []}
-    return {sha256: hashed[sha256] for sha256 in wanted if sha256 in hashed}
 
 
 def _parsed(raw: bytes) -> list[Patch] | None:
@@ -321,17 +304,9 @@ def _parsed(raw: bytes) -> list[Patch] | None:
         return None
 
 
-def _listed(blob_id: str, patches: Sequence[Patch]) -> list[Listed]:
-    return [
-        Listed(BlobLocation(sha256, 0, blob_id, patch.identifier), patch.tags.get(KIND_TAG, ""))
-        for patch in patches
-        if (sha256 := member_hash(patch.identifier)) is not None
-    ]
-
-
-def _require_id(blob_id: str) -> None:
+def _require_id(blob_id: str, otherwise: str = "") -> None:
     if digest_of(blob_id) is None:
-        raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id)
+        raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id or otherwise)
 
 
 def _not_read(failed: Failed, blob_id: str) -> Refusal:
@@ -343,15 +318,3 @@ def _not_read(failed: Failed, blob_id: str) -> Refusal:
 
 def _unavailable(problem: str) -> Refusal:
     return Refusal(Reason.BLOB_UNAVAILABLE, backend=WalrusStore.backend, problem=problem)
-
-
-async def _together(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Run calls at once; once one fails, cancel the others."""
-    tasks = [asyncio.create_task(call) for call in calls]
-    try:
-        return await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise

@@ -11,48 +11,35 @@ from opentelemetry.metrics import MeterProvider
 from .answers import Stored
 from .failures import PUTS, Failed, Operation
 
-_SCOPE = "tuskpoint_server.blobs.walrus"
-
 
 class Instruments:
-    """What the Walrus store measures.
-
-    Args:
-        provider: Where to measure; the global provider if none is given.
-        clock: Monotonic time in seconds.
-    """
+    """What the Walrus store measures; the clock says monotonic time in seconds."""
 
     def __init__(self, provider: MeterProvider | None, clock: Callable[[], float]) -> None:
         self._clock = clock
-        meter = metrics.get_meter(_SCOPE, meter_provider=provider)
+        meter = metrics.get_meter("tuskpoint_server.blobs.walrus", meter_provider=provider)
         self._put_duration = meter.create_histogram(
-            "tuskpoint.walrus.put.duration",
-            unit="s",
-            description="Time of a put, its retries included.",
+            "tuskpoint.walrus.put.duration", "s", "Time of a put, its retries included.",
             explicit_bucket_boundaries_advisory=[
                 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 30, 60, 120, 300
             ],
         )  # fmt: skip
         self._get_duration = meter.create_histogram(
-            "tuskpoint.walrus.get.duration",
-            unit="s",
-            description="Time of a read, its retries included.",
+            "tuskpoint.walrus.get.duration", "s", "Time of a read, its retries included.",
             explicit_bucket_boundaries_advisory=[
                 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 120
             ],
         )  # fmt: skip
         self._puts = meter.create_counter(
-            "tuskpoint.walrus.puts", unit="{put}", description="Puts that stored or found a blob."
+            "tuskpoint.walrus.puts", "{put}", "Puts that stored or found a blob."
         )
         self._retries = meter.create_counter(
             "tuskpoint.walrus.retries",
-            unit="{retry}",
-            description="Attempts that failed and were followed by another, by reason.",
+            "{retry}",
+            "Attempts that failed and were followed by another, by reason.",
         )
         self._billed = meter.create_counter(
-            "tuskpoint.walrus.billed_bytes",
-            unit="By",
-            description="Encoded bytes that puts were billed for.",
+            "tuskpoint.walrus.billed_bytes", "By", "Encoded bytes that puts were billed for."
         )
 
     @contextmanager

@@ -15,20 +15,12 @@ _T = TypeVar("_T")
 
 _FIRST_ASIDE_S = 1.0
 _LONGEST_ASIDE_S = 60.0
-_DOUBLINGS = 10
-"""More would not lengthen the pause, and in the end not be a number any more."""
-
-_ROUTES = ("/v1/blobs", "/v1/quilts", "/v1")
+_DOUBLINGS = 10  # more would not lengthen the pause, and in the end not be a number any more
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where requests go.
-
-    Attributes:
-        base: URL before the route, without credentials.
-        authorization: Header that the credentials of the URL make; empty: none.
-    """
+    """Where requests go: a URL without credentials, and the header that these make, or none."""
 
     base: str
     authorization: str = ""
@@ -38,7 +30,7 @@ class Endpoint:
         """Return the endpoint of a URL, which may or may not go as far as the route."""
         parts = urlsplit(url)
         path = parts.path.rstrip("/")
-        for route in _ROUTES:
+        for route in ("/v1/blobs", "/v1/quilts", "/v1"):
             if path.endswith(route):
                 path = path[: -len(route)].rstrip("/")
                 break
@@ -61,19 +53,14 @@ class _Health:
 
 
 class Endpoints:
-    """The endpoints of one kind and how they have done lately.
+    """The endpoints of one kind, in order of preference, and how they have done lately.
 
-    An endpoint that fails is put aside, at first shortly, then for twice as long with
-    every further failure, until it answers.
-
-    Args:
-        urls: In order of preference.
-        clock: Monotonic time in seconds.
+    One that fails is put aside, at first shortly, then for twice as long with every further
+    failure, until it answers.
     """
 
     def __init__(self, urls: Iterable[str], clock: Callable[[], float]) -> None:
         self._health = {Endpoint.parse(url): _Health() for url in urls}
-        self._order = {endpoint: place for place, endpoint in enumerate(self._health)}
         self._clock = clock
 
     def choose(
@@ -85,13 +72,10 @@ class Endpoints:
             tried: Asked lately; asked again only if no other is well.
             refused: Never asked again.
         """
-        now = self._clock()
 
-        def preference(endpoint: Endpoint) -> tuple[bool, bool, float, int]:
-            health = self._health[endpoint]
-            aside = health.aside_until > now
-            until = health.aside_until if aside else 0.0
-            return aside, endpoint in tried, until, self._order[endpoint]
+        def preference(endpoint: Endpoint) -> tuple[bool, bool, float]:
+            well = self.is_well(endpoint)
+            return not well, endpoint in tried, 0.0 if well else self._health[endpoint].aside_until
 
         left = [endpoint for endpoint in self._health if endpoint not in refused]
         return min(left, key=preference, default=None)
@@ -107,13 +91,11 @@ class Endpoints:
     def failed(self, endpoint: Endpoint) -> None:
         """Put an endpoint aside."""
         health = self._health[endpoint]
-        now = self._clock()
-        if health.aside_until > now:
+        if not self.is_well(endpoint):
             return  # several requests failed of the same cause
+        pause_s = _FIRST_ASIDE_S * 2.0 ** min(health.failures, _DOUBLINGS)
         health.failures += 1
-        doublings = min(health.failures - 1, _DOUBLINGS)
-        pause = min(_FIRST_ASIDE_S * 2.0**doublings, _LONGEST_ASIDE_S)
-        health.aside_until = now + pause
+        health.aside_until = self._clock() + min(pause_s, _LONGEST_ASIDE_S)
 
 
 class Retrying:
@@ -162,15 +144,44 @@ class Retrying:
         Raises:
             Failed: The last failure.
         """
-        course = _Course(endpoints, patient=patient, random=self._random)
         deadline = self._clock() + budget_s
+        tried: set[Endpoint] = set()
+        refused: set[Endpoint] = set()
+        stale: Counter[Endpoint] = Counter()
+        waits: Counter[str] = Counter()
+        waiting: Rule | None = None  # of the last failure that may pass
         while True:
-            endpoint = course.next_endpoint()
+            endpoint = endpoints.choose(tried, refused)
+            if endpoint is None:
+                raise ValueError("there is no endpoint to ask")
             try:
-                result = await attempt(endpoint, course.stale[endpoint])
+                result = await attempt(endpoint, stale[endpoint])
             except Failed as failed:
-                pause_s = course.pause_after(failed.rule, endpoint)
-                if pause_s is None or self._clock() + pause_s >= deadline:
+                rule = failed.rule
+                if rule.blames:
+                    endpoints.failed(endpoint)
+                stale[endpoint] += rule.stale
+                if rule.where is Where.ELSEWHERE_ONLY:
+                    refused.add(endpoint)
+                else:
+                    waiting = rule
+                if rule.where is Where.ELSEWHERE:
+                    tried.add(endpoint)
+                following = endpoints.choose(tried, refused)
+                if rule.where is Where.NOWHERE or following is None:
+                    raise
+                at_once = rule.where is Where.ELSEWHERE_ONLY or endpoints.is_well(following)
+                pause_s = 0.0
+                if rule.where is Where.HERE or following in tried or not at_once:
+                    # The round is over.
+                    if waiting is None or not patient:
+                        raise
+                    if waits[waiting.name] >= waiting.pace.retries:
+                        raise
+                    pause_s = self._pause_s(waiting, waits[waiting.name])
+                    waits[waiting.name] += 1
+                    tried.clear()
+                if self._clock() + pause_s >= deadline:
                     raise
                 self._on_retry(failed)
                 if pause_s:
@@ -179,61 +190,7 @@ class Retrying:
                 endpoints.answered(endpoint)
                 return result
 
-
-class _Course:
-    """Where one run stands.
-
-    Attributes:
-        stale: How often the answer of each endpoint seemed old.
-    """
-
-    def __init__(self, endpoints: Endpoints, *, patient: bool, random: Callable[[], float]) -> None:
-        self.stale: Counter[Endpoint] = Counter()
-        self._endpoints = endpoints
-        self._patient = patient
-        self._random = random
-        self._tried: set[Endpoint] = set()
-        self._refused: set[Endpoint] = set()
-        self._waiting: Rule | None = None  # of the last failure that may pass
-        self._waits: Counter[str] = Counter()
-
-    def next_endpoint(self) -> Endpoint:
-        endpoint = self._endpoints.choose(self._tried, self._refused)
-        if endpoint is None:
-            raise ValueError("there is no endpoint to ask")
-        return endpoint
-
-    def pause_after(self, rule: Rule, endpoint: Endpoint) -> float | None:
-        """Note a failure; return the pause before the next attempt, `None` if there is none."""
-        if rule.blames:
-            self._endpoints.failed(endpoint)
-        if rule.stale:
-            self.stale[endpoint] += 1
-        if rule.where is Where.NOWHERE:
-            return None
-        if rule.where is Where.ELSEWHERE_ONLY:
-            self._refused.add(endpoint)
-        else:
-            self._waiting = rule
-        if rule.where is Where.ELSEWHERE:
-            self._tried.add(endpoint)
-        following = self._endpoints.choose(self._tried, self._refused)
-        if following is None:
-            return None
-        at_once = rule.where is Where.ELSEWHERE_ONLY or self._endpoints.is_well(following)
-        if rule.where is not Where.HERE and following not in self._tried and at_once:
-            return 0.0  # the round goes on
-        return self._next_round()
-
-    def _next_round(self) -> float | None:
+    def _pause_s(self, rule: Rule, before: int) -> float:
         """Return the pause before another round: exponential, with full jitter by default."""
-        rule = self._waiting
-        if rule is None or not self._patient:
-            return None
-        before = self._waits[rule.name]
-        if before >= rule.pace.retries:
-            return None
-        self._waits[rule.name] += 1
-        self._tried.clear()
         longest = min(rule.pace.first_s * 2.0**before, rule.pace.longest_s)
         return longest * self._random() if rule.pace.jitter else longest
