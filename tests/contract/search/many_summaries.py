@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 
 from tests.contract.search.kit import (
     Rooms,
@@ -20,7 +20,7 @@ from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.domain.search import pointer_of
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
-from tuskpoint_server.journal.database.statements import Statement, all_columns
+from tuskpoint_server.journal.database.statements import Statement, inserting
 from tuskpoint_server.journal.search.full_text import add
 
 PER_THREAD = 100
@@ -32,8 +32,7 @@ DEEDS = ("drafted", "checked", "sent", "rejected", "approved")
 THINGS = ("invoice", "letter", "report", "budget", "contract", "summary", "plan", "offer")
 
 _STORE = {
-    table: Statement(insert(table).values(all_columns(table)))
-    for table in (threads, checkpoints, documents, vectors)
+    table: Statement(inserting(table)) for table in (threads, checkpoints, documents, vectors)
 }
 
 

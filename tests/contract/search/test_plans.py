@@ -77,7 +77,7 @@ async def test_a_look_up_begins_with_its_numbers(
 )
 async def test_indexes_serve_the_index(journal: Rooms, statement: Statement, step: str) -> None:
     found = await journal.database.query(
-        lambda connection: first_step(connection, statement._compile(connection.dialect).text)
+        lambda connection: first_step(connection, statement._compile())
     )
     assert step in found
 
@@ -93,7 +93,7 @@ async def test_what_is_due_is_read_in_the_order_of_indexes(
     """Sorted, all that is due would be read for every batch."""
 
     def work(connection: Connection) -> list[str]:
-        text = statement._compile(connection.dialect).text
+        text = statement._compile()
         rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", ("",) * text.count("?"))
         return [row[3] for row in rows]
 
@@ -130,9 +130,9 @@ async def test_memories_of_a_state_are_found_by_indexes(journal: Rooms) -> None:
 
     def plan(name: str, connection: Connection) -> str:
         statement: Statement = getattr(memories, name)
-        compiled = statement._compile(connection.dialect)
+        text, known = statement._compile(), {**statement._defaults, **values}
         cursor = connection.connection.cursor()
-        cursor.execute(f"EXPLAIN QUERY PLAN {compiled.text}", compiled.parameters(values))
+        cursor.execute(f"EXPLAIN QUERY PLAN {text}", [known[name] for name in statement._names])
         return " ".join(row[3] for row in cursor.fetchall())
 
     for name in ("_DUE", "_NEXT_DUE", "_COUNT"):

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, and_, case, exists, func, or_, select
+from sqlalchemy.sql.elements import ClauseElement
 
 from ...domain.model import StoredBlob
 from ..database.schema import blobs, members
-from ..database.statements import Insert, InsertInto, Statement, all_columns
+from ..database.statements import Statement, inserting
 
 Expiry = Callable[[StoredBlob], int | None]
 """Returns the time, in microseconds since the epoch, before which a blob is not gone."""
@@ -24,9 +25,9 @@ class Totals:
     cost: int = 0
 
 
-def _upsert_blob(insert_into: InsertInto) -> Insert:
+def _upsert_blob() -> ClauseElement:
     """What was paid adds up; the later end wins; epoch and time are seen together."""
-    statement = insert_into(blobs).values(all_columns(blobs))
+    statement = inserting(blobs)
     new, old = statement.excluded, blobs.c
     lasts_as_long = or_(
         new.end_epoch.is_(None),
@@ -51,7 +52,7 @@ def _upsert_blob(insert_into: InsertInto) -> Insert:
     )
 
 
-_RECORD = Statement(_upsert_blob)
+_RECORD = Statement(_upsert_blob())
 
 
 def record(

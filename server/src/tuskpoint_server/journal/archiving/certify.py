@@ -11,12 +11,10 @@ from ...domain.model import BlobLocation
 from ..database.overlay import Batch
 from ..database.schema import catalogs, changes, checkpoints, members, removed
 from ..database.statements import (
-    Insert,
-    InsertInto,
     Statement,
-    all_columns,
     in_lists,
     of_checkpoint,
+    putting,
 )
 from . import holes, packs, uses
 from .plan import Plan, PlannedMember, PlannedThread
@@ -29,21 +27,9 @@ class Void(Exception):
     """
 
 
-def _upsert(table: object, key: Sequence[str]) -> Statement:
-    def build(insert_into: InsertInto) -> Insert:
-        statement = insert_into(table).values(all_columns(table))  # type: ignore[arg-type]
-        new = statement.excluded
-        return statement.on_conflict_do_update(
-            index_elements=list(key),
-            set_={column.name: new[column.name] for column in new if column.name not in key},
-        )
-
-    return Statement(build)
-
-
 _CATALOG = Statement(select(catalogs.c.sha256).where(catalogs.c.tenant == bindparam("of_tenant")))
-_PUT_CATALOG = _upsert(catalogs, ("tenant",))
-_PUT_MEMBER = _upsert(members, ("tenant", "sha256"))
+_PUT_CATALOG = Statement(putting(catalogs, ("tenant",)))
+_PUT_MEMBER = Statement(putting(members, ("tenant", "sha256")))
 _FIRST_LEFT = Statement(
     select(changes.c.created_us)
     .where(changes.c.thread == bindparam("of_thread"), changes.c.seq > bindparam("through"))

@@ -8,20 +8,13 @@ from sqlalchemy import Connection, bindparam, delete, select
 
 from ..checkpoints.located import decode_held
 from ..database.schema import checkpoints, members, uses
-from ..database.statements import Insert, InsertInto, Statement
+from ..database.statements import Statement, inserting
 from .holding import split
 
 _DIGEST_BYTES = 32
 
 
-def _add(insert_into: InsertInto) -> Insert:
-    statement = insert_into(uses).values(
-        tenant=bindparam("tenant"), segment=bindparam("segment"), thread=bindparam("thread")
-    )
-    return statement.on_conflict_do_nothing()
-
-
-_ADD = Statement(_add)
+_ADD = Statement(inserting(uses).on_conflict_do_nothing())
 _DROP_ALL = Statement(delete(uses).where(uses.c.thread == bindparam("of_thread")))
 _HELD = Statement(
     select(checkpoints.c.held).where(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select
+from sqlalchemy import Connection, bindparam, delete, func, select
 
 from ...domain.errors import invalid_field
 from ...domain.search import COMPONENT_BYTES
@@ -16,7 +16,7 @@ from ..database.logs import Place
 from ..database.schema import journal_info, vectors
 from ..database.statements import (
     Statement,
-    all_columns,
+    inserting,
     of_checkpoint,
     parameters_of,
 )
@@ -32,10 +32,10 @@ _EMBEDDER = "search_embedder"
 
 _NOTED = Statement(select(journal_info.c.value).where(journal_info.c.name == bindparam("fact")))
 _FORGET = Statement(delete(journal_info).where(journal_info.c.name == bindparam("fact")))
-_NOTE = Statement(insert(journal_info).values(all_columns(journal_info)))
+_NOTE = Statement(inserting(journal_info))
 _DROP = Statement(delete(vectors).where(of_checkpoint(vectors)))
 _COLUMNS = tuple(column.name for column in vectors.columns if column.name != "number")
-_ADD = Statement(insert(vectors).values({name: bindparam(name) for name in _COLUMNS}))
+_ADD = Statement(inserting(vectors, _COLUMNS))
 
 
 def note_embedder(connection: Connection, embedder: str, dimension: int) -> None:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, exists, func, insert, select, update
+from sqlalchemy import Connection, bindparam, exists, func, select, update
 
 from ...domain.errors import Reason, Refusal
 from ...domain.model import Version
 from ...domain.state import decode_channels, encode_channel
 from ...domain.threads import ThreadState, judge_state
 from .schema import threads, writes
-from .statements import Statement
+from .statements import Statement, inserting
 
 _MICROSECONDS = 1_000_000
 
@@ -107,7 +107,7 @@ _GREATEST = Statement(
         func.coalesce(func.max(threads.c.number), 0), func.coalesce(func.max(threads.c.family), 0)
     )
 )
-_INSERT = Statement(insert(threads).values({name: bindparam(name) for name in FIELDS}))
+_INSERT = Statement(inserting(threads, FIELDS))
 _OF_NUMBERED = update(threads).where(threads.c.number == bindparam("of_number"))
 _UPDATE = Statement(_OF_NUMBERED.values({name: bindparam(name) for name in _EVERY_TIME}))
 _UPDATE_ALL = Statement(

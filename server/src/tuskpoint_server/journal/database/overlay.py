@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, case, func, insert, select, update
+from sqlalchemy import Connection, bindparam, case, func, select, update
+from sqlalchemy.sql.elements import ClauseElement
 
 from ...domain.model import Lineage
 from ...domain.threads import EventKind
@@ -26,12 +27,12 @@ from .logs import (
 )
 from .schema import changes, checkpoints, contents, writes
 from .statements import (
-    Insert,
-    InsertInto,
     Statement,
+    inserting,
     of_checkpoint,
     of_namespace,
     parameters_of,
+    putting,
 )
 
 
@@ -64,15 +65,8 @@ _LINEAGE = ("forked_from", "rolled_back_from", "adopted_from")
 _FIRST_SAVE = {"created_us", *_LINEAGE, "delta_base", "held"}
 
 
-def _put_write(insert_into: InsertInto) -> Insert:
-    statement = insert_into(writes).values({name: bindparam(name) for name in WRITE_COLUMNS})
-    key = ("thread", "checkpoint_ns", "checkpoint_id", "task_id", "idx")
-    replaced = {name: statement.excluded[name] for name in WRITE_COLUMNS if name not in key}
-    return statement.on_conflict_do_update(index_elements=list(key), set_=replaced)
-
-
-def _put_content(insert_into: InsertInto) -> Insert:
-    statement = insert_into(contents).values({name: bindparam(name) for name in CONTENT_COLUMNS})
+def _put_content() -> ClauseElement:
+    statement = inserting(contents, CONTENT_COLUMNS)
     new = statement.excluded
     # One that comes back belongs to the change that brings it: that one's segment holds it.
     back = ("encoding", "data", "keyframe", "patches", "patch_bytes", "thread", "seq")
@@ -83,10 +77,8 @@ def _put_content(insert_into: InsertInto) -> Insert:
     )
 
 
-def _put_checkpoint(insert_into: InsertInto) -> Insert:
-    statement = insert_into(checkpoints).values(
-        {name: bindparam(name) for name in CHECKPOINT_COLUMNS}
-    )
+def _put_checkpoint() -> ClauseElement:
+    statement = inserting(checkpoints, CHECKPOINT_COLUMNS)
     key = ("thread", "checkpoint_ns", "checkpoint_id")
     new = statement.excluded
     replaced: dict[str, Any] = {
@@ -99,10 +91,14 @@ def _put_checkpoint(insert_into: InsertInto) -> Insert:
     return statement.on_conflict_do_update(index_elements=list(key), set_=replaced)
 
 
-_PUT_CHECKPOINT = Statement(_put_checkpoint)
-_PUT_WRITE = Statement(_put_write)
-_PUT_CONTENT = Statement(_put_content)
-_PUT_CHANGE = Statement(insert(changes).values({name: bindparam(name) for name in CHANGE_COLUMNS}))
+_PUT_CHECKPOINT = Statement(_put_checkpoint())
+_PUT_WRITE = Statement(
+    putting(
+        writes, ("thread", "checkpoint_ns", "checkpoint_id", "task_id", "idx"), names=WRITE_COLUMNS
+    )
+)
+_PUT_CONTENT = Statement(_put_content())
+_PUT_CHANGE = Statement(inserting(changes))
 _of_known = (checkpoints.c[one.name] for one in fields(Known) if one.name in checkpoints.c)
 _KNOWN = Statement(select(*_of_known).where(of_checkpoint(checkpoints)))
 _of_pending = (writes.c[name] for name in ("task_id", "idx", *KnownWrite._fields))

@@ -1,13 +1,15 @@
-"""Tables of the journal, for every database it runs on.
+"""Tables of the journal.
 
 A thread's row says how far its log has come: `seq` is its only clock, and the watermarks
 say up to which number the log is certified and indexed. Rows below a thread refer to it by
 number, and values to a family of threads by number, so that a tenant's name stands only
-where something is looked up by it. Identifiers compare by code point: SQLite does so by
-itself, PostgreSQL is told to (`COLLATE "C"`). Times are microseconds since the Unix epoch.
+where something is looked up by it. Identifiers compare by code point. Times are
+microseconds since the Unix epoch.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from sqlalchemy import (
     DDL,
@@ -25,80 +27,75 @@ from sqlalchemy import (
     or_,
 )
 from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.types import TypeEngine
 
 from .statements import EMPTY
 
 metadata = MetaData()
 
-Name = Text().with_variant(Text(collation="C"), "postgresql")
-"""Type of identifiers."""
+_TYPES: dict[str, type[TypeEngine[Any]]] = {
+    "text": Text,
+    "blob": LargeBinary,
+    "int": BigInteger,
+    "small": Integer,
+    "bool": Boolean,
+}
 
-RowNumber = BigInteger().with_variant(Integer, "sqlite")
-"""Type of numbers that the database assigns; only INTEGER does so on SQLite."""
+
+def _table(name: str, columns: str, *indexes: Index, **options: Any) -> Table:
+    """Return a table whose columns are named with their types, separated by commas.
+
+    A question mark: it may be null. An exclamation mark: it belongs to the primary key. A
+    column `number` without a type is the number that the database gives to a row.
+    """
+    made: list[Column[Any]] = []
+    for column in columns.split(","):
+        called, _, kind = column.strip().partition(" ")
+        if not kind:
+            made.append(Column(called, Integer, primary_key=True))
+        elif kind.endswith("!"):
+            made.append(Column(called, _TYPES[kind[:-1]], primary_key=True, autoincrement=False))
+        else:
+            optional = kind.endswith("?")
+            made.append(Column(called, _TYPES[kind.rstrip("?")], nullable=optional))
+    return Table(name, metadata, *made, *indexes, **options)
 
 
-def _partial(name: str, *columns: Column[object], where: ColumnElement[bool]) -> Index:
-    return Index(name, *columns, sqlite_where=where, postgresql_where=where)
+def _partial(name: str, *columns: Column[Any], where: ColumnElement[bool]) -> Index:
+    return Index(name, *columns, sqlite_where=where)
 
 
 # --- threads and their logs --------------------------------------------------------------
 
-journal_info = Table(
+# Facts about this journal: its identity, generation, and where its blobs are.
+journal_info = _table(
     "journal_info",
-    metadata,
-    Column("name", Name, primary_key=True),
-    Column("value", Text, nullable=False),
-    comment="Facts about this journal: its identity, generation, and where its blobs are.",
+    "name text!, value text",
 )
 
-threads = Table(
+# A thread's log: `seq` is the number of its last change, up to `certified_seq` all is stored, up
+# to `indexed_seq` search knows all; what waits for either does so since the `..._since_us`, as
+# `dirty_bytes` of content. `settings_seq` is the last change of agent or setting. The incarnation
+# begins after `begun_seq`; changes up to `compacted_seq` are swept. `deleted`: it has ended, and
+# `deleted_through` is the greatest ID that was ever deleted so. `head_id`: the latest root
+# checkpoint. `added_bytes`: content saved in all, `removed_bytes` of those by removed
+# checkpoints, of which there are `removed_count` since the last marking.
+threads = _table(
     "threads",
-    metadata,
-    Column("number", RowNumber, primary_key=True, autoincrement=True),
-    Column("tenant", Name, nullable=False),
-    Column("thread_id", Name, nullable=False),
-    Column("family", BigInteger, nullable=False, comment="threads that share values"),
-    Column("incarnation", BigInteger, nullable=False),
-    Column("seq", BigInteger, nullable=False, comment="number of the last change"),
-    Column("certified_seq", BigInteger, nullable=False, comment="changes up to here are stored"),
-    Column("indexed_seq", BigInteger, nullable=False, comment="search knows changes up to here"),
-    Column("dirty_since_us", BigInteger, nullable=True, comment="oldest change to be stored"),
-    Column("dirty_bytes", BigInteger, nullable=False, comment="content to be stored"),
-    Column("unindexed_since_us", BigInteger, nullable=True, comment="oldest change to be indexed"),
-    Column("settings_seq", BigInteger, nullable=False, comment="last change of agent or setting"),
-    Column("begun_seq", BigInteger, nullable=False, comment="before the incarnation's first"),
-    Column("compacted_seq", BigInteger, nullable=False, comment="changes up to here are swept"),
-    Column("deleted", Boolean, nullable=False, comment="the incarnation has ended"),
-    Column("deleted_through", Name, nullable=False, comment="greatest ID ever deleted with it"),
-    Column("agent_id", Name, nullable=False),
-    Column("state", Integer, nullable=False, comment="domain.model.ThreadState"),
-    Column("head_id", Name, nullable=False, comment="latest root checkpoint; empty: none"),
-    Column("created_us", BigInteger, nullable=False),
-    Column("updated_us", BigInteger, nullable=False),
-    Column("retention_s", BigInteger, nullable=False, comment="0: kept for ever"),
-    Column("expire_us", BigInteger, nullable=True, comment="deleted then; null: never"),
-    Column("unsearchable", Boolean, nullable=False),
-    Column("added_bytes", BigInteger, nullable=False, comment="content saved in all"),
-    Column("removed_bytes", BigInteger, nullable=False, comment="of those, by removed ones"),
-    Column("checkpoint_count", BigInteger, nullable=False, comment="checkpoints that are here"),
-    Column("removed_count", BigInteger, nullable=False, comment="removed since the last marking"),
+    "number, tenant text, thread_id text, family int, incarnation int, seq int, "
+    "certified_seq int, indexed_seq int, dirty_since_us int?, dirty_bytes int, "
+    "unindexed_since_us int?, settings_seq int, begun_seq int, compacted_seq int, "
+    "deleted bool, deleted_through text, agent_id text, state small, head_id text, "
+    "created_us int, updated_us int, retention_s int, expire_us int?, unsearchable bool, "
+    "added_bytes int, removed_bytes int, checkpoint_count int, removed_count int",
     Index("threads_by_name", "tenant", "thread_id", unique=True),
     Index("threads_by_family", "family"),
     Index("threads_by_agent", "tenant", "agent_id", "thread_id"),
     sqlite_autoincrement=True,
-    comment="A thread's log: how long it is, and how far it is certified and indexed.",
 )
-_partial(
-    "threads_dirty",
-    threads.c.tenant,
-    threads.c.dirty_since_us,
-    where=threads.c.dirty_since_us.is_not(None),
-)
-_partial(
-    "threads_unindexed",
-    threads.c.unindexed_since_us,
-    where=threads.c.unindexed_since_us.is_not(None),
-)
+_dirty, _unindexed = threads.c.dirty_since_us, threads.c.unindexed_since_us
+_partial("threads_dirty", threads.c.tenant, _dirty, where=_dirty.is_not(None))
+_partial("threads_unindexed", _unindexed, where=_unindexed.is_not(None))
 _partial("threads_expiring", threads.c.expire_us, where=threads.c.expire_us.is_not(None))
 _partial(
     "threads_waiting",
@@ -108,93 +105,48 @@ _partial(
     where=threads.c.state > literal_column("1"),
 )
 
-changes = Table(
+# The log: one row for each number of a thread. `kind` is a domain.lineage.EventKind; without an
+# ID no checkpoint is concerned; `deleted` counts checkpoints.
+changes = _table(
     "changes",
-    metadata,
-    Column("thread", BigInteger, primary_key=True, autoincrement=False),
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("incarnation", BigInteger, nullable=False),
-    Column("kind", Integer, nullable=False, comment="domain.lineage.EventKind"),
-    Column("checkpoint_ns", Name, nullable=False),
-    Column("checkpoint_id", Name, nullable=False, comment="empty: no checkpoint is concerned"),
-    Column("deleted", BigInteger, nullable=False, comment="how many checkpoints were"),
-    Column("created_us", BigInteger, nullable=False),
+    "thread int!, seq int!, incarnation int, kind small, checkpoint_ns text, "
+    "checkpoint_id text, deleted int, created_us int",
     sqlite_with_rowid=False,
-    comment="The log: one row for each number of a thread.",
 )
 
-removed = Table(
+# Removals that are not certified yet; without an ID of the whole incarnation.
+removed = _table(
     "removed",
-    metadata,
-    Column("thread", BigInteger, primary_key=True, autoincrement=False),
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("checkpoint_ns", Name, primary_key=True),
-    Column("checkpoint_id", Name, primary_key=True, comment="empty: the whole incarnation"),
-    Column("incarnation", BigInteger, nullable=False),
+    "thread int!, seq int!, checkpoint_ns text!, checkpoint_id text!, incarnation int",
     sqlite_with_rowid=False,
-    comment="Removals that are not certified yet.",
 )
 
 # --- checkpoints -------------------------------------------------------------------------
 
-checkpoints = Table(
+# Channels name their values by digest. `seq` is the change that made the row as it is, `state` is
+# domain.state.encode_state's, `metadata` JSON as it was sent, `root_id` of a subgraph the root it
+# ran under, `delta_channels` a JSON list of names, `delta_base` a tuskpoint.v1.DeltaBase. `held`:
+# segments that hold it besides those of its range (checkpoints.located). `created_us` is of the
+# first save.
+checkpoints = _table(
     "checkpoints",
-    metadata,
-    Column("number", RowNumber, primary_key=True, autoincrement=True),
-    Column("tenant", Name, nullable=False),
-    Column("thread", BigInteger, nullable=False),
-    Column("checkpoint_ns", Name, nullable=False),
-    Column("checkpoint_id", Name, nullable=False),
-    Column("seq", BigInteger, nullable=False, comment="change that made this row as it is"),
-    Column("parent_id", Name, nullable=False, comment="empty at the root"),
-    Column("state", LargeBinary, nullable=False, comment="domain.state.encode_state"),
-    Column("metadata", LargeBinary, nullable=False, comment="JSON as it was sent"),
-    Column("run_id", Name, nullable=False),
-    Column("root_id", Name, nullable=False, comment="of a subgraph: the root it ran under"),
-    Column("delta_channels", LargeBinary, nullable=False, comment="JSON list of names"),
-    Column("delta_base", LargeBinary, nullable=True, comment="tuskpoint.v1.DeltaBase"),
-    Column("label", Name, nullable=False),
-    Column("summary", Text, nullable=False),
-    Column("forked_from", Name, nullable=False),
-    Column("rolled_back_from", Name, nullable=False),
-    Column("adopted_from", Name, nullable=False),
-    Column("created_us", BigInteger, nullable=False, comment="of the first save"),
-    Column(
-        "held",
-        LargeBinary,
-        nullable=True,
-        comment="segments that hold it besides those of its range (journal.archiving.held)",
-    ),
+    "number, tenant text, thread int, checkpoint_ns text, checkpoint_id text, seq int, "
+    "parent_id text, state blob, metadata blob, run_id text, root_id text, "
+    "delta_channels blob, delta_base blob?, label text, summary text, forked_from text, "
+    "rolled_back_from text, adopted_from text, created_us int, held blob?",
     Index("checkpoints_by_key", "thread", "checkpoint_ns", "checkpoint_id", unique=True),
     Index("checkpoints_by_id", "tenant", "checkpoint_id"),
     sqlite_autoincrement=True,
-    comment="Checkpoints; channels name their values by digest.",
 )
-_partial(
-    "checkpoints_by_label",
-    checkpoints.c.tenant,
-    checkpoints.c.label,
-    where=checkpoints.c.label != EMPTY,
-)
-_partial(
-    "checkpoints_by_run",
-    checkpoints.c.tenant,
-    checkpoints.c.run_id,
-    where=checkpoints.c.run_id != EMPTY,
-)
-_partial(
-    "checkpoints_by_root",
-    checkpoints.c.thread,
-    checkpoints.c.root_id,
-    where=checkpoints.c.root_id != EMPTY,
-)
-for _origin in ("forked_from", "adopted_from"):
-    _partial(
-        f"checkpoints_{_origin}",
-        checkpoints.c.tenant,
-        checkpoints.c[_origin],
-        where=checkpoints.c[_origin] != EMPTY,
-    )
+for _name, _of, _given in (
+    ("checkpoints_by_label", "tenant", "label"),
+    ("checkpoints_by_run", "tenant", "run_id"),
+    ("checkpoints_by_root", "thread", "root_id"),
+    ("checkpoints_forked_from", "tenant", "forked_from"),
+    ("checkpoints_adopted_from", "tenant", "adopted_from"),
+):
+    _column = checkpoints.c[_given]
+    _partial(_name, checkpoints.c[_of], _column, where=_column != EMPTY)
 DESCENDED = or_(
     checkpoints.c.forked_from != EMPTY,
     checkpoints.c.rolled_back_from != EMPTY,
@@ -203,250 +155,151 @@ DESCENDED = or_(
 """The checkpoint came from one that is not its parent."""
 _partial("checkpoints_descended", checkpoints.c.thread, where=DESCENDED)
 
-writes = Table(
+# Pending writes, with their values. `early_us`: it came then, before its checkpoint. `data` is
+# null where it was evicted, and last, as it may be long; `size` is of the value, whole.
+writes = _table(
     "writes",
-    metadata,
-    Column("number", RowNumber, primary_key=True),
-    Column("thread", BigInteger, nullable=False),
-    Column("checkpoint_ns", Name, nullable=False),
-    Column("checkpoint_id", Name, nullable=False),
-    Column("task_id", Name, nullable=False),
-    Column("idx", Integer, nullable=False),
-    Column("task_path", Name, nullable=False),
-    Column("channel", Name, nullable=False),
-    Column("type", Text, nullable=False),
-    Column("digest", LargeBinary, nullable=False),
-    Column("size", BigInteger, nullable=False, comment="of the value, whole"),
-    Column("encoding", Integer, nullable=False, comment="domain.values.Encoding"),
-    Column("seq", BigInteger, nullable=False, comment="change that made this row as it is"),
-    Column("early_us", BigInteger, nullable=True, comment="came then, before its checkpoint"),
-    Column("data", LargeBinary, nullable=True, comment="null: evicted; last, as it may be long"),
+    "number, thread int, checkpoint_ns text, checkpoint_id text, task_id text, idx small, "
+    "task_path text, channel text, type text, digest blob, size int, encoding small, "
+    "seq int, early_us int?, data blob?",
     Index(
-        "writes_by_key",
-        "thread",
-        "checkpoint_ns",
-        "checkpoint_id",
-        "task_id",
-        "idx",
-        unique=True,
+        "writes_by_key", "thread", "checkpoint_ns", "checkpoint_id", "task_id", "idx", unique=True
     ),
-    comment="Pending writes, with their values.",
 )
 _partial("writes_early", writes.c.thread, where=writes.c.early_us.is_not(None))
 _partial("writes_evicted", writes.c.thread, where=writes.c.data.is_(None))
 
-contents = Table(
+# Values of channels, once per family of threads. Of a patch: the digest of its keyframe, how many
+# patches are on it before this one, and their bytes with this one. `thread` and `seq`: whose
+# change brought it. `segment`: what holds an evicted one. A marking pass spares rows above a
+# number, so none is used twice.
+contents = _table(
     "contents",
-    metadata,
-    Column("number", RowNumber, primary_key=True, autoincrement=True),
-    Column("family", BigInteger, nullable=False),
-    Column("digest", LargeBinary, nullable=False, comment="domain.values.value_digest"),
-    Column("type", Text, nullable=False),
-    Column("size", BigInteger, nullable=False, comment="of the value, whole"),
-    Column("encoding", Integer, nullable=False, comment="domain.values.Encoding"),
-    Column("keyframe", LargeBinary, nullable=True, comment="digest that a patch is based on"),
-    Column("patches", Integer, nullable=False, comment="on the keyframe before this one"),
-    Column("patch_bytes", BigInteger, nullable=False, comment="of them, with this one"),
-    Column("thread", BigInteger, nullable=False, comment="whose change brought it"),
-    Column("seq", BigInteger, nullable=False, comment="that change"),
-    Column("segment", LargeBinary, nullable=True, comment="of an evicted one: what holds it"),
-    Column("data", LargeBinary, nullable=True, comment="null: evicted; last, as it may be long"),
+    "number, family int, digest blob, type text, size int, encoding small, keyframe blob?, "
+    "patches small, patch_bytes int, thread int, seq int, segment blob?, data blob?",
     Index("contents_by_digest", "family", "digest", unique=True),
-    sqlite_autoincrement=True,  # a pass spares rows above a number: none is used twice
-    comment="Values of channels, once per family of threads.",
+    sqlite_autoincrement=True,
 )
 _partial("contents_evicted", contents.c.family, where=contents.c.data.is_(None))
 _partial("contents_held", contents.c.segment, where=contents.c.segment.is_not(None))
 
-requests = Table(
+# First answers of calls that are not upserts; `fingerprint` is the SHA-256 of the request.
+requests = _table(
     "requests",
-    metadata,
-    Column("tenant", Name, primary_key=True),
-    Column("request_id", Name, primary_key=True),
-    Column("method", Text, nullable=False),
-    Column("fingerprint", LargeBinary, nullable=False, comment="SHA-256 of the request"),
-    Column("answer", LargeBinary, nullable=False),
-    Column("created_us", BigInteger, nullable=False),
+    "tenant text!, request_id text!, method text, fingerprint blob, answer blob, created_us int",
     Index("requests_by_time", "created_us"),
-    comment="First answers of calls that are not upserts.",
 )
 
 # --- what is stored, and where -----------------------------------------------------------
 
-members = Table(
+# Stored bytes that something needs, of a domain.formats.members.Kind. `parts`: hashes of its
+# parts, joined. Of a segment: `needs`, the members that it names, joined; whose log and which
+# range it holds, if any; `digests`, 16 bytes of each value in it, sorted, and which of them are
+# patches on another member's.
+members = _table(
     "members",
-    metadata,
-    Column("tenant", Name, primary_key=True),
-    Column("sha256", LargeBinary, primary_key=True),
-    Column("kind", Text, nullable=False, comment="domain.formats.stored_json.Kind"),
-    Column("size", BigInteger, nullable=False),
-    Column("blob_id", Text, nullable=False),
-    Column("identifier", Text, nullable=False),
-    Column("parts", LargeBinary, nullable=True, comment="hashes of its parts, joined"),
-    Column("needs", LargeBinary, nullable=True, comment="of a segment: members it names, joined"),
-    Column("thread", BigInteger, nullable=True, comment="of a segment: whose log it holds"),
-    Column("incarnation", BigInteger, nullable=True),
-    Column("first_seq", BigInteger, nullable=True, comment="of the range that it holds, if any"),
-    Column("last_seq", BigInteger, nullable=True),
-    Column("digests", LargeBinary, nullable=True, comment="values in it, 16 bytes of each, sorted"),
-    Column("patched", LargeBinary, nullable=True, comment="of these, patches on another member's"),
+    "tenant text!, sha256 blob!, kind text, size int, blob_id text, identifier text, "
+    "parts blob?, needs blob?, thread int?, incarnation int?, first_seq int?, last_seq int?, "
+    "digests blob?, patched blob?",
     Index("members_by_blob", "tenant", "blob_id"),
-    comment="Stored bytes that something needs: segments, parts, runs, catalogs, hand-offs.",
 )
 _partial(
     "segments_by_thread", members.c.thread, members.c.last_seq, where=members.c.thread.is_not(None)
 )
 
-uses = Table(
+# Which threads need which segments.
+uses = _table(
     "uses",
-    metadata,
-    Column("tenant", Name, primary_key=True),
-    Column("segment", LargeBinary, primary_key=True),
-    Column("thread", BigInteger, primary_key=True, autoincrement=False),
+    "tenant text!, segment blob!, thread int!",
     Index("uses_by_thread", "thread"),
     sqlite_with_rowid=False,
-    comment="Which threads need which segments.",
 )
 
-holes = Table(
+# What is at or below a watermark and cannot be read from the blob store: changes up to `seq`,
+# because a member was lost, or (without one) it is not stored yet.
+holes = _table(
     "holes",
-    metadata,
-    Column("number", RowNumber, primary_key=True, autoincrement=True),
-    Column("tenant", Name, nullable=False),
-    Column("thread", BigInteger, nullable=False),
-    Column("checkpoint_ns", Name, nullable=False),
-    Column("checkpoint_id", Name, nullable=False),
-    Column("seq", BigInteger, nullable=False, comment="greatest change that is not stored"),
-    Column("segment", LargeBinary, nullable=True, comment="lost member; null: not stored yet"),
-    Column("reason", Text, nullable=False),
-    Column("size", BigInteger, nullable=False, comment="of the content in it"),
-    Column("retry_us", BigInteger, nullable=False),
+    "number, tenant text, thread int, checkpoint_ns text, checkpoint_id text, seq int, "
+    "segment blob?, reason text, size int, retry_us int",
     Index("holes_by_thread", "thread"),
     Index("holes_by_tenant", "tenant", "retry_us"),
-    comment="What is at or below a watermark and cannot be read from the blob store.",
 )
 
-blobs = Table(
+# Blobs that puts made: what its owner renews, what was sent, billed and paid over all puts, the
+# store's epoch at the last put, the epoch at whose start it is gone and the time before which it
+# is not (null: never).
+blobs = _table(
     "blobs",
-    metadata,
-    Column("tenant", Name, primary_key=True),
-    Column("blob_id", Text, primary_key=True),
-    Column("object_id", Text, nullable=False, comment="what its owner renews; empty: none"),
-    Column("size_bytes", BigInteger, nullable=False, comment="content sent"),
-    Column("billed_bytes", BigInteger, nullable=False, comment="over all puts"),
-    Column("cost", BigInteger, nullable=False, comment="over all puts, in the smallest coin"),
-    Column("epoch", BigInteger, nullable=True, comment="of the store at the last put"),
-    Column("end_epoch", BigInteger, nullable=True, comment="gone when it starts; null: never"),
-    Column("stored_us", BigInteger, nullable=False, comment="time of the last put"),
-    Column("expire_us", BigInteger, nullable=True, comment="not gone before; null: never"),
+    "tenant text!, blob_id text!, object_id text, size_bytes int, billed_bytes int, "
+    "cost int, epoch int?, end_epoch int?, stored_us int, expire_us int?",
     Index("blobs_by_expiry", "tenant", "expire_us"),
-    comment="Blobs that puts made: how long they last and what they cost.",
 )
 
-catalogs = Table(
+# Newest certified catalog of each tenant.
+catalogs = _table(
     "catalogs",
-    metadata,
-    Column("tenant", Name, primary_key=True),
-    Column("generation", BigInteger, nullable=False),
-    Column("number", BigInteger, nullable=False, comment="of catalogs in the generation"),
-    Column("sha256", LargeBinary, nullable=False),
-    Column("content", LargeBinary, nullable=False, comment="JSON: domain.formats.catalogs"),
-    Column("certified_us", BigInteger, nullable=False),
-    comment="Newest certified catalog of each tenant.",
+    "tenant text!, generation int, number int, sha256 blob, content blob, certified_us int",
 )
 
-packs = Table(
+# Packs on their way: the file with their exact bytes, and as JSON what certification records.
+packs = _table(
     "packs",
-    metadata,
-    Column("number", RowNumber, primary_key=True, autoincrement=True),
-    Column("tenant", Name, nullable=False),
-    Column("spool", Text, nullable=False, comment="name of the file with its exact bytes"),
-    Column("plan", LargeBinary, nullable=False, comment="JSON: what certification records"),
-    Column("created_us", BigInteger, nullable=False),
+    "number, tenant text, spool text, plan blob, created_us int",
     Index("packs_by_tenant", "tenant", "number"),
     sqlite_autoincrement=True,
-    comment="Packs on their way; a certified pack's row is removed.",
 )
 
-handoffs = Table(
+# Bundles that were handed off; their blobs are kept as long as the thread lives. `seq` is the
+# change that records it, `content_seq` that of the thread as it was read.
+handoffs = _table(
     "handoffs",
-    metadata,
-    Column("tenant", Name, primary_key=True),
-    Column("sha256", LargeBinary, primary_key=True, comment="of the bundle, as stored"),
-    Column("thread", BigInteger, primary_key=True, autoincrement=False),
-    Column("checkpoint_ns", Name, nullable=False),
-    Column("checkpoint_id", Name, nullable=False),
-    Column("seq", BigInteger, nullable=False, comment="change that records it"),
-    Column("content_seq", BigInteger, nullable=False, comment="of the thread, as it was read"),
-    Column("created_us", BigInteger, nullable=False),
+    "tenant text!, sha256 blob!, thread int!, checkpoint_ns text, checkpoint_id text, "
+    "seq int, content_seq int, created_us int",
     Index("handoffs_by_thread", "thread"),
-    comment="Bundles that were handed off; their blobs are kept as long as the thread lives.",
 )
 
 # --- what search finds -------------------------------------------------------------------
 
-documents = Table(
+# Checkpoints that are indexed, under their number, which full text has too. `planned`: the body
+# is a plan, not JSON; `unembedded`: the embedder owes it a vector.
+documents = _table(
     "search_documents",
-    metadata,
-    Column("number", RowNumber, primary_key=True, comment="of the checkpoint, and in full text"),
-    Column("tenant", Name, nullable=False),
-    Column("thread", BigInteger, nullable=False),
-    Column("seq", BigInteger, nullable=False, comment="of the checkpoint that it says"),
-    Column("planned", Boolean, nullable=False, comment="the body is a plan, not JSON"),
-    Column("truncated", Boolean, nullable=False, comment="of what is new only a part is indexed"),
-    Column("pointer", LargeBinary, nullable=False, comment="domain.search.pointer_of"),
-    Column("unembedded", Boolean, nullable=False, comment="the embedder owes it a vector"),
+    "number, tenant text, thread int, seq int, planned bool, truncated bool, pointer blob, "
+    "unembedded bool",
     Index("search_documents_by_pointer", "tenant", "pointer"),
-    comment="Checkpoints that are indexed; full text has their text under the same numbers.",
 )
 _partial("search_documents_unembedded", documents.c.number, where=documents.c.unembedded)
 _partial("search_documents_truncated", documents.c.tenant, where=documents.c.truncated)
-# The text of documents, found by the stems of its words, without accents
-# (https://www.sqlite.org/fts5.html).
+# Words are found by their stems, without accents (https://www.sqlite.org/fts5.html).
 event.listen(
     documents,
     "after_create",
     DDL(  # type: ignore[no-untyped-call]
         "CREATE VIRTUAL TABLE search_text USING fts5("
         "scope, summary, body, tokenize='porter unicode61 remove_diacritics 2')"
-    ).execute_if(dialect="sqlite"),
+    ),
 )
 
-vectors = Table(
+# Vectors of checkpoints; without an embedder the caller's. Scans go on above a number, so none
+# is used twice.
+vectors = _table(
     "search_vectors",
-    metadata,
-    Column("number", RowNumber, primary_key=True, autoincrement=True),
-    Column("tenant", Name, nullable=False),
-    Column("thread", BigInteger, nullable=False),
-    Column("checkpoint_ns", Name, nullable=False),
-    Column("checkpoint_id", Name, nullable=False),
-    Column("embedder", Text, nullable=False, comment="who made it; empty: the caller"),
-    Column("vector", LargeBinary, nullable=False, comment="domain.search.pack_vector"),
+    "number, tenant text, thread int, checkpoint_ns text, checkpoint_id text, embedder text, "
+    "vector blob",
     Index("search_vectors_by_checkpoint", "thread", "checkpoint_ns", "checkpoint_id", unique=True),
     Index("search_vectors_by_tenant", "tenant"),
-    sqlite_autoincrement=True,  # scans go on above a number: none is used twice
-    comment="Vectors of checkpoints.",
+    sqlite_autoincrement=True,
 )
 
-memories = Table(
+# Summaries for MemWal, in a domain.memories.MemoryState. `unsure`: it may have been stored
+# already; `attempts` failed; the next step is at `due_us`.
+memories = _table(
     "search_memories",
-    metadata,
-    Column("number", RowNumber, primary_key=True, autoincrement=True),
-    Column("tenant", Name, nullable=False),
-    Column("pointer", LargeBinary, nullable=False, comment="domain.search.pointer_of"),
-    Column("text", Text, nullable=False, comment="what MemWal remembers"),
-    Column("digest", LargeBinary, nullable=False, comment="SHA-256 of the text"),
-    Column("state", Integer, nullable=False, comment="domain.search.MemoryState"),
-    Column("unsure", Boolean, nullable=False, comment="it may have been stored already"),
-    Column("attempts", Integer, nullable=False, comment="that failed"),
-    Column("due_us", BigInteger, nullable=False, comment="time of the next step"),
-    Column("job_id", Text, nullable=False, comment="MemWal's; empty: none"),
-    Column("blob_id", Text, nullable=False, comment="where MemWal stored it; empty: unknown"),
-    Column("created_us", BigInteger, nullable=False),
+    "number, tenant text, pointer blob, text text, digest blob, state small, unsure bool, "
+    "attempts small, due_us int, job_id text, blob_id text, created_us int",
     Index("search_memories_by_pointer", "tenant", "pointer", "digest", unique=True),
     Index("search_memories_by_state", "state", "due_us", "tenant"),
     sqlite_autoincrement=True,
-    comment="Summaries for MemWal and how far they got.",
 )
 UNSURE: ColumnElement[bool] = literal_column("unsure")
 """A memory is unsure, spelled as in the index: `unsure = 1` would not use it."""

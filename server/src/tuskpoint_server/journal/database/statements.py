@@ -1,127 +1,137 @@
-"""SQL that is written once, compiled once per database, and run through the driver.
+"""SQL that is written once, compiled at its first use, and run through the driver.
 
-SQLAlchemy's own execution costs several times what SQLite takes for a keyed lookup, so
-the calls that every save makes go from compiled text straight to the driver's cursor.
-Results are the driver's tuples; truth values come back as 0 and 1 on SQLite.
+SQLAlchemy's own execution costs several times what SQLite takes for a keyed lookup.
+Results are the driver's tuples; truth values come back as 0 and 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from sqlalchemy import (
-    Connection,
-    Dialect,
-    Table,
-    and_,
-    bindparam,
-    literal_column,
-    or_,
-)
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Table, and_, bindparam, literal_column, or_
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPICursor
-from sqlalchemy.sql.elements import ClauseElement, ColumnElement
+from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnElement
 
 from ...domain.snapshots import THREADS, THREADS_END
 
 _T = TypeVar("_T")
 
-Insert = sqlite.Insert | postgresql.Insert
-InsertInto = Callable[[Table], Insert]
 EMPTY: ColumnElement[str] = literal_column("''")
 """The empty text, spelled out: partial indexes are used only where the query says so too."""
 
-Expression = ClauseElement
+IN_LIST = 500
+"""Values that one `IN (...)` names; databases bound their number."""
 
+LISTED: BindParameter[Any] = bindparam("listed", expanding=True)
+"""What `column.in_(LISTED)` compares with; `Statement.run_listed` says what it is."""
 
-def insert_into(dialect: str) -> InsertInto:
-    """Return the `insert` of a database that knows `ON CONFLICT`.
-
-    Args:
-        dialect: SQLAlchemy's name of the database.
-    """
-    return postgresql.insert if dialect == "postgresql" else sqlite.insert
-
-
-@dataclass(frozen=True, slots=True)
-class _Compiled:
-    """Text for one database; `positions` is `None` where it takes parameters by name."""
-
-    text: str
-    positions: tuple[str, ...] | None
-    defaults: dict[str, object]
-
-    def parameters(self, values: Mapping[str, object]) -> Any:
-        known = {**self.defaults, **values} if self.defaults else values
-        if self.positions is None:
-            return known
-        return [known[name] for name in self.positions]
+_LISTED = "__[POSTCOMPILE_listed]"
 
 
 class Statement:
     """One statement with named parameters."""
 
-    __slots__ = ("_compiled", "_expression")
+    __slots__ = ("_defaults", "_expression", "_names", "_text")
 
-    def __init__(self, expression: Expression | Callable[[InsertInto], Expression]) -> None:
+    def __init__(self, expression: ClauseElement) -> None:
         self._expression = expression
-        self._compiled: dict[str, _Compiled] = {}
+        self._text = ""
+        self._names: tuple[str, ...] = ()
+        self._defaults: dict[str, object] = {}
 
     def run(self, connection: Connection, **values: object) -> DBAPICursor:
         """Execute it and return the driver's cursor."""
-        compiled = self._compiled.get(connection.dialect.name) or self._compile(connection.dialect)
+        text = self._text or self._compile()
+        if self._defaults:
+            values = {**self._defaults, **values}
         cursor = connection.connection.cursor()
-        cursor.execute(compiled.text, compiled.parameters(values))
+        cursor.execute(text, [values[name] for name in self._names])
         return cursor
+
+    def run_listed(
+        self, connection: Connection, items: Iterable[object], **values: object
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield its rows where `LISTED` is each of the items, in runs that one `IN` takes.
+
+        A run is filled up to the next power of two, so that few texts are prepared.
+        """
+        text = self._text or self._compile()
+        place = self._names.index("listed")
+        values = {**self._defaults, **values, "listed": None}
+        known = [values[name] for name in self._names]
+        for some in in_lists(dict.fromkeys(items)):
+            count = min(1 << (len(some) - 1).bit_length(), IN_LIST)
+            filled = some + some[-1:] * (count - len(some))
+            marks = ", ".join("?" * count)
+            cursor = connection.connection.cursor()
+            cursor.execute(
+                text.replace(_LISTED, marks), [*known[:place], *filled, *known[place + 1 :]]
+            )
+            yield from cursor.fetchall()
 
     def run_many(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> int:
         """Execute it once for each row of parameters; return how many rows it changed."""
-        if not rows:
-            return 0
-        compiled = self._compiled.get(connection.dialect.name) or self._compile(connection.dialect)
-        cursor = connection.connection.cursor()
-        cursor.executemany(compiled.text, [compiled.parameters(row) for row in rows])
-        changed = cursor.rowcount
-        cursor.close()
-        return int(changed)
+        self._text or self._compile()
+        known = [{**self._defaults, **row} for row in rows] if self._defaults else rows
+        return self._run_all(connection, [[row[name] for name in self._names] for row in known])
 
     def run_rows(
         self, connection: Connection, names: tuple[str, ...], rows: Sequence[Sequence[object]]
     ) -> None:
         """Execute it once for each row, whose items stand in the order of `names`."""
-        compiled = self._compiled.get(connection.dialect.name) or self._compile(connection.dialect)
-        if compiled.positions != names:
+        self._text or self._compile()
+        if self._names == names:
+            self._run_all(connection, rows)
+        else:
             self.run_many(connection, [dict(zip(names, row, strict=True)) for row in rows])
-            return
+
+    def _run_all(self, connection: Connection, rows: Sequence[Sequence[object]]) -> int:
+        if not rows:
+            return 0
         cursor = connection.connection.cursor()
-        cursor.executemany(compiled.text, rows)
+        cursor.executemany(self._text, rows)
+        changed = cursor.rowcount
         cursor.close()
+        return int(changed)
 
-    def _compile(self, dialect: Dialect) -> _Compiled:
-        expression = self._expression
-        if not isinstance(expression, ClauseElement):
-            expression = expression(insert_into(dialect.name))
-        compiled = expression.compile(dialect=dialect)
-        positions = getattr(compiled, "positiontup", None)
-        prepared = _Compiled(
-            text=str(compiled),
-            positions=tuple(positions) if dialect.positional and positions is not None else None,
-            defaults={
-                name: bind.effective_value
-                for name, bind in getattr(compiled, "binds", {}).items()
-                if not bind.required
-            },
-        )
-        self._compiled[dialect.name] = prepared
-        return prepared
+    def _compile(self) -> str:
+        compiled: Any = self._expression.compile(dialect=sqlite.dialect())
+        self._names = tuple(compiled.positiontup or ())
+        self._defaults = {
+            name: bind.effective_value for name, bind in compiled.binds.items() if not bind.required
+        }
+        self._text = str(compiled)
+        return self._text
 
 
-def all_columns(table: Table) -> dict[str, Any]:
-    """Return a parameter for each column, under the column's name, for an insert."""
-    return {column.name: bindparam(column.name) for column in table.columns}
+def inserting(table: Table, names: Iterable[str] = ()) -> sqlite.Insert:
+    """Return the insert of rows, with a parameter for each column; `names`: of these alone."""
+    names = tuple(names) or [column.name for column in table.columns]
+    return sqlite.insert(table).values({name: bindparam(name) for name in names})
+
+
+def putting(
+    table: Table, key: Sequence[str], replaced: Iterable[str] = (), names: Iterable[str] = ()
+) -> sqlite.Insert:
+    """Return the insert of rows that replaces columns of those with the same key.
+
+    Args:
+        table: The table.
+        key: Names of the columns of a unique index.
+        replaced: Names of the columns to be replaced; all others than the key's if empty.
+        names: Names of the columns to be inserted; all if empty.
+    """
+    statement = inserting(table, names)
+    replaced = tuple(replaced) or [
+        name
+        for name in (tuple(names) or [column.name for column in table.columns])
+        if name not in key
+    ]
+    new = {name: statement.excluded[name] for name in replaced}
+    return statement.on_conflict_do_update(index_elements=list(key), set_=new)
 
 
 def of_thread(table: Table) -> ColumnElement[bool]:
@@ -147,10 +157,6 @@ def of_users(table: Table) -> ColumnElement[bool]:
 def parameters_of(thread: int, checkpoint_ns: str, checkpoint_id: str) -> dict[str, object]:
     """Return the parameters of `of_checkpoint`, and so of the wider ones, for a checkpoint."""
     return {"of_thread": thread, "of_ns": checkpoint_ns, "of_id": checkpoint_id}
-
-
-IN_LIST = 500
-"""Values that one `IN (...)` names; databases bound their number."""
 
 
 def in_lists(items: Iterable[_T]) -> Iterator[tuple[_T, ...]]:

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sqlalchemy import Connection, bindparam, insert, select
+from sqlalchemy import Connection, bindparam, select
 
 from ...domain.errors import Reason, Refusal
 from ...domain.model import CheckpointKey, Saved
 from ..database.overlay import Batch
 from ..database.schema import requests
-from ..database.statements import Statement, all_columns
+from ..database.statements import Statement, inserting
 
 _T = TypeVar("_T")
 _READ = Statement(
@@ -23,7 +23,7 @@ _READ = Statement(
         requests.c.request_id == bindparam("of_request"),
     )
 )
-_STORE = Statement(insert(requests).values(all_columns(requests)))
+_STORE = Statement(inserting(requests))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, delete, exists, select
+from sqlalchemy import Connection, bindparam, delete, exists, select
 
 from ...domain.errors import checkpoint_not_found
 from ...domain.formats.stored_json import Kind
@@ -23,25 +23,14 @@ from ..archiving.holding import split
 from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import changes, handoffs, members, threads
-from ..database.statements import Insert, InsertInto, Statement, all_columns
+from ..database.statements import Statement, putting
 from .answers import Request
 
 METHOD = "CreateHandoff"
 
 
-def _replace(table: Table, key: Sequence[str], names: Sequence[str]) -> Statement:
-    """Return the statement that inserts rows, and replaces some columns of those there are."""
-
-    def upsert(insert_into: InsertInto) -> Insert:
-        statement = insert_into(table).values(all_columns(table))
-        replaced = {name: statement.excluded[name] for name in names}
-        return statement.on_conflict_do_update(index_elements=list(key), set_=replaced)
-
-    return Statement(upsert)
-
-
-_KEEP = _replace(handoffs, [column.name for column in handoffs.primary_key], ["seq", "content_seq"])
-_PLACE = _replace(members, ["tenant", "sha256"], ["blob_id", "identifier", "parts"])
+_KEEP = Statement(putting(handoffs, ("tenant", "sha256", "thread"), ("seq", "content_seq")))
+_PLACE = Statement(putting(members, ("tenant", "sha256"), ("blob_id", "identifier", "parts")))
 _SINCE = exists().where(
     changes.c.thread == handoffs.c.thread,
     changes.c.seq > handoffs.c.content_seq,

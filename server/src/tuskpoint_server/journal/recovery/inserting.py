@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select
+from sqlalchemy import Connection, bindparam, delete, func, select
+from sqlalchemy.sql.elements import ClauseElement
 
 from ...domain import snapshots as kept
 from ...domain.formats.catalogs import Catalog, encode_catalog
@@ -25,10 +26,8 @@ from ..database.logs import Log, Place
 from ..database.overlay import Batch, StoredWrite, checkpoint_row, content_row
 from ..database.schema import catalogs, checkpoints, handoffs, members, removed, threads, writes
 from ..database.statements import (
-    Insert,
-    InsertInto,
     Statement,
-    all_columns,
+    inserting,
     of_checkpoint,
     parameters_of,
 )
@@ -84,9 +83,9 @@ class ThreadEnd:
     lost_segments: dict[bytes, str]
 
 
-def _put_member(insert_into: InsertInto) -> Insert:
+def _put_member() -> ClauseElement:
     """Insert a member; that it holds a thread's own log is said by that thread alone."""
-    statement = insert_into(members).values(all_columns(members))
+    statement = inserting(members)
     new, old = statement.excluded, members.c
     own = ("thread", "incarnation", "first_seq", "last_seq", "parts", "needs", "digests", "patched")
     return statement.on_conflict_do_update(
@@ -95,10 +94,10 @@ def _put_member(insert_into: InsertInto) -> Insert:
     )
 
 
-_PUT_MEMBER = Statement(_put_member)
-_PUT_CATALOG = Statement(insert(catalogs).values(all_columns(catalogs)))
-_PUT_HANDOFF = Statement(insert(handoffs).values(all_columns(handoffs)))
-_PUT_REMOVED = Statement(insert(removed).values(all_columns(removed)))
+_PUT_MEMBER = Statement(_put_member())
+_PUT_CATALOG = Statement(inserting(catalogs))
+_PUT_HANDOFF = Statement(inserting(handoffs))
+_PUT_REMOVED = Statement(inserting(removed))
 _DROP_CHECKPOINT = Statement(delete(checkpoints).where(of_checkpoint(checkpoints)))
 _DROP_WRITES = Statement(delete(writes).where(of_checkpoint(writes)))
 _SNAPSHOT_THREADS = Statement(

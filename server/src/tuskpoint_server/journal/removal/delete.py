@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from sqlalchemy import Connection, delete, exists, func, insert, select
+from sqlalchemy import Connection, delete, exists, func, select
 
 from ...domain.threads import EventKind, Removed, ThreadState
 from ..database.logs import Log, Place
@@ -19,8 +19,8 @@ from ..database.schema import checkpoints, handoffs, holes, removed, threads, ve
 from ..database.statements import (
     EMPTY,
     Statement,
-    all_columns,
     in_lists,
+    inserting,
     of_checkpoint,
     of_thread,
     of_users,
@@ -63,7 +63,7 @@ _DROP_HOLES = Statement(
         ),
     )
 )
-_RECORD = Statement(insert(removed).values(all_columns(removed)))
+_RECORD = Statement(inserting(removed))
 
 
 def record(batch: Batch, log: Log, seq: int, places: Iterable[Place]) -> None:

@@ -16,6 +16,8 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, case, func, literal, null, select, update
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.sql.elements import ClauseElement
 
 from ...domain.formats.segments import DeltaChannel, decode_delta_base, encode_delta_base
 from ...domain.state import decode_channels
@@ -25,7 +27,7 @@ from ..checkpoints.located import decode_held
 from ..database.logs import Log, Place
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, writes
-from ..database.statements import Insert, InsertInto, Statement, in_lists, of_thread
+from ..database.statements import Statement, in_lists, of_thread
 
 NO_NAMES = b"[]"
 """Stored form of no delta channels."""
@@ -199,7 +201,7 @@ def _new_base(
 # --- doing -------------------------------------------------------------------------------
 
 
-def _keep(insert_into: InsertInto) -> Insert:
+def _keep() -> ClauseElement:
     """Insert the value of a write among those of the family, or bring an evicted one back."""
     columns = {
         "family": bindparam("of_family", type_=contents.c.family.type),
@@ -214,7 +216,7 @@ def _keep(insert_into: InsertInto) -> Insert:
         "segment": bindparam("held_by", type_=contents.c.segment.type),
     }
     chosen = select(*columns.values()).where(writes.c.number == bindparam("of_number"))
-    statement = insert_into(contents).from_select(list(columns), chosen, include_defaults=False)
+    statement = insert(contents).from_select(list(columns), chosen, include_defaults=False)
     return statement.on_conflict_do_update(
         index_elements=["family", "digest"],
         set_={name: statement.excluded[name] for name in columns.keys() - {"family", "digest"}},
@@ -222,7 +224,7 @@ def _keep(insert_into: InsertInto) -> Insert:
     )
 
 
-_KEEP = Statement(_keep)
+_KEEP = Statement(_keep())
 _SET_BASE = Statement(
     update(checkpoints)
     .where(checkpoints.c.number == bindparam("of_number"))

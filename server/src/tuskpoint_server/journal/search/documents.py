@@ -17,7 +17,7 @@ from ...domain.search import MemoryState, memory_text, one_line, pointer_of
 from ..checkpoints import vectors as vector_rows
 from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, documents, memories, vectors
-from ..database.statements import EMPTY, Insert, InsertInto, Statement, all_columns, in_lists
+from ..database.statements import EMPTY, Statement, in_lists, inserting, putting
 from . import full_text
 from .findable import ITS_DOCUMENT, ITS_VECTOR
 from .following import Advance, Stretch
@@ -72,22 +72,12 @@ _BY_CALLER = (
 )
 _COLUMNS = tuple(column.name for column in documents.columns)
 
-
-def _put_statement(insert_into: InsertInto) -> Insert:
-    statement = insert_into(documents).values(all_columns(documents))
-    new = {name: statement.excluded[name] for name in _COLUMNS if name != "number"}
-    return statement.on_conflict_do_update(index_elements=["number"], set_=new)
-
-
-_PUT = Statement(_put_statement)
+_PUT = Statement(putting(documents, ("number",)))
 _DROP_VECTOR = Statement(delete(vectors).where(vectors.c.number == bindparam("of_number")))
-_MEMORY = {name: one for name, one in all_columns(memories).items() if name != "number"}
 _REMEMBER = Statement(
-    lambda insert_into: (
-        insert_into(memories)
-        .values(_MEMORY)
-        .on_conflict_do_nothing(index_elements=["tenant", "pointer", "digest"])
-    )
+    inserting(
+        memories, [one.name for one in memories.columns if one.name != "number"]
+    ).on_conflict_do_nothing(index_elements=["tenant", "pointer", "digest"])
 )
 _FIRST_ABOVE = Statement(
     select(changes.c.created_us)
