@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from pathlib import Path
 
 import grpc
@@ -11,8 +10,9 @@ import pytest
 
 import tuskpoint_server
 from tests.crash.checker import Checker
+from tests.crash.killing import die_at
 from tests.crash.ledger import Record
-from tests.crash.processes import ServerEndedError, ServerProcess, WriterProcess, broken_databases
+from tests.crash.processes import ServerProcess, WriterProcess, broken_databases
 from tuskpoint.v1.admin_service_pb2 import FlushRequest, GetArchiveStatusRequest
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 
@@ -40,7 +40,6 @@ TRIED_ELSEWHERE = {
     "journal.before_publish": "tests/integration/archive/test_recover_command.py",
     "journal.after_publish": "tests/integration/archive/test_recover_command.py",
 }
-DEATH_SECONDS = 30.0
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 
@@ -88,12 +87,3 @@ def check_tidy(server: ServerProcess) -> None:
     assert list((server.data_dir / "spool").iterdir()) == []
     pointer = (server.data_dir / "catalog").read_text(encoding="utf-8")
     assert pointer == f"{status.catalog.blob_id}\n"
-
-
-def die_at(server: ServerProcess, failpoint: str) -> None:
-    """Run the server until it kills itself at the place."""
-    try:
-        server.start(failpoint)
-    except ServerEndedError:
-        pass  # the place lies on the way to listening
-    assert server.ended(DEATH_SECONDS) == -signal.SIGKILL, server.last_words()

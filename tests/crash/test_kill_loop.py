@@ -11,12 +11,12 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.crash.checker import Checker
+from tests.crash.killing import kill_under_load
 from tests.crash.ledger import Record
 from tests.crash.processes import ServerProcess, WriterProcess, broken_databases
 from tuskpoint.v1.checkpoint_pb2 import DURABILITY_CERTIFIED
@@ -24,7 +24,6 @@ from tuskpoint.v1.checkpoint_pb2 import DURABILITY_CERTIFIED
 KILLS = int(os.environ.get("TUSKPOINT_KILLS", "8"))
 SEED = os.environ.get("TUSKPOINT_KILL_SEED") or secrets.token_hex(4)
 REPORT = os.environ.get("TUSKPOINT_KILL_REPORT", "")
-PROGRESS_SECONDS = 20.0
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(60 + 10 * KILLS)]
 
@@ -56,28 +55,6 @@ def test_every_acknowledged_save_survives_sigkill(tmp_path: Path) -> None:
     assert findings.half_visible == []
     assert unexpected(checker.record) == []
     report(checker)
-
-
-def kill_under_load(
-    server: ServerProcess, writer: WriterProcess, checker: Checker, moments: random.Random
-) -> None:
-    """Kill after a random number of acknowledgements, at a random point of what follows."""
-    for _ in acknowledged(writer, checker, moments.randint(1, 40)):
-        time.sleep(0.001)
-    time.sleep(moments.uniform(0, 0.03))
-    server.kill()
-
-
-def acknowledged(writer: WriterProcess, checker: Checker, count: int) -> Iterator[None]:
-    """Yield until so many more requests are acknowledged."""
-    checker.read()
-    goal = checker.record.acknowledgements + count
-    deadline = time.monotonic() + PROGRESS_SECONDS
-    while checker.record.acknowledgements < goal:
-        writer.check_alive()
-        assert time.monotonic() < deadline, "nothing is acknowledged any more"
-        yield
-        checker.read()
 
 
 def kill_while_it_starts(server: ServerProcess, moments: random.Random) -> None:

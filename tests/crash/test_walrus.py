@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.checker import Checker
+from tests.crash.killing import DEATH_SECONDS, acknowledged, die_at, kill_under_load
 from tests.crash.ledger import Record
 from tests.crash.processes import (
     FLUSH_OFTEN,
@@ -25,8 +26,6 @@ from tests.crash.processes import (
     broken_databases,
     own_environment,
 )
-from tests.crash.test_failpoints import DEATH_SECONDS, die_at
-from tests.crash.test_kill_loop import acknowledged, kill_under_load
 
 KILLS = 3
 SEED = "walrus"

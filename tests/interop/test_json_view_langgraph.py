@@ -26,7 +26,7 @@ from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 
 from .cases import at
-from .test_langgraph_graphs import delta_graph
+from .graphs import delta_graph
 
 NO_TASK = str(uuid.UUID(int=0))
 """The task that LangGraph files input and resume values of the whole graph under."""

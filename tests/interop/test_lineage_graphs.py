@@ -17,7 +17,7 @@ from tuskpoint.langgraph import TuskPointSaver
 
 from .cases import at, id_of
 from .conftest import running_server
-from .test_langgraph_graphs import Run, delta_graph, interrupted_graph, parallel_graph, story
+from .graphs import Run, delta_graph, interrupted_graph, parallel_graph, story
 
 Build = Callable[[BaseCheckpointSaver[Any]], Any]
 

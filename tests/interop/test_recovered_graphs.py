@@ -20,7 +20,7 @@ from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.formats.stored_json import Kind
 
-from .test_langgraph_graphs import Run, delta_graph, interrupted_graph, story
+from .graphs import Run, delta_graph, interrupted_graph, story
 
 if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub

@@ -10,7 +10,7 @@ from typing import Any
 
 from opentelemetry.metrics import MeterProvider
 
-from tests.kit.drafts import TENANT
+from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock, Journal, opened
 from tuskpoint_server.archive.archive import Archive
 from tuskpoint_server.archive.flush.settings import ArchiveSettings
@@ -208,3 +208,13 @@ async def check_certified(house: House, *, gaps: bool = False) -> int:
         if reached:
             assert stored == places
     return count
+
+
+async def grow(home: House, count: int, thread_id: str = "t", start: int = 0) -> None:
+    """Append checkpoints to a thread."""
+    for number in range(start, start + count):
+        parent = f"{number - 1:04d}" if number else ""
+        channels = {"step": b"%d" % number, "text": b"%d" % number * 300}
+        await home.journal.save_checkpoint(
+            TENANT, draft(f"{number:04d}", parent, channels, thread_id=thread_id)
+        )

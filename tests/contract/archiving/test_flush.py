@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.archives import House, check_certified, house
+from tests.kit.archives import House, check_certified, grow, house
 from tests.kit.drafts import TENANT, channel, data_of, draft, key, refused, write, written
 from tests.kit.stores import MemoryStore
 from tuskpoint_server.blobs.api import Member, StoreLimits
@@ -27,16 +27,6 @@ from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
 
 LARGE = random.Random(7).randbytes(6000)
-
-
-async def grow(home: House, count: int, thread_id: str = "t", start: int = 0) -> None:
-    """Append checkpoints to a thread."""
-    for number in range(start, start + count):
-        parent = f"{number - 1:04d}" if number else ""
-        channels = {"step": b"%d" % number, "text": b"%d" % number * 300}
-        await home.journal.save_checkpoint(
-            TENANT, draft(f"{number:04d}", parent, channels, thread_id=thread_id)
-        )
 
 
 async def test_a_flush_is_one_put_of_a_segment_for_each_thread(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.contract.archiving.test_flush import grow
-from tests.kit.archives import House
+from tests.kit.archives import House, grow
 from tests.kit.drafts import TENANT, draft
 from tuskpoint_server.journal.removal.removal import Removal
 

@@ -21,9 +21,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tests.integration.access.tls_kit import GRANTS, bearer, write_tokens
-from tests.integration.rpc.test_layers import SHAPES, Behavior, end_of, serving, start_call
+from tests.integration.rpc.shapes import SHAPES, Behavior, end_of, serving, start_call
+from tests.kit.contract_files import FILES
 from tests.kit.messages import FIRST, SECOND, THREAD, Told, ref, refused, save_request, told
-from tests.unit.rpc.test_policy import FILES
 from tuskpoint.v1 import (
     admin_service_pb2,
     history_service_pb2,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import sqlite3
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from tests.integration.archive.evictions import flush_and_evict
 from tests.kit.member_file import MemberFile
 from tests.kit.messages import channel, collect, ref, refused, save_request, write
 from tuskpoint import AsyncClient
@@ -87,17 +87,6 @@ def step(number: int) -> pb.SaveCheckpointRequest:
     )
     request.checkpoint.state.delta_channels.append("log")
     return request
-
-
-async def flush_and_evict(admin: AdminServiceAsyncStub, size: int) -> None:
-    """Certify everything and wait until this much left the journal, and no more leaves."""
-    await admin.Flush(admin_service_pb2.FlushRequest())
-    request = admin_service_pb2.GetArchiveStatusRequest()
-    async with asyncio.timeout(WAIT_SECONDS):
-        evicted = 0
-        while evicted < size or evicted != (await admin.GetArchiveStatus(request)).evicted_bytes:
-            evicted = (await admin.GetArchiveStatus(request)).evicted_bytes
-            await asyncio.sleep(0.05)
 
 
 async def everything(

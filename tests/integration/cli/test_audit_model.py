@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.contract.archiving.test_flush_model import EXPECTED, STEPS, History
 from tests.integration.archive.recover.recovered import recovered_house
 from tests.integration.cli import audit_kit as kit
 from tests.kit.archives import House, house, keys_of
 from tests.kit.drafts import TENANT, key
 from tests.kit.epoch_store import EpochStore
 from tests.kit.epochs import Years, years
+from tests.kit.histories import STEPS, History, live, store_of
 from tests.kit.journal import Clock
 from tests.kit.stores import MemoryStore
 from tuskpoint.audit.formats.stored import Location
 from tuskpoint.audit.sources import Fetched, Missing, Traffic
-from tuskpoint_server.blobs.api import StoreLimits
 from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.journal.lineage import Lineage
-from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 
 
 class MemorySource:
@@ -105,55 +101,28 @@ class Auditing(History):
         if await self.house.archive.catalog(TENANT) is not None:
             await check(self.house, self.store)
 
-    async def do(self, step: str) -> None:
-        """Do a step, if it can be done."""
-        self.house.clock.advance(1)
-        try:
-            await getattr(self, step)()
-        except ValuesEvicted:
-            return
-        except Refusal as refusal:
-            if refusal.reason not in EXPECTED:
-                raise
 
-
-async def live(seed: int, steps: Sequence[str], store: MemoryStore, *, apart: bool) -> None:
-    """Live through a history; each flush is audited."""
-    clock = Clock()
-    history = Auditing(seed, store)
-    left = [*steps, "flush"]
-    with tempfile.TemporaryDirectory() as directory:
-        while left:
-            async with house(Path(directory), store, clock, apart=apart) as opened:
-                history.enter(opened)
-                while left and (step := left.pop(0)) != "restart":
-                    await history.do(step)
+def audit(seed: int, steps: list[str], way: str) -> None:
+    asyncio.run(live(Auditing(seed, store_of(way)), [*steps, "flush"], apart=way == "apart"))
 
 
 histories = st.lists(st.sampled_from(STEPS), min_size=5, max_size=30)
+thorough = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(thorough, max_examples=20)
 @given(seed=st.integers(0, 1 << 30), steps=histories)
 def test_what_is_certified_passes(seed: int, steps: list[str]) -> None:
-    asyncio.run(live(seed, steps, MemoryStore(), apart=False))
+    audit(seed, steps, "whole")
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("way", ["small puts", "apart"])
+@settings(thorough, max_examples=10)
 @given(seed=st.integers(0, 1 << 30), steps=histories)
-def test_what_is_certified_in_parts_passes(seed: int, steps: list[str]) -> None:
-    limits = StoreLimits(
-        max_members=4, max_put_bytes=40_000, max_member_bytes=6_000, puts_at_once=3
-    )
-    asyncio.run(live(seed, steps, MemoryStore(limits), apart=False))
-
-
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 1 << 30), steps=histories)
-def test_what_is_certified_in_blobs_of_single_checkpoints_passes(
-    seed: int, steps: list[str]
+def test_what_is_certified_passes_however_it_is_stored(
+    way: str, seed: int, steps: list[str]
 ) -> None:
-    asyncio.run(live(seed, steps, MemoryStore(), apart=True))
+    audit(seed, steps, way)
 
 
 @pytest.mark.parametrize("lost", ["bytes", "blob"])

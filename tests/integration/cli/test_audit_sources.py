@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.walrus_peer import Peer, Reply, World, changed, instead, problem
 from tests.integration.cli import audit_kit as kit
+from tests.kit.walrus_peer import Peer, Reply, World, changed, instead, problem
 from tuskpoint._handoff import Descriptor
 from tuskpoint.audit import answers
 from tuskpoint.audit.aggregator import MAX_BODY_BYTES, AggregatorSource

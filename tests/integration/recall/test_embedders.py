@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.embedding_endpoint import serving
 from tests.integration.recall.search_kit import has_vectors
+from tests.kit.embedding_endpoint import serving
 from tests.unit.recall.local_model import NEEDS_MODEL
 from tuskpoint import AsyncClient
 from tuskpoint_server import app

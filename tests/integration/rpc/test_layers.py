@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, wrappers_pb2
-from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf import wrappers_pb2
 from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode
 
-from tests.kit.messages import Told, told
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tests.integration.rpc.shapes import (
+    SHAPES,
+    TRACE_PARENT,
+    Behavior,
+    Text,
+    end_of,
+    serving,
+    start_call,
+)
 from tuskpoint_server.rpc.authentication import Authentication
 from tuskpoint_server.rpc.calls import Call, Layer
-from tuskpoint_server.rpc.handlers import service_handler
 from tuskpoint_server.rpc.layers import DeadlineCap, DrainGate, errors
 from tuskpoint_server.rpc.policy import Authorisation
 from tuskpoint_server.rpc.server import layers
 from tuskpoint_server.rpc.telemetry import Telemetry
 
-Text = wrappers_pb2.StringValue
-SHAPES = {
-    "UnaryUnary": (False, False),
-    "UnaryStream": (False, True),
-    "StreamUnary": (True, False),
-    "StreamStream": (True, True),
-}
 OUTCOMES = ["ok", "abort", "exception", "cancel", "deadline"]
 CODES = {
     "ok": "OK",
@@ -43,84 +39,13 @@ CODES = {
     "cancel": "CANCELLED",
     "deadline": "DEADLINE_EXCEEDED",
 }
-TRACE_PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def shapes_service() -> ServiceDescriptor:
-    """A service with one method of each shape."""
-    text = ".google.protobuf.StringValue"
-    file = descriptor_pb2.FileDescriptorProto(
-        name="tests/shapes.proto",
-        package="tests",
-        syntax="proto3",
-        dependency=["google/protobuf/wrappers.proto"],
-    )
-    service = file.service.add(name="Shapes")
-    for name, (client, server) in SHAPES.items():
-        service.method.add(
-            name=name,
-            input_type=text,
-            output_type=text,
-            client_streaming=client,
-            server_streaming=server,
-        )
-    pool: Any = descriptor_pool.Default()
-    described: ServiceDescriptor = pool.AddSerializedFile(
-        file.SerializeToString()
-    ).services_by_name["Shapes"]
-    return described
-
-
-SERVICE = shapes_service()
 OPEN = Authorisation({f"/tests.Shapes/{shape}": frozenset() for shape in SHAPES})
 
 
 def all_layers(telemetry: Telemetry, gate: DrainGate) -> list[Layer]:
     return layers(telemetry, gate, Authentication(), OPEN, 60)
-
-
-class Behavior:
-    """Does in every shape what the test asks for, after one answer if it streams."""
-
-    def __init__(self, outcome: str) -> None:
-        self._outcome = outcome
-        self.entered = asyncio.Event()
-        self.left = asyncio.Event()
-        self.call: Call | None = None
-
-    async def _act(self, call: Call) -> wrappers_pb2.StringValue:
-        self.call = call
-        self.entered.set()
-        try:
-            if self._outcome == "abort":
-                raise Refusal(Reason.THREAD_NOT_FOUND, thread_id="t")
-            if self._outcome == "exception":
-                raise ValueError("the agent's state")
-            if self._outcome in ("cancel", "deadline"):
-                await asyncio.Event().wait()
-            return Text(value="done")
-        finally:
-            self.left.set()
-
-    async def UnaryUnary(self, request: Any, call: Call) -> wrappers_pb2.StringValue:
-        return await self._act(call)
-
-    async def StreamUnary(self, requests: Any, call: Call) -> wrappers_pb2.StringValue:
-        await anext(requests)
-        return await self._act(call)
-
-    async def UnaryStream(
-        self, request: Any, call: Call
-    ) -> AsyncIterator[wrappers_pb2.StringValue]:
-        yield Text(value="first")
-        yield await self._act(call)
-
-    async def StreamStream(
-        self, requests: Any, call: Call
-    ) -> AsyncIterator[wrappers_pb2.StringValue]:
-        await anext(requests)
-        yield Text(value="first")
-        yield await self._act(call)
 
 
 class Ended(SpanProcessor):
@@ -144,46 +69,6 @@ def measured() -> SimpleNamespace:
         reader=reader,
         telemetry=Telemetry("127.0.0.1", 7390, tracer_provider=tracers, meter_provider=meters),
     )
-
-
-@asynccontextmanager
-async def serving(behavior: object, around: list[Any]) -> AsyncIterator[grpc.aio.Channel]:
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    server.add_generic_rpc_handlers((service_handler(SERVICE, behavior, around),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            yield channel
-    finally:
-        await server.stop(None)
-
-
-def start_call(
-    channel: grpc.aio.Channel,
-    shape: str,
-    timeout: float | None = None,
-    metadata: Sequence[tuple[str, str]] = (("traceparent", TRACE_PARENT),),
-) -> Any:
-    client, server = SHAPES[shape]
-    make: Any = getattr(
-        channel, f"{'stream' if client else 'unary'}_{'stream' if server else 'unary'}"
-    )
-    callable_ = make(f"/tests.Shapes/{shape}", Text.SerializeToString, Text.FromString)
-    request = iter([Text()]) if client else Text()
-    return callable_(request, timeout=timeout, metadata=metadata)
-
-
-async def end_of(call: Any) -> Told | None:
-    try:
-        if hasattr(call, "__aiter__"):
-            async for _ in call:
-                pass
-        else:
-            await call
-    except grpc.aio.AioRpcError as error:
-        return told(error)
-    return None
 
 
 def points(measured: SimpleNamespace, name: str) -> list[Any]:

@@ -12,7 +12,7 @@ import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from tests.integration.archive.test_eviction import flush_and_evict
+from tests.integration.archive.evictions import flush_and_evict
 from tests.integration.service.handoff_kit import (
     CERTIFIED,
     JOURNALED,

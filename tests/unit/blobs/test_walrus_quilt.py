@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contract.walrus_peer import write_quilt
+from tests.kit.walrus_peer import write_quilt
 from tuskpoint_server.blobs.walrus.quilt import (
     COLUMNS,
     MAX_PATCHES,

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import tuskpoint.cli.app  # noqa: F401 - adds the commands
+from tests.kit.certificates import party
 from tests.unit.client.scripted_services import Refuse, ScriptedServices, serving
-from tests.unit.client.test_client_tls import party
 from tuskpoint import errors
 from tuskpoint.cli.exits import HINTS, Exit, exit_of
 from tuskpoint.cli.program import PROGRAM

@@ -20,8 +20,8 @@ import pytest
 from google.protobuf.descriptor_pool import Default
 from langgraph.checkpoint.base import empty_checkpoint
 
+from tests.unit.client.recorded import Recorded
 from tests.unit.client.scripted_services import METHODS, Refuse, ScriptedServices, refuse, serving
-from tests.unit.client.test_client_telemetry import Recorded
 from tuskpoint import (
     AsyncClient,
     BackgroundSaver,

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, cast
@@ -351,3 +351,12 @@ def once_each(house: House, summaries: Sequence[str]) -> None:
     """See that all is delivered, and nothing was stored twice."""
     assert house.states() == {MemoryState.DELIVERED: len(summaries)}
     assert house.relayer.stored == dict.fromkeys(summaries, 1)
+
+
+def most(spent: Iterable[tuple[float, int]], length_s: float) -> int:
+    """Return the most points spent in any stretch of this length."""
+    listed = sorted(spent)
+    return max(
+        (sum(cost for at, cost in listed if start <= at < start + length_s) for start, _ in listed),
+        default=0,
+    )

@@ -17,11 +17,11 @@ from tests.unit.recall.memwal_house import (
     denied,
     hangs,
     limited,
+    most,
     named,
     quick,
     refused,
 )
-from tests.unit.recall.test_memwal_budget import most
 from tests.unit.recall.virtual_time import virtually
 from tuskpoint_server.domain.search import MemoryState
 from tuskpoint_server.recall.memwal.api import RelayerError, Trouble

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.recall.memwal_house import most
 from tuskpoint_server.recall.memwal.api import COST_ASK, COST_BATCH, COST_RECALL, COST_REMEMBER
 from tuskpoint_server.recall.memwal.budget import HEAD_START_S, HOUR_S, MINUTE_S, WANTED_S, Budget
 from tuskpoint_server.recall.settings import MemWalSettings
@@ -62,15 +62,6 @@ class Account:
         together = [*self.deliveries, *self.recalls]
         assert most(together, MINUTE_S) <= limits.recall_points_per_minute
         assert most(together, HOUR_S) <= limits.recall_points_per_hour
-
-
-def most(spent: Iterable[tuple[float, int]], length_s: float) -> int:
-    """Return the most points spent in any stretch of this length."""
-    listed = sorted(spent)
-    return max(
-        (sum(cost for at, cost in listed if start <= at < start + length_s) for start, _ in listed),
-        default=0,
-    )
 
 
 CALLS = st.tuples(

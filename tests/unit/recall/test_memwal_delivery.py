@@ -15,11 +15,11 @@ from tests.unit.recall.memwal_house import (
     Row,
     faults,
     hangs,
+    most,
     named,
     once_each,
     sends,
 )
-from tests.unit.recall.test_memwal_budget import most
 from tests.unit.recall.virtual_time import virtually
 from tuskpoint_server.domain.search import MemoryState, memory_text, pointer_of
 from tuskpoint_server.recall.memwal.api import COST_RECALL

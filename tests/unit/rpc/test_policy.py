@@ -6,29 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuskpoint.v1 import (
-    admin_service_pb2,
-    checkpoint_service_pb2,
-    handoff_service_pb2,
-    history_service_pb2,
-    search_service_pb2,
-    snapshot_service_pb2,
-    thread_service_pb2,
-)
+from tests.kit.contract_files import FILES
 from tuskpoint_server.domain.credentials import Scope
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.rpc.calls import Call
 from tuskpoint_server.rpc.policy import POLICY, Authorisation
 
-FILES = (
-    admin_service_pb2,
-    checkpoint_service_pb2,
-    handoff_service_pb2,
-    history_service_pb2,
-    search_service_pb2,
-    snapshot_service_pb2,
-    thread_service_pb2,
-)
 READ, WRITE, HANDOFF, ADMIN = Scope.READ, Scope.WRITE, Scope.HANDOFF, Scope.ADMIN
 
 

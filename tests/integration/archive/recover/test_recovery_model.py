@@ -12,22 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.contract.archiving.test_flush_model import EXPECTED, STEPS, History
 from tests.integration.archive.recover.recovered import compare, recovered_house
-from tests.kit.archives import House, check_certified, house, keys_of
+from tests.kit.archives import House, check_certified, keys_of
 from tests.kit.drafts import TENANT, channel, draft, write
-from tests.kit.journal import Clock
-from tests.kit.stores import MemoryStore
+from tests.kit.histories import STEPS, History, live, store_of
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.blobs.api import StoreLimits
-from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.domain.model import Reference, View
 from tuskpoint_server.domain.snapshots import is_reserved
 from tuskpoint_server.journal.lineage import (
     SnapshotDraft,
     SnapshotQuery,
     Snapshots,
-    ValuesEvicted,
 )
 
 DELTA = checkpoint_pb2.CheckpointState(delta_channels=("log",)).SerializeToString()
@@ -144,53 +139,30 @@ class Recovering(History):
                 await check(self.house, Path(directory))
 
 
-async def live(seed: int, steps: Sequence[str], store: MemoryStore, *, apart: bool) -> None:
-    """Live through a history; after each flush it is recovered."""
-    clock = Clock()
-    history = Recovering(seed, store)
-    left = [*steps, "flush"]
-    with tempfile.TemporaryDirectory() as directory:
-        while left:
-            async with house(Path(directory), store, clock, apart=apart) as opened:
-                history.enter(opened)
-                while left and (step := left.pop(0)) != "restart":
-                    clock.advance(1)
-                    try:
-                        await getattr(history, step)()
-                    except ValuesEvicted:
-                        continue
-                    except Refusal as refusal:
-                        if refusal.reason not in EXPECTED:
-                            raise
+def recover(seed: int, steps: Sequence[str], way: str) -> None:
+    asyncio.run(live(Recovering(seed, store_of(way)), [*steps, "flush"], apart=way == "apart"))
 
 
 histories = st.lists(st.sampled_from(KINDS), min_size=5, max_size=25)
+thorough = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(thorough, max_examples=25)
 @given(seed=st.integers(0, 1 << 30), steps=histories)
 def test_what_was_certified_is_recovered(seed: int, steps: list[str]) -> None:
-    asyncio.run(live(seed, steps, MemoryStore(), apart=False))
+    recover(seed, steps, "whole")
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("way", ["small puts", "apart"])
+@settings(thorough, max_examples=10)
 @given(seed=st.integers(0, 1 << 30), steps=histories)
-def test_what_was_certified_is_recovered_from_parts(seed: int, steps: list[str]) -> None:
-    limits = StoreLimits(
-        max_members=4, max_put_bytes=40_000, max_member_bytes=6_000, puts_at_once=3
-    )
-    asyncio.run(live(seed, steps, MemoryStore(limits), apart=False))
-
-
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 1 << 30), steps=histories)
-def test_what_was_certified_is_recovered_from_blobs_of_single_checkpoints(
-    seed: int, steps: list[str]
+def test_what_was_certified_is_recovered_however_it_is_stored(
+    way: str, seed: int, steps: list[str]
 ) -> None:
-    asyncio.run(live(seed, steps, MemoryStore(), apart=True))
+    recover(seed, steps, way)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_long_history_is_recovered(seed: int) -> None:
-    steps = [*(["save", "writes", "inherit", "prune", "save", "fork", "evict"] * 6)]
-    asyncio.run(live(seed, [*steps, "flush", *steps], MemoryStore(), apart=False))
+def test_a_long_history_is_recovered() -> None:
+    steps = ["save", "writes", "inherit", "prune", "save", "fork", "evict"] * 6
+    recover(0, [*steps, "flush", *steps], "whole")
+    recover(1, [*steps, "flush", *steps], "whole")

@@ -15,9 +15,9 @@ from contextlib import asynccontextmanager, closing
 import numpy as np
 import pytest
 
-from tests.contract.embedding_endpoint import serving
 from tests.integration.recall.search_kit import has_vectors
 from tests.integration.recall.search_quality import questions
+from tests.kit.embedding_endpoint import serving
 from tests.unit.recall.local_model import NEEDS_MODEL
 from tuskpoint import AsyncClient
 from tuskpoint_server import app

@@ -181,3 +181,9 @@ class Log:
 
 def _at(sha256: bytes, blob_id: str) -> BlobLocation:
     return BlobLocation(sha256, 1, blob_id, sha256.hex())
+
+
+def saved(thread_id: str, number: int) -> CheckpointRecord:
+    return CheckpointRecord(
+        thread_id, 1, 1, number, "", f"c{number:04}", "", 1, sha(thread_id), sha(number)
+    )

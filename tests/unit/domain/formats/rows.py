@@ -8,7 +8,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from hypothesis import strategies as st
+
 from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.formats.records import (
+    CheckpointRecord,
+    EndRecord,
+    GapRecord,
+    MemberRecord,
+    PinRecord,
+    Record,
+    RemovalRecord,
+    SettingRecord,
+    WritesRecord,
+)
 from tuskpoint_server.domain.formats.segments import (
     Segment,
     SegmentCheckpoint,
@@ -16,7 +29,10 @@ from tuskpoint_server.domain.formats.segments import (
     SegmentWrite,
     member,
 )
-from tuskpoint_server.domain.model import BlobLocation, Channel, Value
+from tuskpoint_server.domain.formats.stored_json import (
+    Kind,
+)
+from tuskpoint_server.domain.model import BlobLocation, Channel, Lineage, Value
 from tuskpoint_server.domain.state import encode_state
 from tuskpoint_server.domain.values import value_digest
 
@@ -93,3 +109,59 @@ def refused_or_read() -> Iterator[None]:
     except Refusal as refusal:
         if refusal.reason is not Reason.BLOB_MALFORMED:
             raise
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+
+
+numbers = st.integers(0, 2**63 - 1)
+
+
+hashes = names.map(sha)
+
+
+namespaces = st.one_of(st.none(), texts)
+
+
+locations = st.builds(BlobLocation, hashes, numbers, texts, texts)
+
+
+_place = (names, numbers, numbers, numbers)
+
+
+records: st.SearchStrategy[Record] = st.one_of(
+    st.builds(
+        CheckpointRecord,
+        *_place,
+        texts,
+        names,
+        texts,
+        numbers,
+        hashes,
+        hashes,
+        texts,
+        texts,
+        st.builds(Lineage, texts, texts, texts),
+        namespaces,
+    ),
+    st.builds(WritesRecord, *_place, texts, names, hashes, namespaces),
+    st.builds(RemovalRecord, *_place, texts, names),
+    st.builds(EndRecord, *_place, texts),
+    st.builds(GapRecord, *_place, texts, texts, names),
+    st.builds(GapRecord, *_place, texts, segment=hashes),
+    st.builds(SettingRecord, *_place, texts, numbers, st.booleans()),
+    st.builds(PinRecord, *_place, hashes, texts, names),
+    st.builds(
+        MemberRecord,
+        *_place,
+        locations,
+        st.sampled_from([Kind.SEGMENT, Kind.PARTS, Kind.PART]),
+        st.lists(hashes, max_size=4).map(tuple),
+    ),
+    st.builds(
+        MemberRecord, *_place, locations, first_seq=numbers, last_seq=st.integers(1, 2**63 - 1)
+    ),
+)

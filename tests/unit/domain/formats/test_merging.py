@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.domain.formats.log import Log
+from tests.unit.domain.formats.log import Log, saved
 from tests.unit.domain.formats.store import Tenant
-from tests.unit.domain.formats.test_runs import saved
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats import merging, runs
 from tuskpoint_server.domain.formats.catalogs import decode_catalog, encode_catalog

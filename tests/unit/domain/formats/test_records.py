@@ -6,19 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.domain.formats.rows import refused_or_read, segment, sha
+from tests.unit.domain.formats.rows import records, refused_or_read, segment, sha
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats.manifests import decode_manifest, encode_manifest, fold
 from tuskpoint_server.domain.formats.records import (
     CheckpointRecord,
-    EndRecord,
-    GapRecord,
     MemberRecord,
-    PinRecord,
     Record,
-    RemovalRecord,
-    SettingRecord,
-    WritesRecord,
     decode_record,
     encode_record,
     settle,
@@ -26,56 +20,15 @@ from tuskpoint_server.domain.formats.records import (
 from tuskpoint_server.domain.formats.segments import encode_segment
 from tuskpoint_server.domain.formats.stored_json import (
     MAX_PARTS,
-    Kind,
     cut_in_parts,
     decode_parts,
     encode_parts,
     is_part_list,
     join_parts,
 )
-from tuskpoint_server.domain.model import BlobLocation, Lineage
+from tuskpoint_server.domain.model import BlobLocation
 
 untimed = settings(deadline=None, max_examples=40)
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-numbers = st.integers(0, 2**63 - 1)
-hashes = names.map(sha)
-namespaces = st.one_of(st.none(), texts)
-locations = st.builds(BlobLocation, hashes, numbers, texts, texts)
-place = (names, numbers, numbers, numbers)
-records: st.SearchStrategy[Record] = st.one_of(
-    st.builds(
-        CheckpointRecord,
-        *place,
-        texts,
-        names,
-        texts,
-        numbers,
-        hashes,
-        hashes,
-        texts,
-        texts,
-        st.builds(Lineage, texts, texts, texts),
-        namespaces,
-    ),
-    st.builds(WritesRecord, *place, texts, names, hashes, namespaces),
-    st.builds(RemovalRecord, *place, texts, names),
-    st.builds(EndRecord, *place, texts),
-    st.builds(GapRecord, *place, texts, texts, names),
-    st.builds(GapRecord, *place, texts, segment=hashes),
-    st.builds(SettingRecord, *place, texts, numbers, st.booleans()),
-    st.builds(PinRecord, *place, hashes, texts, names),
-    st.builds(
-        MemberRecord,
-        *place,
-        locations,
-        st.sampled_from([Kind.SEGMENT, Kind.PARTS, Kind.PART]),
-        st.lists(hashes, max_size=4).map(tuple),
-    ),
-    st.builds(
-        MemberRecord, *place, locations, first_seq=numbers, last_seq=st.integers(1, 2**63 - 1)
-    ),
-)
 
 KEPT = CheckpointRecord("t", 1, 2, 9, "", "c9", "c8", 1_700, sha("segment"), sha("state"))
 SPELLED = sha("state").hex().encode()

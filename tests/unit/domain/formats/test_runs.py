@@ -8,13 +8,12 @@ from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.domain.formats.rows import refused_or_read, sha
+from tests.unit.domain.formats.log import saved
+from tests.unit.domain.formats.rows import records, refused_or_read, sha
 from tests.unit.domain.formats.store import Members
-from tests.unit.domain.formats.test_records import records
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats import runs
 from tuskpoint_server.domain.formats.records import (
-    CheckpointRecord,
     EndRecord,
     Line,
     MemberRecord,
@@ -42,12 +41,6 @@ untimed = settings(deadline=None, max_examples=40)
 
 def position(record: Record) -> Position:
     return line_of(record).position
-
-
-def saved(thread_id: str, number: int) -> CheckpointRecord:
-    return CheckpointRecord(
-        thread_id, 1, 1, number, "", f"c{number:04}", "", 1, sha(thread_id), sha(number)
-    )
 
 
 def settled_ref(ref: RunRef, holder: str) -> RunRef:

@@ -18,7 +18,7 @@ from opentelemetry.sdk.metrics.export import (
     NumberDataPoint,
 )
 
-from tests.contract.walrus_peer import (
+from tests.kit.walrus_peer import (
     Asked,
     Fault,
     Peer,

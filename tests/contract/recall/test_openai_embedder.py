@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.contract.embedding_endpoint import Endpoint, answer, serving
+from tests.kit.embedding_endpoint import Endpoint, answer, serving
 from tuskpoint_server.domain.search import pack_vector
 from tuskpoint_server.recall.embedders import openai
 from tuskpoint_server.recall.embedders.api import EmbedderError

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.walrus_peer import write_quilt
 from tests.kit.member_file import MemberFile
+from tests.kit.walrus_peer import write_quilt
 from tuskpoint_emulators.walrus.blob_id import from_text
 from tuskpoint_emulators.walrus.server import WalrusEmulator
 from tuskpoint_server.blobs.api import (

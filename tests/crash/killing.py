@@ -1,0 +1,45 @@
+"""Ways to kill a server."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+
+from tests.crash.checker import Checker
+from tests.crash.processes import ServerEndedError, ServerProcess, WriterProcess
+
+DEATH_SECONDS = 30.0
+PROGRESS_SECONDS = 20.0
+
+
+def die_at(server: ServerProcess, failpoint: str) -> None:
+    """Run the server until it kills itself at the place."""
+    try:
+        server.start(failpoint)
+    except ServerEndedError:
+        pass  # the place lies on the way to listening
+    assert server.ended(DEATH_SECONDS) == -signal.SIGKILL, server.last_words()
+
+
+def kill_under_load(
+    server: ServerProcess, writer: WriterProcess, checker: Checker, moments: random.Random
+) -> None:
+    """Kill after a random number of acknowledgements, at a random point of what follows."""
+    for _ in acknowledged(writer, checker, moments.randint(1, 40)):
+        time.sleep(0.001)
+    time.sleep(moments.uniform(0, 0.03))
+    server.kill()
+
+
+def acknowledged(writer: WriterProcess, checker: Checker, count: int) -> Iterator[None]:
+    """Yield until so many more requests are acknowledged."""
+    checker.read()
+    goal = checker.record.acknowledgements + count
+    deadline = time.monotonic() + PROGRESS_SECONDS
+    while checker.record.acknowledgements < goal:
+        writer.check_alive()
+        assert time.monotonic() < deadline, "nothing is acknowledged any more"
+        yield
+        checker.read()

@@ -1,0 +1,23 @@
+"""The files of the contract that hold services."""
+
+from __future__ import annotations
+
+from tuskpoint.v1 import (
+    admin_service_pb2,
+    checkpoint_service_pb2,
+    handoff_service_pb2,
+    history_service_pb2,
+    search_service_pb2,
+    snapshot_service_pb2,
+    thread_service_pb2,
+)
+
+FILES = (
+    admin_service_pb2,
+    checkpoint_service_pb2,
+    handoff_service_pb2,
+    history_service_pb2,
+    search_service_pb2,
+    snapshot_service_pb2,
+    thread_service_pb2,
+)

@@ -1,0 +1,252 @@
+"""Random histories of a journal and its archive."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests.kit.archives import House, check_certified, house, keys_of
+from tests.kit.drafts import TENANT, channel, draft, write
+from tests.kit.journal import Clock
+from tests.kit.stores import MemoryStore
+from tuskpoint_server.blobs.api import Member, StoreLimits
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.formats.segment_reading import decode_segment
+from tuskpoint_server.domain.formats.stored_json import Kind
+from tuskpoint_server.domain.model import CheckpointKey, Reference
+from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.journal.archiving.evict import evict_family
+from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage.copies import ValuesEvicted
+from tuskpoint_server.journal.removal.removal import Removal
+
+THREADS = ("t", "u", "v")
+
+
+STEPS = (
+    "save", "save", "save", "inherit", "inherit", "again", "writes", "writes", "early", "label",
+    "delete", "prune", "fork", "copy", "rollback", "evict", "flush", "flush", "fail", "forget",
+    "reject", "restart",
+)  # fmt: skip
+
+EXPECTED = {
+    Reason.THREAD_DELETED,
+    Reason.VALUES_MISSING,
+    Reason.THREAD_EXISTS,
+    Reason.THREAD_NOT_FOUND,
+    Reason.CHECKPOINT_NOT_FOUND,
+    Reason.VERSION_TYPE_CHANGED,
+    Reason.INVALID_FIELD,
+}
+
+WAYS = ("whole", "small puts", "apart")
+"""How a history is stored: as few puts as can be, puts with little room, blobs of checkpoints."""
+
+
+def store_of(way: str) -> MemoryStore:
+    """Return an empty store with the limits of a way."""
+    small = StoreLimits(max_members=4, max_put_bytes=40_000, max_member_bytes=6_000, puts_at_once=3)
+    return MemoryStore(small if way == "small puts" else None)
+
+
+class History:
+    """Does random things to a journal and its archive."""
+
+    def __init__(self, seed: int, store: MemoryStore) -> None:
+        self.random = random.Random(seed)
+        self.store = store
+        self.house: House
+        self.removal: Removal
+        self.lineage: Lineage
+        self.made = 0
+        self.blocked: set[str] = set()
+        store.verdict = self.judge
+
+    def enter(self, house: House) -> None:
+        """Go on with a journal that was opened."""
+        self.house = house
+        self.removal = Removal(house.journal.database)
+        self.lineage = Lineage(house.journal.database)
+
+    def judge(self, members: Sequence[Member]) -> Reason | None:
+        """Reject what has a blocked checkpoint in it."""
+        for member in members if self.blocked else ():
+            if member.kind == Kind.SEGMENT:
+                segment = decode_segment(member.data, "")
+                if any(one.checkpoint_id in self.blocked for one in segment.checkpoints):
+                    return Reason.BLOB_REJECTED
+        return None
+
+    def thread(self) -> str:
+        return self.random.choice(THREADS)
+
+    def content(self) -> bytes:
+        size = self.random.choice((3, 200, 5000, 9000))
+        self.made += 1
+        text = b"%d " % self.made + self.random.randbytes(40)
+        return (text * (1 + size // len(text)))[:size]
+
+    async def some_key(self) -> CheckpointKey | None:
+        keys = await keys_of(self.house, self.thread())
+        return self.random.choice(keys) if keys else None
+
+    async def save(self) -> None:
+        thread_id = self.thread()
+        keys = [key for key in await keys_of(self.house, thread_id) if not key.checkpoint_ns]
+        self.made += 1
+        parent = keys[-1].checkpoint_id if keys and self.random.random() < 0.9 else ""
+        await self.house.journal.save_checkpoint(
+            TENANT,
+            draft(
+                f"{self.made:06d}",
+                parent,
+                {"a": self.content(), "b": b"same", "c": self.content()},
+                thread_id=thread_id,
+                writes=(write("w", self.content()),) if self.random.random() < 0.3 else (),
+                agent_id=self.random.choice(("", "one", "two")),
+                metadata={"n": self.made},
+            ),
+        )
+
+    async def inherit(self) -> None:
+        thread_id = self.thread()
+        keys = await keys_of(self.house, thread_id)
+        if not keys:
+            return
+        self.made += 1
+        await self.house.journal.save_checkpoint(
+            TENANT,
+            draft(
+                f"{self.made:06d}",
+                keys[-1].checkpoint_id,
+                (
+                    channel("a", Reference.INHERIT),
+                    channel("b", Reference.INHERIT),
+                    channel("c", self.content(), 1),
+                ),
+                thread_id=thread_id,
+            ),
+        )
+
+    async def again(self) -> None:
+        key = await self.some_key()
+        if key is not None:
+            await self.house.journal.save_checkpoint(
+                TENANT,
+                draft(
+                    key.checkpoint_id,
+                    "",
+                    {"a": self.content(), "b": b"other"},
+                    thread_id=key.thread_id,
+                    ns=key.checkpoint_ns,
+                ),
+            )
+
+    async def writes(self) -> None:
+        key = await self.some_key()
+        if key is not None:
+            idx = self.random.choice((-1, 0, 1, 2))
+            await self.house.journal.save_writes(
+                TENANT, key, [write("late", self.content(), idx=idx)]
+            )
+
+    async def early(self) -> None:
+        key = CheckpointKey(self.thread(), "", f"{self.made + 1:06d}")
+        await self.house.journal.save_writes(TENANT, key, [write("early", b"before")])
+
+    async def label(self) -> None:
+        key = await self.some_key()
+        if key is not None:
+            await self.house.journal.set_label(TENANT, key, f"l{self.random.randrange(3)}")
+
+    async def delete(self) -> None:
+        await self.removal.delete_thread(TENANT, self.thread())
+
+    async def prune(self) -> None:
+        await self.removal.prune_thread(TENANT, self.thread(), PruneStrategy.KEEP_LATEST)
+
+    async def fork(self) -> None:
+        key = await self.some_key()
+        if key is not None:
+            await self.lineage.fork(TENANT, key, self.thread(), "")
+
+    async def copy(self) -> None:
+        await self.lineage.copy_thread(TENANT, self.thread(), self.thread(), "")
+
+    async def rollback(self) -> None:
+        key = await self.some_key()
+        if key is not None and not key.checkpoint_ns:
+            await self.lineage.rollback(TENANT, key, "", None)
+
+    async def evict(self) -> None:
+        now_us = self.house.clock.now_us + 1
+        for [family] in await self.house.ask("SELECT DISTINCT family FROM threads"):
+            await evict_family(
+                self.house.journal.database,
+                self.removal.passes,
+                int(str(family)),
+                now_us,
+                1 << 40,
+            )
+
+    async def flush(self) -> None:
+        holes = False
+        try:
+            await self.house.flush()
+        except Refusal as refusal:
+            if refusal.reason is not Reason.CERTIFICATION_FAILED:
+                raise
+            assert self.blocked
+            holes = True
+        await check_certified(self.house, gaps=holes)
+
+    async def fail(self) -> None:
+        self.store.verdict = lambda members: Reason.BLOB_UNAVAILABLE
+        await self.failing()
+        self.store.verdict = self.judge
+
+    async def forget(self) -> None:
+        self.store.after_put = lambda members: Reason.BLOB_UNAVAILABLE
+        await self.failing()
+        self.store.after_put = lambda members: None
+
+    async def failing(self) -> None:
+        with suppress(Refusal):
+            await self.house.flush()
+
+    async def reject(self) -> None:
+        """Let the store reject a checkpoint that will come, or take all of them again."""
+        self.blocked = set() if self.blocked else {f"{self.made + 1:06d}", f"{self.made + 2:06d}"}
+
+    async def settle(self) -> None:
+        """Let the store take everything; then nothing waits and nothing is missing."""
+        self.blocked = set()
+        await self.flush()
+        assert await self.house.ask("SELECT * FROM holes") == []
+        assert (await self.house.waiting()).threads == 0
+
+    async def do(self, step: str) -> None:
+        """Do a step, if it can be done."""
+        self.house.clock.advance(1)
+        try:
+            await getattr(self, step)()
+        except ValuesEvicted:
+            return
+        except Refusal as refusal:
+            if refusal.reason not in EXPECTED:
+                raise
+
+
+async def live(history: History, steps: Sequence[str], *, apart: bool = False) -> None:
+    """Live through a history; `restart` opens the journal again."""
+    clock = Clock()
+    left = list(steps)
+    with tempfile.TemporaryDirectory() as directory:
+        while left:
+            async with house(Path(directory), history.store, clock, apart=apart) as opened:
+                history.enter(opened)
+                while left and (step := left.pop(0)) != "restart":
+                    await history.do(step)
