@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.simulation.faulty_store import FaultyStore
-from tuskpoint_server.archive.flush import recording
+from tuskpoint_server.archive.flush import assembling
 from tuskpoint_server.archive.flush.flusher import TenantFlusher
 from tuskpoint_server.archive.flush.packs import Pack, PackRunner
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.domain.formats import manifests, records
 from tuskpoint_server.domain.model import BlobLocation
-from tuskpoint_server.journal.archiving import certify, evict, uses
+from tuskpoint_server.journal.archiving import certify, evict, holding
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.removal import delete, removal
 
 Patch = pytest.MonkeyPatch
 _NOTHING = SimpleNamespace(
-    run=lambda connection, **values: None, run_many=lambda connection, rows: len(rows)
+    run=lambda connection, **values: None,
+    run_many=lambda connection, rows: len(rows),
+    run_rows=lambda connection, names, rows: None,
 )
 
 
@@ -84,7 +85,7 @@ def watermark_moves_to_the_end(patch: Patch) -> None:
         for thread in moved:
             log = batch.find(tenant, thread.thread_id)
             assert log is not None
-            found.append(replace(thread, through=log.row.seq))
+            found.append(thread._replace(through=log.row.seq))
         move(batch, tenant, found)
 
     patch.setattr(certify, "move", too_far)
@@ -135,7 +136,7 @@ def early_writes_keep_their_number(patch: Patch) -> None:
 
 def late_writes_are_not_stored(patch: Patch) -> None:
     """Pending writes that came after their checkpoint was stored are left out."""
-    patch.setattr(recording._Recorder, "_writes", lambda *arguments: None)
+    patch.setattr(assembling.Recorder, "_writes", lambda *arguments: None)
 
 
 def values_are_evicted_that_nothing_holds(patch: Patch) -> None:
@@ -167,7 +168,7 @@ def changes_are_swept_too_early(patch: Patch) -> None:
 
 def uses_are_not_recorded(patch: Patch) -> None:
     """Nobody notes which threads need a segment."""
-    patch.setattr(uses, "_ADD", _NOTHING)
+    patch.setattr(holding, "_ADD_USE", _NOTHING)
 
 
 _LOST = "the catalog: |cannot be recovered|was refused: |without faults|goes on and on"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .archive.flush.pointer import Pointer
+from .archive.flush.spool import Pointer
 from .archive.recover.recovery import Recovered, Recovery
 from .archive.recover.references import (
     BlobReference,

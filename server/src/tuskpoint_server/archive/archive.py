@@ -21,9 +21,9 @@ from ..domain.model import (
     Value,
 )
 from ..journal.archiving import blobs as blob_rows
-from ..journal.archiving import holes, packs, status
+from ..journal.archiving import holes, plan, status
 from ..journal.archiving.blobs import Expiry
-from ..journal.archiving.holes import ShownHole
+from ..journal.archiving.holes import Hole
 from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Connection, Database
 from .flush.flusher import (
@@ -37,9 +37,8 @@ from .flush.flusher import (
 from .flush.handoffs import HandoffStore
 from .flush.one_flush import Flush
 from .flush.packs import PackRunner
-from .flush.pointer import Pointer
 from .flush.settings import ArchiveSettings
-from .flush.spool import Spool
+from .flush.spool import Pointer, Spool
 from .flush.telemetry import BacklogReading, Instruments
 from .lifetime.epochs import EpochClock
 from .lifetime.lifetime import Lifetime
@@ -94,7 +93,7 @@ class ArchiveStatus:
     billed_bytes: int = 0
     cost: int = 0
     holes: int = 0
-    first_holes: Sequence[ShownHole] = ()
+    first_holes: Sequence[Hole] = ()
     failing_renewals: int = 0
 
 
@@ -164,7 +163,7 @@ class Archive:
         )
         if home != backend:
             raise StoreChangedError(home, backend)
-        left = await self._database.query(packs.unfinished)
+        left = await self._database.query(plan.unfinished)
         await asyncio.to_thread(self._spool.keep_only, {pack.spool for pack in left})
         await self._write_pointers()
         for tenant in await self._database.query(status.waiting_tenants):

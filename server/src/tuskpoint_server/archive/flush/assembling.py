@@ -1,29 +1,39 @@
-"""The run and the catalog of a flush: built when it is known where its segments lie."""
+"""The records, the run and the catalog of a flush, and what its certification changes.
+
+Built when it is known where its segments lie, in worker threads.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ...blobs.api import Member
 from ...domain.formats.catalogs import NO_RUNS, Catalog, encode_catalog
 from ...domain.formats.merging import advance, relocated
-from ...domain.formats.records import Record
-from ...domain.formats.runs import Put, store_records
-from ...domain.formats.stored_json import Kind, encode_parts
+from ...domain.formats.records import (
+    EndRecord,
+    GapRecord,
+    MemberRecord,
+    PinRecord,
+    Record,
+    RemovalRecord,
+    WritesRecord,
+)
+from ...domain.formats.runs import Fetch, Put, store_records
+from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
 from ...domain.values import blob_digest
-from ...journal.archiving.plan import Plan, PlannedMember
-from ...journal.archiving.status import KnownCatalog
-from .building import Built, BuiltSegment
-from .recording import Recorded, record
+from ...journal.archiving.collect import Collected
+from ...journal.archiving.dirty_rows import DirtyPlace, DirtyRange, DirtyThread
+from ...journal.archiving.holding import Holder
+from ...journal.archiving.plan import Plan, PlannedHold, PlannedHole, PlannedMember, PlannedThread
+from ...journal.checkpoints.located import encode_held
+from .building import BuiltSegment, Locate
 
 _T = TypeVar("_T")
-
-Predict = Callable[[bytes, int], BlobLocation]
-Fetch = Callable[[BlobLocation], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +53,7 @@ class Chores:
     anew: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """What a catalog says of the journal that it is of."""
 
     tenant: str
@@ -52,149 +61,338 @@ class Origin:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class Assembled:
+@dataclass(slots=True)
+class Work:
+    """A flush whose segments are built, and that is not spooled yet.
+
+    Attributes:
+        taken: What was read of the journal.
+        begun_us: Time at which it was read.
+        built: Its segments.
+        chores: What its catalog takes up besides.
+        located: Where its members lie that are stored already, by hash.
+        left_out: The store rejected some of it.
+    """
+
+    taken: Collected
+    begun_us: int
+    built: list[BuiltSegment] = field(default_factory=list)
+    chores: Chores = field(default_factory=Chores)
+    located: dict[bytes, BlobLocation] = field(default_factory=dict)
+    left_out: bool = False
+
+
+class Assembled(NamedTuple):
     """What the final put of a flush holds.
 
     Attributes:
         members: Its members.
-        leaves: Those of them that may be stored before the others.
-        plan: What certification records.
-        catalog: Bytes of the catalog.
-        recorded: What is recorded of the flush.
+        leaves: Those of them that may be stored before the others: runs.
+        told: What is recorded of the flush.
     """
 
-    members: tuple[Member, ...]
-    leaves: tuple[Member, ...]
-    plan: Plan
-    catalog: bytes
-    recorded: Recorded
+    members: list[Member]
+    leaves: list[Member]
+    told: Recorder
 
 
-async def assemble(
-    built: Built,
-    known: KnownCatalog | None,
-    used: Collection[tuple[bytes, int]],
-    filled: Collection[int],
-    origin: Origin,
-    begun_us: int,
-    located: Mapping[bytes, BlobLocation],
-    predict: Predict,
-    fetch: Fetch,
-    chores: Chores,
-) -> Assembled:
+async def assemble(work: Work, origin: Origin, predict: Locate, fetch: Fetch) -> Assembled:
     """Build the final put of a flush.
 
     Args:
-        built: Its segments.
-        known: The catalog that the new one follows.
-        used: Segments and threads of which it is recorded that the thread needs the segment.
-        filled: Numbers of holes of which nothing is left.
+        work: The flush.
         origin: The journal.
-        begun_us: Time at which the flush read what it stores.
-        located: Where members lie that are stored already, by hash.
-        predict: Where members of the final put will lie.
+        predict: Says where members of the final put will lie.
         fetch: Returns members of earlier puts.
-        chores: What the catalog takes up besides.
     """
-    return await _in_threads(
-        lambda ask: _assemble(
-            built, known, used, filled, origin, begun_us, located, predict, ask, chores
-        ),
-        fetch,
-    )
+    return await _in_threads(lambda ask: _assemble(work, origin, predict, ask), fetch)
 
 
-async def _assemble(
-    built: Built,
-    known: KnownCatalog | None,
-    used: Collection[tuple[bytes, int]],
-    filled: Collection[int],
-    origin: Origin,
-    begun_us: int,
-    located: Mapping[bytes, BlobLocation],
-    predict: Predict,
-    fetch: Fetch,
-    chores: Chores,
-) -> Assembled:
+async def _assemble(work: Work, origin: Origin, predict: Locate, fetch: Fetch) -> Assembled:
     members: dict[bytes, Member] = {}
-    runs: dict[bytes, PlannedMember] = {}
+    runs: dict[bytes, BlobLocation] = {}
 
     def locate(sha256: bytes, size: int) -> BlobLocation:
-        return located.get(sha256) or predict(sha256, size)
+        return work.located.get(sha256) or predict(sha256, size)
 
-    def add(data: bytes, kind: Kind, sha256: bytes = b"") -> BlobLocation:
-        sha256 = sha256 or blob_digest(data)
-        if sha256 not in located:
-            members[sha256] = Member(sha256, data, kind.value)
-        return locate(sha256, len(data))
+    def add(member: Member) -> BlobLocation:
+        if member.sha256 not in work.located:
+            members[member.sha256] = member
+        return locate(member.sha256, len(member.data))
 
     def store_run(data: bytes) -> BlobLocation:
-        location = add(data, Kind.RUN)
-        runs[location.sha256] = PlannedMember(location, Kind.RUN.value)
+        location = add(Member(blob_digest(data), data, Kind.RUN))
+        runs[location.sha256] = location
         return location
 
-    for segment in built.segments:
-        _add_segment(segment, add)
-    recorded = record(built, used, origin.generation, locate)
-    recorded.filled.extend(filled)
-    recorded.records.extend(chores.records)
+    for segment in work.built:
+        if segment.data:
+            for part in segment.parts:
+                add(part)
+            add(segment.named(locate))
+    chores, known = work.chores, work.taken.catalog
+    told = record(work, origin.generation, locate)
+    told.records += chores.records
     follows = known is not None and known.catalog.generation == origin.generation
     number = 1 + known.catalog.number if known is not None and follows else 1
     put = Put(origin.generation, number, store_run)
-    new = store_records(recorded.records, put)
+    new = store_records(told.records, put)
     live = known.catalog.runs if known is not None and not chores.anew else NO_RUNS
     live, rewritten = await relocated(live, chores.moved, fetch, put)
     advanced = await advance(live, new, fetch, put)
-    catalog = Catalog(
-        tenant=origin.tenant,
-        journal_id=origin.journal_id,
-        generation=origin.generation,
-        number=number,
-        created_us=begun_us,
-        previous=known.location if known is not None else None,
-        runs=advanced.runs,
-    )
-    leaves = tuple(members[sha256] for sha256 in runs if sha256 in members)
-    stored = encode_catalog(catalog)
-    place = add(stored, Kind.CATALOG)
-    dropped = [*chores.dropped, *rewritten]
-    dropped += [location.sha256 for location in advanced.dropped]
-    if known is not None:
-        dropped.append(known.location.sha256)
-    plan = Plan(
-        begun_us=begun_us,
-        generation=origin.generation,
-        number=number,
-        catalog=place.sha256,
-        previous=known.location.sha256 if known is not None else b"",
-        threads=tuple(recorded.threads),
-        members=(
-            *recorded.members,
-            *runs.values(),
-            PlannedMember(place, Kind.CATALOG.value),
-        ),
-        named=tuple(sorted(recorded.named)),
-        uses=tuple(recorded.uses),
-        holds=tuple(recorded.holds),
-        holes=tuple(recorded.holes),
-        filled=tuple(recorded.filled),
-        dropped=tuple(dropped),
-        moved=tuple(chores.moved.values()),
-    )
-    return Assembled(tuple(members.values()), leaves, plan, stored, recorded)
-
-
-def _add_segment(segment: BuiltSegment, add: Callable[..., BlobLocation]) -> None:
-    """Add a segment to the put; one that is cut becomes the list of its parts."""
-    if segment.parts:
-        segment.data = encode_parts(
-            b"".join(segment.parts), [add(part, Kind.PART) for part in segment.parts]
+    leaves = [members[sha256] for sha256 in runs if sha256 in members]
+    previous = known.location if known is not None else None
+    catalog = encode_catalog(
+        Catalog(
+            tenant=origin.tenant,
+            journal_id=origin.journal_id,
+            generation=origin.generation,
+            number=number,
+            created_us=work.begun_us,
+            previous=previous,
+            runs=advanced.runs,
         )
-        segment.sha256 = blob_digest(segment.data)
-        add(segment.data, Kind.PARTS)
-    else:
-        add(segment.data, Kind.SEGMENT, segment.sha256)
+    )
+    place = add(Member(blob_digest(catalog), catalog, Kind.CATALOG))
+    plan = told.plan
+    plan.begun_us, plan.generation, plan.number = work.begun_us, origin.generation, number
+    plan.catalog, plan.previous = place.sha256, previous.sha256 if previous is not None else b""
+    plan.members += [PlannedMember(run, Kind.RUN) for run in runs.values()]
+    plan.members.append(PlannedMember(place, Kind.CATALOG))
+    plan.dropped += [*chores.dropped, *rewritten, *(one.sha256 for one in advanced.dropped)]
+    plan.dropped += [previous.sha256] if previous is not None else []
+    plan.moved += chores.moved.values()
+    return Assembled(list(members.values()), leaves, told)
+
+
+# --- records -----------------------------------------------------------------------------
+
+
+def record(work: Work, generation: int, locate: Locate) -> Recorder:
+    """Return the records of a flush, and what its certification changes in the journal.
+
+    Args:
+        work: The flush; the hashes of its segments are known.
+        generation: Generation of the logs.
+        locate: Says where segments and parts lie.
+    """
+    told = Recorder(work.taken.used, generation, locate)
+    for segment in work.built:
+        told.add(segment)
+    told.plan.filled += work.taken.filled
+    told.plan.named = sorted(told.named)
+    return told
+
+
+class Recorder:
+    """Tells of segments what records say of them and what certification changes.
+
+    Args:
+        used: Segments and threads of which it is recorded that the thread needs the segment.
+        generation: Generation of the logs.
+        locate: Says where segments and parts lie.
+
+    Attributes:
+        records: The records.
+        plan: What certification changes, as far as threads are concerned.
+        named: Hashes of earlier segments that have to be recorded still.
+        postponed: Holes that could not be filled once more, and why.
+    """
+
+    def __init__(
+        self, used: Collection[tuple[bytes, int]], generation: int, locate: Locate
+    ) -> None:
+        self.records: list[Record] = []
+        self.plan = Plan()
+        self.named: set[bytes] = set()
+        self.postponed: list[tuple[int, str]] = []
+        self._used = used
+        self._generation = generation
+        self._locate = locate
+
+    def add(self, segment: BuiltSegment) -> None:
+        """Tell of a range, or of a checkpoint that stands alone."""
+        dirty = segment.dirty
+        stored = [one for one in dirty.places if not one.problem]
+        self._changes(dirty)
+        for one in stored:
+            self._place(dirty, one, segment.sha256)
+        if segment.data:
+            self._segment(segment)
+        self._copies(dirty, stored)
+        for bad in dirty.places:
+            if bad.problem:
+                self._failed(dirty, bad)
+        if not dirty.alone:
+            self._move(dirty, len(stored))
+        elif stored:
+            self._hold(dirty, segment.sha256)
+
+    def _changes(self, dirty: DirtyRange) -> None:
+        """Tell what a range says of the thread itself, and of its bundles."""
+        thread = dirty.thread
+        for gone in dirty.removed:
+            where = (thread.thread_id, gone.incarnation, self._generation, gone.seq)
+            if gone.checkpoint_id:
+                self.records.append(RemovalRecord(*where, gone.checkpoint_ns, gone.checkpoint_id))
+            else:
+                self.records.append(EndRecord(*where, thread.deleted_through))
+        is_set = thread.certified_seq < thread.settings_seq <= dirty.through
+        if is_set and not thread.deleted and not dirty.alone:
+            self.records.append(thread.setting(self._generation))
+        for pin in dirty.pins:
+            bundle = dirty.holders.get(pin.sha256)
+            if bundle is not None:
+                where = thread.at(self._generation, pin.seq)
+                place = (pin.checkpoint_ns, pin.checkpoint_id)
+                self.records.append(PinRecord(*where, pin.sha256, *place))
+                self._lies(dirty, where, bundle)
+
+    def _place(self, dirty: DirtyRange, one: DirtyPlace, segment: bytes) -> None:
+        thread, row = dirty.thread, one.row
+        if row is not None and one.held_row:
+            first = dirty.holders[one.elsewhere[0]]
+            held_ns = _held_ns(thread, one, first)
+            self.records.append(row.record(thread, self._generation, one.elsewhere[0], held_ns))
+        elif row is not None:
+            self.records.append(row.record(thread, self._generation, segment, None))
+        if one.held is not None and one.held_writes:
+            for sha256 in one.elsewhere:
+                held_ns = _held_ns(thread, one, dirty.holders[sha256])
+                self._writes(thread, one, one.held.seq, sha256, held_ns)
+        if one.writes:
+            seq = max(write.seq for write in one.writes)
+            self._writes(thread, one, seq, segment)
+
+    def _writes(
+        self,
+        thread: DirtyThread,
+        one: DirtyPlace,
+        seq: int,
+        segment: bytes,
+        held_ns: str | None = None,
+    ) -> None:
+        where = thread.at(self._generation, seq)
+        self.records.append(WritesRecord(*where, *one.place, segment, held_ns))
+
+    def _segment(self, segment: BuiltSegment) -> None:
+        """Tell of a segment that is stored with this flush, of its parts and what it names."""
+        dirty, thread = segment.dirty, segment.dirty.thread
+        where = thread.at(self._generation, dirty.through)
+        location = self._locate(segment.sha256, len(segment.data))
+        parts = [self._locate(part.sha256, len(part.data)) for part in segment.parts]
+        hashes = [part.sha256 for part in parts]
+        first, last = (None, None) if dirty.alone else (thread.certified_seq + 1, dirty.through)
+        self.plan.members.append(
+            PlannedMember(
+                location,
+                segment.kind,
+                thread.number,
+                thread.incarnation,
+                first,
+                last,
+                b"".join(segment.needs),
+                b"".join(hashes),
+                segment.digests,
+                segment.patched,
+            )
+        )
+        self.plan.uses.append((segment.sha256, thread.number))
+        needs = (*segment.needs, *hashes)
+        self.records.append(
+            MemberRecord(*where, location, segment.kind, needs, first or 0, last or 0)
+        )
+        for part in parts:
+            self.plan.members.append(PlannedMember(part, Kind.PART))
+            self.records.append(MemberRecord(*where, part, Kind.PART))
+        named = {holder.location.sha256: holder for holder in dirty.named.values()}
+        for sha256 in segment.needs:
+            self._needed(dirty, named[sha256])
+
+    def _copies(self, dirty: DirtyRange, stored: Iterable[DirtyPlace]) -> None:
+        """Tell of the segments that hold copies, and of what these name."""
+        holding = list(dict.fromkeys(sha256 for one in stored for sha256 in one.elsewhere))
+        needed: dict[bytes, None] = {}
+        for sha256 in holding:
+            holder = dirty.holders[sha256]
+            self._needed(dirty, holder, holder.needs)
+            needed.update(dict.fromkeys(holder.needs))
+        for sha256 in needed:
+            if sha256 not in holding and sha256 in dirty.holders:
+                self._needed(dirty, dirty.holders[sha256])
+
+    def _needed(self, dirty: DirtyRange, holder: Holder, needs: tuple[bytes, ...] = ()) -> None:
+        """Tell of an earlier segment that the thread needs.
+
+        What the thread's own log holds is recorded already. A record of rank 0 says where
+        something lies without overriding what is said of it.
+        """
+        thread, sha256 = dirty.thread, holder.location.sha256
+        self.named.add(sha256)
+        self.plan.uses.append((sha256, thread.number))
+        if holder.is_of(thread.number, thread.incarnation):
+            return
+        where = thread.at(self._generation, dirty.through)
+        if not needs and (sha256, thread.number) in self._used:
+            where = thread.at(0, 0)
+        self._lies(dirty, where, holder, needs)
+
+    def _lies(
+        self,
+        dirty: DirtyRange,
+        where: tuple[str, int, int, int],
+        holder: Holder,
+        needs: tuple[bytes, ...] = (),
+    ) -> None:
+        """Say where an earlier segment lies, and its parts."""
+        needs = (*needs, *holder.parts)
+        self.records.append(MemberRecord(*where, holder.location, holder.kind, needs))
+        for part in holder.parts:
+            if part in dirty.holders:
+                place = dirty.holders[part].location
+                self.records.append(MemberRecord(*where, place, Kind.PART))
+
+    def _failed(self, dirty: DirtyRange, bad: DirtyPlace) -> None:
+        """Tell of a checkpoint that is not stored."""
+        if dirty.hole and bad.last_seq <= dirty.hole_seq:
+            self.postponed.append((dirty.hole, bad.problem))
+            return
+        where = dirty.thread.at(self._generation, bad.last_seq)
+        self.records.append(GapRecord(*where, bad.problem, *bad.place))
+        hole = PlannedHole(dirty.thread.number, *bad.place, bad.last_seq, bad.problem, bad.size)
+        self.plan.holes.append(hole)
+
+    def _move(self, dirty: DirtyRange, checkpoints: int) -> None:
+        thread = dirty.thread
+        self.plan.threads.append(
+            PlannedThread(
+                thread.number,
+                thread.thread_id,
+                thread.certified_seq,
+                dirty.through,
+                dirty.size_bytes,
+                any(not gone.checkpoint_id for gone in dirty.removed),
+                checkpoints,
+            )
+        )
+
+    def _hold(self, dirty: DirtyRange, segment: bytes) -> None:
+        """Tell that a checkpoint lies beside its range, and is no hole any more."""
+        place = dirty.places[0].place
+        held = encode_held(dirty.through, (segment,))
+        self.plan.holds.append(PlannedHold(dirty.thread.number, *place, held))
+        if dirty.hole:
+            self.plan.filled.append(dirty.hole)
+            seq = max(dirty.through, dirty.hole_seq)
+            self.records.append(GapRecord(*dirty.thread.at(self._generation, seq), "", *place))
+
+
+def _held_ns(thread: DirtyThread, one: DirtyPlace, holder: Holder) -> str | None:
+    """Return the namespace of a copy in another thread's segment; `None`: it is no copy."""
+    return None if holder.is_of(thread.number, thread.incarnation) else one.place[0]
+
+
+# --- threads -----------------------------------------------------------------------------
 
 
 class _Ask:

@@ -10,29 +10,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from ...blobs.api import BlobStore, Member
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
-from ...domain.formats.stored_json import Kind, encode_parts
+from ...domain.formats.stored_json import MEMBER_BYTES, Kind
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
-from ...domain.values import blob_digest
 from ...journal.archiving import certify, holes, status
 from ...journal.archiving.collect import Collected, collect
-from ...journal.archiving.dirty_rows import Bounds, Place
+from ...journal.archiving.dirty_rows import Bounds, DirtyRange, Place
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ..read.segments import Segments, placed
-from .assembling import Assembled, Chores, Origin, assemble
-from .building import Built, BuiltSegment, build
-from .packs import Pack, PackRunner
-from .pointer import Pointer
-from .puts import fits, grouped, part_bytes, pieces
-from .recording import Recorded, record
+from .assembling import Assembled, Chores, Origin, Recorder, Work, assemble, record
+from .building import BuiltSegment, build
+from .packs import Pack, PackRunner, grouped
 from .settings import ArchiveSettings
+from .spool import Pointer
 from .telemetry import Instruments, tracer
 
 _log = logging.getLogger(__name__)
@@ -41,7 +39,6 @@ _SEGMENTS = (Kind.SEGMENT, Kind.PARTS, Kind.PART)
 _FOR_EVER_US = (1 << 63) - 1
 _KEPT_RUN_BYTES = 16 * MIB
 _THREADS_PER_FLUSH = 4096
-_NO_CHORES = Chores()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,27 +60,6 @@ class Flushed:
     complete: bool = False
     pointer_problem: str = ""
     retried: bool = False
-
-
-@dataclass(slots=True)
-class _Current:
-    """A flush whose bytes are built and not spooled yet.
-
-    Attributes:
-        collected: What it takes.
-        built: Its segments.
-        begun_us: Time at which it was read.
-        left_out: The store rejected some of it.
-        located: Where its members lie that are stored already, by hash.
-        chores: What its catalog takes up besides.
-    """
-
-    collected: Collected
-    built: Built
-    begun_us: int
-    left_out: bool = False
-    located: dict[bytes, BlobLocation] = field(default_factory=dict)
-    chores: Chores = _NO_CHORES
 
 
 class Flush:
@@ -128,7 +104,7 @@ class Flush:
         self._asked_to_retry = False
         self._retries = False
         self._packs: list[Pack] = []
-        self._current: _Current | None = None
+        self._work: Work | None = None
         self._split = False  # the last pack was rejected: segments go before the next one
         self._runs: OrderedDict[bytes, bytes] = OrderedDict()
         self._pointed_to = ""
@@ -152,27 +128,26 @@ class Flush:
         """
         if self._packs:
             return await self._finish(self._packs[0], complete=False)
-        if self._current is None:
+        if self._work is None:
             on_collect()
-            self._current = await self._begin()
-        current = self._current
-        if not current.built.segments:
-            recorded = await asyncio.to_thread(
-                record, current.built, current.collected.used, 0, self._blobs.predict
-            )
-            if not recorded.records:
-                flushed = await self._move(recorded, current.collected)
-                self._end(current)
+            self._work = await self._begin()
+        work = self._work
+        if not any(segment.data for segment in work.built):
+            told = await asyncio.to_thread(record, work, 0, self._blobs.predict)
+            if not told.records:
+                flushed = await self._move(told, work.taken)
+                self._end(work)
                 return self._settled(flushed)
-        with tracer.start_as_current_span("archive.pack", attributes=self._about(current.built)):
-            pack = await self._pack(current)
-        self._end(current)
+        count = sum(len(one.places) for one in work.taken.ranges)
+        with tracer.start_as_current_span("archive.pack", attributes=self._about(count)):
+            pack = await self._pack(work)
+        self._end(work)
         if pack is None:
             return Flushed()
         self._packs.append(pack)
-        if current.left_out:
+        if work.left_out:
             return await self._finish(pack, complete=False)
-        return self._settled(await self._finish(pack, complete=current.collected.complete))
+        return self._settled(await self._finish(pack, complete=work.taken.complete))
 
     async def settle(self) -> None:
         """Finish what is on its way; what was only read is read again.
@@ -182,7 +157,7 @@ class Flush:
         """
         while self._packs:
             await self._finish(self._packs[0], complete=False)
-        self._current = None
+        self._work = None
 
     async def record(self, chores: Chores, runs: Iterable[Member] = ()) -> None:
         """Certify a catalog that takes something up; nothing is on its way.
@@ -199,8 +174,7 @@ class Flush:
         known = await self._database.query(
             lambda connection: status.catalog(connection, self._tenant)
         )
-        now_us = self._clock_us()
-        pack = await self._pack(_Current(Collected(known), Built(), now_us, chores=chores))
+        pack = await self._pack(Work(Collected(known), self._clock_us(), chores=chores))
         if pack is not None:
             self._packs.append(pack)
             await self._finish(pack, complete=False)
@@ -212,163 +186,136 @@ class Flush:
         self._retries = False
         return replace(flushed, retried=True)
 
-    def _end(self, current: _Current) -> None:
+    def _end(self, work: Work) -> None:
         """Forget a flush that is spooled, or that has nothing to store."""
-        self._current = None
-        for bad in current.built.failed:  # from here on it is a hole
-            self._rejected.pop((bad.thread.number, bad.dirty.place), None)
+        self._work = None
+        for segment in work.built:
+            for one in segment.dirty.places:
+                if one.problem:  # from here on it is a hole
+                    self._rejected.pop((segment.dirty.thread.number, one.place), None)
 
     # --- reading and building ----------------------------------------------------------
 
-    async def _begin(self) -> _Current:
+    async def _begin(self) -> Work:
         """Read what waits and build its segments."""
         begun_us = self._clock_us()
         if self._asked_to_retry:
             self._asked_to_retry, self._retries = False, True
             self._rejected.clear()
-        due_us = _FOR_EVER_US if self._retries else begun_us
-        rejected, fewer = dict(self._rejected), dict(self._fewer)
-        collected = await self._database.query(
-            lambda connection: collect(
-                connection,
-                self._tenant,
-                self._bounds,
+        taken = await self._database.query(
+            partial(
+                collect,
+                tenant=self._tenant,
+                bounds=self._bounds,
                 lone=self._apart,
-                rejected=rejected,
-                fewer=fewer,
-                due_us=due_us,
+                rejected=dict(self._rejected),
+                fewer=dict(self._fewer),
+                due_us=_FOR_EVER_US if self._retries else begun_us,
             )
         )
         failpoint("archive.after_collect")
-        fetched = await self._fetch_evicted(collected)
-        built = await asyncio.to_thread(
-            build,
-            collected.ranges,
-            collected.alone,
-            fetched,
-            self._origin.generation,
-            part_bytes(self._limits),
-        )
-        return _Current(collected, built, begun_us)
+        fetched = await self._fetch_evicted(taken.ranges)
+        part_bytes = min(MEMBER_BYTES, self._limits.max_member_bytes or MEMBER_BYTES)
+        generation = self._origin.generation
+        built = await asyncio.to_thread(build, taken.ranges, fetched, generation, part_bytes)
+        return Work(taken, begun_us, built)
 
-    async def _fetch_evicted(self, collected: Collected) -> dict[bytes, Value]:
+    async def _fetch_evicted(self, ranges: Iterable[DirtyRange]) -> dict[bytes, Value]:
         """Return values that new segments have to hold and the journal has not.
 
         What cannot be read is left out; the checkpoints that need it become holes.
         """
-        wanted: dict[bytes, set[bytes]] = {}
-        places: dict[bytes, BlobLocation] = {}
-        for dirty in collected.ranges:
-            gone = {one.digest for one in dirty.values.values() if one.stored is None}
-            for location in dirty.sources:
-                places[location.sha256] = location
-                wanted.setdefault(location.sha256, set()).update(gone)
-        for lone in collected.alone:
-            for location in lone.sources:
-                places[location.sha256] = location
-                wanted.setdefault(location.sha256, set()).update(lone.evicted)
+        wanted: dict[BlobLocation, set[bytes]] = {}
+        for dirty in ranges:
+            gone = {digest for one in dirty.places for digest in dirty.evicted(one)}
+            for location in dirty.sources if gone else ():
+                wanted.setdefault(location, set()).update(gone)
         found: dict[bytes, Value] = {}
-        for sha256, digests in wanted.items():
+        for location, digests in wanted.items():
             try:
-                found.update(await self._segments.values_at([places[sha256]], digests))
+                found.update(await self._segments.values_at([location], digests))
             except Refusal as refusal:
                 if refusal.reason is Reason.BLOB_UNAVAILABLE:
                     raise
                 _log.error("evicted values cannot be read: %s", refusal.message)
         return found
 
-    async def _move(self, recorded: Recorded, collected: Collected) -> Flushed:
+    async def _move(self, told: Recorder, taken: Collected) -> Flushed:
         """Move watermarks over ranges with nothing to store, and note what failed again."""
-        if recorded.threads or recorded.postponed or collected.filled:
-            await self._database.transact(
-                lambda batch: _record_moves(batch, self._tenant, recorded, collected.filled)
-            )
-        size_bytes = sum(thread.size_bytes for thread in recorded.threads)
-        return Flushed(size_bytes=size_bytes, complete=collected.complete)
+
+        def move(batch: Batch) -> None:
+            certify.move(batch, self._tenant, told.plan.threads)
+            holes.postpone(batch.connection, told.postponed, batch.now_us)
+            holes.forget(batch.connection, taken.filled)
+
+        if told.plan.threads or told.postponed or taken.filled:
+            await self._database.transact(move)
+        return Flushed(size_bytes=told.plan.size_bytes, complete=taken.complete)
 
     # --- storing -----------------------------------------------------------------------
 
-    async def _pack(self, current: _Current) -> Pack | None:
+    async def _pack(self, work: Work) -> Pack | None:
         """Spool the pack that certifies, once everything that does not fit it is stored.
 
         Returns:
             `None` if the store rejects everything that it was to certify.
         """
         assembled = None
-        if not (self._apart or self._split) or not current.built.segments:
-            assembled = await self._assemble(current)
-        if assembled is None or not fits(assembled.members, self._limits):
-            await self._store_segments(current)
+        has_segments = any(segment.data for segment in work.built)
+        if not (self._apart or self._split) or not has_segments:
+            assembled = await self._assemble(work)
+        if assembled is None or not self._fits(assembled.members):
+            await self._store_segments(work)
             self._split = False
-            assembled = await self._assemble(current)
-            if not assembled.recorded.records:
+            assembled = await self._assemble(work)
+            if not assembled.told.records:
                 return None
-            if not fits(assembled.members, self._limits):
-                await self._store_all(current, assembled.leaves)
-                assembled = await self._assemble(current)
-        if assembled.recorded.postponed:
+            if not self._fits(assembled.members):
+                for group in grouped(assembled.leaves, self._limits):
+                    work.located.update(await self._runner.store(self._tenant, group))
+                assembled = await self._assemble(work)
+        postponed = assembled.told.postponed
+        if postponed:
             await self._database.transact(
-                lambda batch: holes.postpone(
-                    batch.connection, assembled.recorded.postponed, batch.now_us
-                )
+                lambda batch: holes.postpone(batch.connection, postponed, batch.now_us)
             )
         for member in assembled.leaves:
             self._keep_run(member)
-        return await self._runner.begin(self._tenant, assembled.members, assembled.plan)
+        return await self._runner.begin(self._tenant, assembled.members, assembled.told.plan)
 
-    async def _assemble(self, current: _Current) -> Assembled:
-        return await assemble(
-            current.built,
-            current.collected.catalog,
-            current.collected.used,
-            current.collected.filled,
-            self._origin,
-            current.begun_us,
-            current.located,
-            self._blobs.predict,
-            self._fetch_run,
-            current.chores,
-        )
+    async def _assemble(self, work: Work) -> Assembled:
+        return await assemble(work, self._origin, self._blobs.predict, self._fetch_run)
 
-    async def _store_segments(self, current: _Current) -> None:
+    def _fits(self, members: Iterable[Member]) -> bool:
+        return self._limits.hold([len(member.data) for member in members])
+
+    async def _store_segments(self, work: Work) -> None:
         """Store segments in puts of their own; those that are rejected leave the flush."""
-        owners: dict[bytes, list[BuiltSegment]] = {}
-        waiting: dict[bytes, Member] = {}
-        for segment in current.built.segments:
-            for member in pieces(segment):
-                owners.setdefault(member.sha256, []).append(segment)
-                if member.sha256 not in current.located:
-                    waiting[member.sha256] = member
-        groups = await asyncio.to_thread(grouped, waiting.values(), self._limits)
-        await self._store_groups(current, groups, owners)
-        lists = []
-        for segment in current.built.segments:
-            if segment.parts:
-                places = [current.located[blob_digest(part)] for part in segment.parts]
-                segment.data = encode_parts(b"".join(segment.parts), places)
-                segment.sha256 = blob_digest(segment.data)
-                owners[segment.sha256] = [segment]
-                lists.append(Member(segment.sha256, segment.data, Kind.PARTS.value))
-        lists = [one for one in lists if one.sha256 not in current.located]
-        await self._store_groups(current, grouped(lists, self._limits), owners)
 
-    async def _store_all(self, current: _Current, members: Sequence[Member]) -> None:
-        for group in grouped(members, self._limits):
-            current.located.update(await self._runner.store(self._tenant, group))
+        def locate(sha256: bytes, _size: int) -> BlobLocation:
+            return work.located[sha256]
 
-    async def _store_groups(
-        self,
-        current: _Current,
-        groups: Sequence[Sequence[Member]],
-        owners: dict[bytes, list[BuiltSegment]],
-    ) -> None:
-        """Store groups beside one another.
+        segments = [segment for segment in work.built if segment.data]
+        whole = [(one, segment) for segment in segments for one in segment.pieces]
+        await self._store_groups(work, whole)
+        kept = [segment for segment in work.built if segment.parts]
+        await self._store_groups(work, [(segment.named(locate), segment) for segment in kept])
+
+    async def _store_groups(self, work: Work, found: Iterable[tuple[Member, BuiltSegment]]) -> None:
+        """Store members of segments in groups, beside one another.
 
         Raises:
             Refusal: Of the first that could not be stored; the others are.
         """
+        owners: dict[bytes, list[BuiltSegment]] = {}
+        waiting: dict[bytes, Member] = {}
+        for member, segment in found:
+            owners.setdefault(member.sha256, []).append(segment)
+            if member.sha256 not in work.located:
+                waiting[member.sha256] = member
+        groups = await asyncio.to_thread(grouped, waiting.values(), self._limits)
         outcomes = await asyncio.gather(
-            *(self._store_group(current, group, owners) for group in groups),
+            *(self._store_group(work, group, owners) for group in groups),
             return_exceptions=True,
         )
         failpoint("archive.after_settled")
@@ -378,9 +325,9 @@ class Flush:
 
     async def _store_group(
         self,
-        current: _Current,
+        work: Work,
         group: Sequence[Member],
-        owners: dict[bytes, list[BuiltSegment]],
+        owners: Mapping[bytes, Sequence[BuiltSegment]],
     ) -> None:
         """Store a group; of one that is rejected the halves, down to the member."""
         try:
@@ -390,31 +337,30 @@ class Flush:
                 raise
             if len(group) > 1:
                 half = len(group) // 2
-                await self._store_group(current, group[:half], owners)
-                await self._store_group(current, group[half:], owners)
+                await self._store_group(work, group[:half], owners)
+                await self._store_group(work, group[half:], owners)
                 return
             for segment in owners[group[0].sha256]:
-                self._leave_out(current, segment, refusal.message)
+                self._leave_out(work, segment, refusal.message)
             return
-        current.located.update(found)
+        work.located.update(found)
 
-    def _leave_out(self, current: _Current, segment: BuiltSegment, reason: str) -> None:
+    def _leave_out(self, work: Work, segment: BuiltSegment, reason: str) -> None:
         """Take a segment that the store rejects out of a flush.
 
         The next flush stores less of its thread, and what is rejected alone is a hole then.
         """
-        number = segment.thread.number
-        if segment.first_seq is None or len(segment.places) == 1:
+        number = segment.dirty.thread.number
+        if len(segment.places) == 1:
             self._rejected[number, segment.places[0].place] = reason
         else:
             self._fewer[number] = len(segment.places) // 2
+        work.left_out = True
         # What stands in a range, or has to be recorded with it, holds the thread's watermark up.
-        built, current.left_out = current.built, True
-        built.ranges = [one for one in built.ranges if one[0].thread.number != number]
-        built.alone = [
+        work.built = [
             one
-            for one in built.alone
-            if one.segment is not segment and (one.lone.hole or one.lone.thread.number != number)
+            for one in work.built
+            if one.dirty.thread.number != number or (one.dirty.hole and one is not segment)
         ]
 
     # --- certifying --------------------------------------------------------------------
@@ -422,10 +368,7 @@ class Flush:
     async def _finish(self, pack: Pack, *, complete: bool) -> Flushed:
         with tracer.start_as_current_span(
             "archive.flush",
-            attributes={
-                "tuskpoint.tenant": self._tenant,
-                "tuskpoint.checkpoints": pack.plan.checkpoints,
-            },
+            attributes=self._about(pack.plan.checkpoints),
         ):
             try:
                 catalog = await self._runner.finish(pack)
@@ -486,15 +429,8 @@ class Flush:
         while sum(map(len, self._runs.values())) > _KEPT_RUN_BYTES:
             self._runs.popitem(last=False)
 
-    def _about(self, built: Built) -> dict[str, str | int]:
-        count = sum(len(dirty.places) for dirty, _ in built.ranges) + len(built.alone)
-        return {"tuskpoint.tenant": self._tenant, "tuskpoint.checkpoints": count}
-
-
-def _record_moves(batch: Batch, tenant: str, recorded: Recorded, filled: Sequence[int]) -> None:
-    certify.move(batch, tenant, recorded.threads)
-    holes.postpone(batch.connection, recorded.postponed, batch.now_us)
-    holes.forget(batch.connection, filled)
+    def _about(self, checkpoints: int) -> dict[str, str | int]:
+        return {"tuskpoint.tenant": self._tenant, "tuskpoint.checkpoints": checkpoints}
 
 
 def _bounds(settings: ArchiveSettings, blobs: BlobStore) -> Bounds:

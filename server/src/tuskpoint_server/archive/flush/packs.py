@@ -17,20 +17,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...blobs.api import BlobStore, Member
+from ...blobs.api import BlobStore, Member, StoreLimits
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
-from ...domain.model import BlobLocation, StoredBlob
+from ...domain.model import BlobLocation
 from ...domain.values import blob_digest
 from ...journal.archiving import blobs as blob_rows
-from ...journal.archiving import certify, packs
 from ...journal.archiving.blobs import Expiry
-from ...journal.archiving.certify import Void
-from ...journal.archiving.packs import StoredPack
-from ...journal.archiving.plan import Plan
+from ...journal.archiving.certify import Void, certify
+from ...journal.archiving.plan import Plan, StoredPack, drop_pack, record_spooled
 from ...journal.database.database import Database
 from .spool import Spool, SpoolDamaged
 
@@ -58,11 +57,6 @@ class Pack:
     plan: Plan
     members: Sequence[Member]
     resumed: bool = False
-
-    @property
-    def catalog(self) -> bytes:
-        """Bytes of its catalog."""
-        return next(one.data for one in self.members if one.sha256 == self.plan.catalog)
 
 
 class PackRunner:
@@ -99,7 +93,7 @@ class PackRunner:
         doubtful = tuple(self._doubtful)
         try:
             number = await self._database.transact(
-                lambda batch: packs.record_spooled(
+                lambda batch: record_spooled(
                     batch.connection, tenant, name, plan, batch.now_us, doubtful
                 )
             )
@@ -113,18 +107,17 @@ class PackRunner:
 
     async def resume(self, stored: StoredPack) -> Pack | None:
         """Return a pack that an earlier run left; `None` if its content is read again."""
-        pack = Pack(stored.number, stored.tenant, stored.spool, stored.plan, (), resumed=True)
+        pack = Pack(*stored, (), resumed=True)
         try:
             pack.members = await asyncio.to_thread(self._spool.read, stored.spool)
         except SpoolDamaged as damage:
             _log.error("pack %d is packed anew: %s", stored.number, damage)
-            await self.abandon(pack)
-            return None
-        if not self._blobs.limits.hold([len(member.data) for member in pack.members]):
+        else:
+            if self._blobs.limits.hold([len(member.data) for member in pack.members]):
+                return pack
             _log.warning("pack %d is packed anew: the store does not take it", stored.number)
-            await self.abandon(pack)
-            return None
-        return pack
+        await self.abandon(pack)
+        return None
 
     async def store(
         self, tenant: str, members: Sequence[Member], *, apart: bool = False
@@ -138,7 +131,11 @@ class PackRunner:
             receipt = await self._blobs.put(members, apart=apart)
             failpoint("archive.after_put")
             if receipt.blobs:
-                await self._record(tenant, receipt.blobs)
+                await self._database.transact(
+                    lambda batch: blob_rows.record(
+                        batch.connection, tenant, receipt.blobs, batch.now_us, self._expiry
+                    )
+                )
             failpoint("archive.after_stored")
             found = await self._blobs.get_many(receipt.locations)
         for member, location, data in zip(members, receipt.locations, found, strict=True):
@@ -165,8 +162,7 @@ class PackRunner:
         if pack.resumed and not await self._has_others(pack):
             await self.abandon(pack)
             return None
-        locations = await self.store(pack.tenant, pack.members)
-        return await self._certify(pack, locations)
+        return await self._certify(pack, await self.store(pack.tenant, pack.members))
 
     async def discard_spooled(self, pack: Pack) -> None:
         """Remove the spool file of a certified pack."""
@@ -174,23 +170,16 @@ class PackRunner:
 
     async def abandon(self, pack: Pack) -> None:
         """Forget a pack; nothing of it is certified."""
-        await self._database.transact(lambda batch: packs.drop(batch.connection, pack.number))
+        await self._database.transact(lambda batch: drop_pack(batch.connection, pack.number))
         await self.discard_spooled(pack)
-
-    async def _record(self, tenant: str, made: Sequence[StoredBlob]) -> None:
-        await self._database.transact(
-            lambda batch: blob_rows.record(
-                batch.connection, tenant, made, batch.now_us, self._expiry
-            )
-        )
 
     async def _certify(
         self, pack: Pack, locations: Mapping[bytes, BlobLocation]
     ) -> BlobLocation | None:
-        catalog = pack.catalog
+        [catalog] = [one.data for one in pack.members if one.sha256 == pack.plan.catalog]
         try:
             await self._database.transact(
-                lambda batch: certify.certify(
+                lambda batch: certify(
                     batch, pack.tenant, pack.number, pack.plan, catalog, locations
                 )
             )
@@ -217,3 +206,23 @@ class PackRunner:
             _log.warning("pack %d is packed anew: %s", pack.number, refusal.message)
             return False
         return True
+
+
+def grouped(members: Iterable[Member], limits: StoreLimits) -> list[list[Member]]:
+    """Distribute members over puts; those of like size go together.
+
+    A store may bill all members of a put by the largest.
+    """
+    ordered = sorted(members, key=lambda member: (len(member.data), member.sha256))
+    groups: list[list[Member]] = []
+    while ordered:
+        sizes = [len(member.data) for member in ordered]
+        longest = min(len(sizes), max(1, limits.max_members or len(sizes)))
+
+        def is_over(count: int, sizes: Sequence[int] = sizes) -> bool:
+            return not limits.hold(sizes[:count])
+
+        count = max(1, bisect_right(range(1, longest + 1), False, key=is_over))
+        groups.append(ordered[:count])
+        ordered = ordered[count:]
+    return groups

@@ -1,6 +1,6 @@
-"""Exact bytes of packs on their way, one fsynced file per pack.
+"""Files of the archive: packs on their way, and the name of each tenant's newest catalog.
 
-A file is `MAGIC`, the length of the header (8 bytes, big endian), the header (JSON: hash,
+A spool file is `MAGIC`, the length of the header (8 bytes, big endian), the header (JSON: hash,
 size and kind of every member, in order), then the members one after another.
 """
 
@@ -11,8 +11,10 @@ import os
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from ...blobs.api import Member
+from ...domain.credentials import DEFAULT_TENANT
 from ...domain.values import blob_digest
 
 MAGIC = b"tuskpoint-pack-1\n"
@@ -54,7 +56,7 @@ class Spool:
                 file.writelines(member.data for member in members)
                 file.flush()
                 os.fsync(file.fileno())
-            self._sync()
+            _sync(self._path)
         except OSError:
             path.unlink(missing_ok=True)
             raise
@@ -111,9 +113,46 @@ class Spool:
                 continue  # certified meanwhile
         return total
 
-    def _sync(self) -> None:
-        descriptor = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+class Pointer:
+    """The pointer files: all that recovery has to be told.
+
+    Args:
+        path: File of the tenant `default`; others carry their name as a suffix.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def path(self, tenant: str) -> Path:
+        """Return the file of a tenant."""
+        if tenant == DEFAULT_TENANT:
+            return self._path
+        return self._path.with_name(f"{self._path.name}.{quote(tenant, safe='')}")
+
+    def write(self, tenant: str, blob_id: str) -> None:
+        """Replace the file of a tenant by one that holds this blob ID and a newline.
+
+        A reader sees the old or the new content, also after a crash.
+
+        Raises:
+            OSError: The file cannot be written; the old one stays.
+        """
+        path = self.path(tenant)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Begins with a dot, so that it is no tenant's file.
+        part = path.with_name(f".{path.name}.part")
+        with part.open("w", encoding="utf-8") as file:
+            file.write(f"{blob_id}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -10,7 +10,7 @@ from ...domain.errors import Refusal
 from ...domain.formats.catalogs import decode_catalog
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
-from ...journal.archiving import lifetimes, packs
+from ...journal.archiving import lifetimes, plan
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ..read.segments import Segments, placed
@@ -48,7 +48,7 @@ async def unneeded(database: Database, store: DirectoryStore, *, of_others: bool
             be read; `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`.
     """
     recorded, left = await database.query(
-        lambda connection: (lifetimes.every(connection), packs.unfinished(connection))
+        lambda connection: (lifetimes.every(connection), plan.unfinished(connection))
     )
     kept = {member.location.blob_id for pack in left for member in pack.plan.members}
     segments: dict[str, BlobLocation] = {}

@@ -18,7 +18,7 @@ from ...domain.formats.records import GapRecord, Record
 from ...domain.formats.stored_json import Kind
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation
-from ...journal.archiving import holding, holes, lifetimes, recorded, refill
+from ...journal.archiving import holes, lifetimes, recorded, refill
 from ...journal.archiving.lifetimes import HeldMember
 from ...journal.archiving.refill import Affected, User
 from ...journal.archiving.restore import PackedValue, PackedWrite, pack_values
@@ -27,8 +27,7 @@ from ...journal.database.overlay import Batch
 from ...journal.lineage import handoffs
 from ..flush.assembling import Chores
 from ..flush.flusher import TenantFlusher
-from ..flush.packs import PackRunner
-from ..flush.puts import grouped
+from ..flush.packs import PackRunner, grouped
 from ..read.segments import Segments, placed
 from .failing import DAMAGE
 from .survey import Survey, Surveyed
@@ -144,7 +143,7 @@ class Salvage:
                 record = manifest.members.get(sha256) if manifest is not None else None
                 if record is not None:
                     records.append(replace(record, location=places.get(sha256, record.location)))
-        known = await self._database.query(partial(holding.lost, tenant=flusher.tenant))
+        known = await self._database.query(partial(holes.lost, tenant=flusher.tenant))
         records += self._gaps(found, [one for one in wanted if one.owner not in known], lost)
         if places or records or any(blob.holds_catalog for blob in chosen):
             runs = [member for member in read if member.kind == Kind.RUN.value]

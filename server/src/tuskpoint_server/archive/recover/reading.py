@@ -17,7 +17,7 @@ from ...domain.metadata import parse_metadata
 from ...domain.model import BlobLocation, Value
 from ...domain.state import delta_channels
 from ...domain.threads import judge_state
-from ...journal.archiving.plan import PlannedMember, joined
+from ...journal.archiving.plan import PlannedMember
 from ...journal.checkpoints.contents import referred
 from ...journal.checkpoints.drafts import encode_names
 from ...journal.checkpoints.located import encode_held
@@ -180,7 +180,7 @@ class ThreadReading:
         for pin in self.manifest.pins:
             record = members.get(pin.segment)
             if record is not None:
-                parts = joined(record.needs)
+                parts = b"".join(record.needs)
                 found.append(PlannedMember(record.location, record.holds, parts=parts))
                 found += _parts(members, record.needs)
         return found
@@ -201,8 +201,8 @@ class ThreadReading:
             incarnation=segment.incarnation if own else None,
             first_seq=record.first_seq if ranged else None,
             last_seq=record.last_seq if ranged else None,
-            needs=joined([one.location.sha256 for one in segment.members]),
-            parts=joined([part.location.sha256 for part in parts]),
+            needs=b"".join([one.location.sha256 for one in segment.members]),
+            parts=b"".join([part.location.sha256 for part in parts]),
             digests=_prefixes(here),
             patched=_prefixes(patched),
         )

@@ -10,14 +10,9 @@ from ...domain.formats.catalogs import decode_catalog, encode_catalog
 from ...domain.model import BlobLocation
 from ..database.overlay import Batch
 from ..database.schema import catalogs, changes, checkpoints, members, removed
-from ..database.statements import (
-    Statement,
-    in_lists,
-    of_checkpoint,
-    putting,
-)
-from . import holes, packs, uses
-from .plan import Plan, PlannedMember, PlannedThread
+from ..database.statements import Statement, in_lists, of_checkpoint, of_thread, putting
+from . import holding, holes
+from .plan import Plan, PlannedThread, drop_pack
 
 
 class Void(Exception):
@@ -32,14 +27,12 @@ _PUT_CATALOG = Statement(putting(catalogs, ("tenant",)))
 _PUT_MEMBER = Statement(putting(members, ("tenant", "sha256")))
 _FIRST_LEFT = Statement(
     select(changes.c.created_us)
-    .where(changes.c.thread == bindparam("of_thread"), changes.c.seq > bindparam("through"))
+    .where(of_thread(changes), changes.c.seq > bindparam("through"))
     .order_by(changes.c.seq)
     .limit(1)
 )
 _DROP_REMOVED = Statement(
-    delete(removed).where(
-        removed.c.thread == bindparam("of_thread"), removed.c.seq <= bindparam("through")
-    )
+    delete(removed).where(of_thread(removed), removed.c.seq <= bindparam("through"))
 )
 _HOLD = Statement(
     update(checkpoints).where(of_checkpoint(checkpoints)).values(held=bindparam("new_held"))
@@ -81,52 +74,34 @@ def certify(
         Void: Nothing is recorded; what the flush was to store has to be read again.
     """
     connection = batch.connection
-    if not packs.drop(connection, pack):
+    if not drop_pack(connection, pack):
         return False
-    _follow(connection, tenant, plan)
+    row = _CATALOG.run(connection, of_tenant=tenant).fetchone()
+    if (row[0] if row is not None else b"") != plan.previous:
+        raise Void("another catalog was certified first")
     _check_named(connection, tenant, plan.named)
     move(batch, tenant, plan.threads)
     placed = [(one, locations.get(one.location.sha256, one.location)) for one in plan.members]
-    _PUT_MEMBER.run_many(connection, [member_row(tenant, *one) for one in placed])
-    uses.begin_anew(connection, tenant, [thread.number for thread in plan.threads if thread.ended])
-    uses.add(connection, tenant, ((use.segment, use.thread) for use in plan.uses))
-    _HOLD.run_many(
-        connection,
-        [
-            {
-                "of_thread": hold.thread,
-                "of_ns": hold.checkpoint_ns,
-                "of_id": hold.checkpoint_id,
-                "new_held": hold.held,
-            }
-            for hold in plan.holds
-        ],
-    )
+    _PUT_MEMBER.run_many(connection, [one.row(tenant, place) for one, place in placed])
+    ended = [thread.number for thread in plan.threads if thread.ended]
+    holding.begin_anew(connection, tenant, ended)
+    holding.add_uses(connection, tenant, plan.uses)
+    _HOLD.run_rows(connection, ("of_thread", "of_ns", "of_id", "new_held"), plan.holds)
     holes.forget(connection, plan.filled)
     holes.record(connection, tenant, plan.holes, batch.now_us)
-    _DROP_MEMBER.run_many(
-        connection, [{"of_tenant": tenant, "of_sha256": sha256} for sha256 in plan.dropped]
-    )
-    _MOVE_MEMBER.run_many(
-        connection,
-        [
-            {
-                "of_tenant": tenant,
-                "of_sha256": one.sha256,
-                "new_blob": one.blob_id,
-                "new_identifier": one.identifier,
-            }
-            for one in plan.moved
-        ],
-    )
-    place = locations[plan.catalog]
+    dropped = [(tenant, sha256) for sha256 in plan.dropped]
+    _DROP_MEMBER.run_rows(connection, ("of_tenant", "of_sha256"), dropped)
+    moved = [(one.blob_id, one.identifier, tenant, one.sha256) for one in plan.moved]
+    names = ("new_blob", "new_identifier", "of_tenant", "of_sha256")
+    _MOVE_MEMBER.run_rows(connection, names, moved)
+    content = encode_catalog(decode_catalog(catalog, locations[plan.catalog].blob_id))
     _PUT_CATALOG.run(
         connection,
         tenant=tenant,
         generation=plan.generation,
         number=plan.number,
         sha256=plan.catalog,
-        content=encode_catalog(decode_catalog(catalog, place.blob_id)),
+        content=content,
         certified_us=batch.now_us,
     )
     return True
@@ -147,24 +122,14 @@ def move(batch: Batch, tenant: str, moved: Sequence[PlannedThread]) -> None:
         if row.seq <= one.through:
             row.dirty_since_us, row.dirty_bytes = None, 0
         else:
-            left = _FIRST_LEFT.run(
-                batch.connection, of_thread=row.number, through=one.through
-            ).fetchone()
+            cursor = _FIRST_LEFT.run(batch.connection, of_thread=row.number, through=one.through)
+            left = cursor.fetchone()
             row.dirty_since_us = left[0] if left is not None else None
             row.dirty_bytes = max(0, row.dirty_bytes - one.size_bytes)
         batch.store(log)
         batch.changed.add((tenant, one.thread_id))
-    _DROP_REMOVED.run_many(
-        batch.connection,
-        [{"of_thread": one.number, "through": one.through} for one in moved],
-    )
-
-
-def _follow(connection: Connection, tenant: str, plan: Plan) -> None:
-    """Check that the newest catalog is the one that the plan's follows."""
-    row = _CATALOG.run(connection, of_tenant=tenant).fetchone()
-    if (row[0] if row is not None else b"") != plan.previous:
-        raise Void("another catalog was certified first")
+    through = [(one.number, one.through) for one in moved]
+    _DROP_REMOVED.run_rows(batch.connection, ("of_thread", "through"), through)
 
 
 def _check_named(connection: Connection, tenant: str, named: Sequence[bytes]) -> None:
@@ -176,23 +141,3 @@ def _check_named(connection: Connection, tenant: str, named: Sequence[bytes]) ->
         )
         if connection.execute(statement).scalar_one() != len(set(some)):
             raise Void("a segment that it names is not kept any more")
-
-
-def member_row(tenant: str, one: PlannedMember, location: BlobLocation) -> dict[str, object]:
-    """Return the row of a member that lies at a location."""
-    return {
-        "tenant": tenant,
-        "sha256": location.sha256,
-        "kind": one.kind,
-        "size": location.size,
-        "blob_id": location.blob_id,
-        "identifier": location.identifier,
-        "parts": one.parts or None,
-        "thread": one.thread,
-        "incarnation": one.incarnation,
-        "first_seq": one.first_seq,
-        "last_seq": one.last_seq,
-        "needs": one.needs or None,
-        "digests": one.digests or None,
-        "patched": one.patched or None,
-    }

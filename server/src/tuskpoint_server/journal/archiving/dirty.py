@@ -13,11 +13,12 @@ from google.protobuf.message import DecodeError
 from sqlalchemy import Connection, and_, bindparam, case, func, literal_column, select
 
 from ...domain.limits import MIB
+from ...domain.model import BlobLocation
+from ..checkpoints import located
 from ..checkpoints.contents import referred
 from ..checkpoints.located import decode_held
 from ..database.schema import changes, checkpoints, contents, handoffs, removed, threads, writes
-from ..database.statements import Statement
-from . import values_of
+from ..database.statements import LISTED, Statement, of_checkpoint, of_thread, parameters_of
 from .dirty_rows import (
     Bounds,
     CheckpointRow,
@@ -29,7 +30,8 @@ from .dirty_rows import (
     Removal,
     WriteRow,
 )
-from .holding import Holder, Holders, NeededValue, choose, keyframes_of
+from .holding import Holders, NeededValue, choose, keyframes_of
+from .holes import Hole
 
 RANGE_BYTES = 8 * MIB
 """Content of one range; a single checkpoint may have more."""
@@ -45,63 +47,71 @@ _THREADS = Statement(
     .order_by(threads.c.dirty_since_us)
     .limit(bindparam("most"))
 )
-_IN_RANGE = and_(
-    changes.c.thread == bindparam("of_thread"),
-    changes.c.seq > bindparam("after"),
-    changes.c.seq <= bindparam("through"),
-    changes.c.checkpoint_id != literal_column("''"),
+_THREAD = Statement(
+    select(*(threads.c[name] for name in DirtyThread._fields)).where(
+        threads.c.number == bindparam("of_number")
+    )
 )
 _CHANGES = Statement(
     select(changes.c.seq, changes.c.checkpoint_ns, changes.c.checkpoint_id)
-    .where(changes.c.thread == bindparam("of_thread"), changes.c.seq > bindparam("after"))
+    .where(of_thread(changes), changes.c.seq > bindparam("after"))
     .order_by(changes.c.seq)
     .limit(bindparam("most"))
 )
 _PLACES = (
-    select(changes.c.checkpoint_ns, changes.c.checkpoint_id).where(_IN_RANGE).distinct().subquery()
-)
-_ROWS = Statement(
-    select(*(checkpoints.c[name] for name in CheckpointRow._fields))
-    .select_from(
-        _PLACES.join(
-            checkpoints,
-            and_(
-                checkpoints.c.thread == bindparam("of_thread"),
-                checkpoints.c.checkpoint_ns == _PLACES.c.checkpoint_ns,
-                checkpoints.c.checkpoint_id == _PLACES.c.checkpoint_id,
-            ),
-        )
+    select(changes.c.checkpoint_ns, changes.c.checkpoint_id)
+    .where(
+        of_thread(changes),
+        changes.c.seq > bindparam("after"),
+        changes.c.seq <= bindparam("through"),
+        changes.c.checkpoint_id != literal_column("''"),
     )
-    .where(checkpoints.c.seq > bindparam("after"))
+    .distinct()
+    .subquery()
 )
-_OF_PLACES = _PLACES.join(
+_CHECKPOINTS_OF_PLACES = _PLACES.join(
+    checkpoints,
+    and_(
+        of_thread(checkpoints),
+        checkpoints.c.checkpoint_ns == _PLACES.c.checkpoint_ns,
+        checkpoints.c.checkpoint_id == _PLACES.c.checkpoint_id,
+    ),
+)
+_WRITES_OF_PLACES = _PLACES.join(
     writes,
     and_(
-        writes.c.thread == bindparam("of_thread"),
+        of_thread(writes),
         writes.c.checkpoint_ns == _PLACES.c.checkpoint_ns,
         writes.c.checkpoint_id == _PLACES.c.checkpoint_id,
     ),
 )
 _CLAIMED_SINCE = and_(writes.c.seq > bindparam("after"), writes.c.early_us.is_(None))
-_WRITES = Statement(
-    select(*(writes.c[name] for name in WriteRow._fields))
-    .select_from(_OF_PLACES)
-    .where(_CLAIMED_SINCE)
+_CHECKPOINT_COLUMNS = tuple(checkpoints.c[name] for name in CheckpointRow._fields)
+_WRITE_COLUMNS = tuple(writes.c[name] for name in WriteRow._fields)
+_ROWS = Statement(
+    select(*_CHECKPOINT_COLUMNS)
+    .select_from(_CHECKPOINTS_OF_PLACES)
+    .where(checkpoints.c.seq > bindparam("after"))
 )
+_WRITES = Statement(select(*_WRITE_COLUMNS).select_from(_WRITES_OF_PLACES).where(_CLAIMED_SINCE))
 _WRITE_SIZES = Statement(
     select(
         writes.c.checkpoint_ns,
         writes.c.checkpoint_id,
         func.sum(func.coalesce(func.length(writes.c.data), 0)),
     )
-    .select_from(_OF_PLACES)
+    .select_from(_WRITES_OF_PLACES)
     .where(_CLAIMED_SINCE)
     .group_by(writes.c.checkpoint_ns, writes.c.checkpoint_id)
+)
+_ROW = Statement(select(*_CHECKPOINT_COLUMNS).where(of_checkpoint(checkpoints)))
+_WRITES_OF_ROW = Statement(
+    select(*_WRITE_COLUMNS).where(of_checkpoint(writes), writes.c.early_us.is_(None))
 )
 _REMOVED = Statement(
     select(*(removed.c[name] for name in Removal._fields))
     .where(
-        removed.c.thread == bindparam("of_thread"),
+        of_thread(removed),
         removed.c.seq > bindparam("after"),
         removed.c.seq <= bindparam("through"),
     )
@@ -109,27 +119,31 @@ _REMOVED = Statement(
 )
 _PINS = Statement(
     select(*(handoffs.c[name] for name in Pin._fields)).where(
-        handoffs.c.thread == bindparam("of_thread"),
+        of_thread(handoffs),
         handoffs.c.seq > bindparam("after"),
         handoffs.c.seq <= bindparam("through"),
     )
 )
-_STORED_SIZES = (contents.c.digest, func.length(contents.c.data))
-_NEEDED = tuple(
-    func.length(contents.c.data) if name == "stored" else contents.c[name]
-    for name in NeededValue._fields
+_OF_VALUES = (contents.c.family == bindparam("of_family"), contents.c.digest.in_(LISTED))
+_STORED_SIZES = Statement(
+    select(contents.c.digest, func.length(contents.c.data)).where(*_OF_VALUES)
 )
-_NEW_DATA = case(
-    (
-        and_(contents.c.thread == bindparam("of_thread"), contents.c.seq > bindparam("after")),
-        contents.c.data,
-    ),
-    else_=None,
+_DATA = Statement(select(contents.c.digest, contents.c.data).where(*_OF_VALUES))
+_NEEDED = Statement(
+    select(
+        *(
+            func.length(contents.c.data) if name == "stored" else contents.c[name]
+            for name in NeededValue._fields
+        ),
+        case(
+            (and_(of_thread(contents), contents.c.seq > bindparam("after")), contents.c.data),
+            else_=None,
+        ),
+    ).where(*_OF_VALUES)
 )
-_NEEDED_AND_DATA = (*_NEEDED, _NEW_DATA)
 
 
-# --- reading -----------------------------------------------------------------------------
+# --- ranges ------------------------------------------------------------------------------
 
 
 def dirty_threads(connection: Connection, tenant: str, most: int) -> list[DirtyThread]:
@@ -144,7 +158,7 @@ def read_range(
     thread: DirtyThread,
     bounds: Bounds,
     apart: Collection[Place],
-    lost: frozenset[bytes],
+    lost: Collection[bytes],
 ) -> DirtyRange:
     """Return the next range of a thread.
 
@@ -156,30 +170,29 @@ def read_range(
         apart: Checkpoints that are left out, because they are stored beside the range.
         lost: Segments that are not to be named.
     """
-    through, whole = _bound(connection, thread, bounds)
+    through = _bound(connection, thread, bounds)
+    whole = through == thread.seq
     of = {"of_thread": thread.number, "after": thread.certified_seq, "through": through}
-    places = _places(connection, of, apart)
     found = DirtyRange(
         thread,
         through,
-        thread.dirty_bytes if whole else 0,
+        thread.dirty_bytes,
         whole,
-        places,
+        places=_places(connection, of, apart),
         removed=[Removal(*row) for row in _REMOVED.run(connection, **of).fetchall()],
         pins=[Pin(*row) for row in _PINS.run(connection, **of).fetchall()],
     )
     holders = Holders(connection, tenant, thread.number, thread.incarnation, lost)
-    _read_values(connection, found, holders)
-    _find_copies(found, holders)
-    _find_bundles(found, holders)
+    _read_values(connection, tenant, found, holders)
+    _find_holders(found, holders)
     if not whole:
-        content = sum(one.size for one in places) + sum(map(len, found.data.values()))
+        content = sum(one.size for one in found.places) + sum(map(len, found.data.values()))
         found.size_bytes = min(thread.dirty_bytes, content)
     return found
 
 
-def _bound(connection: Connection, thread: DirtyThread, bounds: Bounds) -> tuple[int, bool]:
-    """Return the last change of a range, and whether it is the thread's last one."""
+def _bound(connection: Connection, thread: DirtyThread, bounds: Bounds) -> int:
+    """Return the last change of a range."""
     most = _CHANGES_PER_CHECKPOINT * bounds.checkpoints
     rows = _CHANGES.run(
         connection, of_thread=thread.number, after=thread.certified_seq, most=most
@@ -189,56 +202,39 @@ def _bound(connection: Connection, thread: DirtyThread, bounds: Bounds) -> tuple
         if checkpoint_id:
             firsts.setdefault((checkpoint_ns, checkpoint_id), seq)
     last = thread.seq if len(rows) < most else rows[-1][0]
-    ordered = sorted(firsts.items(), key=lambda item: item[1])
-    if len(ordered) > bounds.checkpoints:
-        last = ordered[bounds.checkpoints][1] - 1
+    if len(firsts) > bounds.checkpoints:
+        last = list(firsts.values())[bounds.checkpoints] - 1
     limit = min(RANGE_BYTES, bounds.size_bytes)
     if thread.dirty_bytes > limit:
-        last = _within(connection, thread, [seq for _, seq in ordered], last, limit)
-    return last, last == thread.seq
+        last = _within(connection, thread, firsts, last, limit)
+    return int(last)
 
 
 def _within(
-    connection: Connection, thread: DirtyThread, firsts: Sequence[int], last: int, limit: int
+    connection: Connection, thread: DirtyThread, firsts: Mapping[Place, int], last: int, limit: int
 ) -> int:
     """Return the last change of a range with so many bytes, or with one checkpoint.
 
     Args:
         connection: In a transaction.
         thread: The thread.
-        firsts: Number of the first change of each checkpoint, ascending.
+        firsts: By checkpoint its first change, ascending.
         last: The last change that it may have.
         limit: Bytes of content.
     """
-    firsts = [seq for seq in firsts if seq <= last]
+    ordered = [(place, seq) for place, seq in firsts.items() if seq <= last]
     size, after = 0, thread.certified_seq
     known: set[bytes] = set()
-    for start in range(0, len(firsts), _READ_AT_ONCE):
-        some = firsts[start : start + _READ_AT_ONCE]
-        of = {"of_thread": thread.number, "after": after, "through": some[-1]}
+    for start in range(0, len(ordered), _READ_AT_ONCE):
+        some = ordered[start : start + _READ_AT_ONCE]
+        of = {"of_thread": thread.number, "after": after, "through": some[-1][1]}
         sizes = _sizes(connection, thread, of, known)
-        order = {first: index for index, first in enumerate(some)}
-        for seq, place in _first_changes(connection, of):
-            size += sizes.pop(place, 0)
-            at = order.get(seq)
-            if at is not None and size > limit and start + at > 0:
+        for number, (place, seq) in enumerate(some, start):
+            size += sizes.get(place, 0)
+            if size > limit and number > 0:
                 return seq - 1
-        after = some[-1]
+        after = some[-1][1]
     return last
-
-
-def _first_changes(connection: Connection, of: Mapping[str, int]) -> list[tuple[int, Place]]:
-    rows = _CHANGES.run(
-        connection,
-        of_thread=of["of_thread"],
-        after=of["after"],
-        most=of["through"] - of["after"],
-    ).fetchall()
-    firsts: dict[Place, int] = {}
-    for seq, *place in rows:
-        if seq <= of["through"]:
-            firsts.setdefault((place[0], place[1]), seq)
-    return [(seq, place) for place, seq in firsts.items()]
 
 
 def _sizes(
@@ -253,7 +249,7 @@ def _sizes(
         needed[place] = referred(one.state, one.delta_base) - known
         known |= needed[place]
     digests = {digest for some in needed.values() for digest in some}
-    stored = dict(values_of.rows(connection, _STORED_SIZES, thread.family, digests))
+    stored = dict(_STORED_SIZES.run_listed(connection, digests, of_family=thread.family))
     for place, some in needed.items():
         sizes[place] += sum(stored.get(digest) or 0 for digest in some)
     return sizes
@@ -273,32 +269,59 @@ def _places(
         one = found.setdefault(place, DirtyPlace(place))
         if one.held is not None and write.seq <= one.held.seq:
             one.held_writes = True
-            continue
-        one.writes.append(write)
-        if write.data is None:
-            one.problem = f"a write of task {write.task_id} was evicted"
-    if apart:
-        found = {place: one for place, one in found.items() if place not in apart}
-    return sorted(found.values(), key=lambda one: one.last_seq)
+        else:
+            one.writes.append(write)
+    kept = [one for place, one in found.items() if place not in apart]
+    return sorted(kept, key=lambda one: one.last_seq)
 
 
-def _read_values(connection: Connection, dirty: DirtyRange, holders: Holders) -> None:
+# --- checkpoints that stand alone --------------------------------------------------------
+
+
+def thread_of(connection: Connection, number: int) -> DirtyThread | None:
+    """Return a thread, whether it is dirty or not."""
+    row = _THREAD.run(connection, of_number=number).fetchone()
+    return DirtyThread(*row) if row is not None else None
+
+
+def read_alone(
+    connection: Connection, tenant: str, thread: DirtyThread, place: Place, hole: Hole | None = None
+) -> DirtyRange | None:
+    """Return a checkpoint as it is, which may be a hole; `None` if it does not exist any more."""
+    of = parameters_of(thread.number, *place)
+    row = _ROW.run(connection, **of).fetchone()
+    if row is None:
+        return None
+    written = [WriteRow(*write) for write in _WRITES_OF_ROW.run(connection, **of).fetchall()]
+    one = DirtyPlace(place, CheckpointRow(*row), written)
+    found = DirtyRange(thread, one.last_seq, alone=True, places=[one])
+    if hole is not None:
+        found.hole, found.hole_seq = hole.number, hole.seq
+    holders = Holders(connection, tenant, thread.number, thread.incarnation)
+    _read_values(connection, tenant, found, holders)
+    return found
+
+
+# --- what the rows need ------------------------------------------------------------------
+
+
+def _read_values(connection: Connection, tenant: str, dirty: DirtyRange, holders: Holders) -> None:
     """Read the values that the rows of a range need, and choose what is named for them."""
-    thread = dirty.thread
-    digests: set[bytes] = set()
     for one in dirty.places:
-        if one.row is not None and not one.held_row:
-            _refer(one, one.row)
-            digests |= one.needs
+        if (row := one.own_row) is not None:
+            try:
+                one.needs = referred(row.state, row.delta_base)
+            except DecodeError:
+                one.problem = "its state cannot be read"
+    digests = set[bytes]().union(*(one.needs for one in dirty.places))
     values = _read_needed(connection, dirty, digests)
     for one in dirty.places:
-        missing = one.needs.difference(values)
-        if missing:
+        if missing := one.needs.difference(values):
             one.problem = f"value {min(missing).hex()} is not stored"
     missing = keyframes_of(values.values()).difference(values)
     values.update(_read_needed(connection, dirty, missing))
     older = [value for digest, value in values.items() if digest not in dirty.data]
-    if older:
+    if older and not dirty.alone:
         dirty.named = choose(values, holders.of(older))
     dirty.values = {digest: value for digest, value in values.items() if digest not in dirty.named}
     lacking = [
@@ -306,70 +329,58 @@ def _read_values(connection: Connection, dirty: DirtyRange, holders: Holders) ->
         for digest, value in dirty.values.items()
         if digest not in dirty.data and value.stored is not None
     ]
-    for value in dirty.values.values():
-        if value.stored is None and value.segment is not None:
-            holder = holders.by_hash(value.segment)
-            if holder is not None and holder.location not in dirty.sources:
-                dirty.sources.append(holder.location)
-    if lacking:
-        dirty.data.update(values_of.data(connection, thread.family, lacking))
-
-
-def _refer(one: DirtyPlace, row: CheckpointRow) -> None:
-    try:
-        one.needs = referred(row.state, row.delta_base)
-    except DecodeError:
-        one.problem = "its state cannot be read"
+    dirty.data.update(_DATA.run_listed(connection, lacking, of_family=dirty.thread.family))
+    dirty.sources = _sources(connection, tenant, dirty, holders)
 
 
 def _read_needed(
     connection: Connection, dirty: DirtyRange, digests: Collection[bytes]
 ) -> dict[bytes, NeededValue]:
     """Return what the journal knows of values, and take the data of those that are new."""
+    thread = dirty.thread
+    of = {"of_family": thread.family, "of_thread": thread.number, "after": thread.certified_seq}
     found: dict[bytes, NeededValue] = {}
-    for *known, data in values_of.rows(
-        connection,
-        _NEEDED_AND_DATA,
-        dirty.thread.family,
-        digests,
-        of_thread=dirty.thread.number,
-        after=dirty.thread.certified_seq,
-    ):
+    for *known, data in _NEEDED.run_listed(connection, digests, **of):
         found[known[0]] = NeededValue(*known)
         if data is not None:
             dirty.data[known[0]] = data
     return found
 
 
-def _find_copies(dirty: DirtyRange, holders: Holders) -> None:
-    """Find the segments that hold copies, and the members that these need."""
+def _sources(
+    connection: Connection, tenant: str, dirty: DirtyRange, holders: Holders
+) -> list[BlobLocation]:
+    """Return where what is needed and was evicted can be read."""
+    found: list[BlobLocation] = []
+    for value in dirty.values.values():
+        if value.stored is None and value.segment is not None:
+            holder = holders.by_hash(value.segment)
+            if holder is not None:
+                found.append(holder.location)
     for one in dirty.places:
-        for sha256 in one.elsewhere:
-            holder = dirty.holders.get(sha256) or holders.by_hash(sha256)
-            if holder is None:
-                one.problem = f"segment {sha256.hex()}, which holds it, is not readable"
-                break
-            dirty.holders[sha256] = holder
-    for holder in list(dirty.holders.values()):
-        for sha256 in holder.needs:
-            needed = holders.by_hash(sha256)
-            if needed is not None:
-                dirty.holders.setdefault(sha256, needed)
-    for holder in [*dirty.holders.values(), *dirty.named.values()]:
-        for sha256 in holder.parts:
-            part = holders.by_hash(sha256)
-            if part is not None:
-                dirty.holders.setdefault(sha256, part)
+        gone = [write.seq for write in one.writes if write.data is None]
+        if gone:
+            held = one.row.held if one.row is not None else None
+            found += located.of_writes(connection, tenant, dirty.thread.number, held, gone)
+    return list(dict.fromkeys(found))
 
 
-def _find_bundles(dirty: DirtyRange, holders: Holders) -> None:
-    """Find the bundles that were handed off, and their parts."""
-    for pin in dirty.pins:
-        for sha256 in (pin.sha256, *_parts_of(holders.by_hash(pin.sha256))):
+def _find_holders(dirty: DirtyRange, holders: Holders) -> None:
+    """Find the segments that hold copies, what these need, bundles, and the parts of all."""
+
+    def find(hashes: Sequence[bytes]) -> None:
+        for sha256 in hashes:
             holder = holders.by_hash(sha256)
             if holder is not None:
-                dirty.bundles[sha256] = holder
+                dirty.holders.setdefault(sha256, holder)
 
-
-def _parts_of(holder: Holder | None) -> tuple[bytes, ...]:
-    return holder.parts if holder is not None else ()
+    for one in dirty.places:
+        find(one.elsewhere)
+        lacking = [sha256 for sha256 in one.elsewhere if sha256 not in dirty.holders]
+        if lacking:
+            one.problem = f"segment {lacking[0].hex()}, which holds it, is not readable"
+    for holder in list(dirty.holders.values()):
+        find(holder.needs)
+    find([pin.sha256 for pin in dirty.pins])
+    for holder in [*dirty.holders.values(), *dirty.named.values()]:
+        find(holder.parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,15 +16,8 @@ Place = tuple[str, str]
 """Namespace and checkpoint ID, inside a thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much one flush takes.
-
-    Attributes:
-        threads: Threads.
-        checkpoints: Checkpoints, over all threads; of a thread that is reached at least one.
-        size_bytes: Content, over all threads.
-    """
+class Bounds(NamedTuple):
+    """How much one flush takes over all threads; of one that is reached at least a checkpoint."""
 
     threads: int
     checkpoints: int
@@ -54,12 +48,8 @@ class DirtyThread(NamedTuple):
 
     def setting(self, generation: int) -> SettingRecord:
         """Return the record of its agent and settings."""
-        return SettingRecord(
-            *self.at(generation, self.settings_seq),
-            self.agent_id,
-            self.retention_s,
-            bool(self.unsearchable),
-        )
+        where = self.at(generation, self.settings_seq)
+        return SettingRecord(*where, self.agent_id, self.retention_s, bool(self.unsearchable))
 
 
 class CheckpointRow(NamedTuple):
@@ -80,6 +70,11 @@ class CheckpointRow(NamedTuple):
     created_us: int
     held: bytes | None
 
+    @property
+    def lineage(self) -> Lineage:
+        """Where it came from."""
+        return Lineage(self.forked_from, self.rolled_back_from, self.adopted_from)
+
     def record(
         self, thread: DirtyThread, generation: int, segment: bytes, held_ns: str | None
     ) -> CheckpointRecord:
@@ -94,7 +89,7 @@ class CheckpointRow(NamedTuple):
             hashlib.sha256(self.state).digest(),
             self.label,
             self.summary,
-            Lineage(self.forked_from, self.rolled_back_from, self.adopted_from),
+            self.lineage,
             held_ns,
         )
 
@@ -162,6 +157,11 @@ class DirtyPlace:
         return self.row is not None and self.held is not None and self.row.seq <= self.held.seq
 
     @property
+    def own_row(self) -> CheckpointRow | None:
+        """The row, unless it is stored already."""
+        return None if self.held_row else self.row
+
+    @property
     def elsewhere(self) -> tuple[bytes, ...]:
         """Segments, not of the range, that hold something of it."""
         if self.held is None or not (self.held_row or self.held_writes):
@@ -169,10 +169,15 @@ class DirtyPlace:
         return self.held.segments
 
     @property
+    def seqs(self) -> list[int]:
+        """The numbers of its rows."""
+        own = [self.row.seq] if self.row is not None else []
+        return own + [write.seq for write in self.writes]
+
+    @property
     def last_seq(self) -> int:
         """The greatest number of its rows."""
-        own = [self.row.seq] if self.row is not None else []
-        return max([*own, *(write.seq for write in self.writes)], default=0)
+        return max(self.seqs, default=0)
 
     @property
     def size(self) -> int:
@@ -183,28 +188,36 @@ class DirtyPlace:
 
 @dataclass(slots=True)
 class DirtyRange:
-    """A range of a thread's log with the rows that it changed.
+    """What one segment is to hold: a range of a thread's log, or one checkpoint beside it.
+
+    A checkpoint stands alone if it could not be stored with its range, or if each is to be a blob
+    of its own. Then its row and all its writes are here, and no other segment is named.
 
     Attributes:
         thread: The thread.
-        through: The last change of the range; the first follows the thread's watermark.
+        through: The last change; the first of a range follows the thread's watermark.
         size_bytes: What of the thread's dirty bytes is in it.
         whole: It goes to the thread's last change.
-        places: The checkpoints that changed, in the order of their first change.
+        alone: It is one checkpoint beside the ranges.
+        hole: Number of the hole that the checkpoint was; 0: none.
+        hole_seq: The change up to which it was a hole.
+        places: The checkpoints that changed, in the order of their last change.
         removed: What was removed.
         pins: Bundles that were handed off.
         values: The values that its rows need and that are in no named segment, by digest.
         data: Stored bytes of these; of evicted ones there are none.
         named: By digest the segment that holds a value.
-        sources: Segments that hold evicted values which none of these holds.
-        holders: Segments that hold copies, what these need, and parts of all, by hash.
-        bundles: What was handed off, and its parts, by hash.
+        sources: Segments that hold what was evicted, of values and writes.
+        holders: Segments that hold copies and bundles, what these need, and parts of all, by hash.
     """
 
     thread: DirtyThread
     through: int
-    size_bytes: int
-    whole: bool
+    size_bytes: int = 0
+    whole: bool = True
+    alone: bool = False
+    hole: int = 0
+    hole_seq: int = 0
     places: list[DirtyPlace] = field(default_factory=list)
     removed: list[Removal] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)
@@ -213,4 +226,13 @@ class DirtyRange:
     named: dict[bytes, Holder] = field(default_factory=dict)
     sources: list[BlobLocation] = field(default_factory=list)
     holders: dict[bytes, Holder] = field(default_factory=dict)
-    bundles: dict[bytes, Holder] = field(default_factory=dict)
+
+    def evicted(self, one: DirtyPlace) -> Iterator[bytes]:
+        """Yield the digests of what its segment has to hold of a checkpoint and is not here."""
+        for digest in one.needs:
+            value = self.values.get(digest)
+            if value is not None and value.stored is None:
+                yield digest
+        for write in one.writes:
+            if write.data is None:
+                yield write.digest

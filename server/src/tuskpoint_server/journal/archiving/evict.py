@@ -35,7 +35,8 @@ from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, contents, holes, members, threads, writes
 from ..database.statements import Statement, of_thread
 from ..removal.passes import Pass, Passes, Sized, Taken, ValueRow, batches, threads_of, unneeded
-from .holding import lost, split
+from .holding import split
+from .holes import lost
 
 WRITES_AT_ONCE = 2000
 """Writes that one read transaction looks at."""

@@ -1,4 +1,4 @@
-"""Which certified segments hold values that a new segment needs and need not hold again."""
+"""Which certified segments a thread needs, and which hold values that a new one may name."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, exists, select
+from sqlalchemy import Connection, bindparam, delete, exists, select
 
 from ...domain.formats.segments import MAX_MEMBERS, PREFIX_BYTES
+from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
 from ...domain.values import DIGEST_BYTES, Encoding
-from ..database.schema import holes, members, uses
-from ..database.statements import Statement
+from ..checkpoints.located import decode_held
+from ..database.schema import checkpoints, members, uses
+from ..database.statements import Statement, inserting, of_thread
 
 _RECENT_SEGMENTS = 4
 _LOOKUPS = 32
@@ -52,11 +54,11 @@ class Holder:
 
     Attributes:
         location: Where it lies.
+        kind: What is stored under its name.
         thread: Whose log it holds.
         incarnation: Of the thread.
         first_seq: Begin of its range; `None` if it has none.
         last_seq: End of its range.
-        kind: A `domain.formats.stored_json.Kind`.
         parts: Hashes of its parts, if it is cut.
         needs: Hashes of the members that it names.
         prefixes: Prefixes of the digests of the values in it.
@@ -64,15 +66,15 @@ class Holder:
     """
 
     location: BlobLocation
+    kind: Kind
     thread: int | None
     incarnation: int | None
     first_seq: int | None
     last_seq: int | None
-    kind: str
     parts: tuple[bytes, ...]
     needs: tuple[bytes, ...]
-    prefixes: frozenset[bytes] = frozenset()
-    patched: frozenset[bytes] = frozenset()
+    prefixes: frozenset[bytes]
+    patched: frozenset[bytes]
 
     def holds(self, value: NeededValue) -> bool:
         """Return whether it holds a value in a form that can be read.
@@ -94,75 +96,37 @@ class Holder:
         return (self.first_seq or 0) <= seq <= (self.last_seq or 0)
 
 
-_COLUMNS = (
-    members.c.sha256,
-    members.c.size,
-    members.c.blob_id,
-    members.c.identifier,
-    members.c.thread,
-    members.c.incarnation,
-    members.c.first_seq,
-    members.c.last_seq,
-    members.c.kind,
-    members.c.parts,
-    members.c.needs,
-    members.c.digests,
-    members.c.patched,
-)
-_IN_USE = exists().where(uses.c.tenant == members.c.tenant, uses.c.segment == members.c.sha256)
-_BY_HASH = Statement(
-    select(*_COLUMNS).where(
-        members.c.tenant == bindparam("of_tenant"), members.c.sha256 == bindparam("of_sha256")
+_COLUMNS = tuple(
+    members.c[name]
+    for name in (
+        *("sha256", "size", "blob_id", "identifier", "kind"),
+        *("thread", "incarnation", "first_seq", "last_seq"),
+        *("parts", "needs", "digests", "patched"),
     )
 )
+_OF_HASH = (members.c.tenant == bindparam("of_tenant"), members.c.sha256 == bindparam("of_sha256"))
+_BY_HASH = Statement(select(*_COLUMNS).where(*_OF_HASH))
 _RECENT = Statement(
     select(*_COLUMNS)
     .where(
-        members.c.thread == bindparam("of_thread"),
+        of_thread(members),
         members.c.last_seq.is_not(None),
         members.c.incarnation == bindparam("of_incarnation"),
     )
     .order_by(members.c.last_seq.desc())
     .limit(_RECENT_SEGMENTS)
 )
-_RANGES = Statement(
-    select(*_COLUMNS).where(
-        members.c.thread == bindparam("of_thread"), members.c.first_seq.is_not(None)
-    )
-)
+_RANGES = Statement(select(*_COLUMNS).where(of_thread(members), members.c.first_seq.is_not(None)))
 _AT = Statement(
     select(*_COLUMNS)
     .where(
-        members.c.thread == bindparam("of_thread"),
+        of_thread(members),
         members.c.last_seq >= bindparam("of_seq"),
-        _IN_USE,
+        exists().where(uses.c.tenant == members.c.tenant, uses.c.segment == members.c.sha256),
     )
     .order_by(members.c.last_seq)
     .limit(1)
 )
-_LOST = Statement(
-    select(holes.c.segment).where(
-        holes.c.tenant == bindparam("of_tenant"), holes.c.segment.is_not(None)
-    )
-)
-_USED = Statement(
-    select(uses.c.segment).where(
-        uses.c.tenant == bindparam("of_tenant"),
-        uses.c.segment == bindparam("of_sha256"),
-        uses.c.thread == bindparam("of_thread"),
-    )
-)
-
-
-def lost(connection: Connection, tenant: str) -> frozenset[bytes]:
-    """Return the hashes of segments that cannot be read any more."""
-    return frozenset(row[0] for row in _LOST.run(connection, of_tenant=tenant).fetchall())
-
-
-def is_used(connection: Connection, tenant: str, sha256: bytes, thread: int) -> bool:
-    """Return whether it is recorded that a thread needs a segment."""
-    of = {"of_tenant": tenant, "of_sha256": sha256, "of_thread": thread}
-    return _USED.run(connection, **of).fetchone() is not None
 
 
 class Holders:
@@ -182,7 +146,7 @@ class Holders:
         tenant: str,
         thread: int,
         incarnation: int,
-        lost: frozenset[bytes],
+        lost: Collection[bytes] = (),
     ) -> None:
         self._connection = connection
         self._tenant = tenant
@@ -196,11 +160,13 @@ class Holders:
         """Return a segment by its hash; `None` if it is not recorded or cannot be read."""
         found = self._found.get(sha256)
         if found is None:
-            row = _BY_HASH.run(
-                self._connection, of_tenant=self._tenant, of_sha256=sha256
-            ).fetchone()
-            found = self._add(row) if row is not None else None
+            some = self._read(_BY_HASH, of_tenant=self._tenant, of_sha256=sha256)
+            found = some[0] if some else None
         return found
+
+    def ranges(self) -> list[Holder]:
+        """Return every segment with a range of the thread's log."""
+        return self._read(_RANGES, of_thread=self._thread)
 
     def of(self, values: Collection[NeededValue]) -> dict[bytes, list[Holder]]:
         """Return by digest the segments that hold a value, where there is one.
@@ -208,38 +174,24 @@ class Holders:
         A segment counts only if its range does not end before the change that brought the
         value: what was brought anew may be kept in another form than before.
         """
-        recent = self._recent() if values else []
+        recent = self._read(_RECENT, of_thread=self._thread, of_incarnation=self._incarnation)
         found: dict[bytes, list[Holder]] = {}
         for value in values:
-            holders = self._holders(value, recent)
-            if holders:
-                found[value.digest] = holders
+            if value.segment is not None:
+                first = self.by_hash(value.segment)
+            else:
+                first = self._at(value.thread, value.seq)
+            holders = [
+                holder
+                for holder in recent
+                if value.thread == self._thread and value.seq <= (holder.last_seq or 0)
+            ]
+            if first is not None and first not in holders:
+                holders.append(first)
+            holding = [holder for holder in holders if holder.holds(value)]
+            if holding:
+                found[value.digest] = holding
         return found
-
-    def _holders(self, value: NeededValue, recent: Sequence[Holder]) -> list[Holder]:
-        if value.segment is not None:
-            first = self.by_hash(value.segment)
-        else:
-            first = self._at(value.thread, value.seq)
-        holders = [
-            holder
-            for holder in recent
-            if value.thread == self._thread and value.seq <= (holder.last_seq or 0)
-        ]
-        if first is not None and first not in holders:
-            holders.append(first)
-        return [holder for holder in holders if holder.holds(value)]
-
-    def _recent(self) -> list[Holder]:
-        rows = _RECENT.run(
-            self._connection, of_thread=self._thread, of_incarnation=self._incarnation
-        ).fetchall()
-        return [holder for row in rows if (holder := self._add(row)) is not None]
-
-    def ranges(self) -> list[Holder]:
-        """Return every segment with a range of the thread's log."""
-        rows = _RANGES.run(self._connection, of_thread=self._thread).fetchall()
-        return [holder for row in rows if (holder := self._add(row)) is not None]
 
     def _at(self, thread: int, seq: int) -> Holder | None:
         for known in self._found.values():
@@ -248,24 +200,25 @@ class Holders:
         if self._lookups >= _LOOKUPS:
             return None
         self._lookups += 1
-        row = _AT.run(self._connection, of_thread=thread, of_seq=seq).fetchone()
-        holder = self._add(row) if row is not None else None
-        return holder if holder is not None and holder.has(seq) else None
+        found = self._read(_AT, of_thread=thread, of_seq=seq)
+        return found[0] if found and found[0].has(seq) else None
 
-    def _add(self, row: Sequence[Any]) -> Holder | None:
-        sha256, size, blob_id, identifier, thread, incarnation, first, last, kind, *joined = row
-        if sha256 in self._lost:
-            return None
+    def _read(self, statement: Statement, **values: object) -> list[Holder]:
+        rows = statement.run(self._connection, **values).fetchall()
+        return [self._add(row) for row in rows if row[0] not in self._lost]
+
+    def _add(self, row: Sequence[Any]) -> Holder:
+        sha256, size, blob_id, identifier, kind, thread, incarnation, first, last, *joined = row
         holder = self._found.get(sha256)
         if holder is None:
             parts, needs, digests, patched = (one or b"" for one in joined)
             holder = Holder(
                 BlobLocation(sha256, size, blob_id, identifier),
+                Kind(kind),
                 thread,
                 incarnation,
                 first,
                 last,
-                kind,
                 tuple(split(parts, DIGEST_BYTES)),
                 tuple(split(needs, DIGEST_BYTES)),
                 frozenset(split(digests, PREFIX_BYTES)),
@@ -323,3 +276,57 @@ def keyframes_of(values: Iterable[NeededValue]) -> set[bytes]:
 def split(joined: bytes, length: int) -> list[bytes]:
     """Return the pieces of joined hashes."""
     return [joined[start : start + length] for start in range(0, len(joined), length)]
+
+
+# --- which threads need which segments: what nobody uses need not be kept -------------------
+
+
+_ADD_USE = Statement(inserting(uses).on_conflict_do_nothing())
+_DROP_USES = Statement(delete(uses).where(of_thread(uses)))
+_USED = Statement(
+    select(uses.c.segment).where(
+        uses.c.tenant == bindparam("of_tenant"),
+        uses.c.segment == bindparam("of_sha256"),
+        of_thread(uses),
+    )
+)
+_HELD = Statement(
+    select(checkpoints.c.held).where(of_thread(checkpoints), checkpoints.c.held.is_not(None))
+)
+_NEEDS = Statement(select(members.c.needs).where(*_OF_HASH))
+
+
+def is_used(connection: Connection, tenant: str, sha256: bytes, thread: int) -> bool:
+    """Return whether it is recorded that a thread needs a segment."""
+    of = {"of_tenant": tenant, "of_sha256": sha256, "of_thread": thread}
+    return _USED.run(connection, **of).fetchone() is not None
+
+
+def add_uses(connection: Connection, tenant: str, used: Iterable[tuple[bytes, int]]) -> None:
+    """Record in a write transaction of segments, by hash, and threads that these need them."""
+    rows = [(tenant, segment, thread) for segment, thread in used]
+    _ADD_USE.run_rows(connection, ("tenant", "segment", "thread"), rows)
+
+
+def with_needs(connection: Connection, tenant: str, segments: Iterable[bytes]) -> list[bytes]:
+    """Return segments and those that they name, each once, in order."""
+    found: dict[bytes, None] = {}
+    for sha256 in segments:
+        found[sha256] = None
+        row = _NEEDS.run(connection, of_tenant=tenant, of_sha256=sha256).fetchone()
+        if row is not None:
+            found.update(dict.fromkeys(split(row[0] or b"", DIGEST_BYTES)))
+    return list(found)
+
+
+def begin_anew(connection: Connection, tenant: str, threads: Iterable[int]) -> None:
+    """Forget in a write transaction what ended incarnations of threads needed.
+
+    What copies of the incarnation that follows lie in stays in use.
+    """
+    for thread in threads:
+        _DROP_USES.run(connection, of_thread=thread)
+        held = _HELD.run(connection, of_thread=thread).fetchall()
+        segments = {sha256 for row in held for sha256 in decode_held(row[0]).segments}
+        needed = with_needs(connection, tenant, sorted(segments))
+        add_uses(connection, tenant, ((sha256, thread) for sha256 in needed))

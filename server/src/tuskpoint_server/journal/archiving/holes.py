@@ -6,13 +6,13 @@ that was lost is one hole, keyed by its hash, whatever lies in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from ..database.schema import holes, threads
-from ..database.statements import Statement
+from ..database.statements import Statement, of_checkpoint
 from .plan import PlannedHole
 
 RETRY_US = 600_000_000
@@ -20,7 +20,7 @@ RETRY_US = 600_000_000
 
 
 class Hole(NamedTuple):
-    """A checkpoint that is not stored; fields as the columns, and the thread's name."""
+    """A hole; fields as the columns, `segment` only of a lost one, and the thread's name."""
 
     number: int
     thread: int
@@ -28,41 +28,33 @@ class Hole(NamedTuple):
     checkpoint_ns: str
     checkpoint_id: str
     seq: int
+    segment: bytes | None
     reason: str
-    size: int
     retry_us: int
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Namespace and ID of the checkpoint."""
+        return self.checkpoint_ns, self.checkpoint_id
 
-_UNSTORED = (
-    select(
-        holes.c.number,
-        holes.c.thread,
-        threads.c.thread_id,
-        holes.c.checkpoint_ns,
-        holes.c.checkpoint_id,
-        holes.c.seq,
-        holes.c.reason,
-        holes.c.size,
-        holes.c.retry_us,
-    )
+
+_HOLES = (
+    select(*((threads if name == "thread_id" else holes).c[name] for name in Hole._fields))
     .join(threads, threads.c.number == holes.c.thread)
-    .where(holes.c.tenant == bindparam("of_tenant"), holes.c.segment.is_(None))
+    .where(holes.c.tenant == bindparam("of_tenant"))
+    .order_by(holes.c.number)
 )
-_ALL = Statement(_UNSTORED.order_by(holes.c.number))
-_INSERT = Statement(
-    insert(holes).values(
-        {column.name: bindparam(column.name) for column in holes.columns if column.name != "number"}
+_UNSTORED = Statement(_HOLES.where(holes.c.segment.is_(None)))
+_FIRST = Statement(_HOLES.limit(bindparam("most")))
+_LOST = Statement(
+    select(holes.c.segment, holes.c.reason).where(
+        holes.c.tenant == bindparam("of_tenant"), holes.c.segment.is_not(None)
     )
 )
+_COLUMNS = tuple(column.name for column in holes.columns if column.name != "number")
+_INSERT = Statement(insert(holes).values({name: bindparam(name) for name in _COLUMNS}))
 _FORGET = Statement(delete(holes).where(holes.c.number == bindparam("of_number")))
-_OF_CHECKPOINT = Statement(
-    delete(holes).where(
-        holes.c.thread == bindparam("of_thread"),
-        holes.c.checkpoint_ns == bindparam("of_ns"),
-        holes.c.checkpoint_id == bindparam("of_id"),
-        holes.c.segment.is_(None),
-    )
-)
+_OF_CHECKPOINT = Statement(delete(holes).where(of_checkpoint(holes), holes.c.segment.is_(None)))
 _POSTPONE = Statement(
     update(holes)
     .where(holes.c.number == bindparam("of_number"))
@@ -72,7 +64,12 @@ _POSTPONE = Statement(
 
 def unstored(connection: Connection, tenant: str) -> list[Hole]:
     """Return the checkpoints of a tenant that are not stored; there are few."""
-    return [Hole(*row) for row in _ALL.run(connection, of_tenant=tenant).fetchall()]
+    return [Hole(*row) for row in _UNSTORED.run(connection, of_tenant=tenant).fetchall()]
+
+
+def lost(connection: Connection, tenant: str) -> dict[bytes, str]:
+    """Return the hashes of segments that cannot be read any more, and why, for people."""
+    return dict(_LOST.run(connection, of_tenant=tenant).fetchall())
 
 
 def count(connection: Connection, tenant: str) -> int:
@@ -81,56 +78,20 @@ def count(connection: Connection, tenant: str) -> int:
     return int(connection.execute(statement).scalar_one())
 
 
-class ShownHole(NamedTuple):
-    """A hole of whatever kind, for people; `segment` is the hash of a lost one, or `None`."""
-
-    thread_id: str
-    checkpoint_ns: str
-    checkpoint_id: str
-    segment: bytes | None
-    reason: str
-    retry_us: int
+def first(connection: Connection, tenant: str, most: int) -> list[Hole]:
+    """Return the holes of whatever kind that were found first."""
+    return [Hole(*row) for row in _FIRST.run(connection, of_tenant=tenant, most=most).fetchall()]
 
 
-def first(connection: Connection, tenant: str, limit: int) -> list[ShownHole]:
-    """Return the holes that were found first."""
-    columns = (holes.c[name] for name in ShownHole._fields if name != "thread_id")
-    statement = (
-        select(threads.c.thread_id, *columns)
-        .join(threads, threads.c.number == holes.c.thread)
-        .where(holes.c.tenant == tenant)
-        .order_by(holes.c.number)
-        .limit(limit)
-    )
-    return [ShownHole(*row) for row in connection.execute(statement)]
-
-
-def record(connection: Connection, tenant: str, made: Sequence[PlannedHole], now_us: int) -> None:
+def record(connection: Connection, tenant: str, made: Iterable[PlannedHole], now_us: int) -> None:
     """Record what a certified flush did not store, in the place of what was known of it."""
-    _OF_CHECKPOINT.run_many(
-        connection,
-        [
-            {"of_thread": one.thread, "of_ns": one.checkpoint_ns, "of_id": one.checkpoint_id}
-            for one in made
-        ],
-    )
-    _INSERT.run_many(
-        connection,
-        [
-            {
-                "tenant": tenant,
-                "thread": one.thread,
-                "checkpoint_ns": one.checkpoint_ns,
-                "checkpoint_id": one.checkpoint_id,
-                "seq": one.seq,
-                "segment": None,
-                "reason": one.reason,
-                "size": one.size,
-                "retry_us": now_us + RETRY_US,
-            }
-            for one in made
-        ],
-    )
+    made = list(made)
+    _OF_CHECKPOINT.run_rows(connection, ("of_thread", "of_ns", "of_id"), [one[:3] for one in made])
+    rows = [
+        {"tenant": tenant, "segment": None, "retry_us": now_us + RETRY_US, **one._asdict()}
+        for one in made
+    ]
+    _INSERT.run_many(connection, rows)
 
 
 def record_lost(
@@ -146,33 +107,18 @@ def record_lost(
         reason: Why, for people.
         now_us: Time.
     """
-    known = select(holes.c.number).where(holes.c.tenant == tenant, holes.c.segment == segment)
-    if connection.execute(known).first() is None:
-        _INSERT.run(
-            connection,
-            tenant=tenant,
-            thread=thread,
-            checkpoint_ns="",
-            checkpoint_id="",
-            seq=0,
-            segment=segment,
-            reason=reason,
-            size=0,
-            retry_us=now_us + RETRY_US,
-        )
+    if segment not in lost(connection, tenant):
+        hole = PlannedHole(thread, "", "", 0, reason, 0)
+        of = {"tenant": tenant, "segment": segment, "retry_us": now_us + RETRY_US}
+        _INSERT.run(connection, **of, **hole._asdict())
 
 
 def forget(connection: Connection, numbers: Iterable[int]) -> None:
     """Remove holes that are no more."""
-    _FORGET.run_many(connection, [{"of_number": number} for number in numbers])
+    _FORGET.run_rows(connection, ("of_number",), [(number,) for number in numbers])
 
 
 def postpone(connection: Connection, failed: Iterable[tuple[int, str]], now_us: int) -> None:
     """Record that holes could not be filled once more, by number and with the reason."""
-    _POSTPONE.run_many(
-        connection,
-        [
-            {"of_number": number, "new_reason": reason, "new_retry": now_us + RETRY_US}
-            for number, reason in failed
-        ],
-    )
+    rows = [(reason, now_us + RETRY_US, number) for number, reason in failed]
+    _POSTPONE.run_rows(connection, ("new_reason", "new_retry", "of_number"), rows)

@@ -1,21 +1,23 @@
 """What certification records of a flush; kept with its pack, so that a restart goes on.
 
-A plan is made together with the exact bytes of a pack and never changed.
+A plan is made together with the exact bytes of a pack and never changed afterwards.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, delete, insert, select
 
 from ...domain.model import BlobLocation
+from ..database.schema import packs
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedThread:
+class PlannedThread(NamedTuple):
     """A thread whose watermark moves.
 
     Attributes:
@@ -37,8 +39,7 @@ class PlannedThread:
     checkpoints: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedMember:
+class PlannedMember(NamedTuple):
     """Stored bytes that are recorded; fields as the columns of `members`.
 
     Attributes:
@@ -48,8 +49,8 @@ class PlannedMember:
         incarnation: Of that thread.
         first_seq: Of a range the first change.
         last_seq: Of a range the last change.
-        needs: Hashes of the members that it names.
-        parts: Hashes of its parts.
+        needs: Hashes of the members that it names, joined.
+        parts: Hashes of its parts, joined.
         digests: Prefixes of the values in it, sorted, joined.
         patched: Prefixes of those that are patches on a keyframe elsewhere.
     """
@@ -65,18 +66,21 @@ class PlannedMember:
     digests: bytes = b""
     patched: bytes = b""
 
+    def row(self, tenant: str, location: BlobLocation) -> dict[str, object]:
+        """Return the row that says of it that it lies at a location."""
+        described = zip(self._fields[1:], self[1:], strict=True)
+        return {
+            "tenant": tenant,
+            "sha256": location.sha256,
+            "size": location.size,
+            "blob_id": location.blob_id,
+            "identifier": location.identifier,
+            **{name: None if value == b"" else value for name, value in described},
+        }
 
-@dataclass(frozen=True, slots=True)
-class PlannedUse:
-    """A thread that needs a segment."""
 
-    segment: bytes
-    thread: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedHold:
-    """A checkpoint that lies beside its range; `held` as `journal.archiving.held` has it."""
+class PlannedHold(NamedTuple):
+    """A checkpoint that lies beside its range; `held` as `journal.checkpoints.held` has it."""
 
     thread: int
     checkpoint_ns: str
@@ -84,8 +88,7 @@ class PlannedHold:
     held: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedHole:
+class PlannedHole(NamedTuple):
     """A checkpoint that is not stored as it stands, and why."""
 
     thread: int
@@ -96,7 +99,7 @@ class PlannedHole:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Plan:
     """What a flush records once it is read back.
 
@@ -109,7 +112,7 @@ class Plan:
         threads: Threads whose watermark moves.
         members: What is stored.
         named: Members of earlier flushes that have to be recorded still.
-        uses: Which threads need which segments.
+        uses: Segments, and the threads that need them.
         holds: Checkpoints that lie beside their range.
         holes: What is not stored.
         filled: Numbers of holes that are no more.
@@ -117,20 +120,20 @@ class Plan:
         moved: Where members of earlier flushes lie now.
     """
 
-    begun_us: int
-    generation: int
-    number: int
-    catalog: bytes
-    previous: bytes
-    threads: tuple[PlannedThread, ...] = ()
-    members: tuple[PlannedMember, ...] = ()
-    named: tuple[bytes, ...] = ()
-    uses: tuple[PlannedUse, ...] = ()
-    holds: tuple[PlannedHold, ...] = ()
-    holes: tuple[PlannedHole, ...] = ()
-    filled: tuple[int, ...] = ()
-    dropped: tuple[bytes, ...] = ()
-    moved: tuple[BlobLocation, ...] = ()
+    begun_us: int = 0
+    generation: int = 0
+    number: int = 0
+    catalog: bytes = b""
+    previous: bytes = b""
+    threads: list[PlannedThread] = field(default_factory=list)
+    members: list[PlannedMember] = field(default_factory=list)
+    named: list[bytes] = field(default_factory=list)
+    uses: list[tuple[bytes, int]] = field(default_factory=list)
+    holds: list[PlannedHold] = field(default_factory=list)
+    holes: list[PlannedHole] = field(default_factory=list)
+    filled: list[int] = field(default_factory=list)
+    dropped: list[bytes] = field(default_factory=list)
+    moved: list[BlobLocation] = field(default_factory=list)
 
     @property
     def checkpoints(self) -> int:
@@ -143,48 +146,75 @@ class Plan:
         return sum(thread.size_bytes for thread in self.threads)
 
 
-_LISTS = {
-    "threads": PlannedThread,
-    "uses": PlannedUse,
-    "holds": PlannedHold,
-    "holes": PlannedHole,
-    "moved": BlobLocation,
-}
-
-
 def encode_plan(plan: Plan) -> bytes:
     """Return the stored form, JSON."""
-    return json.dumps(_values(plan), separators=(",", ":"), default=_spelled).encode()
+    content = [getattr(plan, one.name) for one in fields(plan)]
+    return json.dumps(content, separators=(",", ":"), default=_spelled).encode()
 
 
 def decode_plan(stored: bytes) -> Plan:
     """Return what `encode_plan` was given."""
-    content = json.loads(stored, object_hook=_read_bytes)
-    values: dict[str, Any] = dict(zip((f.name for f in fields(Plan)), content, strict=True))
-    for name, kind in _LISTS.items():
-        values[name] = tuple(kind(*one) for one in values[name])
-    values["members"] = tuple(
-        PlannedMember(BlobLocation(*location), *rest) for location, *rest in values["members"]
-    )
-    for name in ("named", "filled", "dropped"):
-        values[name] = tuple(values[name])
-    return Plan(**values)
+    content = json.loads(stored, object_hook=lambda one: base64.b64decode(one["base64"]))
+    known: dict[str, Any] = dict(zip((one.name for one in fields(Plan)), content, strict=True))
+    known["threads"] = [PlannedThread(*one) for one in known["threads"]]
+    known["members"] = [
+        PlannedMember(BlobLocation(*place), *rest) for place, *rest in known["members"]
+    ]
+    known["uses"] = [(segment, thread) for segment, thread in known["uses"]]
+    known["holds"] = [PlannedHold(*one) for one in known["holds"]]
+    known["holes"] = [PlannedHole(*one) for one in known["holes"]]
+    known["moved"] = [BlobLocation(*one) for one in known["moved"]]
+    return Plan(**known)
 
 
-def _values(one: object) -> list[object]:
-    return [getattr(one, f.name) for f in fields(one)]  # type: ignore[arg-type]
-
-
-def _spelled(one: object) -> object:
+def _spelled(one: Any) -> object:
     if isinstance(one, bytes):
         return {"base64": base64.b64encode(one).decode()}
-    return _values(one)
+    return [getattr(one, each.name) for each in fields(one)]
 
 
-def _read_bytes(content: dict[str, str]) -> bytes:
-    return base64.b64decode(content["base64"])
+# --- packs on their way: what a restart needs to store the same bytes again ------------------
 
 
-def joined(hashes: Sequence[bytes]) -> bytes:
-    """Return hashes one after another."""
-    return b"".join(hashes)
+class StoredPack(NamedTuple):
+    """A pack that is on its way: its number, tenant, spool file and plan."""
+
+    number: int
+    tenant: str
+    spool: str
+    plan: Plan
+
+
+def unfinished(connection: Connection) -> list[StoredPack]:
+    """Return the packs on their way, oldest first."""
+    rows = connection.execute(select(packs).order_by(packs.c.number))
+    return [StoredPack(row.number, row.tenant, row.spool, decode_plan(row.plan)) for row in rows]
+
+
+def record_spooled(
+    connection: Connection,
+    tenant: str,
+    spool: str,
+    plan: Plan,
+    now_us: int,
+    void: Collection[str] = (),
+) -> int:
+    """Record a pack whose bytes are fsynced; return its number.
+
+    Args:
+        connection: In a write transaction.
+        tenant: The tenant.
+        spool: Name of its file.
+        plan: Its plan.
+        now_us: Time.
+        void: Spool files of packs that it replaces, if they were recorded at all.
+    """
+    if void:
+        connection.execute(delete(packs).where(packs.c.spool.in_(void)))
+    row = {"tenant": tenant, "spool": spool, "plan": encode_plan(plan), "created_us": now_us}
+    return int(connection.execute(insert(packs).values(row).returning(packs.c.number)).scalar_one())
+
+
+def drop_pack(connection: Connection, number: int) -> bool:
+    """Forget a pack; return whether it was known."""
+    return connection.execute(delete(packs).where(packs.c.number == number)).rowcount > 0

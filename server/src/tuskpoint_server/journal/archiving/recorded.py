@@ -18,7 +18,6 @@ from ...domain.formats.records import (
     Record,
     WritesRecord,
 )
-from ...domain.formats.stored_json import Kind
 from ..checkpoints.located import Held, decode_held
 from ..database.schema import checkpoints, handoffs, holes, removed, threads, writes
 from ..database.statements import Statement, of_thread
@@ -102,7 +101,7 @@ class _Records:
         self._thread = thread
         self._lost = lost
         self._named: dict[bytes, None] = {}
-        self._holders = Holders(connection, tenant, thread.number, thread.incarnation, frozenset())
+        self._holders = Holders(connection, tenant, thread.number, thread.incarnation)
         self._ranges = self._holders.ranges()
 
     def all(self) -> list[Record]:
@@ -213,7 +212,7 @@ class _Records:
             MemberRecord(
                 *where,
                 one.location,
-                Kind(one.kind),
+                one.kind,
                 tuple(other for other in (*one.needs, *one.parts) if other in found),
                 (one.first_seq or 0) if self._is_own(one) else 0,
                 (one.last_seq or 0) if self._is_own(one) else 0,

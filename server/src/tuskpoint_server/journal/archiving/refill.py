@@ -20,8 +20,14 @@ from ..checkpoints.contents import referred
 from ..checkpoints.load import ROW
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, removed, threads, uses, writes
-from ..database.statements import Statement, in_lists, of_checkpoint, of_thread, parameters_of
-from . import values_of
+from ..database.statements import (
+    LISTED,
+    Statement,
+    in_lists,
+    of_checkpoint,
+    of_thread,
+    parameters_of,
+)
 from .dirty_rows import Place
 from .holding import split
 from .restore import PackedValue, PackedWrite, restore, restore_writes
@@ -75,11 +81,10 @@ _WRITES = Statement(
         func.length(writes.c.data),
     ).where(of_thread(writes), writes.c.early_us.is_(None))
 )
-_NEEDED = (
-    contents.c.digest,
-    contents.c.keyframe,
-    contents.c.segment,
-    func.length(contents.c.data),
+_NEEDED = Statement(
+    select(contents.c.digest, contents.c.keyframe, func.length(contents.c.data)).where(
+        contents.c.family == bindparam("of_family"), contents.c.digest.in_(LISTED)
+    )
 )
 _RENUMBER = Statement(
     update(checkpoints).where(of_checkpoint(checkpoints)).values(seq=bindparam("new"), held=None)
@@ -204,7 +209,7 @@ def _affected(
     size = len(state)
     evicted = set()
     keyframes = set()
-    for digest, keyframe, _, stored in values_of.rows(connection, _NEEDED, user.family, digests):
+    for digest, keyframe, stored in _NEEDED.run_listed(connection, digests, of_family=user.family):
         if stored is None:
             evicted.add(digest)
         if keyframe is not None:

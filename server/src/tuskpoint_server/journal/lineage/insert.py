@@ -13,7 +13,7 @@ from ...domain.errors import Reason, Refusal
 from ...domain.model import CheckpointKey, Lineage, Saved
 from ...domain.snapshots import is_reserved
 from ...domain.threads import EventKind, judge_state
-from ..archiving import uses
+from ..archiving.holding import add_uses, with_needs
 from ..checkpoints.contents import referred
 from ..checkpoints.located import encode_held
 from ..database.logs import Log, Place
@@ -85,8 +85,8 @@ def add(batch: Batch, log: Log, new: Sequence[Stored]) -> None:
     for one in new:
         insert_checkpoint(batch, log, one)
     held = dict.fromkeys(sha256 for one in new for sha256 in one.segments)
-    needed = uses.with_needs(batch.connection, log.row.tenant, held)
-    uses.add(batch.connection, log.row.tenant, ((sha256, log.row.number) for sha256 in needed))
+    needed = with_needs(batch.connection, log.row.tenant, held)
+    add_uses(batch.connection, log.row.tenant, ((sha256, log.row.number) for sha256 in needed))
 
 
 def end(batch: Batch, log: Log, place: Place, size: int) -> Saved:

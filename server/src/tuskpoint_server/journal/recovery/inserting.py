@@ -19,8 +19,8 @@ from ...domain.formats.catalogs import Catalog, encode_catalog
 from ...domain.formats.manifests import Manifest
 from ...domain.model import BlobLocation
 from ...domain.threads import EventKind, ThreadState
-from ..archiving import holes, uses
-from ..archiving.certify import member_row
+from ..archiving import holes
+from ..archiving.holding import add_uses
 from ..archiving.plan import PlannedHole, PlannedMember
 from ..database.logs import Log, Place
 from ..database.overlay import Batch, StoredWrite, checkpoint_row, content_row
@@ -134,7 +134,7 @@ def add_members(
         found: The members.
         thread: Number of the thread whose log those with an incarnation hold.
     """
-    rows = [member_row(tenant, one, one.location) for one in found]
+    rows = [one.row(tenant, one.location) for one in found]
     for row in rows:
         row["thread"] = None if row["incarnation"] is None else thread
     _PUT_MEMBER.run_many(batch.connection, rows)
@@ -215,7 +215,7 @@ def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
         content = content_row(log, one.seq, *one[:5], segment=one.segment)
         batch.put_content(row.family, one.digest, content)
     add_members(batch, tenant, end.bundles)
-    uses.add(connection, tenant, ((sha256, row.number) for sha256 in end.used))
+    add_uses(connection, tenant, ((sha256, row.number) for sha256 in end.used))
     row.checkpoint_count = end.count
     row.added_bytes = end.added_bytes
     row.head_id = end.head_id
