@@ -48,6 +48,8 @@ MAX_BUNDLE_BYTES = LIMITS.max_bundle
 MAX_STORED_BYTES = MAX_BUNDLE_BYTES + 64 * MIB
 """Bound on a stored one."""
 
+_place = attrgetter("place")
+
 
 def check_bytes(key: CheckpointKey, size: int) -> None:
     """Refuse the closure of a checkpoint whose values take more bytes than a bundle holds.
@@ -56,12 +58,13 @@ def check_bytes(key: CheckpointKey, size: int) -> None:
         Refusal: `LIMIT_EXCEEDED`.
     """
     if size > MAX_BUNDLE_BYTES:
-        raise Refusal(
-            Reason.LIMIT_EXCEEDED,
-            what=f"what is needed to go on from {key}: {size} bytes",
-            limit="max_bundle_bytes",
-            maximum=MAX_BUNDLE_BYTES,
-        )
+        raise _too_large(f"what is needed to go on from {key}: {size} bytes")
+
+
+def _too_large(what: str) -> Refusal:
+    return Refusal(
+        Reason.LIMIT_EXCEEDED, what=what, limit="max_bundle_bytes", maximum=MAX_BUNDLE_BYTES
+    )
 
 
 def encode_bundle(closure: Closure) -> bytes:
@@ -79,11 +82,14 @@ def encode_bundle(closure: Closure) -> bytes:
     # they have in common.
     values = tuple(
         SegmentValue(digest, value.type, len(value.data), Encoding.PLAIN, value.data)
-        for digest, value in sorted(found.items(), key=_digest)
+        for digest, value in sorted(found.items(), key=itemgetter(0))
     )
-    writes = tuple(_segment_write(member, write) for member in members for write in _sorted(member))
-    size = sum(value.size for value in values) + sum(write.size for write in writes)
-    check_bytes(closure.key, size)
+    writes = tuple(
+        _segment_write(member, write)
+        for member in members
+        for write in sorted(member.checkpoint.writes, key=write_order)
+    )
+    check_bytes(closure.key, sum(one.size for one in values) + sum(one.size for one in writes))
     segment = Segment(
         thread_id=closure.key.thread_id,
         incarnation=0,
@@ -98,41 +104,7 @@ def encode_bundle(closure: Closure) -> bytes:
     try:
         return encode_segment(segment)
     except ValueError as error:
-        raise Refusal(
-            Reason.LIMIT_EXCEEDED,
-            what=f"what is needed to go on from {closure.key} ({error})",
-            limit="max_bundle_bytes",
-            maximum=MAX_BUNDLE_BYTES,
-        ) from error
-
-
-def decode_bundle(data: bytes, name: str) -> Closure:
-    """Return the closure in stored bytes."""
-    segment = decode_segment(data, name)
-    if segment.handoff is None:
-        raise malformed(name, "it is a segment that hands nothing off")
-    if problem := segment_problem(segment):
-        raise malformed(name, problem)
-    size = sum(one.size for one in segment.values) + sum(one.size for one in segment.writes)
-    if size > MAX_BUNDLE_BYTES:
-        raise malformed(name, f"its values take {size} bytes")
-    values = _whole_values(segment, name)
-    writes = _whole_writes(segment, name)
-    members = [
-        _member(segment, checkpoint, values, writes, name) for checkpoint in segment.checkpoints
-    ]
-    if writes:
-        raise malformed(name, "it has writes of a checkpoint that it lacks")
-    key = CheckpointKey(segment.thread_id, *segment.handoff)
-    return Closure(key, tuple(sorted(members, key=_place)))
-
-
-_place = attrgetter("place")
-_digest = itemgetter(0)
-
-
-def _sorted(member: ClosureMember) -> list[Write]:
-    return sorted(member.checkpoint.writes, key=write_order)
+        raise _too_large(f"what is needed to go on from {closure.key} ({error})") from error
 
 
 def _segment_checkpoint(member: ClosureMember) -> SegmentCheckpoint:
@@ -170,30 +142,33 @@ def _segment_write(member: ClosureMember, write: Write) -> SegmentWrite:
 # --- reading ---------------------------------------------------------------------------
 
 
-def _whole_values(segment: Segment, name: str) -> dict[bytes, Value]:
+def decode_bundle(data: bytes, name: str) -> Closure:
+    """Return the closure in stored bytes."""
+    segment = decode_segment(data, name)
+    if segment.handoff is None:
+        raise malformed(name, "it is a segment that hands nothing off")
+    if problem := segment_problem(segment):
+        raise malformed(name, problem)
+    size = sum(one.size for one in segment.values) + sum(one.size for one in segment.writes)
+    if size > MAX_BUNDLE_BYTES:
+        raise malformed(name, f"its values take {size} bytes")
     stored = {value.digest: value for value in segment.values}
-    return {
-        digest: whole_value(
-            one, whole_value(stored[one.keyframe], None, name).data if one.keyframe else None, name
-        )
-        for digest, one in stored.items()
-    }
-
-
-def _whole_writes(segment: Segment, name: str) -> dict[tuple[str, str], list[Write]]:
-    found: dict[tuple[str, str], list[Write]] = {}
+    values = {}
+    for digest, one in stored.items():
+        keyframe = whole_value(stored[one.keyframe], None, name).data if one.keyframe else None
+        values[digest] = whole_value(one, keyframe, name)
+    writes: defaultdict[tuple[str, str], list[Write]] = defaultdict(list)
     for write in segment.writes:
-        found.setdefault((write.checkpoint_ns, write.checkpoint_id), []).append(
-            Write(
-                write.task_id,
-                write.task_path,
-                write.idx,
-                write.channel,
-                whole_value(write, None, name),
-                write.digest,
-            )
-        )
-    return found
+        task = (write.task_id, write.task_path, write.idx, write.channel)
+        value = whole_value(write, None, name)
+        writes[write.checkpoint_ns, write.checkpoint_id].append(Write(*task, value, write.digest))
+    members = [
+        _member(segment, checkpoint, values, writes, name) for checkpoint in segment.checkpoints
+    ]
+    if writes:
+        raise malformed(name, "it has writes of a checkpoint that it lacks")
+    key = CheckpointKey(segment.thread_id, *segment.handoff)
+    return Closure(key, tuple(sorted(members, key=_place)))
 
 
 def _member(
@@ -203,6 +178,7 @@ def _member(
     writes: dict[tuple[str, str], list[Write]],
     name: str,
 ) -> ClosureMember:
+    """Take a checkpoint and its writes."""
     place = (checkpoint.checkpoint_ns, checkpoint.checkpoint_id)
     entry = Entry(
         key=CheckpointKey(segment.thread_id, *place),
@@ -217,18 +193,16 @@ def _member(
         lineage=checkpoint.lineage,
     )
     state = decode_state(checkpoint.state, values)
-    if any(channel.size != _size(channel) for channel in state.channels):
-        raise malformed(name, f"checkpoint '{place[1]}' has a channel of another size than it says")
+    for channel in state.channels:
+        if channel.size != (len(channel.value.data) if channel.value is not None else 0):
+            problem = f"checkpoint '{place[1]}' has a channel of another size than it says"
+            raise malformed(name, problem)
     own = sorted(writes.pop(place, ()), key=write_order)
     histories = tuple(
         _history(channel, values, name)
         for channel in decode_delta_base(checkpoint.delta_base, name)
     )
     return ClosureMember(Checkpoint(entry, state, tuple(own)), histories)
-
-
-def _size(channel: Channel) -> int:
-    return 0 if channel.value is None else len(channel.value.data)
 
 
 def _history(channel: DeltaChannel, values: Mapping[bytes, Value], name: str) -> DeltaHistory:
@@ -240,22 +214,14 @@ def _history(channel: DeltaChannel, values: Mapping[bytes, Value], name: str) ->
         seed = Channel(
             channel.name, channel.seed.version, channel.seed.digest, len(value.data), value
         )
-    return DeltaHistory(
-        channel.name,
-        seed,
-        tuple(
-            Write(
-                write.task_id,
-                write.task_path,
-                write.idx,
-                channel.name,
-                values[write.digest],
-                write.digest,
-            )
-            for write in channel.writes
-        ),
-    )
+    writes = [
+        Write(one.task_id, one.task_path, one.idx, channel.name, values[one.digest], one.digest)
+        for one in channel.writes
+    ]
+    return DeltaHistory(channel.name, seed, tuple(writes))
 
+
+# --- limits ----------------------------------------------------------------------------
 
 _MAX_REFERENCE = LIMITS.max_thread_id + 1 + LIMITS.max_checkpoint_id
 """Bytes of "thread:checkpoint"."""
@@ -263,114 +229,94 @@ _MAX_REFERENCE = LIMITS.max_thread_id + 1 + LIMITS.max_checkpoint_id
 _BYTES_PER_WRITE = 128
 """As `LIMITS.max_write_names` counts it."""
 
+_Rules = tuple[tuple[str, str, int, bool], ...]
+"""Of a row: the field of a text, what it is called, its most bytes, and whether it is required."""
+
+_NAME, _TYPE = LIMITS.max_channel_name, LIMITS.max_value_type
+_KEY: _Rules = (
+    ("checkpoint_ns", "checkpoint_ns", LIMITS.max_checkpoint_ns, False),
+    ("checkpoint_id", "checkpoint_id", LIMITS.max_checkpoint_id, True),
+)
+_CHECKPOINT: _Rules = (
+    *_KEY,
+    ("parent_id", "parent_checkpoint_id", LIMITS.max_checkpoint_id, False),
+    ("label", "label", LIMITS.max_label, False),
+    ("summary", "summary", LIMITS.max_summary, False),
+    ("lineage.forked_from", "lineage", _MAX_REFERENCE, False),
+    ("lineage.rolled_back_from", "lineage", _MAX_REFERENCE, False),
+    ("lineage.adopted_from", "lineage", _MAX_REFERENCE, False),
+)
+_CHANNEL: _Rules = (("name", "the name of a channel", _NAME, True),)
+_DELTA_CHANNEL: _Rules = (("name", "the name of a delta channel", _NAME, True),)
+_VALUE: _Rules = (("type", "the type of a value", _TYPE, True),)
+_DELTA_WRITE: _Rules = (
+    ("task_id", "task_id", LIMITS.max_task_id, True),
+    ("task_path", "task_path", LIMITS.max_task_path, False),
+    *_VALUE,
+)
+_WRITE: _Rules = (*_KEY, *_DELTA_WRITE, ("channel", "the channel of a write", _NAME, True))
+
 
 def segment_problem(segment: Segment) -> str:
-    """Say what is wrong with a decoded segment, or return an empty string."""
+    """Say what of a decoded segment is beyond the contract's limits, or return an empty string."""
     return next(filter(None, _problems(segment)), "")
 
 
 def _problems(segment: Segment) -> Iterator[str]:
-    yield _text_problem("thread_id", segment.thread_id, LIMITS.max_thread_id, required=True)
+    yield from _texts(segment, (("thread_id", "thread_id", LIMITS.max_thread_id, True),))
     for checkpoint in segment.checkpoints:
         for problem in _checkpoint_problems(checkpoint):
             yield problem and f"checkpoint '{checkpoint.checkpoint_id}': {problem}"
-    yield from _write_problems(segment.writes)
+    names: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for write in segment.writes:
+        yield from _texts(write, _WRITE)
+        texts = (write.task_id, write.task_path, write.channel, write.type)
+        size = _BYTES_PER_WRITE + sum(len(text.encode()) for text in texts)
+        names[write.checkpoint_ns, write.checkpoint_id] += size
+    if any(size > LIMITS.max_write_names for size in names.values()):
+        yield f"the names of a checkpoint's writes take more than {LIMITS.max_write_names} bytes"
     for value in segment.values:
-        yield _text_problem("the type of a value", value.type, LIMITS.max_value_type, required=True)
+        yield from _texts(value, _VALUE)
+
+
+def _texts(row: object, rules: _Rules) -> Iterator[str]:
+    for field, what, maximum, required in rules:
+        problem = text_problem(attrgetter(field)(row), maximum, required=required)
+        if problem:
+            yield f"{what} {problem}"
 
 
 def _checkpoint_problems(checkpoint: SegmentCheckpoint) -> Iterator[str]:
-    yield from _key_problems(checkpoint.checkpoint_ns, checkpoint.checkpoint_id)
-    yield _text_problem("parent_checkpoint_id", checkpoint.parent_id, LIMITS.max_checkpoint_id)
-    yield _text_problem("label", checkpoint.label, LIMITS.max_label)
-    yield _text_problem("summary", checkpoint.summary, LIMITS.max_summary)
-    lineage = checkpoint.lineage
-    for reference in (lineage.forked_from, lineage.rolled_back_from, lineage.adopted_from):
-        yield _text_problem("lineage", reference, _MAX_REFERENCE)
-    yield _metadata_problem(checkpoint.metadata)
-    yield from _state_problems(checkpoint.state)
-    for channel in decode_delta_base(checkpoint.delta_base, ""):
-        yield from _delta_channel_problems(channel)
-
-
-def _key_problems(checkpoint_ns: str, checkpoint_id: str) -> Iterator[str]:
-    yield _text_problem("checkpoint_ns", checkpoint_ns, LIMITS.max_checkpoint_ns)
-    yield _text_problem("checkpoint_id", checkpoint_id, LIMITS.max_checkpoint_id, required=True)
-
-
-def _metadata_problem(metadata: bytes) -> str:
-    if len(metadata) > LIMITS.max_metadata:
-        return f"metadata_json must be at most {LIMITS.max_metadata} bytes"
+    yield from _texts(checkpoint, _CHECKPOINT)
+    if len(checkpoint.metadata) > LIMITS.max_metadata:
+        yield f"metadata_json must be at most {LIMITS.max_metadata} bytes"
     try:
-        parse_metadata(metadata, "metadata_json")
+        parse_metadata(checkpoint.metadata, "metadata_json")
     except Refusal as refusal:
-        return refusal.message
-    return ""
-
-
-def _state_problems(state: bytes) -> Iterator[str]:
-    channels = decode_channels(state)
-    if len(channels) > LIMITS.max_channels:
-        yield f"it has more than {LIMITS.max_channels} channels"
-        return
+        yield refusal.message
+    channels = decode_channels(checkpoint.state)
+    names = delta_channels(checkpoint.state)
+    for found, what in ((channels, "channels"), (names, "delta channels")):
+        if len(found) > LIMITS.max_channels:
+            yield f"it has more than {LIMITS.max_channels} {what}"
     for channel in channels:
-        yield from _channel_problems(channel)
+        yield from _texts(channel, _CHANNEL)
+        yield _version_problem(channel.version)
     if sum(channel.size for channel in channels) > LIMITS.max_checkpoint:
         yield f"its values take more than {LIMITS.max_checkpoint} bytes"
-    names = delta_channels(state)
-    if len(names) > LIMITS.max_channels:
-        yield f"it has more than {LIMITS.max_channels} delta channels"
-        return
     for name in names:
-        yield _text_problem(
-            "the name of a delta channel", name, LIMITS.max_channel_name, required=True
-        )
-
-
-def _channel_problems(channel: Channel) -> Iterator[str]:
-    yield _text_problem(
-        "the name of a channel", channel.name, LIMITS.max_channel_name, required=True
-    )
-    yield _version_problem(channel.version)
-
-
-def _delta_channel_problems(channel: DeltaChannel) -> Iterator[str]:
-    yield _text_problem(
-        "the name of a delta channel", channel.name, LIMITS.max_channel_name, required=True
-    )
-    if channel.seed is not None:
-        yield _version_problem(channel.seed.version)
-    for write in channel.writes:
-        yield _text_problem("task_id", write.task_id, LIMITS.max_task_id, required=True)
-        yield _text_problem("task_path", write.task_path, LIMITS.max_task_path)
-        yield _text_problem("the type of a value", write.type, LIMITS.max_value_type, required=True)
-
-
-def _write_problems(writes: tuple[SegmentWrite, ...]) -> Iterator[str]:
-    names: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for write in writes:
-        yield from _key_problems(write.checkpoint_ns, write.checkpoint_id)
-        yield _text_problem("task_id", write.task_id, LIMITS.max_task_id, required=True)
-        yield _text_problem("task_path", write.task_path, LIMITS.max_task_path)
-        yield _text_problem(
-            "the channel of a write", write.channel, LIMITS.max_channel_name, required=True
-        )
-        yield _text_problem("the type of a value", write.type, LIMITS.max_value_type, required=True)
-        texts = (write.task_id, write.task_path, write.channel, write.type)
-        size = _BYTES_PER_WRITE + sum(len(text.encode()) for text in texts)
-        names[(write.checkpoint_ns, write.checkpoint_id)] += size
-    if any(size > LIMITS.max_write_names for size in names.values()):
-        yield f"the names of a checkpoint's writes take more than {LIMITS.max_write_names} bytes"
+        yield from _texts(Channel(name, None, None), _DELTA_CHANNEL)
+    for rebuilt in decode_delta_base(checkpoint.delta_base, ""):
+        yield from _texts(rebuilt, _DELTA_CHANNEL)
+        yield _version_problem(rebuilt.seed.version if rebuilt.seed is not None else None)
+        for write in rebuilt.writes:
+            yield from _texts(write, _DELTA_WRITE)
 
 
 def _version_problem(version: Version | None) -> str:
     if isinstance(version, str):
-        return _text_problem("a version", version, LIMITS.max_version_text)
+        problem = text_problem(version, LIMITS.max_version_text)
+        return problem and f"a version {problem}"
     if isinstance(version, float) and not math.isfinite(version):
         return "a version must be finite"
     return ""
-
-
-def _text_problem(what: str, value: str, maximum: int, *, required: bool = False) -> str:
-    problem = text_problem(value, maximum, required=required)
-    return f"{what} {problem}" if problem else ""

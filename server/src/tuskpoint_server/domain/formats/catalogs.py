@@ -6,12 +6,13 @@ history is linked by hashes, and every record hangs from one blob ID.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..model import BlobLocation
 from .merging import FAN_OUT, LiveRuns, Merge
 from .runs import BRANCH_RUNS, RunRef, read_position, read_ref, ref_json
-from .stored_json import FORMAT_VERSION, Fields, JsonObject, Kind, dump, location_json, settled
+from .stored_json import Fields, JsonObject, Kind, dump_document, location_json
 
 _MAX_LEVELS = 32
 NO_RUNS = LiveRuns()
@@ -22,60 +23,60 @@ class Catalog:
     """A stored catalog."""
 
     tenant: str
-    journal_id: str  # the journal that wrote it
-    generation: int  # generation of the logs; recovery begins a new one
-    number: int  # number of the catalog in its generation, from 1
-    created_us: int  # time at which it was made
-    previous: BlobLocation | None = None  # the catalog before it, or `None`
-    runs: LiveRuns = NO_RUNS  # the live runs, and merges that are under way
+    journal_id: str  # of the journal that wrote it
+    generation: int  # of the logs; recovery begins a new one
+    number: int  # in its generation, from 1
+    created_us: int
+    previous: BlobLocation | None = None  # the catalog before it
+    runs: LiveRuns = NO_RUNS
 
 
 def encode_catalog(catalog: Catalog) -> bytes:
     """Return the stored bytes."""
-    previous = catalog.previous
-    return dump(
+    return dump_document(
+        Kind.CATALOG,
         {
-            "format_version": FORMAT_VERSION,
-            "kind": Kind.CATALOG.value,
             "tenant": catalog.tenant,
             "journal_id": catalog.journal_id,
             "generation": catalog.generation,
             "number": catalog.number,
             "create_time_us": catalog.created_us,
-            "previous": None if previous is None else location_json(previous),
-            "levels": [{"runs": [ref_json(ref) for ref in level]} for level in catalog.runs.levels],
-            "merges": [_merge_json(merge) for merge in catalog.runs.merges],
-        }
+            "previous": location_json(catalog.previous) if catalog.previous else None,
+            "levels": _lists_json(catalog.runs.levels),
+            "merges": [
+                {
+                    "level": merge.level,
+                    "after": list(merge.after),
+                    "ended": merge.ended,
+                    "made": _lists_json(merge.made),
+                }
+                for merge in catalog.runs.merges
+            ],
+        },
     )
+
+
+def _lists_json(lists: Iterable[Iterable[RunRef]]) -> list[JsonObject]:
+    return [{"runs": [ref_json(ref) for ref in one]} for one in lists]
 
 
 def decode_catalog(data: bytes, name: str) -> Catalog:
     """Return what stored bytes hold."""
     fields = Fields.document(data, name, Kind.CATALOG)
-    previous = fields.optional_location("previous")
     return Catalog(
         tenant=fields.name("tenant"),
         journal_id=fields.name("journal_id"),
         generation=fields.number("generation"),
         number=fields.number("number"),
         created_us=fields.number("create_time_us"),
-        previous=None if previous is None else settled(previous, name),
-        runs=_read_runs(fields, name),
+        previous=fields.child("previous").settled() if fields.has("previous") else None,
+        runs=_read_runs(fields),
     )
 
 
-def _merge_json(merge: Merge) -> JsonObject:
-    return {
-        "level": merge.level,
-        "after": list(merge.after),
-        "ended": merge.ended,
-        "made": [{"runs": [ref_json(ref) for ref in height]} for height in merge.made],
-    }
-
-
-def _read_runs(fields: Fields, name: str) -> LiveRuns:
-    levels = _read_lists(fields, "levels", name)
-    merges = tuple(_read_merge(merge, name) for merge in fields.children("merges"))
+def _read_runs(fields: Fields) -> LiveRuns:
+    levels = _read_lists(fields, "levels")
+    merges = tuple(_read_merge(merge) for merge in fields.children("merges"))
     if len(levels) > _MAX_LEVELS:
         raise fields.fail(f"it has more than {_MAX_LEVELS} levels of runs")
     numbers = [merge.level for merge in merges]
@@ -87,8 +88,8 @@ def _read_runs(fields: Fields, name: str) -> LiveRuns:
     return LiveRuns(levels, merges)
 
 
-def _read_merge(fields: Fields, name: str) -> Merge:
-    made = _read_lists(fields, "made", name)
+def _read_merge(fields: Fields) -> Merge:
+    made = _read_lists(fields, "made")
     if any(len(height) >= BRANCH_RUNS for height in made) or len(made) > _MAX_LEVELS:
         raise fields.fail("a merge has made more runs than it could")
     return Merge(
@@ -99,7 +100,5 @@ def _read_merge(fields: Fields, name: str) -> Merge:
     )
 
 
-def _read_lists(fields: Fields, key: str, name: str) -> tuple[tuple[RunRef, ...], ...]:
-    return tuple(
-        tuple(read_ref(ref, name) for ref in one.children("runs")) for one in fields.children(key)
-    )
+def _read_lists(fields: Fields, key: str) -> tuple[tuple[RunRef, ...], ...]:
+    return tuple(tuple(map(read_ref, one.children("runs"))) for one in fields.children(key))

@@ -8,12 +8,12 @@ difference, so merged runs fold to the same manifest as unmerged ones.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..errors import malformed
 from ..model import BlobLocation
 from .records import (
     CheckpointRecord,
@@ -28,19 +28,16 @@ from .records import (
     RemovalRecord,
     SettingRecord,
     WritesRecord,
-    encode_record,
     read_record,
+    record_json,
     settle,
 )
-from .stored_json import FORMAT_VERSION, Fields, Kind, dump
+from .stored_json import Fields, Kind, dump_document
 
 Key = tuple[str, str]
 """Namespace and ID of a checkpoint."""
 
-_REMOVAL = RemovalRecord.kind
-_END = EndRecord.kind
 _OF_CHECKPOINTS = (CheckpointRecord.kind, WritesRecord.kind, GapRecord.kind)
-
 
 AnyFact = TypeVar("AnyFact", bound=Record | Line)
 """What folding looks at: a record, or one that is not read any further."""
@@ -48,32 +45,30 @@ AnyFact = TypeVar("AnyFact", bound=Record | Line)
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """A stored checkpoint."""
+    """A stored checkpoint, and which segments hold its pending writes, in the order of the log.
 
-    record: CheckpointRecord  # what counts of it
-    # which segments hold its pending writes, in the order of the log. Of two writes with the same
-    # task and `idx` the greater (generation, `seq`) counts.
+    Of two writes with the same task and `idx` the greater (generation, `seq`) counts.
+    """
+
+    record: CheckpointRecord
     writes: tuple[WritesRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All that records say of one thread."""
+    """All that records say of one thread, in the order of the log."""
 
     thread_id: str
-    incarnation: int  # its newest incarnation of which something is stored, or which ended
+    incarnation: int  # its newest of which something is stored, or which ended
     ended: bool  # that incarnation was deleted; nothing but `deleted_through` is known of it
     deleted_through: str  # greatest checkpoint ID of all ended incarnations, or empty
-    records: tuple[Record, ...]  # every record that counts, in the order of the log
-    entries: Mapping[Key, ManifestEntry]  # the stored checkpoints, in the order of the log
-    # where the segments and parts lie that the thread needs, by SHA-256
-    members: Mapping[bytes, MemberRecord]
-    gaps: tuple[GapRecord, ...] = ()  # what cannot be read from the blob store
-    pins: tuple[PinRecord, ...] = ()  # bundles that were handed off
-    # agent and settings; `None`: no agent, and every setting as it is at first
-    setting: SettingRecord | None = None
-    # checkpoints that are known to have been removed and not saved again. A merge with the oldest
-    # run forgets them.
+    records: tuple[Record, ...]  # that count
+    entries: Mapping[Key, ManifestEntry]
+    members: Mapping[bytes, MemberRecord]  # the segments and parts that it needs, by SHA-256
+    gaps: tuple[GapRecord, ...] = ()
+    pins: tuple[PinRecord, ...] = ()
+    setting: SettingRecord | None = None  # `None`: no agent, and every setting as at first
+    # Checkpoints removed and not saved again. A merge with the oldest run forgets them.
     removed: AbstractSet[Key] = field(default=frozenset(), compare=False)
 
     @property
@@ -108,19 +103,17 @@ class Manifest:
 
 
 def live(facts: Iterable[AnyFact]) -> list[AnyFact]:
-    """Return the facts about one thread that count beside these, whatever others there are.
+    """Return the facts about one thread that count, whatever others there are.
 
     Removals and the like are among them, because other runs may hold what they take away.
-
-    Args:
-        facts: The facts; those of an older run first.
+    Facts of an older run come first.
     """
     newest: dict[Identity, AnyFact] = {}
     end: AnyFact | None = None
     incarnation = -1
     for fact in facts:
         identity = fact.identity
-        if identity[0] == _END:
+        if identity[0] == EndRecord.kind:
             if end is None or (fact.incarnation, fact.rank) >= (end.incarnation, end.rank):
                 end = fact
             continue
@@ -143,7 +136,7 @@ def _unremoved(newest: Mapping[Identity, AnyFact]) -> list[AnyFact]:
     kept = []
     for identity, fact in newest.items():
         if identity[0] in _OF_CHECKPOINTS:
-            removal = newest.get((_REMOVAL, identity[1], identity[2]))
+            removal = newest.get((RemovalRecord.kind, identity[1], identity[2]))
             if removal is not None and removal.rank >= fact.rank:
                 continue
         kept.append(fact)
@@ -157,21 +150,32 @@ def fold(thread_id: str, records: Iterable[Record]) -> Manifest:
     the older run comes first.
     """
     facts = live(records)
-    ends = [fact for fact in facts if isinstance(fact, EndRecord)]
+    removed = {_key(one) for one in facts if isinstance(one, RemovalRecord)}
+    saved = {_key(one) for one in facts if isinstance(one, CheckpointRecord)}
     counting = sorted((fact for fact in facts if not fact.passing), key=_place)
+    # Writes of a checkpoint that no record names wait for it: it may be a gap.
+    writes: defaultdict[Key, list[WritesRecord]] = defaultdict(list)
+    for record in counting:
+        if isinstance(record, WritesRecord):
+            writes[_key(record)].append(record)
     newest = max((record.incarnation for record in counting), default=0)
+    end = next((one for one in facts if isinstance(one, EndRecord)), None)
     return Manifest(
         thread_id=thread_id,
         incarnation=newest,
-        ended=bool(ends) and ends[0].incarnation == newest,
-        deleted_through=ends[0].deleted_through if ends else "",
+        ended=end is not None and end.incarnation == newest,
+        deleted_through=end.deleted_through if end is not None else "",
         records=tuple(counting),
-        entries=_entries(counting),
-        members={one.location.sha256: one for one in counting if isinstance(one, MemberRecord)},
+        entries={
+            _key(one): ManifestEntry(one, tuple(writes.get(_key(one), ())))
+            for one in counting
+            if isinstance(one, CheckpointRecord)
+        },
+        members={one.sha256: one for one in counting if isinstance(one, MemberRecord)},
         gaps=tuple(one for one in counting if isinstance(one, GapRecord)),
         pins=tuple(one for one in counting if isinstance(one, PinRecord)),
         setting=next((one for one in counting if isinstance(one, SettingRecord)), None),
-        removed=_removed(facts),
+        removed=frozenset(removed - saved),
     )
 
 
@@ -180,31 +184,8 @@ def _place(record: Record) -> tuple[int, Rank, tuple[str, ...]]:
     return (record.incarnation, record.rank, spelled)
 
 
-def _entries(records: Iterable[Record]) -> dict[Key, ManifestEntry]:
-    """Writes of a checkpoint that no record names wait for it: it may be a gap."""
-    found: dict[Key, CheckpointRecord] = {}
-    writes: dict[Key, list[WritesRecord]] = {}
-    for record in records:
-        if isinstance(record, CheckpointRecord):
-            found[(record.checkpoint_ns, record.checkpoint_id)] = record
-        elif isinstance(record, WritesRecord):
-            key = (record.checkpoint_ns, record.checkpoint_id)
-            writes.setdefault(key, []).append(record)
-    return {key: ManifestEntry(record, tuple(writes.get(key, ()))) for key, record in found.items()}
-
-
-def _removed(facts: Iterable[Record]) -> frozenset[Key]:
-    removed: set[Key] = set()
-    saved: set[Key] = set()
-    for fact in facts:
-        if isinstance(fact, RemovalRecord):
-            removed.add((fact.checkpoint_ns, fact.checkpoint_id))
-        elif isinstance(fact, CheckpointRecord):
-            saved.add((fact.checkpoint_ns, fact.checkpoint_id))
-    return frozenset(removed - saved)
-
-
-_RECORDS = b'"records":[]'
+def _key(record: CheckpointRecord | WritesRecord | RemovalRecord) -> Key:
+    return (record.checkpoint_ns, record.checkpoint_id)
 
 
 def encode_manifest(manifest: Manifest, tenant: str) -> bytes:
@@ -212,19 +193,9 @@ def encode_manifest(manifest: Manifest, tenant: str) -> bytes:
 
     The members of the manifest name the blobs that they lie in.
     """
-    head = dump(
-        {
-            "format_version": FORMAT_VERSION,
-            "kind": Kind.MANIFEST.value,
-            "records": [],
-            "tenant": tenant,
-            "thread_id": manifest.thread_id,
-        }
-    )
-    # The first place: what precedes it holds no text of a caller.
-    before, _, after = head.partition(_RECORDS)
-    records = b",".join(encode_record(record) for record in manifest.records)
-    return b"".join((before, _RECORDS[:-1], records, b"]", after))
+    records = [record_json(record) for record in manifest.records]
+    content = {"records": records, "tenant": tenant, "thread_id": manifest.thread_id}
+    return dump_document(Kind.MANIFEST, content)
 
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
@@ -234,5 +205,5 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     thread_id = fields.name("thread_id")
     records = [settle(read_record(record), name) for record in fields.children("records")]
     if any(record.thread_id != thread_id for record in records):
-        raise malformed(name, f"it is of thread '{thread_id}' and has records of others")
+        raise fields.fail(f"it is of thread '{thread_id}' and has records of others")
     return fold(thread_id, records)

@@ -47,21 +47,20 @@ _POSITION = attrgetter("position")
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A merge that is not finished."""
+    """A merge that is not finished: of the oldest `FAN_OUT` runs of a level."""
 
-    level: int  # level of its inputs: the oldest `FAN_OUT` runs of it
-    after: Position = ()  # position up to which they are merged
+    level: int
+    after: Position = ()  # up to which they are merged
     ended: int | None = None  # incarnation of the thread at `after` that is known to have ended
-    # what it has stored, as runs that follow one another, by height
-    made: tuple[tuple[RunRef, ...], ...] = ()
+    made: tuple[tuple[RunRef, ...], ...] = ()  # stored runs that follow one another, by height
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRuns:
     """The runs of a tenant."""
 
-    levels: tuple[tuple[RunRef, ...], ...] = ()  # the live runs by level, each the oldest first
-    merges: tuple[Merge, ...] = ()  # unfinished merges, at most one for each level
+    levels: tuple[tuple[RunRef, ...], ...] = ()  # each the oldest first
+    merges: tuple[Merge, ...] = ()  # at most one for each level
 
     def oldest_first(self) -> list[RunRef]:
         """Return the live runs, the oldest first."""
@@ -72,8 +71,8 @@ class LiveRuns:
 class Advanced:
     """What a flush makes of the runs."""
 
-    runs: LiveRuns  # the runs afterwards
-    read_bytes: int = 0  # bytes of records, unpacked, that merges read
+    runs: LiveRuns
+    read_bytes: int = 0  # of records, unpacked
     dropped: tuple[BlobLocation, ...] = ()  # members that no live run consists of any more
 
 
@@ -82,10 +81,6 @@ def step_bytes(level: int, inputs: Iterable[RunRef]) -> int:
 
     Level `level` gets `FAN_OUT` further runs in `FAN_OUT ** (level + 1)` flushes. At twice
     that pace a merge is over before they are there.
-
-    Args:
-        level: Level of the inputs.
-        inputs: Its inputs.
     """
     whole = sum(ref.plain_bytes for ref in inputs)
     return max(STEP_BYTES, 2 * whole // int(FAN_OUT ** (level + 1)))
@@ -100,8 +95,7 @@ async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) ->
         fetch: Returns members of earlier puts.
         put: Takes the members that the steps make.
 
-    Raises:
-        Refusal: `BLOB_MALFORMED`, and what `fetch` raises; nothing has changed then.
+    What `fetch` raises passes, and nothing has changed then.
     """
     read_bytes = 0
     dropped: list[BlobLocation] = []
@@ -112,8 +106,7 @@ async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) ->
             merges[level] = Merge(level)
     for level, merge in sorted(merges.items(), reverse=True):
         inputs = levels[level][:FAN_OUT]
-        oldest = not any(levels[level + 1 :])
-        step = _Step(inputs, merge, oldest=oldest)
+        step = _Step(inputs, merge, oldest=not any(levels[level + 1 :]))
         lines = await step.lines(fetch)
         read_bytes += step.read_bytes
         made = _added(merge.made, leaves(lines, put), put)
@@ -126,14 +119,8 @@ async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) ->
         else:
             merges[level] = Merge(level, step.after, step.ended, made)
     _append(levels, 0, new)
-    return Advanced(
-        LiveRuns(
-            tuple(tuple(level) for level in levels),
-            tuple(merge for _, merge in sorted(merges.items())),
-        ),
-        read_bytes,
-        tuple(dropped),
-    )
+    unfinished = tuple(merge for _, merge in sorted(merges.items()))
+    return Advanced(LiveRuns(tuple(map(tuple, levels)), unfinished), read_bytes, tuple(dropped))
 
 
 async def relocated(
@@ -149,9 +136,6 @@ async def relocated(
 
     Returns:
         The runs, and the hashes of the branches that others have replaced.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`, and what `fetch` raises.
     """
     replaced: list[bytes] = []
 
@@ -175,11 +159,7 @@ async def relocated(
 
 
 async def read_thread(runs: LiveRuns, thread_id: str, fetch: Fetch) -> list[Record]:
-    """Return all records of a thread, those of older runs first, for `manifests.fold`.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`, and what `fetch` raises.
-    """
+    """Return all records of a thread, those of older runs first, for `manifests.fold`."""
     return [
         decode_record(line.stored, ref.location.blob_id)
         for ref in runs.oldest_first()
@@ -192,9 +172,6 @@ async def read_threads(runs: LiveRuns, fetch: Fetch) -> AsyncGenerator[tuple[str
     """Yield every thread with its records, in order; the runs are read side by side.
 
     Of two records about the same thing that of the older run comes first.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`, and what `fetch` raises.
     """
     thread_id, records = "", list[Record]()
     async for lines in _side_by_side(runs.oldest_first(), fetch, ()):
@@ -209,14 +186,7 @@ async def read_threads(runs: LiveRuns, fetch: Fetch) -> AsyncGenerator[tuple[str
 
 
 class _Step:
-    """One step of a merge.
-
-    Attributes:
-        after: position up to which the inputs are merged then
-        ended: as `Merge.ended`
-        finished: they are merged to their end
-        read_bytes: bytes of records, unpacked, that were read
-    """
+    """One step of a merge: where it has come to, and whether that is the end of the inputs."""
 
     def __init__(self, inputs: Sequence[RunRef], merge: Merge, *, oldest: bool) -> None:
         self._inputs = inputs
@@ -310,7 +280,7 @@ def _added(
             heights[height] = []
             height += 1
             _append(heights, height, added)
-    return tuple(tuple(height) for height in heights)
+    return tuple(map(tuple, heights))
 
 
 def _whole(made: Sequence[Sequence[RunRef]], put: Put) -> RunRef | None:

@@ -28,15 +28,14 @@ Rank = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What all records have."""
+    """What all records have; `about` names the fields that say what a kind is about."""
 
     kind: ClassVar[str]
     about: ClassVar[tuple[str, ...]] = ()
-    """Which of its fields say what it is about."""
 
     thread_id: str
     incarnation: int
-    generation: int  # generation of the log
+    generation: int
     seq: int  # the change that the record is of
 
     @property
@@ -62,25 +61,21 @@ class CheckpointRecord(Record):
     kind = "checkpoint"
     about = ("checkpoint_ns", "checkpoint_id")
 
-    checkpoint_ns: str  # the namespace
+    checkpoint_ns: str
     checkpoint_id: str
-    parent_id: str  # its parent, or empty
+    parent_id: str
     created_us: int  # time of the first save
     segment: bytes  # SHA-256 of the segment that holds it
-    state_sha256: bytes  # SHA-256 over the exact stored bytes of its state
-    label: str = ""  # name, or empty
-    summary: str = ""  # one sentence, or empty
-    lineage: Lineage = NO_LINEAGE  # lineage beyond the parent
-    # of a copy that a segment of another thread holds: its namespace there
-    held_ns: str | None = None
+    state_sha256: bytes  # over the exact stored bytes of its state
+    label: str = ""
+    summary: str = ""
+    lineage: Lineage = NO_LINEAGE  # beyond the parent
+    held_ns: str | None = None  # of a copy: its namespace in the segment of another thread
 
 
 @dataclass(frozen=True, slots=True)
 class WritesRecord(Record):
-    """A segment holds pending writes of a checkpoint, all of which count.
-
-    `held_ns`: of a copy that a segment of another thread holds, its namespace there.
-    """
+    """A segment holds pending writes of a checkpoint, all of which count."""
 
     kind = "writes"
     about = ("checkpoint_ns", "checkpoint_id", "segment")
@@ -88,7 +83,7 @@ class WritesRecord(Record):
     checkpoint_ns: str
     checkpoint_id: str
     segment: bytes
-    held_ns: str | None = None
+    held_ns: str | None = None  # as `CheckpointRecord.held_ns`
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +104,11 @@ class RemovalRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class EndRecord(Record):
-    """The incarnation was deleted, and with it all that is said of it and of lower ones.
-
-    `deleted_through` is the greatest checkpoint ID of all ended incarnations, or empty.
-    """
+    """The incarnation was deleted, and with it all that is said of it and of lower ones."""
 
     kind = "end"
 
-    deleted_through: str
+    deleted_through: str  # greatest checkpoint ID of all ended incarnations, or empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +160,9 @@ class MemberRecord(Record):
     kind = "member"
     about = ("sha256",)
 
-    # their hash, size and place. An empty `blob_id` means: in the same quilt as the run.
-    location: BlobLocation
+    location: BlobLocation  # an empty `blob_id` means: in the same quilt as the run
     holds: Kind = Kind.SEGMENT  # `SEGMENT`, `PARTS` or `PART`
-    # SHA-256 of other members that cannot be missed where this one is needed: those that a segment
-    # names, or the parts of a list besides
+    # Other members that cannot be missed where this one is: what a segment or a list names.
     needs: tuple[bytes, ...] = ()
     first_seq: int = 0  # of a segment of the thread itself the range that it holds, else 0
     last_seq: int = 0  # as `first_seq`
@@ -197,81 +187,78 @@ def settle(record: Record, holder: str) -> Record:
 
 
 class _Field(NamedTuple):
-    """How a field of records is stored."""
+    """How a field of records is stored; one that holds its default is left out."""
 
-    key: str  # its name in JSON
+    name: str
+    default: object  # `MISSING` has no equal and is no default
+    key: str  # in JSON; empty: the keys of an object are
     spell: Callable[[Any], Any] | None  # makes JSON of it; `None`: it is JSON
     read: Callable[[Fields, str], object]
 
 
-_HOLDS = {kind.value: kind for kind in (Kind.SEGMENT, Kind.PARTS, Kind.PART)}
-
-
 def _read_holds(stored: Fields, key: str) -> Kind:
-    holds = _HOLDS.get(stored.text(key))
-    if holds is None:
+    holds = stored.text(key)
+    if holds not in (Kind.SEGMENT, Kind.PARTS, Kind.PART):
         raise stored.fail("a member holds neither a segment nor parts of one")
-    return holds
+    return Kind(holds)
+
+
+_LINEAGE = tuple(one.name for one in fields(Lineage))
 
 
 def _lineage_json(lineage: Lineage) -> JsonObject:
-    stored = {
-        "forked_from": lineage.forked_from,
-        "rolled_back_from": lineage.rolled_back_from,
-        "adopted_from": lineage.adopted_from,
-    }
-    return {key: reference for key, reference in stored.items() if reference}
+    return {key: reference for key in _LINEAGE if (reference := getattr(lineage, key))}
 
 
 def _read_lineage(stored: Fields, _: str) -> Lineage:
-    keys = ("forked_from", "rolled_back_from", "adopted_from")
-    return Lineage(*[stored.optional_text(key) for key in keys])
+    return Lineage(*[stored.text(key) if key in stored else "" for key in _LINEAGE])
 
 
-_HASH, _INLINE = (bytes.hex, Fields.sha256), ""
-_STORED: dict[str, _Field] = {
-    "checkpoint_ns": _Field("checkpoint_ns", None, Fields.text),
-    "checkpoint_id": _Field("checkpoint_id", None, Fields.name),
-    "parent_id": _Field("parent_checkpoint_id", None, Fields.text),
-    "created_us": _Field("create_time_us", None, Fields.number),
-    "segment": _Field("segment", *_HASH),
-    "state_sha256": _Field("state_sha256", *_HASH),
-    "label": _Field("label", None, Fields.text),
-    "summary": _Field("summary", None, Fields.text),
-    "lineage": _Field(_INLINE, _lineage_json, _read_lineage),
-    "held_ns": _Field("held_ns", None, Fields.text),
-    "deleted_through": _Field("deleted_through", None, Fields.text),
-    "reason": _Field("reason", None, Fields.text),
-    "agent_id": _Field("agent_id", None, Fields.text),
-    "retention_s": _Field("retention_s", None, Fields.number),
-    "unsearchable": _Field("unsearchable", None, Fields.flag),
-    "location": _Field(_INLINE, location_json, lambda stored, _: stored.location()),
-    "holds": _Field("holds", None, _read_holds),
-    "needs": _Field("needs", lambda needs: [one.hex() for one in needs], Fields.sha256s),
-    "first_seq": _Field("first_seq", None, Fields.number),
-    "last_seq": _Field("last_seq", None, Fields.number),
+_KEYS = {
+    "parent_id": "parent_checkpoint_id",
+    "created_us": "create_time_us",
+    "lineage": "",
+    "location": "",
 }
+_SPELL: dict[str, Callable[[Any], Any]] = {
+    "segment": bytes.hex,
+    "state_sha256": bytes.hex,
+    "lineage": _lineage_json,
+    "location": location_json,
+    "needs": lambda needs: [one.hex() for one in needs],
+}
+_READ: dict[str, Callable[[Fields, str], object]] = {
+    "checkpoint_id": Fields.name,
+    "segment": Fields.sha256,
+    "state_sha256": Fields.sha256,
+    "created_us": Fields.number,
+    "retention_s": Fields.number,
+    "first_seq": Fields.number,
+    "last_seq": Fields.number,
+    "unsearchable": Fields.flag,
+    "lineage": _read_lineage,
+    "location": lambda stored, _: stored.location(),
+    "holds": _read_holds,
+    "needs": Fields.sha256s,
+}
+"""Whatever is not here is read as a text."""
+
 _REQUIRED = {(MemberRecord, "holds"), (GapRecord, "checkpoint_ns"), (GapRecord, "checkpoint_id")}
+
+
+def _field(kind: type[Record], name: str, default: object) -> _Field:
+    if (kind, name) in _REQUIRED:
+        default = MISSING
+    key, read = _KEYS.get(name, name), _READ.get(name, Fields.text)
+    return _Field(name, default, key, _SPELL.get(name), read)
+
+
 _PLACE = len(fields(Record))
-
-
-def _layout(kind: type[Record]) -> tuple[tuple[str, object, _Field], ...]:
-    """Return name, default and stored form of the fields of a kind.
-
-    One that holds its default is left out; `MISSING` has no equal and is no default.
-    """
-    return tuple(
-        (
-            one.name,
-            MISSING if (kind, one.name) in _REQUIRED else one.default,
-            _STORED[one.name],
-        )
-        for one in fields(kind)[_PLACE:]
-    )
-
-
-_LAYOUTS = {kind: _layout(one) for kind, one in KINDS.items()}
-_OF_SEGMENT = tuple(one for one in _LAYOUTS[GapRecord.kind] if one[0] in ("reason", "segment"))
+_LAYOUTS = {
+    kind: [_field(one, each.name, each.default) for each in fields(one)[_PLACE:]]
+    for kind, one in KINDS.items()
+}
+_OF_SEGMENT = [one for one in _LAYOUTS[GapRecord.kind] if one.name in ("reason", "segment")]
 
 
 def record_json(record: Record) -> JsonObject:
@@ -284,9 +271,9 @@ def record_json(record: Record) -> JsonObject:
         "seq": record.seq,
     }
     of_segment = isinstance(record, GapRecord) and record.segment
-    for name, default, stored in _OF_SEGMENT if of_segment else _LAYOUTS[record.kind]:
-        value = getattr(record, name)
-        if value == default:
+    for stored in _OF_SEGMENT if of_segment else _LAYOUTS[record.kind]:
+        value = getattr(record, stored.name)
+        if value == stored.default:
             continue
         spelled = value if stored.spell is None else stored.spell(value)
         if stored.key:
@@ -324,9 +311,9 @@ def read_record(stored: Fields) -> Record:
         stored.number("generation"),
         stored.number("seq"),
         **{
-            name: field.read(stored, field.key)
-            for name, default, field in layout
-            if default is MISSING or not field.key or field.key in stored
+            field.name: field.read(stored, field.key)
+            for field in layout
+            if field.default is MISSING or not field.key or field.key in stored
         },
     )
 
@@ -342,14 +329,14 @@ _decode_json = json.JSONDecoder().raw_decode
 
 
 class Line(NamedTuple):
-    """A record in a run."""
+    """A record in a run; fields are as those of `Record`."""
 
-    position: Position  # where it stands
-    incarnation: int  # as `Record.incarnation`
-    rank: Rank  # as `Record.rank`
-    identity: Identity  # as `Record.identity`, hashes in hex
-    passing: bool  # as `Record.passing`
-    stored: str  # its stored form
+    position: Position
+    incarnation: int
+    rank: Rank
+    identity: Identity  # hashes in hex
+    passing: bool
+    stored: str
 
     @property
     def thread_id(self) -> str:

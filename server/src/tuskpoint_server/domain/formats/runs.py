@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from operator import attrgetter
 
 from ..errors import malformed
 from ..limits import MIB
 from ..model import BlobLocation
 from ..values import blob_digest, frame_size, pack_frame, unpack_frame
 from .records import Line, Position, Record, line_of, read_line
-from .stored_json import FORMAT_VERSION, Fields, JsonObject, Kind, dump, location_json, settled
+from .stored_json import Fields, JsonObject, Kind, dump_document, location_json
 
 PAGE_BYTES = MIB // 4
 """Bytes of records in a page, unpacked, beyond which no further record is added."""
@@ -34,6 +35,8 @@ _MAX_UNPACKED = 16 * MIB
 """Bound on an unpacked page or index."""
 
 _MAX_HEIGHT = 16
+
+_ORDER = attrgetter("position", "incarnation", "rank", "stored")
 
 Fetch = Callable[[BlobLocation], Awaitable[bytes]]
 """Returns the bytes at a location, hash checked."""
@@ -60,27 +63,19 @@ class Put:
 
     def store(self, content: JsonObject, pages: Iterable[bytes] = ()) -> BlobLocation:
         """Store a run: what its index says besides, and the pages of a leaf."""
-        index = dump(
-            {
-                "format_version": FORMAT_VERSION,
-                "kind": Kind.RUN.value,
-                "order": next(self._order),
-                **self._catalog,
-                **content,
-            }
-        )
-        return self._store(b"".join((pack_frame(index + b"\n"), *pages)))
+        index = {"order": next(self._order), **self._catalog, **content}
+        return self._store(b"".join((pack_frame(dump_document(Kind.RUN, index) + b"\n"), *pages)))
 
 
 @dataclass(frozen=True, slots=True)
 class RunRef:
     """What names a run."""
 
-    location: BlobLocation  # where its index lies, and its hash
-    first: Position  # position of its first record
-    last: Position  # position of its last record
-    records: int  # number of its records
-    plain_bytes: int  # bytes of its records, unpacked
+    location: BlobLocation
+    first: Position
+    last: Position
+    records: int
+    plain_bytes: int  # of its records, unpacked
     height: int = 0  # 0: a leaf; else one above the highest of the runs that it names
 
 
@@ -108,20 +103,13 @@ class Run:
 
 
 def store_records(records: Iterable[Record], put: Put) -> RunRef | None:
-    """Store records as a run.
+    """Store records, in any order, as a run; `None` if there are none.
 
-    Args:
-        records: The records, in any order; what they say of one thing has one rank each.
-        put: Takes the members.
-
-    Returns:
-        The run; `None` if there are no records.
+    What they say of one thing has one rank each.
     """
-    return store_lines(sorted((line_of(record) for record in records), key=_order), put)
-
-
-def store_lines(lines: Sequence[Line], put: Put) -> RunRef | None:
-    """Store records that are in order as a run; `None` if there are none."""
+    lines = sorted(
+        map(line_of, records), key=attrgetter("position", "incarnation", "rank", "stored")
+    )
     return stacked(leaves(lines, put), put)
 
 
@@ -146,10 +134,8 @@ def branch(runs: Sequence[RunRef], put: Put) -> RunRef:
 def stacked(runs: Sequence[RunRef], put: Put) -> RunRef | None:
     """Make one run of runs that follow one another; `None` of none."""
     while len(runs) > 1:
-        runs = [
-            branch(runs[start : start + BRANCH_RUNS], put)
-            for start in range(0, len(runs), BRANCH_RUNS)
-        ]
+        starts = range(0, len(runs), BRANCH_RUNS)
+        runs = [branch(runs[start : start + BRANCH_RUNS], put) for start in starts]
     return runs[0] if runs else None
 
 
@@ -163,10 +149,6 @@ def ref_json(ref: RunRef) -> JsonObject:
         "plain_bytes": ref.plain_bytes,
         "records": ref.records,
     }
-
-
-def _order(line: Line) -> tuple[Position, int, tuple[int, int], str]:
-    return (line.position, line.incarnation, line.rank, line.stored)
 
 
 def _cut(lines: Sequence[Line], part_bytes: int) -> list[Sequence[Line]]:
@@ -207,10 +189,10 @@ def _leaf(lines: Sequence[Line], put: Put) -> RunRef:
 # --- reading ---------------------------------------------------------------------------
 
 
-def read_ref(fields: Fields, holder: str) -> RunRef:
+def read_ref(fields: Fields) -> RunRef:
     """Return what names a run, from its stored form."""
     ref = RunRef(
-        settled(fields.location(), holder),
+        fields.settled(),
         read_position(fields, "first"),
         read_position(fields, "last"),
         fields.number("records"),
@@ -231,19 +213,31 @@ def decode_run(data: bytes, ref: RunRef) -> Run:
     for key in ("generation", "number", "order"):
         fields.number(key)
     if fields.has("runs"):
-        return Run(runs=_read_branch(fields, ref))
+        runs = [read_ref(child) for child in fields.children("runs")]
+        if len(runs) > BRANCH_RUNS:
+            raise fields.fail(f"it names more than {BRANCH_RUNS} runs")
+        if any(child.height >= ref.height for child in runs):
+            raise fields.fail("it names a run that is as high as itself")
+        _check_order(runs, ref, fields)
+        return Run(runs=tuple(runs))
     pages: list[Page] = []
     for entry in fields.children("pages"):
-        size = entry.number("size_bytes")
+        size, sha256 = entry.number("size_bytes"), entry.sha256("sha256")
         first, last = read_position(entry, "first"), read_position(entry, "last")
-        pages.append(
-            Page(begin, size, entry.sha256("sha256"), first, last, entry.number("records"))
-        )
+        pages.append(Page(begin, size, sha256, first, last, entry.number("records")))
         begin += size
     if begin != len(data):
         raise fields.fail("its pages do not make up all of it")
     _check_order(pages, ref, fields)
     return Run(pages=tuple(pages))
+
+
+def _check_order(within: Sequence[Page] | Sequence[RunRef], ref: RunRef, fields: Fields) -> None:
+    if not within or (within[0].first, within[-1].last) != (ref.first, ref.last):
+        raise fields.fail("it holds other positions than what names it says")
+    ends = [place for one in within for place in (one.first, one.last)]
+    if ends != sorted(ends) or sum(one.records for one in within) != ref.records:
+        raise fields.fail("what it holds is not in order, or of another number of records")
 
 
 def page_lines(data: bytes, page: Page, name: str) -> list[Line]:
@@ -274,12 +268,9 @@ async def read_pages(
 
     Args:
         ref: The run.
-        fetch: Returns members.
+        fetch: Returns members; what it raises passes.
         after: Only records at greater positions.
         thread_id: Only records of this thread.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`, and what `fetch` raises.
     """
     if not _may_match(ref, after, thread_id):
         return
@@ -303,11 +294,7 @@ async def read_pages(
 
 
 async def members_of(ref: RunRef, fetch: Fetch) -> list[BlobLocation]:
-    """Return where all members of a run lie; only branches are fetched.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`, and what `fetch` raises.
-    """
+    """Return where all members of a run lie; only branches are fetched."""
     found = [ref.location]
     if ref.height:
         for child in decode_run(await fetch(ref.location), ref).runs:
@@ -327,21 +314,3 @@ def _may_match(where: RunRef | Page, after: Position, thread_id: str | None) -> 
     if where.last <= after:
         return False
     return thread_id is None or where.first[0] <= thread_id <= where.last[0]
-
-
-def _read_branch(fields: Fields, ref: RunRef) -> tuple[RunRef, ...]:
-    runs = tuple(read_ref(child, ref.location.blob_id) for child in fields.children("runs"))
-    if len(runs) > BRANCH_RUNS:
-        raise fields.fail(f"it names more than {BRANCH_RUNS} runs")
-    if any(child.height >= ref.height for child in runs):
-        raise fields.fail("it names a run that is as high as itself")
-    _check_order(runs, ref, fields)
-    return runs
-
-
-def _check_order(within: Sequence[Page] | Sequence[RunRef], ref: RunRef, fields: Fields) -> None:
-    if not within or (within[0].first, within[-1].last) != (ref.first, ref.last):
-        raise fields.fail("it holds other positions than what names it says")
-    ends = [place for one in within for place in (one.first, one.last)]
-    if ends != sorted(ends) or sum(one.records for one in within) != ref.records:
-        raise fields.fail("what it holds is not in order, or of another number of records")

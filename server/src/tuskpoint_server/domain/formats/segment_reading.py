@@ -7,7 +7,7 @@ megabyte, made by somebody who means harm, takes all the memory there is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -20,19 +20,13 @@ from ..limits import LIMITS
 from ..model import BlobLocation, Lineage, Value
 from ..values import DIGEST_BYTES, DamagedValueError, Encoding, unpack_frame, value_digest
 from ..values import unpack as decompressed
+from . import segments
 from .segments import (
-    CHECKPOINTS,
-    LINEAGES,
-    LOCATIONS,
     MAX_FIELDS,
-    MAX_MEMBERS,
     MAX_SEGMENT_BYTES,
     NO_LINEAGE,
     PREFIX_BYTES,
     SKIPPABLE,
-    SKIPPABLE_MAGIC,
-    VALUES,
-    WRITES,
     Segment,
     SegmentCheckpoint,
     SegmentMember,
@@ -60,12 +54,13 @@ def decode_segment(data: bytes, name: str, *, max_bytes: int = MAX_SEGMENT_BYTES
     """
     plain = unpack_frame(_content(data, name), name, max_bytes)
     try:
-        if _has_too_many(plain, _SHAPE):
+        if len(plain) > 2 * MAX_FIELDS and _left(plain, 0, len(plain), _SHAPE, MAX_FIELDS) < 0:
             raise malformed(name, f"it has more than {MAX_FIELDS} fields")
         message = segment_pb2.ThreadSegment.FromString(plain)
-    except (DecodeError, ValueError):
+    except (DecodeError, ValueError, IndexError):
         raise malformed(name, "it is not a ThreadSegment") from None
     del plain  # the message holds its content
+    handoff = message.handoff if message.HasField("handoff") else None
     segment = Segment(
         thread_id=message.thread_id,
         incarnation=message.incarnation,
@@ -76,7 +71,7 @@ def decode_segment(data: bytes, name: str, *, max_bytes: int = MAX_SEGMENT_BYTES
         writes=tuple(_write(write, name) for write in message.writes),
         values=tuple(_value(value, name) for value in message.values),
         members=tuple(_member(member, name) for member in message.members),
-        handoff=_handoff(message),
+        handoff=None if handoff is None else (handoff.checkpoint_ns, handoff.checkpoint_id),
     )
     _check(segment, name)
     return segment
@@ -86,9 +81,6 @@ def needed_digests(segment: Segment, name: str) -> Iterator[bytes]:
     """Yield the digest of every value that a segment's rows need, with keyframes of patches.
 
     Some come more than once.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED` if a state cannot be read.
     """
     for checkpoint in segment.checkpoints:
         yield from state_digests(checkpoint.state, name)
@@ -127,11 +119,7 @@ def state_digests(state: bytes, name: str) -> list[bytes]:
 
 
 def whole_value(stored: SegmentValue | SegmentWrite, keyframe: bytes | None, name: str) -> Value:
-    """Return the value in a row; `keyframe` is what a patch is based on, whole.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`: it cannot be unpacked, or has another digest.
-    """
+    """Return the value in a row; `keyframe` is what a patch is based on, whole."""
     try:
         data = decompressed(stored.encoding, stored.data, stored.size, keyframe, LIMITS.max_value)
     except DamagedValueError as error:
@@ -148,17 +136,15 @@ def _content(data: bytes, name: str) -> memoryview:
         raise malformed(name, "it is too short for a segment")
     magic, size = SKIPPABLE.unpack_from(data)
     begin = SKIPPABLE.size + size
-    if magic != SKIPPABLE_MAGIC or size > _MAX_HEADER or begin > len(data):
+    if magic != segments.SKIPPABLE_MAGIC or size > _MAX_HEADER or begin > len(data):
         raise malformed(name, "it does not begin with the header of a segment")
     try:
         header = segment_pb2.SegmentHeader.FromString(data[SKIPPABLE.size : begin])
     except DecodeError:
         raise malformed(name, "its header is no SegmentHeader") from None
-    if header.format_version != FORMAT_VERSION:
-        raise malformed(
-            name,
-            f"format_version is {header.format_version} and only {FORMAT_VERSION} is known",
-        )
+    version = header.format_version
+    if version != FORMAT_VERSION:
+        raise malformed(name, f"format_version is {version} and only {FORMAT_VERSION} is known")
     if header.sealing != segment_pb2.SEALING_NONE:
         raise malformed(name, f"sealing {header.sealing} is not known")
     return memoryview(data)[begin:]
@@ -169,12 +155,12 @@ def _checkpoint(message: segment_pb2.SegmentCheckpoint) -> SegmentCheckpoint:
     if message.HasField("delta_base"):
         delta_base = message.delta_base.SerializeToString(deterministic=True)
     if message.HasField("lineage"):
-        lineage = Lineage(*LINEAGES.of_message(message.lineage))
-    return SegmentCheckpoint(*(*CHECKPOINTS.of_message(message), delta_base, lineage))
+        lineage = Lineage(*segments.LINEAGES.of_message(message.lineage))
+    return SegmentCheckpoint(*(*segments.CHECKPOINTS.of_message(message), delta_base, lineage))
 
 
 def _write(message: segment_pb2.SegmentWrite, name: str) -> SegmentWrite:
-    write = SegmentWrite(*WRITES.of_message(message))
+    write = SegmentWrite(*segments.WRITES.of_message(message))
     if not write.checkpoint_id or not write.task_id or not write.channel:
         raise malformed(name, "a write lacks its checkpoint, task or channel")
     if write.encoding not in _OF_WRITES:
@@ -184,7 +170,7 @@ def _write(message: segment_pb2.SegmentWrite, name: str) -> SegmentWrite:
 
 
 def _value(message: segment_pb2.SegmentValue, name: str) -> SegmentValue:
-    value = SegmentValue(*VALUES.of_message(message))
+    value = SegmentValue(*segments.VALUES.of_message(message))
     is_patch = value.encoding == Encoding.PATCH
     if not is_patch and value.encoding not in _OF_WRITES:
         raise malformed(name, f"a value has encoding {value.encoding}")
@@ -204,33 +190,28 @@ def _check_value(value: SegmentValue | SegmentWrite, what: str, name: str) -> No
 
 
 def _member(message: segment_pb2.SegmentMember, name: str) -> SegmentMember:
-    location = BlobLocation(*LOCATIONS.of_message(message.location))
+    location = BlobLocation(*segments.LOCATIONS.of_message(message.location))
     joined = message.digests
     prefixes = tuple(
         joined[start : start + PREFIX_BYTES] for start in range(0, len(joined), PREFIX_BYTES)
     )
     if len(location.sha256) != DIGEST_BYTES or location.size > MAX_NUMBER:
         raise malformed(name, "it names a member without a hash or of a size that is none")
-    if not prefixes or len(joined) % PREFIX_BYTES or not _ascend(prefixes):
+    ascending = all(one < other for one, other in pairwise(prefixes))
+    if not prefixes or len(joined) % PREFIX_BYTES or not ascending:
         raise malformed(name, "the digests of a member are none, cut off, or not ascending")
     return SegmentMember(location, prefixes)
-
-
-def _ascend(prefixes: tuple[bytes, ...]) -> bool:
-    return all(one < other for one, other in pairwise(prefixes))
-
-
-def _handoff(message: segment_pb2.ThreadSegment) -> tuple[str, str] | None:
-    if not message.HasField("handoff"):
-        return None
-    return (message.handoff.checkpoint_ns, message.handoff.checkpoint_id)
 
 
 def _check(segment: Segment, name: str) -> None:
     """Check what concerns more than one row."""
     if not segment.thread_id or segment.first_seq > segment.last_seq:
         raise malformed(name, "it lacks its thread, or its range is none")
-    _check_numbers(segment, name)
+    numbers = [segment.incarnation, segment.generation, segment.last_seq]
+    numbers += [number for one in segment.checkpoints for number in (one.seq, one.created_us)]
+    numbers += [write.seq for write in segment.writes]
+    if max(numbers) > MAX_NUMBER:
+        raise malformed(name, f"a number in it is above {MAX_NUMBER}")
     keys = {(one.checkpoint_ns, one.checkpoint_id) for one in segment.checkpoints}
     slots = {(one.checkpoint_ns, one.checkpoint_id, one.task_id, one.idx) for one in segment.writes}
     if len(keys) < len(segment.checkpoints) or len(slots) < len(segment.writes):
@@ -239,27 +220,8 @@ def _check(segment: Segment, name: str) -> None:
         raise malformed(name, "a checkpoint has no ID")
     if segment.handoff is not None and (segment.handoff not in keys or segment.members):
         raise malformed(name, "it lacks what it hands off")
-    if len(segment.members) > MAX_MEMBERS:
-        raise malformed(name, f"it names more than {MAX_MEMBERS} members")
-    _check_values(segment, name)
-
-
-def _check_numbers(segment: Segment, name: str) -> None:
-    seqs = _numbers(segment)
-    if any(number > MAX_NUMBER for number in seqs):
-        raise malformed(name, f"a number in it is above {MAX_NUMBER}")
-
-
-def _numbers(segment: Segment) -> Iterable[int]:
-    yield from (segment.incarnation, segment.generation, segment.last_seq)
-    for checkpoint in segment.checkpoints:
-        yield checkpoint.seq
-        yield checkpoint.created_us
-    for write in segment.writes:
-        yield write.seq
-
-
-def _check_values(segment: Segment, name: str) -> None:
+    if len(segment.members) > segments.MAX_MEMBERS:
+        raise malformed(name, f"it names more than {segments.MAX_MEMBERS} members")
     encodings = {value.digest: value.encoding for value in segment.values}
     if len(encodings) < len(segment.values):
         raise malformed(name, "it holds a value twice")
@@ -272,7 +234,8 @@ def _check_values(segment: Segment, name: str) -> None:
             raise malformed(name, f"it lacks value {digest.hex()} and names nothing that holds it")
 
 
-_SHORTEST = 2  # bytes of a field
+# --- counting fields -------------------------------------------------------------------
+
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 """Wire types (protobuf.dev/programming-guides/encoding); groups are of no message here."""
 
@@ -283,7 +246,6 @@ _Shape = Mapping[int, Any]
 
 
 def _shape_of(descriptor: Any) -> _Shape:
-    """Return the shape of a message; the runtime has descriptors of its own type."""
     return {
         field.number: _shape_of(field.message_type)
         for field in descriptor.fields
@@ -294,23 +256,11 @@ def _shape_of(descriptor: Any) -> _Shape:
 _SHAPE = _shape_of(segment_pb2.ThreadSegment.DESCRIPTOR)
 
 
-def _has_too_many(plain: bytes, of: _Shape) -> bool:
-    """Return whether a serialized message has more fields than are read."""
-    if len(plain) <= _SHORTEST * MAX_FIELDS:
-        return False
-    try:
-        return _fields_left(plain, 0, len(plain), of, MAX_FIELDS) < 0
-    except IndexError:
-        raise ValueError("it ends inside a field") from None
-
-
-def _fields_left(plain: bytes, at: int, end: int, of: _Shape, left: int) -> int:
+def _left(plain: bytes, at: int, end: int, of: _Shape, left: int) -> int:
     """Return how many fields may follow those of a message; negative: it has too many."""
     while at < end and left >= 0:
         left -= 1
-        tag, at = plain[at], at + 1
-        if tag >= 0x80:
-            tag, at = _varint(plain, at - 1)
+        tag, at = _varint(plain, at)
         kind = tag & 7
         if kind == _LENGTH:
             size, at = _varint(plain, at)
@@ -318,7 +268,7 @@ def _fields_left(plain: bytes, at: int, end: int, of: _Shape, left: int) -> int:
                 raise ValueError("a field is longer than what holds it")
             inner = of.get(tag >> 3)
             if inner is not None:
-                left = _fields_left(plain, at, at + size, inner, left)
+                left = _left(plain, at, at + size, inner, left)
             at += size
         elif kind == _VARINT:
             _, at = _varint(plain, at)
@@ -331,15 +281,13 @@ def _fields_left(plain: bytes, at: int, end: int, of: _Shape, left: int) -> int:
 
 def _varint(plain: bytes, at: int) -> tuple[int, int]:
     """Return a number and where it ends."""
-    byte = plain[at]
-    if byte < 0x80:
-        return byte, at + 1
-    number, shift = byte & 0x7F, 7
-    while byte >= 0x80:
-        at += 1
+    number = shift = 0
+    while True:
         byte = plain[at]
         number |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return number, at
         shift += 7
-        if shift > 70:
+        if shift > 63:
             raise ValueError("a number is too long")
-    return number, at + 1

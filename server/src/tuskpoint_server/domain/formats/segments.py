@@ -30,17 +30,16 @@ class Mirror:
     """Fields of rows and of the messages that they are stored as, in one order.
 
     Args:
-        row: The class of the rows; of its fields those that have a name in the message.
+        row: The class of the rows.
         renamed: Where the message has another name than the row.
         left_out: Fields that are stored in another way.
     """
 
     def __init__(self, row: type, renamed: Mapping[str, str], left_out: Sequence[str] = ()) -> None:
         own = [one.name for one in fields(row) if one.name not in left_out]
-        self._names = tuple(renamed.get(name, name) for name in own)
+        self._names = [renamed.get(name, name) for name in own]
         self._of_row = attrgetter(*own)
         self.of_message: Callable[[object], Any] = attrgetter(*self._names)
-        """Returns the fields of a message, in the order of the row's."""
 
     def to_message(self, row: object) -> dict[str, Any]:
         """Return what a message of a row is made of."""
@@ -72,11 +71,10 @@ class DeltaWrite:
 class DeltaChannel:
     """What one channel is rebuilt from: a value, if there is one, and the writes after it."""
 
-    name: str  # name of the channel
-    seed: DeltaSeed | None  # the value that rebuilding begins with, or `None`
-    writes: tuple[DeltaWrite, ...]  # the writes after it, oldest first
-    # without a seed: the checkpoint at which the path goes on above the writes; empty: rebuilding
-    # begins with nothing
+    name: str
+    seed: DeltaSeed | None
+    writes: tuple[DeltaWrite, ...]  # oldest first
+    # Without a seed: where the path goes on above the writes; empty: it begins with nothing.
     ancestor_id: str = ""
 
     @property
@@ -138,7 +136,6 @@ def _delta_channel(message: segment_pb2.DeltaChannel, name: str) -> DeltaChannel
 
 MAX_FIELDS = 1 << 21
 """Fields of a message that are read at most, those of nested messages included."""
-
 
 MAX_SEGMENT_BYTES = LIMITS.max_bundle + 64 * MIB
 """Bound on an unpacked segment. Only bundles and lone large checkpoints come near it."""
@@ -228,21 +225,18 @@ class SegmentMember:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a thread's log."""
+    """A piece of a thread's log: what changed in a range of it, and the values that this needs."""
 
     thread_id: str
     incarnation: int
-    generation: int  # generation of the log
-    first_seq: int  # first number of the range that it holds
-    last_seq: int  # last number of the range
-    checkpoints: tuple[SegmentCheckpoint, ...] = ()  # the checkpoints that changed in the range
-    writes: tuple[SegmentWrite, ...] = ()  # the pending writes that changed in the range
-    values: tuple[SegmentValue, ...] = ()  # values that these need
-    # other segments that hold the rest of the values that these need, with the keyframes of all
-    # patches
-    members: tuple[SegmentMember, ...] = ()
-    # namespace and ID of the checkpoint that the segment hands off, if it is a bundle
-    handoff: tuple[str, str] | None = None
+    generation: int
+    first_seq: int
+    last_seq: int
+    checkpoints: tuple[SegmentCheckpoint, ...] = ()
+    writes: tuple[SegmentWrite, ...] = ()
+    values: tuple[SegmentValue, ...] = ()
+    members: tuple[SegmentMember, ...] = ()  # hold the other values, and keyframes of all patches
+    handoff: tuple[str, str] | None = None  # of a bundle: namespace and ID of what it hands off
 
 
 CHECKPOINTS = Mirror(
@@ -272,7 +266,10 @@ def encode_segment(segment: Segment) -> bytes:
         ValueError: The segment is larger than any reader accepts, names too many others, or
             has a text that is no Unicode.
     """
-    if _fields(segment) > MAX_FIELDS:
+    bases = sum(len(checkpoint.delta_base) for checkpoint in segment.checkpoints)
+    rows = 16 * len(segment.checkpoints) + 13 * len(segment.writes) + 7 * len(segment.values)
+    # At most so many fields, those of nested messages included.
+    if rows + bases // 2 + 7 * MAX_MEMBERS + 16 > MAX_FIELDS:
         raise ValueError(f"a segment of {segment.thread_id} has too many rows for a reader")
     if len(segment.members) > MAX_MEMBERS:
         raise ValueError(f"a segment of {segment.thread_id} names {len(segment.members)} others")
@@ -297,15 +294,16 @@ def encode_segment(segment: Segment) -> bytes:
         raise ValueError(f"a segment of {segment.thread_id} cannot be serialized") from error
     if len(plain) > MAX_SEGMENT_BYTES:
         raise ValueError(f"a segment of {segment.thread_id} takes {len(plain)} bytes")
-    return _BEGIN + pack_frame(plain)
+    header = segment_pb2.SegmentHeader(
+        format_version=FORMAT_VERSION, sealing=segment_pb2.SEALING_NONE
+    ).SerializeToString(deterministic=True)
+    return SKIPPABLE.pack(SKIPPABLE_MAGIC, len(header)) + header + pack_frame(plain)
 
 
 def _add_rows(message: segment_pb2.ThreadSegment, segment: Segment) -> None:
     # Spelled out, because there are many rows.
-    add_checkpoint, add_write = message.checkpoints.add, message.writes.add
-    add_value = message.values.add
     for checkpoint in segment.checkpoints:
-        stored = add_checkpoint(
+        stored = message.checkpoints.add(
             checkpoint_ns=checkpoint.checkpoint_ns,
             checkpoint_id=checkpoint.checkpoint_id,
             seq=checkpoint.seq,
@@ -322,7 +320,7 @@ def _add_rows(message: segment_pb2.ThreadSegment, segment: Segment) -> None:
             lineage = checkpoint_pb2.Lineage(**LINEAGES.to_message(checkpoint.lineage))
             stored.lineage.CopyFrom(lineage)
     for write in segment.writes:
-        add_write(
+        message.writes.add(
             checkpoint_ns=write.checkpoint_ns,
             checkpoint_id=write.checkpoint_id,
             seq=write.seq,
@@ -337,7 +335,7 @@ def _add_rows(message: segment_pb2.ThreadSegment, segment: Segment) -> None:
             data=write.data,
         )
     for value in segment.values:
-        add_value(
+        message.values.add(
             digest=value.digest,
             type=value.type,
             size_bytes=value.size,
@@ -345,20 +343,3 @@ def _add_rows(message: segment_pb2.ThreadSegment, segment: Segment) -> None:
             data=value.data,
             keyframe=value.keyframe,
         )
-
-
-def _fields(segment: Segment) -> int:
-    """Return how many fields the message has at most, those of nested messages included."""
-    bases = sum(len(checkpoint.delta_base) for checkpoint in segment.checkpoints)
-    rows = 16 * len(segment.checkpoints) + 13 * len(segment.writes) + 7 * len(segment.values)
-    return rows + bases // 2 + 7 * MAX_MEMBERS + 16
-
-
-def _begin() -> bytes:
-    header = segment_pb2.SegmentHeader(
-        format_version=FORMAT_VERSION, sealing=segment_pb2.SEALING_NONE
-    ).SerializeToString(deterministic=True)
-    return SKIPPABLE.pack(SKIPPABLE_MAGIC, len(header)) + header
-
-
-_BEGIN = _begin()

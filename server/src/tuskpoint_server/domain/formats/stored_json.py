@@ -12,8 +12,8 @@ bytes would have been: its SHA-256 is the name of what the parts make, and commi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..errors import Reason, Refusal, malformed
@@ -28,9 +28,25 @@ FORMAT_VERSION = 2
 MAX_NUMBER = (1 << 63) - 1
 """The greatest number that is read: every database and language holds it."""
 
+MEMBER_BYTES = 8 << 20
+"""Bytes that a member has at most; what is larger is stored in parts."""
+
+MAX_PARTS = 4096
+
 _ENCODE = json.JSONEncoder(
     ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
 ).encode
+
+
+class Kind(StrEnum):
+    """What a member holds; also its tag in a quilt, where it is only a hint."""
+
+    SEGMENT = "segment"
+    PARTS = "parts"  # a list of the parts of a segment or a manifest
+    PART = "part"
+    RUN = "run"
+    CATALOG = "catalog"
+    MANIFEST = "manifest"  # the folded manifest of one thread
 
 
 def dump(content: Mapping[str, object]) -> bytes:
@@ -38,8 +54,13 @@ def dump(content: Mapping[str, object]) -> bytes:
     return _ENCODE(content).encode()
 
 
+def dump_document(kind: Kind, content: Mapping[str, object]) -> bytes:
+    """Return the canonical bytes of a document, for `Fields.document`."""
+    return dump({"format_version": FORMAT_VERSION, "kind": kind.value, **content})
+
+
 class Fields:
-    """Typed access to a parsed JSON object.
+    """Typed access to a parsed JSON object of the blob with this ID.
 
     Every method raises `Refusal` (`BLOB_MALFORMED`) if the field is missing or of another
     type.
@@ -102,10 +123,6 @@ class Fields:
             raise self.fail(f"'{key}' is empty")
         return found
 
-    def optional_text(self, key: str) -> str:
-        """Return a string, empty if the field is missing."""
-        return self.text(key) if key in self._content else ""
-
     def number(self, key: str) -> int:
         """Return an integer from 0 to `MAX_NUMBER`."""
         found = self._content.get(key)
@@ -154,9 +171,9 @@ class Fields:
             identifier=self.text("identifier"),
         )
 
-    def optional_location(self, key: str) -> BlobLocation | None:
-        """Return a nested location, or `None` if it is null or missing."""
-        return self.child(key).location() if self.has(key) else None
+    def settled(self) -> BlobLocation:
+        """Return this object as a location, with "this quilt" replaced by this blob."""
+        return settled(self.location(), self._name)
 
     def _list(self, key: str) -> list[object]:
         found = self._content.get(key)
@@ -182,23 +199,6 @@ def _distinct(pairs: list[tuple[str, object]]) -> JsonObject:
     return content
 
 
-MEMBER_BYTES = 8 << 20
-"""Bytes that a member has at most; what is larger is stored in parts."""
-
-
-class Kind(StrEnum):
-    """What a member holds; also its tag in a quilt, where it is only a hint."""
-
-    SEGMENT = "segment"
-    PARTS = "parts"
-    """A list of the parts of a segment or a manifest."""
-    PART = "part"
-    RUN = "run"
-    CATALOG = "catalog"
-    MANIFEST = "manifest"
-    """The folded manifest of one thread."""
-
-
 def location_json(location: BlobLocation) -> dict[str, object]:
     """Return the stored form of a location. An empty `blob_id` means "this quilt"."""
     return {
@@ -211,13 +211,7 @@ def location_json(location: BlobLocation) -> dict[str, object]:
 
 def settled(location: BlobLocation, holder: str) -> BlobLocation:
     """Return a location with "this quilt" replaced by the blob that held the reference."""
-    if location.blob_id or not holder:
-        return location
-    return BlobLocation(location.sha256, location.size, holder, location.identifier)
-
-
-MAX_PARTS = 4096
-_FIRST_BYTE = b"{"
+    return location if location.blob_id else replace(location, blob_id=holder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,28 +223,21 @@ class PartList:
     parts: tuple[BlobLocation, ...]
 
 
-def cut_in_parts(data: bytes, part_bytes: int) -> Iterator[bytes]:
-    """Yield the parts of bytes, each of this size but the last."""
-    for start in range(0, len(data), part_bytes):
-        yield data[start : start + part_bytes]
+def cut_in_parts(data: bytes, part_bytes: int) -> list[bytes]:
+    """Return the parts of bytes, each of this size but the last."""
+    return [data[start : start + part_bytes] for start in range(0, len(data), part_bytes)]
 
 
 def encode_parts(data: bytes, parts: Sequence[BlobLocation]) -> bytes:
     """Return the stored form of the list of parts of `data`."""
-    return dump(
-        {
-            "format_version": FORMAT_VERSION,
-            "kind": Kind.PARTS.value,
-            "sha256": blob_digest(data).hex(),
-            "size_bytes": len(data),
-            "parts": [location_json(part) for part in parts],
-        }
-    )
+    named = [location_json(part) for part in parts]
+    content = {"sha256": blob_digest(data).hex(), "size_bytes": len(data), "parts": named}
+    return dump_document(Kind.PARTS, content)
 
 
 def is_part_list(data: bytes) -> bool:
     """Return whether stored bytes are a list of parts; a segment begins otherwise."""
-    return data.startswith(_FIRST_BYTE)
+    return data.startswith(b"{")
 
 
 def decode_parts(data: bytes, location: BlobLocation, max_bytes: int) -> PartList:
@@ -262,7 +249,7 @@ def decode_parts(data: bytes, location: BlobLocation, max_bytes: int) -> PartLis
         max_bytes: Bound on what the parts make together.
     """
     fields = Fields.document(data, location.blob_id, Kind.PARTS)
-    parts = tuple(settled(part.location(), location.blob_id) for part in fields.children("parts"))
+    parts = tuple(part.settled() for part in fields.children("parts"))
     size = fields.number("size_bytes")
     if len(parts) > MAX_PARTS:
         raise fields.fail(f"it has more than {MAX_PARTS} parts")
@@ -272,12 +259,7 @@ def decode_parts(data: bytes, location: BlobLocation, max_bytes: int) -> PartLis
 
 
 def join_parts(listed: PartList, parts: Sequence[bytes], name: str) -> bytes:
-    """Return the bytes that parts make, after checking their hash.
-
-    Args:
-        listed: The list.
-        parts: Content of the parts, in order.
-        name: Blob ID of the list, for the refusal.
+    """Return the bytes that parts make, after checking their hash; `name` is the list's blob ID.
 
     Raises:
         Refusal: `BLOB_MALFORMED`, `BLOB_HASH_MISMATCH`.
@@ -285,12 +267,7 @@ def join_parts(listed: PartList, parts: Sequence[bytes], name: str) -> bytes:
     data = b"".join(parts)
     if len(data) != listed.size:
         raise malformed(name, f"its parts have {len(data)} bytes where {listed.size} were listed")
-    actual = blob_digest(data)
-    if actual != listed.sha256:
-        raise Refusal(
-            Reason.BLOB_HASH_MISMATCH,
-            blob_id=name,
-            expected=listed.sha256.hex(),
-            actual=actual.hex(),
-        )
+    actual, expected = blob_digest(data).hex(), listed.sha256.hex()
+    if actual != expected:
+        raise Refusal(Reason.BLOB_HASH_MISMATCH, blob_id=name, expected=expected, actual=actual)
     return data
