@@ -99,7 +99,6 @@ async def indexing(
         settings,
         remember=False,
         stored=tell,
-        clock_us=journal.database.now_us,
     )
     indexer.start()
     if embedding is not None:
@@ -154,7 +153,7 @@ async def test_saves_and_searches_share_the_journal_with_a_backlog(journal: Room
                 assert found == [key(str(step), str(number))]
 
         await asyncio.gather(*(agent(number) for number in range(8)))
-        assert indexer.last_error == ""
+        assert indexer.trouble.problem == ""
     standing = await journal.finding.standing(TENANT)
     assert (standing.unindexed, standing.indexed) == (0, 240)
 
@@ -222,13 +221,13 @@ async def test_a_journal_that_takes_nothing_for_a_while_is_caught_up_with(
             await save(journal, str(number), f"step {number}")
         await asyncio.wait_for(rows.tried.wait(), 30)
         assert await indexer.catch_up(TENANT) == 10
-        assert "the disk is full" in indexer.last_error
+        assert "the disk is full" in indexer.trouble.problem
         rows.broken = False
         await asyncio.wait_for(stored.wait(), 30)
         async with asyncio.timeout(30):
             while await indexer.catch_up(TENANT):
                 pass
-        assert indexer.last_error == ""
+        assert indexer.trouble.problem == ""
     assert len(await look(journal, "step")) == 10
 
 

@@ -20,7 +20,7 @@ from tuskpoint_emulators.memwal.server import MemWalEmulator
 from tuskpoint_emulators.memwal.settings import RelayerSettings
 from tuskpoint_server import process
 from tuskpoint_server.domain.search import memory_text
-from tuskpoint_server.recall.memwal import wire
+from tuskpoint_server.recall.memwal import relayer as guard
 from tuskpoint_server.recall.memwal.api import JobState, Recollection, RelayerError, Trouble
 from tuskpoint_server.recall.memwal.relayer import Relayer, open_relayer
 from tuskpoint_server.recall.settings import MemWalSettings
@@ -288,7 +288,7 @@ async def test_nobody_there_is_sure() -> None:
 async def test_answers_that_are_too_long_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async with relaying() as it, it.client() as relayer:
         await relayer.recall(SPACE, "warm up", 1)
-        monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", 10_000)
+        monkeypatch.setattr(guard, "MAX_ANSWER_BYTES", 10_000)
         it.fault(Operation.RECALL, FaultKind.SAY, status=200, body="x" * 10_001)
         assert "too long" in str(await failing(relayer.recall(SPACE, "step", 5)))
         assert await relayer.recall(SPACE, "step", 5) == Recollection(())

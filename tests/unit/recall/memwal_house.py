@@ -25,6 +25,7 @@ from tuskpoint_server.recall.memwal.api import (
     COST_BATCH,
     COST_REMEMBER,
     MAX_BATCH,
+    Health,
     Job,
     JobState,
     Recollection,
@@ -33,7 +34,6 @@ from tuskpoint_server.recall.memwal.api import (
 )
 from tuskpoint_server.recall.memwal.budget import Budget
 from tuskpoint_server.recall.memwal.delivery import Delivery
-from tuskpoint_server.recall.memwal.health import Health
 from tuskpoint_server.recall.memwal.relayer import Relayer
 from tuskpoint_server.recall.settings import MemWalSettings
 
@@ -252,7 +252,6 @@ class House:
             self.budget,
             self.settings,
             self.health,
-            lambda tenant: f"tuskpoint/{tenant}",
             now_us,
         )
         self.delivery.start()

@@ -164,13 +164,13 @@ async def test_an_embedder_that_fails_for_a_while_is_asked_ever_more_rarely() ->
         kit.add(3)
         embedding.wake()
         await kit.rows.until(lambda: len(kit.pauses) >= 6)
-        assert embedding.last_error == "no"
+        assert embedding.trouble.problem == "no"
         assert embedding.ready
         with pytest.raises(EmbedderError, match="no"):
             await embedding.query("now")
         kit.embedder.before = accept
         await kit.until_embedded(1, 2, 3)
-        await kit.rows.until(lambda: embedding.last_error == "")
+        await kit.rows.until(lambda: embedding.trouble.problem == "")
     for pause, bound in zip(kit.pauses, (1, 2, 4, 8, 8, 8), strict=False):
         assert bound / 2 <= pause <= bound
 
@@ -199,7 +199,7 @@ async def test_a_text_that_is_refused_alone_does_not_keep_others_from_it(
     kit.embedder.before = refusing("text 1", "text 2", "text 7")
     async with kit.running() as embedding:
         await kit.until_embedded(3, 4, 5, 6, 8, 9, 10)
-        assert embedding.last_error == ""
+        assert embedding.trouble.problem == ""
         calls = len(kit.embedder.calls)
         kit.add(11)
         embedding.wake()

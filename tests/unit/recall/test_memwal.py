@@ -218,8 +218,6 @@ async def test_it_recalls_nothing_before_it_is_started() -> None:
     await memwal.stop()
 
 
-@virtually
-async def test_tenants_have_namespaces_of_their_own() -> None:
-    memwal = memwal_of(Account(), OneMemory())
-    assert memwal.namespace_of("default") == "tuskpoint"
-    assert memwal.namespace_of("acme") == "tuskpoint/acme"
+def test_tenants_have_namespaces_of_their_own() -> None:
+    assert SETTINGS.namespace_of("default") == "tuskpoint"
+    assert SETTINGS.namespace_of("acme") == "tuskpoint/acme"

@@ -211,9 +211,3 @@ def test_no_pause_is_longer_than_the_longest_window(asked_s: float, paused_s: fl
 def test_a_ceiling_that_lets_no_batch_through_is_refused(settings: MemWalSettings) -> None:
     with pytest.raises(ValueError, match="lets no batch through"):
         Budget(settings, Clock())
-
-
-def test_a_call_that_never_fits_is_refused() -> None:
-    account = Account()
-    with pytest.raises(ValueError, match="never fits"):
-        account.budget.take_recall(31)

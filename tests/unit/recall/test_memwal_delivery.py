@@ -40,7 +40,7 @@ async def test_one_memory_is_sent_under_its_key_and_asked_for_until_it_can_be_re
     house.remember("one")
     await house.until(600)
     text = memory_text("one", pointer_of("default", "", "one"))
-    namespace = "tuskpoint/default"
+    namespace = "tuskpoint"
     sent, *asked = house.relayer.calls
     assert sent == Call(sent.at, "remember", namespace, ("one",), key_of(namespace, text), 5)
     assert sent.at == pytest.approx(GATHER_S)
@@ -108,7 +108,7 @@ async def test_tenants_have_namespaces_of_their_own() -> None:
     house.remember("uno", "dos", tenant="other")
     await house.until(300)
     assert [(call.namespace, call.items) for call in sends(house)] == [
-        ("tuskpoint/default", ("one", "two")),
+        ("tuskpoint", ("one", "two")),
         ("tuskpoint/other", ("uno", "dos")),
     ]
     # The relayer does not care whose jobs it is asked for.
@@ -200,7 +200,7 @@ async def test_a_defect_is_told_and_tried_again(caplog: pytest.LogCaptureFixture
     house.remember("one")
     house.relayer.fault_of = faults(*[Fault(TypeError("what a text says"))] * 3)
     await house.until(20)
-    assert "what a text says" not in house.delivery.last_error
+    assert "what a text says" not in house.health.last_error
     await house.until(HOUR_S)
     once_each(house, ["one"])
     assert "sending to MemWal failed" in caplog.text

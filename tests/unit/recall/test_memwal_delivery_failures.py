@@ -106,7 +106,7 @@ async def test_an_answer_that_names_too_few_jobs_is_no_answer(jobs_named: int) -
     house.relayer.fault_of = faults(Fault(jobs_named=jobs_named))
     await house.until(5)
     assert set(house.at().values()) <= {Row(WAITING, True, 1), Row(SENT, True, 1)}
-    assert "3 memories" in house.delivery.last_error or house.health.healthy
+    assert "3 memories" in house.health.last_error or house.health.healthy
     await house.until(600)
     assert house.states() == {DELIVERED: 3}
     assert [call.name for call in sends(house)] == ["remember_batch", *["remember"] * 3]
@@ -204,13 +204,13 @@ async def test_wrong_credentials_are_told_once_and_tried_again_seldom(
     await house.until(HOUR_S)
     assert len(house.calls) == HOUR_S // SETTINGS.longest_retry_s
     assert {row.unsure for row in house.at().values()} == {False}
-    assert house.delivery.last_error == "the credentials are not accepted"
+    assert house.health.last_error == "the credentials are not accepted"
     await house.until(2 * HOUR_S)
     once_each(house, summaries)
     messages = [record.getMessage() for record in caplog.records]
     assert sum("credentials" in message for message in messages) == 1
     assert messages[-1] == "MemWal works"
-    assert house.delivery.last_error == ""
+    assert house.health.last_error == ""
 
 
 @virtually
@@ -273,4 +273,4 @@ async def test_while_sending_fails_an_answered_question_is_no_recovery() -> None
     house.remember("two")
     await house.until(HOUR_S)
     assert house.at() == {"one": Row(DELIVERED, False, 0), "two": Row(WAITING, False, 0)}
-    assert house.delivery.last_error == "no connection"
+    assert house.health.last_error == "no connection"

@@ -16,6 +16,7 @@ from tests.unit.recall.virtual_time import virtually
 from tuskpoint_server.domain.search import memory_text
 from tuskpoint_server.journal.search.finding import Recalled
 from tuskpoint_server.recall.memwal.api import (
+    Health,
     Job,
     Memorised,
     Recollection,
@@ -23,12 +24,11 @@ from tuskpoint_server.recall.memwal.api import (
     Trouble,
 )
 from tuskpoint_server.recall.memwal.budget import Budget
-from tuskpoint_server.recall.memwal.health import Health
 from tuskpoint_server.recall.memwal.lookup import MOST_WAITING, Lookup
 from tuskpoint_server.recall.memwal.relayer import Relayer
 from tuskpoint_server.recall.settings import MemWalSettings
 
-SETTINGS = MemWalSettings(private_key="", account_id="")
+SETTINGS = MemWalSettings(private_key="", account_id="", namespace="space")
 POINTER = b"p" * 16
 
 Answer = Callable[[str], Awaitable[Recollection]]
@@ -115,7 +115,7 @@ def kit(settings: MemWalSettings = SETTINGS) -> Iterator[Kit]:
     relayer = ScriptedRelayer()
     budget = Budget(settings, loop.time)
     health = Health(lambda: int(loop.time() * 1e6), works="it works", waits="it waits")
-    lookup = Lookup(relayer, budget, settings, health, lambda tenant: f"space/{tenant}")
+    lookup = Lookup(relayer, budget, settings, health)
     yield Kit(lookup, relayer, health, budget)
     assert relayer.closed
 
@@ -150,7 +150,7 @@ async def test_recall_of_its_own_comes_first_and_then_when_nobody_asks() -> None
     with kit() as it:
         assert it.health.last_answer_us is None
         await it.warm()
-        assert it.relayer.asked == [("space/default", "checkpoint", 1)]
+        assert it.relayer.asked == [("space", "checkpoint", 1)]
         assert it.health.healthy
         await asyncio.sleep(SETTINGS.check_s - 1)
         await it.lookup.recall("default", "what", 5)
@@ -391,7 +391,7 @@ async def test_check_waits_for_points() -> None:
         await asyncio.sleep(30)
         assert len(it.relayer.asked) == 10
         await asyncio.sleep(35)
-        assert it.relayer.asked[10:] == [("space/default", "checkpoint", 1)]
+        assert it.relayer.asked[10:] == [("space", "checkpoint", 1)]
         await it.lookup.stop()
 
 

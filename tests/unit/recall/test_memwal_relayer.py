@@ -19,15 +19,14 @@ import pytest
 
 from tuskpoint_server.recall.memwal.api import Job, JobState, RelayerError, Trouble
 from tuskpoint_server.recall.memwal.relayer import (
-    LONGEST_RETRY_AFTER_S,
     Relayer,
     UnusableError,
+    Wire,
     failure,
     open_relayer,
-    retry_after_s,
     told,
 )
-from tuskpoint_server.recall.memwal.wire import Wire
+from tuskpoint_server.recall.pacing import LONGEST_RETRY_AFTER_S
 from tuskpoint_server.recall.settings import MemWalSettings
 
 KEY = "5a" * 32
@@ -199,29 +198,23 @@ def test_connection_that_breaks_says_to_whom() -> None:
 @pytest.mark.parametrize(
     ("header", "body", "seconds"),
     [
-        ("60", "", 60.0),
-        ("0.5", "", 0.5),
-        (email.utils.formatdate(1_000_030, usegmt=True), "", 30.0),
+        ("42", "", 42.0),
         (email.utils.formatdate(999_000, usegmt=True), "", 0.0),
-        ("-5", "", 0.0),
-        ("999999999", "", LONGEST_RETRY_AFTER_S),
-        ("soon", '{"retry_after_seconds": 300}', 300.0),
-        (None, '{"retry_after_seconds": 300}', 300.0),
-        (None, '{"retry_after_seconds": 1e999}', None),
+        ("soon", {"retry_after_seconds": 300}, 300.0),
+        (None, {"retry_after_seconds": 300}, 300.0),
+        (None, '{"retry_after_seconds": 1e999}', LONGEST_RETRY_AFTER_S),
         (None, '{"retry_after_seconds": 1' + 400 * "0" + "}", None),
-        ("inf", "[]", None),
+        ("soon", "[]", None),
         ("nan", "<html>", None),
         (None, "[" * 100_000, None),
         (None, "", None),
     ],
 )
-def test_when_to_come_again(header: str | None, body: str, seconds: float | None) -> None:
-    assert retry_after_s(header, body, now=1_000_000) == seconds
-
-
-async def test_rate_limit_says_when_to_come_again() -> None:
-    relayer, _ = guarding(fails(refusal(429, retry_after="42")))
-    assert (await failing(relayer.jobs(["job"]))).retry_after_s == 42.0
+async def test_rate_limit_says_when_to_come_again(
+    header: Any, body: Any, seconds: float | None
+) -> None:
+    relayer, _ = guarding(fails(refusal(429, body, retry_after=header)))
+    assert (await failing(relayer.jobs(["job"]))).retry_after_s == seconds
 
 
 # --- deadlines and ends ----------------------------------------------------------------
@@ -318,16 +311,6 @@ async def test_recalled_are_nearest_first_and_no_more_than_asked_for() -> None:
         ("middle", 0.5),
     ]
     assert recollection.dropped == 5
-
-
-@pytest.mark.parametrize("number", [0, 21])
-async def test_batches_are_bounded(number: int) -> None:
-    relayer, sdk = guarding(says(None))
-    with pytest.raises(ValueError, match="1 to 20"):
-        await relayer.remember_batch("space", ["text"] * number)
-    with pytest.raises(ValueError, match="1 to 20"):
-        await relayer.jobs(["job"] * number)
-    assert sdk.calls == 0
 
 
 async def test_encoded_answers_are_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tuskpoint_server.domain.search import MemoryState, SearchMode
+from tuskpoint_server.journal.search.following import Backlog
 from tuskpoint_server.journal.search.memories import MemoryTally
-from tuskpoint_server.recall.telemetry import BacklogReading, Instruments
+from tuskpoint_server.recall.telemetry import Instruments
 
 
 def readings(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, object], object]]]:
@@ -26,13 +27,14 @@ def readings(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, obj
 def test_what_waits_is_told_by_tenant_and_state() -> None:
     reader = InMemoryMetricReader()
     Instruments(
-        lambda: [BacklogReading("a", 7, 1.5)],
+        lambda: [Backlog("a", 7, 500_000), Backlog("b", 0, 0)],
         lambda: [MemoryTally("a", MemoryState.WAITING, 3)],
         MeterProvider([reader]),
+        lambda: 2_000_000,
     )
     found = readings(reader)
-    assert found["tuskpoint.search.backlog.size"] == [({"tenant": "a"}, 7)]
-    assert found["tuskpoint.search.backlog.age"] == [({"tenant": "a"}, 1.5)]
+    assert found["tuskpoint.search.backlog.size"] == [({"tenant": "a"}, 7), ({"tenant": "b"}, 0)]
+    assert found["tuskpoint.search.backlog.age"] == [({"tenant": "a"}, 1.5), ({"tenant": "b"}, 0.0)]
     assert found["tuskpoint.memwal.memories"] == [({"tenant": "a", "state": "waiting"}, 3)]
 
 
@@ -42,10 +44,10 @@ def test_what_happens_is_counted() -> None:
     instruments.searched(SearchMode.VECTOR, 0.02, fell_back=False)
     instruments.searched(SearchMode.LEXICAL, 0.03, fell_back=True)
     instruments.searched(SearchMode.LEXICAL, 0.03, fell_back=True)
-    instruments.indexed(32)
-    instruments.embedded(16)
-    instruments.index_failed()
-    instruments.embedding_failed()
+    instruments.indexed.add(32)
+    instruments.embedded.add(16)
+    instruments.failures.add(1, {"task": "index"})
+    instruments.failures.add(1, {"task": "embed"})
     instruments.called("recall", "limited")
     found = readings(reader)
     assert found["tuskpoint.search.duration"] == [

@@ -22,7 +22,7 @@ from tuskpoint_server.domain.search import (
 from tuskpoint_server.journal.search.finding import IndexStanding
 from tuskpoint_server.recall.embedders.api import EmbedderError
 from tuskpoint_server.recall.memwal.api import RelayerError, Trouble
-from tuskpoint_server.recall.recall import MemWalFindings, RecallStanding
+from tuskpoint_server.recall.recall import RecallStanding
 from tuskpoint_server.service.searching import RETRY_S, Search
 
 LEXICAL, VECTOR, MEMWAL = SearchMode.LEXICAL, SearchMode.VECTOR, SearchMode.MEMWAL
@@ -42,9 +42,9 @@ class ScriptedRecall:
     worded: Sequence[Found] = (found("worded"),)
     exact: Sequence[Found] | None = None
     near: Sequence[Found] = (found("near"),)
-    recalled: MemWalFindings | RelayerError = field(
-        default_factory=lambda: MemWalFindings(
-            [found("recalled")], truncated=True, dropped=3, unindexed=7
+    recalled: SearchAnswer | RelayerError = field(
+        default_factory=lambda: SearchAnswer(
+            (found("recalled"),), MEMWAL, "cosine", truncated=True, dropped=3, unindexed=7
         )
     )
     embedder_error: EmbedderError | None = None
@@ -87,14 +87,14 @@ class ScriptedRecall:
 
     async def by_memwal(
         self, tenant: str, text: str, scope: SearchScope, limit: int
-    ) -> MemWalFindings:
+    ) -> SearchAnswer:
         self.asked.append(("memwal", text))
         if isinstance(self.recalled, RelayerError):
             raise self.recalled
         return self.recalled
 
     async def standing(self, tenant: str) -> RecallStanding:
-        return RecallStanding(IndexStanding(), "", None)
+        return RecallStanding(IndexStanding(), "", None, None)
 
     def searched(self, mode: SearchMode, seconds: float, *, fell_back: bool) -> None:
         self.measured.append((mode, fell_back))
@@ -187,14 +187,14 @@ async def test_words_in_quotes_are_not_left_to_memwal() -> None:
     [
         (RelayerError(Trouble.UNAVAILABLE, "no answer in 5 s"), "MemWal does not answer: no"),
         (
-            MemWalFindings([], truncated=False, dropped=0, unindexed=0),
+            SearchAnswer((), MEMWAL, "cosine"),
             "MemWal recalled nothing that is live",
         ),
     ],
     ids=["no answer", "nothing"],
 )
 async def test_the_own_index_answers_where_memwal_has_nothing_to_say(
-    recalled: MemWalFindings | RelayerError, reason: str
+    recalled: SearchAnswer | RelayerError, reason: str
 ) -> None:
     recall = ScriptedRecall(
         modes=(LEXICAL, VECTOR, MEMWAL), recalled=recalled, embedder_error=EmbedderError("busy")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from ..domain.errors import Reason, Refusal
 from ..journal.search.index import IndexRows, Unembedded
 from .embedders.api import Embedder, EmbedderError
-from .pacing import Backoff, Pause, pause, text_of
+from .pacing import Pause, Trouble, pause
 from .settings import IndexSettings
 from .telemetry import Instruments
 
@@ -39,6 +39,7 @@ class Embedding:
 
     Attributes:
         ready: The index holds vectors of this embedder, so that queries find some.
+        trouble: What goes wrong.
     """
 
     def __init__(
@@ -58,9 +59,13 @@ class Embedding:
         self._clock = clock
         self._wait = wait
         self._queries_from = clock()
-        self._backoff = Backoff(settings.first_retry_s, settings.longest_retry_s)
-        self._problem = ""
-        self._told = ""
+        self.trouble = Trouble(
+            settings.first_retry_s,
+            settings.longest_retry_s,
+            log=_log,
+            waits="embedding waits",
+            failed="embedding failed",
+        )
         self._more = asyncio.Event()
         self._never = asyncio.Event()
         self.ready = False
@@ -80,11 +85,6 @@ class Embedding:
         """Say that documents were stored."""
         self._more.set()
 
-    @property
-    def last_error(self) -> str:
-        """What went wrong last, for people; empty since the last success."""
-        return self._problem
-
     async def query(self, text: str) -> bytes:
         """Return the vector of a query.
 
@@ -92,7 +92,7 @@ class Embedding:
             EmbedderError: It cannot be had, or not in time, or was not in time lately.
         """
         if not self.ready:
-            raise EmbedderError(self._problem or "it has not answered yet")
+            raise EmbedderError(self.trouble.problem or "it has not answered yet")
         left_s = self._queries_from - self._clock()
         if left_s > 0:
             raise EmbedderError("it is left alone for a while: a query was not answered", left_s)
@@ -116,8 +116,7 @@ class Embedding:
             except Exception as error:  # noqa: BLE001 - a defect must not end the task; it is told and retried
                 await self._failed(error)
                 continue
-            self._backoff.succeeded()
-            self._problem = self._told = ""
+            self.trouble.succeeded()
             if not more:
                 await self._wait(self._settings.longest_retry_s, self._more)
 
@@ -140,11 +139,8 @@ class Embedding:
         if not texts:
             return False
         vectors = await self._embed(texts)
-        if vectors:
-            await self._store(vectors)
-        return True
-
-    async def _store(self, vectors: Sequence[tuple[Unembedded, bytes]]) -> None:
+        if not vectors:
+            return True
         try:
             await self._rows.embed(self._embedder.name, vectors)
         except Refusal as refusal:
@@ -152,7 +148,8 @@ class Embedding:
                 # A caller's vector of another dimension came first: it does not go with these.
                 self.ready = False
             raise
-        self._instruments.embedded(len(vectors))
+        self._instruments.embedded.add(len(vectors))
+        return True
 
     async def _embed(self, texts: Sequence[Unembedded]) -> list[tuple[Unembedded, bytes]]:
         """Return vectors of the texts that the embedder takes; give the others up.
@@ -174,7 +171,7 @@ class Embedding:
         return await self._embed(texts[:half]) + await self._embed(texts[half:])
 
     async def _give_up(self, text: Unembedded, error: Exception) -> None:
-        self._instruments.embedding_failed()
+        self._instruments.failures.add(1, {"task": "embed"})
         await self._rows.give_up(text.number)
         _log.warning(
             "the embedder refuses the text of document %d, which has no vector until its "
@@ -186,16 +183,8 @@ class Embedding:
 
     async def _failed(self, error: Exception) -> None:
         """Tell of a failure, and wait before the next attempt."""
-        wait_s = self._backoff.failed()
+        wait_s = self.trouble.met(error)
         if isinstance(error, EmbedderError) and error.retry_after_s is not None:
             wait_s = max(wait_s, error.retry_after_s)
-        self._problem = text_of(error)
-        self._instruments.embedding_failed()
-        told = f"{type(error).__name__}: {error}"
-        if told != self._told:
-            self._told = told
-            if isinstance(error, (Refusal, EmbedderError)):
-                _log.warning("embedding waits: %s", error)
-            else:
-                _log.error("embedding failed", exc_info=error)
+        self._instruments.failures.add(1, {"task": "embed"})
         await self._wait(wait_s, self._never)

@@ -14,12 +14,12 @@ from ..domain.limits import LIMITS
 from ..domain.searchable import body_of
 from ..journal.database.database import Waiter
 from ..journal.search.documents import Document
-from ..journal.search.following import Stretch
+from ..journal.search.following import Backlog, Stretch
 from ..journal.search.index import IndexRows
 from ..journal.search.searched_values import Due
-from .pacing import Backoff, Pause, pause, rest_after, text_of
+from .pacing import Pause, Trouble, pause, rest_after
 from .settings import IndexSettings
-from .telemetry import BacklogReading, Instruments
+from .telemetry import Instruments
 
 BATCH = 64
 """Changes indexed in one transaction: few, because a save that comes meanwhile waits."""
@@ -57,8 +57,7 @@ class _Search:
 
     def advance(self, stretch: Stretch) -> None:
         """Note how far a stored batch brought the threads."""
-        for one in stretch.advances:
-            self._passed[one.thread] = one.through
+        self._passed.update((one.thread, one.through) for one in stretch.advances)
         self._look()
 
     def _look(self) -> None:
@@ -81,10 +80,13 @@ class IndexTask:
         settings: Settings.
         remember: Also note the summaries that MemWal has to have.
         stored: Called after documents were stored.
-        clock_us: Microseconds since the Unix epoch; the journal's.
         instruments: What is measured.
         clock: Seconds of a monotonic clock.
         wait: Waits for seconds, but not longer than until an event.
+
+    Attributes:
+        trouble: What goes wrong; a search does not wait while there is any.
+        backlog: By tenant what is not indexed, as far as it was counted.
     """
 
     def __init__(
@@ -95,7 +97,6 @@ class IndexTask:
         *,
         remember: bool,
         stored: Callable[[], None],
-        clock_us: Callable[[], int],
         instruments: Instruments | None = None,
         clock: Callable[[], float] = time.monotonic,
         wait: Pause = pause,
@@ -105,19 +106,22 @@ class IndexTask:
         self._settings = settings
         self._remember = remember
         self._stored = stored
-        self._clock_us = clock_us
         self._instruments = instruments or Instruments()
         self._clock = clock
         self._wait = wait
-        self._backoff = Backoff(settings.first_retry_s, settings.longest_retry_s)
-        self._problem = ""
-        self._logged = ""
+        self.trouble = Trouble(
+            settings.first_retry_s,
+            settings.longest_retry_s,
+            log=_log,
+            waits="indexing waits",
+            failed="indexing failed",
+        )
+        self.backlog: dict[str, Backlog] = {}
         self._logged_of_body = ""
         self._searches: set[_Search] = set()
         self._hurried = asyncio.Event()
         self._stopping = asyncio.Event()
         self._changes: Waiter | None = None
-        self._backlog: dict[str, tuple[int, int]] = {}
         self._counted_at: float | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -132,19 +136,6 @@ class IndexTask:
         if self._task is not None:
             await asyncio.wait({self._task})
         self._end_waits()
-
-    @property
-    def last_error(self) -> str:
-        """What went wrong last, or still does, for people; empty since the last success."""
-        return self._problem
-
-    def backlog(self) -> list[BacklogReading]:
-        """Return what is not indexed, as far as it was counted; from any thread."""
-        now_us = self._clock_us()
-        return [
-            BacklogReading(tenant, count, max(0.0, (now_us - oldest_us) / 1e6) if count else 0.0)
-            for tenant, (count, oldest_us) in list(self._backlog.items())
-        ]
 
     async def catch_up(self, tenant: str) -> int:
         """Wait until the index is where the tenant's logs are now, but not for long.
@@ -163,19 +154,14 @@ class IndexTask:
             search.want(await self._rows.now(tenant))
             if not search.came:
                 self._hurry()
-                if self._is_working:
+                stopped = self._task is None or self._stopping.is_set()
+                if not stopped and not self.trouble.failures:
                     await pause(self._settings.catch_up_s, search.ended)
         finally:
             self._searches.discard(search)
         if search.came:
             return 0
-        lacking = [one for one in await self._rows.backlog() if one.tenant == tenant]
-        return sum(one.checkpoints for one in lacking)
-
-    @property
-    def _is_working(self) -> bool:
-        stopped = self._task is None or self._stopping.is_set()
-        return not stopped and not self._backoff.failures
+        return sum(one.checkpoints for one in await self._rows.backlog() if one.tenant == tenant)
 
     def _hurry(self) -> None:
         """End pauses."""
@@ -211,30 +197,21 @@ class IndexTask:
             self._hurried.clear()
         stretch = await self._rows.take(HURRIED_BATCH if self._searches else BATCH)
         if stretch.advances:
-            documents = await asyncio.to_thread(self._documents, stretch.due)
+            documents = await asyncio.to_thread(lambda: list(map(self._document, stretch.due)))
             stored = await self._store(stretch, documents)
             if stored:
-                self._instruments.indexed(stored)
+                self._instruments.indexed.add(stored)
                 self._stored()
         for search in self._searches:
             search.advance(stretch)
         await self._count(complete=stretch.complete)
-        self._backoff.succeeded()
-        self._problem = self._logged = ""
+        self.trouble.succeeded()
         return not stretch.complete
 
     async def _failed(self, error: Exception) -> None:
         """Report a failure, let searches go on without, and wait before the next attempt."""
-        wait_s = self._backoff.failed()
-        self._problem = text_of(error)
-        self._instruments.index_failed()
-        seen = f"{type(error).__name__}: {error}"
-        if seen != self._logged:
-            self._logged = seen
-            if isinstance(error, Refusal):
-                _log.warning("indexing waits: %s", error)
-            else:
-                _log.error("indexing failed", exc_info=error)
+        wait_s = self.trouble.met(error)
+        self._instruments.failures.add(1, {"task": "index"})
         self._end_waits()
         # Searches ask for another attempt, but not for one after the other.
         first_s = min(wait_s, self._settings.first_retry_s)
@@ -243,24 +220,20 @@ class IndexTask:
 
     async def _count(self, *, complete: bool) -> None:
         """Note how much is not indexed; a long backlog is counted from time to time."""
-        if complete:
-            self._backlog = dict.fromkeys(self._backlog, (0, 0))
+        now = self._clock()
+        if not complete and self._counted_at is not None and now < self._counted_at + COUNT_S:
             return
-        if self._counted_at is not None and self._clock() < self._counted_at + COUNT_S:
-            return
-        lacking = {
-            one.tenant: (one.checkpoints, one.since_us) for one in await self._rows.backlog()
-        }
-        self._backlog = {**dict.fromkeys(self._backlog, (0, 0)), **lacking}
-        self._counted_at = self._clock()
+        lacking = [] if complete else await self._rows.backlog()
+        # Tenants that lack nothing any more are told of, too.
+        nothing = {tenant: Backlog(tenant, 0, 0) for tenant in self.backlog}
+        self.backlog = nothing | {one.tenant: one for one in lacking}
+        if not complete:
+            self._counted_at = now
 
     # --- one batch ---------------------------------------------------------------------
 
-    def _documents(self, due: Sequence[Due]) -> list[Document]:
-        """Build documents; in a thread."""
-        return [self._document(one) for one in due]
-
     def _document(self, due: Due) -> Document:
+        """Build a document; in a thread."""
         try:
             body = body_of(due.channels, self._settings.excluded, LIMITS.max_search_text)
         except Exception as error:  # noqa: BLE001 - a state that defeats it is found by its summary
@@ -287,7 +260,7 @@ class IndexTask:
         try:
             return await self._rows.store(stretch, documents, remember=self._remember)
         except Exception as error:
-            if isinstance(error, Refusal) and self._backoff.failures < PATIENCE:
+            if isinstance(error, Refusal) and self.trouble.failures < PATIENCE:
                 raise
         standing = tuple(replace(one, through=one.before, walk=None) for one in stretch.advances)
         alone = replace(stretch, advances=standing)

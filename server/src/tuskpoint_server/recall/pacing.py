@@ -1,10 +1,15 @@
-"""How the tasks of search go on: pauses, and what is told of failures."""
+"""How the tasks of search go on: pauses, what is told of failures, and when to come again."""
 
 from __future__ import annotations
 
 import asyncio
+import email.utils
+import logging
+import math
 import random
+import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC
 
 from ..domain.errors import Refusal
 from .embedders.api import EmbedderError
@@ -12,11 +17,14 @@ from .embedders.api import EmbedderError
 Pause = Callable[[float, asyncio.Event], Awaitable[None]]
 """Waits for seconds, but not longer than until an event."""
 
-_LEAST_SHARE = 0.001
+LONGEST_RETRY_AFTER_S = 3600.0
+"""Bound on what another service may ask to wait: it is asked again then, whatever it said."""
+
+DEFECT = "a defect of the server; its log tells more"
 
 
-async def pause(seconds: float, ended: asyncio.Event) -> None:
-    """Wait for seconds, but not longer than until an event."""
+async def pause(seconds: float | None, ended: asyncio.Event) -> None:
+    """Wait for seconds (`None`: for ever), but not longer than until an event."""
     try:
         async with asyncio.timeout(seconds):
             await ended.wait()
@@ -26,27 +34,46 @@ async def pause(seconds: float, ended: asyncio.Event) -> None:
 
 def rest_after(worked_s: float, busy_share: float) -> float:
     """Return how long to rest after work, so that work takes no more than a share of time."""
-    share = min(max(busy_share, _LEAST_SHARE), 1.0)
+    share = min(max(busy_share, 0.001), 1.0)
     return worked_s * (1 / share - 1)
 
 
-class Backoff:
-    """Pauses after failures in a row: each twice as long as the one before, up to a bound.
+def doubled(first_s: float, longest_s: float, failures: int) -> float:
+    """Return a pause that is twice as long after each failure in a row, up to a bound."""
+    return min(longest_s, first_s * 2.0 ** min(failures - 1, 20))
+
+
+def retry_after_s(said: object, now: float | None = None) -> float | None:
+    """Return the seconds that a `Retry-After` asks to wait, bounded; `None` if it says nothing.
 
     Args:
-        first_s: The first pause.
-        longest_s: The bound.
+        said: Seconds or a date (RFC 9110, section 10.2.3).
+        now: Seconds since the Unix epoch.
     """
+    try:
+        seconds = float(said)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        try:
+            when = email.utils.parsedate_to_datetime(str(said))
+        except ValueError:
+            return None
+        moment = when if when.tzinfo else when.replace(tzinfo=UTC)
+        seconds = moment.timestamp() - (time.time() if now is None else now)
+    return None if math.isnan(seconds) else min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S)
+
+
+class Backoff:
+    """Pauses after failures in a row: each twice as long as the one before, up to a bound."""
 
     def __init__(self, first_s: float, longest_s: float) -> None:
-        self.first_s = first_s
+        self._first_s = first_s
         self._longest_s = longest_s
         self.failures = 0
 
     def failed(self) -> float:
         """Count a failure; return how long to wait, shortened at random by up to a half."""
         self.failures += 1
-        bound = min(self._longest_s, self.first_s * 2.0 ** min(self.failures - 1, 20))
+        bound = doubled(self._first_s, self._longest_s, self.failures)
         return bound * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
     def succeeded(self) -> None:
@@ -54,10 +81,40 @@ class Backoff:
         self.failures = 0
 
 
-def text_of(error: Exception) -> str:
-    """Say what went wrong; the text of an unexpected exception stays in the log."""
-    if isinstance(error, Refusal):
-        return error.message
-    if isinstance(error, EmbedderError):
-        return str(error)
-    return "a defect of the server; its log tells more"
+class Trouble(Backoff):
+    """What goes wrong with a task again and again: logged once, until it succeeds.
+
+    Attributes:
+        problem: What went wrong last, for people; empty since the last success. The text of
+            an unexpected exception stays in the log.
+    """
+
+    def __init__(
+        self, first_s: float, longest_s: float, *, log: logging.Logger, waits: str, failed: str
+    ) -> None:
+        super().__init__(first_s, longest_s)
+        self.problem = ""
+        self._log = log
+        self._waits = waits
+        self._failed = failed
+        self._told = ""
+
+    def met(self, error: Exception) -> float:
+        """Count and tell a failure; return how long to wait."""
+        told = f"{type(error).__name__}: {error}"
+        expected = isinstance(error, (Refusal, EmbedderError))
+        self.problem = DEFECT
+        if expected:
+            self.problem = error.message if isinstance(error, Refusal) else str(error)
+        if told != self._told:
+            self._told = told
+            if expected:
+                self._log.warning("%s: %s", self._waits, error)
+            else:
+                self._log.error(self._failed, exc_info=error)
+        return self.failed()
+
+    def succeeded(self) -> None:
+        """Begin anew."""
+        super().succeeded()
+        self.problem = self._told = ""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..domain.errors import Refusal
-from ..domain.search import Found, SearchMode, SearchScope
+from ..domain.search import SearchAnswer, SearchMode, SearchScope
 from ..journal.database.database import Database
 from ..journal.search.finding import FindRows, IndexStanding
 from ..journal.search.index import IndexRows
@@ -31,40 +30,13 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class MemWalFindings:
-    """What MemWal recalled.
-
-    Attributes:
-        results: Nearest first; each is live.
-        truncated: More may exist than MemWal returns at once.
-        dropped: Matches that it could not return.
-        unindexed: Checkpoints that it cannot recall yet.
-    """
-
-    results: Sequence[Found]
-    truncated: bool
-    dropped: int
-    unindexed: int
-
-
-@dataclass(frozen=True, slots=True)
-class MemWalStanding:
-    """How MemWal and the deliveries to it stand; times in microseconds since the epoch."""
-
-    memories: MemoriesStanding
-    healthy: bool
-    last_error: str
-    last_error_us: int | None
-    last_recall_us: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class RecallStanding:
-    """How search stands. `memwal` is `None` if there is none."""
+    """How search stands. `memwal` and what it has to have, `memories`: `None` if there is none."""
 
     index: IndexStanding
     last_error: str
-    memwal: MemWalStanding | None
+    memwal: MemWal | None
+    memories: MemoriesStanding | None
 
 
 class Recall:
@@ -77,6 +49,8 @@ class Recall:
         memwal: MemWal, if there is one; started and stopped with this.
 
     Attributes:
+        modes: Modes that words can be searched in.
+        embedder_name: Name of the embedder; empty if there is none.
         finding: Finds checkpoints by words.
         vectors: Finds them by their vectors.
     """
@@ -94,23 +68,27 @@ class Recall:
         self._memories = MemoryRows(journal)
         self._embedder = embedder
         self._memwal = memwal
-        self._instruments = Instruments(
-            lambda: self._indexer.backlog(),
+        self._instruments = instruments = Instruments(
+            lambda: list(self._indexer.backlog.values()),
             lambda: memwal.tallies if memwal is not None else (),
+            clock_us=journal.now_us,
         )
-        self._embedding = (
-            Embedding(self._index, embedder, settings, instruments=self._instruments)
-            if embedder is not None
-            else None
-        )
+        self._embedding: Embedding | None = None
+        self.embedder_name = ""
+        self.modes = [SearchMode.LEXICAL]
+        if embedder is not None:
+            self._embedding = Embedding(self._index, embedder, settings, instruments=instruments)
+            self.embedder_name = embedder.name
+            self.modes.append(SearchMode.VECTOR)
+        if memwal is not None:
+            self.modes.append(SearchMode.MEMWAL)
         self._indexer = IndexTask(
             self._index,
             journal.waiters.listen,
             settings,
             remember=memwal is not None,
             stored=self._stored,
-            clock_us=journal.now_us,
-            instruments=self._instruments,
+            instruments=instruments,
         )
         self.vectors = VectorIndex(self.finding, settings.cache_bytes)
 
@@ -150,47 +128,20 @@ class Recall:
         return await self._index.sweep()
 
     def _stored(self) -> None:
-        if self._embedding is not None:
-            self._embedding.wake()
-        if self._memwal is not None:
-            self._memwal.wake()
-
-    # --- what there is -----------------------------------------------------------------
-
-    @property
-    def modes(self) -> Sequence[SearchMode]:
-        """Modes that words can be searched in."""
-        found = [SearchMode.LEXICAL]
-        if self._embedding is not None:
-            found.append(SearchMode.VECTOR)
-        if self._memwal is not None:
-            found.append(SearchMode.MEMWAL)
-        return found
-
-    @property
-    def embedder_name(self) -> str:
-        """Name of the embedder; empty if there is none."""
-        return self._embedder.name if self._embedder is not None else ""
+        for task in (self._embedding, self._memwal):
+            if task is not None:
+                task.wake()
 
     async def standing(self, tenant: str) -> RecallStanding:
         """Return how index and deliveries stand."""
+        problem = self._indexer.trouble.problem
+        if self._embedding is not None:
+            problem = problem or self._embedding.trouble.problem
         return RecallStanding(
             index=await self.finding.standing(tenant),
-            last_error=self._indexer.last_error
-            or (self._embedding.last_error if self._embedding is not None else ""),
-            memwal=await self._memwal_standing(tenant),
-        )
-
-    async def _memwal_standing(self, tenant: str) -> MemWalStanding | None:
-        memwal = self._memwal
-        if memwal is None:
-            return None
-        return MemWalStanding(
-            memories=await self._memories.standing(tenant),
-            healthy=memwal.healthy,
-            last_error=memwal.last_error,
-            last_error_us=memwal.last_error_us,
-            last_recall_us=memwal.last_recall_us,
+            last_error=problem,
+            memwal=self._memwal,
+            memories=await self._memories.standing(tenant) if self._memwal is not None else None,
         )
 
     # --- finding -----------------------------------------------------------------------
@@ -215,7 +166,7 @@ class Recall:
 
     async def by_memwal(
         self, tenant: str, text: str, scope: SearchScope, limit: int
-    ) -> MemWalFindings:
+    ) -> SearchAnswer:
         """Return checkpoints that MemWal recalls, nearest first.
 
         It knows nothing of threads and metadata: what is out of scope is left out here, so a
@@ -238,8 +189,14 @@ class Recall:
             if not short or asked == MAX_RECALLED:
                 break
             asked = MAX_RECALLED
-        unindexed += await self._memories.pending(tenant)
-        return MemWalFindings(found, short, dropped, unindexed)
+        return SearchAnswer(
+            tuple(found),
+            SearchMode.MEMWAL,
+            "cosine",
+            unindexed=unindexed + await self._memories.pending(tenant),
+            truncated=short,
+            dropped=dropped,
+        )
 
     def searched(self, mode: SearchMode, seconds: float, *, fell_back: bool) -> None:
         """Measure a search."""

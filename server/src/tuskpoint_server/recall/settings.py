@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..domain.credentials import DEFAULT_TENANT
+
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
@@ -76,3 +78,7 @@ class MemWalSettings:
     first_retry_s: float = 1.0
     longest_retry_s: float = 300.0
     check_s: float = 300.0
+
+    def namespace_of(self, tenant: str) -> str:
+        """Return the namespace of a tenant's memories."""
+        return self.namespace if tenant == DEFAULT_TENANT else f"{self.namespace}/{tenant}"

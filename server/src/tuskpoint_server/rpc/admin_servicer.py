@@ -9,7 +9,7 @@ from tuskpoint.v1 import search_service_pb2
 
 from ..domain.credentials import Scope
 from ..domain.limits import LIMITS
-from ..recall.recall import MemWalStanding, RecallStanding
+from ..recall.recall import RecallStanding
 from ..service.admin import Admin
 from . import convert
 from .calls import Call
@@ -141,25 +141,19 @@ def _search_status(standing: RecallStanding) -> pb.SearchStatus:
     )
     if index.oldest_unindexed_us is not None:
         message.oldest_unindexed_time.CopyFrom(convert.timestamp(index.oldest_unindexed_us))
-    if standing.memwal is not None:
-        message.memwal.CopyFrom(_memwal_status(standing.memwal))
-    return message
-
-
-def _memwal_status(standing: MemWalStanding) -> pb.MemWalStatus:
-    memories = standing.memories
-    message = pb.MemWalStatus(
-        healthy=standing.healthy,
-        waiting=memories.waiting,
-        underway=memories.underway,
-        delivered=memories.delivered,
-        last_error=standing.last_error,
-    )
+    memwal, memories = standing.memwal, standing.memories
+    if memwal is None or memories is None:
+        return message
+    message.memwal.healthy = memwal.healthy
+    message.memwal.waiting = memories.waiting
+    message.memwal.underway = memories.underway
+    message.memwal.delivered = memories.delivered
+    message.memwal.last_error = memwal.last_error
     for field, microseconds in (
         ("oldest_waiting_time", memories.oldest_waiting_us),
-        ("last_error_time", standing.last_error_us),
-        ("last_recall_time", standing.last_recall_us),
+        ("last_error_time", memwal.last_error_us),
+        ("last_recall_time", memwal.last_recall_us),
     ):
         if microseconds is not None:
-            getattr(message, field).CopyFrom(convert.timestamp(microseconds))
+            getattr(message.memwal, field).CopyFrom(convert.timestamp(microseconds))
     return message

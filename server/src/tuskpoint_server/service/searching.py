@@ -166,18 +166,10 @@ class Search:
         self, recall: Recall, tenant: str, query: SearchQuery
     ) -> SearchAnswer | _Fallen:
         try:
-            found = await recall.by_memwal(tenant, query.text, query.scope, query.limit)
+            return await recall.by_memwal(tenant, query.text, query.scope, query.limit)
         except RelayerError as error:
             failing = "is not used" if error.trouble is Trouble.DENIED else "does not answer"
             return _Fallen(f"MemWal {failing}: {error}", _worth_asking_again(error))
-        return SearchAnswer(
-            tuple(found.results),
-            SearchMode.MEMWAL,
-            _METRICS[Metric.COSINE],
-            unindexed=found.unindexed,
-            truncated=found.truncated,
-            dropped=found.dropped,
-        )
 
     async def _near(
         self, recall: Recall, tenant: str, query: SearchQuery, vector: bytes, unindexed: int

@@ -1,9 +1,11 @@
-"""What a relayer answers and how it fails."""
+"""What a relayer answers, how it fails, and whether it works."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable
 from enum import Enum
+from typing import NamedTuple
 
 MAX_BATCH = 20
 """Texts in a batch, and jobs asked for at once."""
@@ -13,6 +15,8 @@ MAX_RECALLED = 100
 
 COST_REMEMBER, COST_BATCH, COST_ASK, COST_RECALL = 5, 10, 1, 1
 """Points that calls take from the relayer's rate limits."""
+
+_log = logging.getLogger(__name__)
 
 
 class Trouble(Enum):
@@ -60,8 +64,7 @@ class JobState(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """A job of the relayer. `error`: why it failed, for people."""
 
     job_id: str
@@ -70,17 +73,73 @@ class Job:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Memorised:
+class Memorised(NamedTuple):
     """A memory as the relayer returned it: text that anyone may have written."""
 
     text: str
     distance: float
 
 
-@dataclass(frozen=True, slots=True)
-class Recollection:
+class Recollection(NamedTuple):
     """Answer to a recall, nearest first. `dropped`: matches that could not be returned."""
 
     memories: tuple[Memorised, ...]
     dropped: int = 0
+
+
+class Health:
+    """Outcome of the last call of one kind; told in the log when it changes.
+
+    Attributes:
+        healthy: The last call succeeded.
+        last_error: The last error, for people; empty since the last success, and while there
+            is nothing to call for.
+        last_error_us: Time of the last error, in microseconds since the Unix epoch.
+        last_answer_us: Time of the last success.
+
+    Args:
+        clock_us: Microseconds since the Unix epoch.
+        works: What to say when calls begin to succeed.
+        waits: What to say when they begin to fail in any other way than by credentials.
+        beside: That of calls of another kind with the same credentials: what is so for both
+            is told once.
+    """
+
+    def __init__(
+        self, clock_us: Callable[[], int], *, works: str, waits: str, beside: Health | None = None
+    ) -> None:
+        self.healthy = False
+        self.last_error = ""
+        self.last_error_us: int | None = None
+        self.last_answer_us: int | None = None
+        self._clock_us = clock_us
+        self._works = works
+        self._waits = waits
+        self._trouble: Trouble | None = None
+        self._beside = beside
+        if beside is not None:
+            beside._beside = self
+
+    def answered(self) -> None:
+        """Note that a call succeeded."""
+        beside_works = self._beside is not None and self._beside.healthy
+        told = beside_works and self._trouble in (None, Trouble.DENIED)
+        if not self.healthy and not told:
+            _log.info("%s", self._works)
+        self.healthy = True
+        self.last_error = ""
+        self.last_answer_us = self._clock_us()
+        self._trouble = None
+
+    def failed(self, error: RelayerError) -> None:
+        """Note that a call failed."""
+        self.healthy = False
+        self.last_error = str(error)
+        self.last_error_us = self._clock_us()
+        if error.trouble is self._trouble:
+            return
+        self._trouble = error.trouble
+        if error.trouble is not Trouble.DENIED:
+            _log.warning("%s: %s", self._waits, error)
+        elif self._beside is None or self._beside._trouble is not Trouble.DENIED:
+            _log.error("MemWal is not used, saves and searches go on without it: %s", error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ..settings import MemWalSettings
 from .api import COST_BATCH, COST_RECALL
@@ -25,6 +25,9 @@ HEAD_START_S = 2.0
 WANTED_S = 60.0
 """How long a call that was refused counts as wanted, after the time when it may try again."""
 
+_Ceilings = tuple[int, int]
+"""Most points in a minute, and in an hour."""
+
 
 class Budget:
     """Points of one account, in sliding windows. Used in one event loop only.
@@ -38,16 +41,17 @@ class Budget:
     """
 
     def __init__(self, settings: MemWalSettings, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        ceilings = (settings.recall_points_per_minute, settings.recall_points_per_hour)
-        self._all = _windows(*ceilings)
-        halves = [max(ceiling // 2, COST_BATCH) for ceiling in ceilings]
-        rests = [
-            max(ceiling - half, COST_RECALL) for ceiling, half in zip(ceilings, halves, strict=True)
-        ]
+        minute, hour = settings.recall_points_per_minute, settings.recall_points_per_hour
         own = (settings.points_per_minute, settings.points_per_hour)
-        self._deliveries = _Side(_windows(*own), halves)
-        self._recalls = _Side(_windows(*ceilings), rests)
+        lowest = min(minute, hour, *own)
+        if lowest < COST_BATCH:
+            raise ValueError(f"a ceiling of {lowest} points lets no batch through")
+        halves = max(minute // 2, COST_BATCH), max(hour // 2, COST_BATCH)
+        rests = max(minute - halves[0], COST_RECALL), max(hour - halves[1], COST_RECALL)
+        self._clock = clock
+        self._all = _Side((minute, hour), (minute, hour))
+        self._deliveries = _Side(own, halves)
+        self._recalls = _Side((minute, hour), rests)
         self._paused_until = -math.inf
 
     def take_recall(self, cost: int) -> float:
@@ -58,16 +62,11 @@ class Budget:
             come first.
         """
         wait_s = self._wait(self._recalls, self._deliveries, cost, self._paused_until)
-        if not wait_s:
-            self._spend(self._recalls, cost)
-        return wait_s
+        return wait_s or self._spend(self._recalls, cost)
 
     def take_delivery(self, cost: int) -> float:
         """Spend points on a delivery, if that is possible now; return what `take_recall` does."""
-        wait_s = self.wait_delivery(cost)
-        if not wait_s:
-            self._spend(self._deliveries, cost)
-        return wait_s
+        return self.wait_delivery(cost) or self._spend(self._deliveries, cost)
 
     def wait_delivery(self, cost: int) -> float:
         """Return what `take_delivery` would, without spending anything."""
@@ -76,17 +75,19 @@ class Budget:
 
     def _wait(self, side: _Side, other: _Side, cost: int, not_before: float) -> float:
         now = self._clock()
-        free_at = max(window.free_at(cost, now) for window in (*self._all, *side.windows))
+        free_at = max(one.free_at(cost, now, one.ceilings) for one in (self._all, side))
         wait_s = max(0.0, free_at - now, not_before - now)
         if other.wanted_until > now:
-            wait_s = max(wait_s, min(side.half_free_at(cost, now), other.wanted_until) - now)
+            half_free_at = side.free_at(cost, now, side.half)
+            wait_s = max(wait_s, min(half_free_at, other.wanted_until) - now)
         if wait_s:
             side.wanted_until = max(side.wanted_until, now + wait_s + WANTED_S)
         return wait_s
 
-    def _spend(self, side: _Side, cost: int) -> None:
-        for window in (*self._all, *side.windows):
-            window.spend(cost, self._clock())
+    def _spend(self, side: _Side, cost: int) -> float:
+        for one in (self._all, side):
+            one.spent.append((self._clock(), cost))
+        return 0.0
 
     def pause(self, seconds: float) -> None:
         """Spend nothing for a while: the relayer says that there is nothing left.
@@ -98,68 +99,34 @@ class Budget:
 
 
 class _Side:
-    """Deliveries, or recalls.
+    """Deliveries, or recalls, or both.
 
     Attributes:
-        windows: What they spent.
+        spent: Times and points of their calls in the last hour.
         wanted_until: Until then more calls are wanted than there were points for.
     """
 
-    def __init__(self, windows: Sequence[_Window], halves: Sequence[int]) -> None:
-        self.windows = windows
+    def __init__(self, ceilings: _Ceilings, half: _Ceilings) -> None:
+        self.ceilings = ceilings
+        self.half = half
+        self.spent: deque[tuple[float, int]] = deque()
         self.wanted_until = -math.inf
-        self._halves = halves
 
-    def half_free_at(self, cost: int, now: float) -> float:
-        """Return the time from which points can be spent within the half that is theirs."""
-        return max(
-            window.free_at(cost, now, half)
-            for window, half in zip(self.windows, self._halves, strict=True)
-        )
+    def free_at(self, cost: int, now: float, ceilings: _Ceilings) -> float:
+        """Return the time from which points fit below ceilings; `now` if they do at once.
 
-
-class _Window:
-    """Points spent within a stretch of time that ends now."""
-
-    def __init__(self, length_s: float, ceiling: int) -> None:
-        if ceiling < COST_BATCH:
-            raise ValueError(f"a ceiling of {ceiling} points lets no batch through")
-        self._length_s = length_s + LATENESS_S
-        self._ceiling = ceiling
-        self._spent: deque[tuple[float, int]] = deque()
-        self._sum = 0
-
-    def free_at(self, cost: int, now: float, within: int | None = None) -> float:
-        """Return the time from which points can be spent; `now` if they can be at once.
-
-        Args:
-            cost: The points.
-            now: The time.
-            within: A lower ceiling than the window's own; a higher cost fits it alone.
+        A cost above a ceiling fits it alone.
         """
-        self._forget(now)
-        if within is None:
-            if cost > self._ceiling:
-                raise ValueError(f"a call that costs {cost} points never fits {self._ceiling}")
-            within = self._ceiling
-        excess = min(self._sum, self._sum + cost - within)
-        if excess <= 0:
-            return now
-        for at, spent in self._spent:
-            excess -= spent
-            if excess <= 0:
-                return at + self._length_s
-        return now
-
-    def _forget(self, now: float) -> None:
-        while self._spent and self._spent[0][0] + self._length_s <= now:
-            self._sum -= self._spent.popleft()[1]
-
-    def spend(self, cost: int, now: float) -> None:
-        """Count points."""
-        self._spent.append((now, cost))
-        self._sum += cost
-
-
-def _windows(per_minute: int, per_hour: int) -> tuple[_Window, _Window]:
-    return _Window(MINUTE_S, per_minute), _Window(HOUR_S, per_hour)
+        while self.spent and self.spent[0][0] + HOUR_S + LATENESS_S <= now:
+            self.spent.popleft()
+        free_at = now
+        for length_s, ceiling in zip((MINUTE_S, HOUR_S), ceilings, strict=True):
+            recent = [one for one in self.spent if one[0] + length_s + LATENESS_S > now]
+            points = sum(spent for _, spent in recent)
+            excess = min(points, points + cost - ceiling)
+            for at, spent in recent:
+                if excess <= 0:
+                    break
+                excess -= spent
+                free_at = max(free_at, at + length_s + LATENESS_S)
+        return free_at

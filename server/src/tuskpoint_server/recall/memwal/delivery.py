@@ -14,26 +14,26 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...domain.errors import Refusal
 from ...domain.search import Memory, MemoryState
-from ...journal.search.memories import MemoryRows as Memories
-from ..pacing import Backoff
+from ...journal.search.memories import MemoryRows
+from ..pacing import DEFECT, Backoff, doubled, pause
 from ..settings import MemWalSettings
 from .api import (
     COST_ASK,
     COST_BATCH,
     COST_REMEMBER,
     MAX_BATCH,
+    Health,
     Job,
     JobState,
     RelayerError,
     Trouble,
 )
 from .budget import Budget
-from .health import Health
 from .relayer import Relayer
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,15 @@ STOP_GRACE_S = 2.0
 LIMITED_S = 60.0
 """Pause after a refusal by the rate limit that does not say how long."""
 
-_DEFECT = "a defect of the server; its log tells more"
+
+class _Backoff(Backoff):
+    """Pauses of one kind of call; `until`: end of the pause, by the loop's clock."""
+
+    until = 0.0
+
+    def begin(self, now: float) -> None:
+        """Begin a longer pause."""
+        self.until = max(self.until, now + self.failed())
 
 
 class Delivery:
@@ -56,18 +64,16 @@ class Delivery:
         budget: What calls cost is taken from here.
         settings: Deadlines and pauses.
         health: Told of every outcome.
-        namespace_of: Returns the namespace of a tenant's memories.
         clock_us: Microseconds since the Unix epoch; that of `memories`.
     """
 
     def __init__(
         self,
-        memories: Memories,
+        memories: MemoryRows,
         relayer: Relayer,
         budget: Budget,
         settings: MemWalSettings,
         health: Health,
-        namespace_of: Callable[[str], str],
         clock_us: Callable[[], int],
     ) -> None:
         self._memories = memories
@@ -75,7 +81,6 @@ class Delivery:
         self._budget = budget
         self._settings = settings
         self._health = health
-        self._namespace_of = namespace_of
         self._clock_us = clock_us
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
@@ -106,39 +111,23 @@ class Delivery:
         """Look for memories now: there are new ones."""
         self._wake.set()
 
-    @property
-    def last_error(self) -> str:
-        """The last error, for people; empty since the last success."""
-        return self._health.last_error
-
     # --- the task ----------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
             while not self._stopping:
                 self._wake.clear()
-                waits = [
-                    await self._guarded(self._ask, self._asking),
-                    await self._guarded(self._send, self._sending),
-                ]
-                if waits == [None, None]:
-                    self._health.idle()
-                await self._sleep(min((wait for wait in waits if wait is not None), default=None))
+                asked_in = await self._guarded(self._ask, self._asking)
+                sent_in = await self._guarded(self._send, self._sending)
+                waits = [wait_s for wait_s in (asked_in, sent_in) if wait_s is not None]
+                if not waits:
+                    self._health.last_error = ""  # what failed is not needed any more
+                await pause(min(waits, default=None), self._wake)
         finally:
             try:
                 await self._relayer.close()
             except RelayerError as error:
                 _log.debug("closing a client of MemWal: %s", error)
-
-    async def _sleep(self, seconds: float | None) -> None:
-        """Wait until someone wakes the task or the time is over; `None` is for ever."""
-        if self._stopping:
-            return
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
 
     async def _guarded(
         self, work: Callable[[], Awaitable[float | None]], backoff: _Backoff
@@ -148,13 +137,14 @@ class Delivery:
         if self._stopping or backoff.until > now:
             return backoff.until - now
         try:
-            await self._take_up()
+            if self._adrift:
+                await self._take_up()
             return await work()
         except Refusal as refusal:
             _log.warning("deliveries to MemWal wait: %s", refusal.message)
         except Exception:  # noqa: BLE001 - a defect must not end the task; it is told and retried
             _log.exception("a delivery to MemWal failed")
-            self._health.failed(RelayerError(Trouble.UNAVAILABLE, _DEFECT))
+            self._health.failed(RelayerError(Trouble.UNAVAILABLE, DEFECT))
         self._adrift = True
         self._probing = True
         backoff.begin(self._loop.time())
@@ -162,11 +152,10 @@ class Delivery:
 
     async def _take_up(self) -> None:
         """See to what was being sent when something ended unforeseen, the server perhaps."""
-        if self._adrift:
-            count = await self._memories.take_up()
-            self._adrift = False
-            if count:
-                _log.info("%d memories may have been stored by MemWal; they are sent again", count)
+        count = await self._memories.take_up()
+        self._adrift = False
+        if count:
+            _log.info("%d memories may have been stored by MemWal; they are sent again", count)
 
     async def _due_in_s(self, state: MemoryState) -> float | None:
         """Return the seconds until memories in a state are due, 0 or less if they are."""
@@ -175,6 +164,26 @@ class Delivery:
 
     def _in_us(self, seconds: float) -> int:
         return self._clock_us() + int(seconds * 1e6)
+
+    def _pause_after(self, failures: int) -> float:
+        return doubled(self._settings.first_retry_s, self._settings.longest_retry_s, failures)
+
+    def _succeeded(self, backoff: _Backoff) -> None:
+        """Note that a call succeeded; while others fail, that alone is no good health."""
+        backoff.succeeded()
+        if not (self._sending.failures or self._asking.failures):
+            self._health.answered()
+
+    def _troubled(self, error: RelayerError, backoff: _Backoff) -> None:
+        """Pause as the kind of trouble asks for."""
+        self._health.failed(error)
+        if error.trouble is Trouble.LIMITED:
+            self._budget.pause(LIMITED_S if error.retry_after_s is None else error.retry_after_s)
+            return
+        now = self._loop.time()
+        backoff.begin(now)
+        if error.trouble is Trouble.DENIED:
+            self._sending.until = self._asking.until = now + self._settings.longest_retry_s
 
     # --- sending -----------------------------------------------------------------------
 
@@ -192,23 +201,18 @@ class Delivery:
         memories = await self._memories.take(1 if probing else MAX_BATCH, unsure_first=probing)
         if not memories:
             return self._settings.gather_s
-        await self._pay_and_send(memories)
-        return 0.0
-
-    async def _pay_and_send(self, memories: Sequence[Memory]) -> None:
         if self._budget.take_delivery(COST_REMEMBER if len(memories) == 1 else COST_BATCH):
             await self._again(memories)  # a recall came first
-            return
+            return 0.0
         try:
             job_ids = await self._call(memories)
         except RelayerError as error:
             await self._unsent(memories, error)
-            return
+            return 0.0
         except Exception:  # noqa: BLE001 - a defect, perhaps in what becomes of one text: others go on
             _log.exception("sending to MemWal failed")
-            defect = RelayerError(Trouble.UNAVAILABLE, _DEFECT, unsure=True)
-            await self._unsent(memories, defect)
-            return
+            await self._unsent(memories, RelayerError(Trouble.UNAVAILABLE, DEFECT, unsure=True))
+            return 0.0
         self._probing = False
         self._succeeded(self._sending)
         now = self._loop.time()
@@ -220,20 +224,19 @@ class Delivery:
                 for memory, job_id in zip(memories, job_ids, strict=True)
             ]
         )
+        return 0.0
 
     async def _call(self, memories: Sequence[Memory]) -> list[str]:
         """Send memories of one tenant; return their jobs."""
-        namespace = self._namespace_of(memories[0].tenant)
+        namespace = self._settings.namespace_of(memories[0].tenant)
         texts = [memory.text for memory in memories]
         if len(texts) == 1:
             return [await self._relayer.remember(namespace, texts[0], key_of(namespace, texts[0]))]
         job_ids = await self._relayer.remember_batch(namespace, texts)
-        if len(job_ids) != len(texts) or len(set(job_ids)) != len(job_ids):
-            raise RelayerError(
-                Trouble.UNAVAILABLE,
-                f"MemWal names {len(set(job_ids))} jobs for {len(texts)} memories",
-                unsure=True,
-            )
+        named = len(set(job_ids))
+        if not len(job_ids) == len(texts) == named:
+            problem = f"MemWal names {named} jobs for {len(texts)} memories"
+            raise RelayerError(Trouble.UNAVAILABLE, problem, unsure=True)
         return job_ids
 
     async def _unsent(self, memories: Sequence[Memory], error: RelayerError) -> None:
@@ -249,7 +252,7 @@ class Delivery:
         # The next probe comes sooner than these, and so with another memory: the trouble may
         # lie in one of these. What cannot have been stored was not looked at either.
         attempts = max(memory.attempts for memory in memories) + 1 if error.unsure else 0
-        pause_s = pause_after(max(attempts, self._sending.failures), self._settings)
+        pause_s = self._pause_after(max(attempts, self._sending.failures))
         await self._again(memories, pause_s, unsure=error.unsure, failed=error.unsure)
 
     async def _refused(self, memories: Sequence[Memory], error: RelayerError) -> None:
@@ -260,16 +263,13 @@ class Delivery:
             # Not that anything was stored, but what is unsure is sent alone.
             await self._again(memories, unsure=True)
             return
-        for memory in memories:
-            _log.error(
-                "MemWal refuses the summary of the checkpoint with pointer %s, it will not be "
-                "recalled from there: %s",
-                memory.pointer.hex(),
-                error,
-            )
-        await self._memories.note(
-            [replace(one, state=MemoryState.REFUSED, unsure=False) for one in memories]
+        _log.error(
+            "MemWal refuses the summary of the checkpoint with pointer %s, it will not be "
+            "recalled from there: %s",
+            memories[0].pointer.hex(),
+            error,
         )
+        await self._memories.note([replace(memories[0], state=MemoryState.REFUSED, unsure=False)])
 
     async def _again(
         self,
@@ -295,28 +295,6 @@ class Delivery:
             attempts=memory.attempts + failed,
         )
 
-    def _succeeded(self, backoff: _Backoff) -> None:
-        """Note that a call succeeded; while others fail, that alone is no good health."""
-        backoff.succeeded()
-        if not (self._sending.failures or self._asking.failures):
-            self._health.answered()
-
-    def _troubled(self, error: RelayerError, backoff: _Backoff) -> None:
-        """Pause as the kind of trouble asks for."""
-        self._health.failed(error)
-        now = self._loop.time()
-        match error.trouble:
-            case Trouble.LIMITED:
-                self._budget.pause(
-                    LIMITED_S if error.retry_after_s is None else error.retry_after_s
-                )
-            case Trouble.DENIED:
-                backoff.begin(now)
-                for each in (self._sending, self._asking):
-                    each.until = now + self._settings.longest_retry_s
-            case _:
-                backoff.begin(now)
-
     # --- asking ------------------------------------------------------------------------
 
     def _ask_us(self, seconds: float) -> int:
@@ -337,26 +315,23 @@ class Delivery:
         memories = await self._memories.underway(MAX_BATCH)
         if not memories:
             return self._settings.first_ask_s
+        jobs: list[Job] = []
         try:
             jobs = await self._relayer.jobs([memory.job_id for memory in memories])
+            self._succeeded(self._asking)
         except RelayerError as error:
             self._troubled(error, self._asking)
+            if error.trouble is Trouble.UNAVAILABLE:
+                # Others are asked for next: the trouble may lie in one of these.
+                due_us = self._ask_us(self._pause_after(self._asking.failures))
+                await self._memories.note([replace(one, due_us=due_us) for one in memories])
             if error.trouble is not Trouble.REFUSED:
-                await self._unanswered(memories, error)
                 return 0.0
-            jobs = []  # nothing was learnt of them; after a while they count as lost
-        else:
-            self._succeeded(self._asking)
+            # Refused: nothing was learnt of them; after a while they count as lost.
         await self._settle(memories, {job.job_id: job for job in jobs})
         return 0.0
 
-    async def _unanswered(self, memories: Sequence[Memory], error: RelayerError) -> None:
-        """Ask for others next: the trouble may lie in one of these."""
-        if error.trouble is Trouble.UNAVAILABLE:
-            due_us = self._ask_us(pause_after(self._asking.failures, self._settings))
-            await self._memories.note([replace(one, due_us=due_us) for one in memories])
-
-    async def _settle(self, memories: Sequence[Memory], jobs: dict[str, Job]) -> None:
+    async def _settle(self, memories: Sequence[Memory], jobs: Mapping[str, Job]) -> None:
         """Note what became of jobs. One that the answer leaves out counts as running."""
         settled = [
             self._settled(one, jobs.get(one.job_id) or Job(one.job_id, JobState.RUNNING))
@@ -376,7 +351,7 @@ class Delivery:
         if job.state is JobState.DONE:
             self._sent_at.pop(memory.number, None)
             return replace(memory, state=MemoryState.DELIVERED, unsure=False, blob_id=job.blob_id)
-        pause_s = pause_after(memory.attempts + 1, settings)
+        pause_s = self._pause_after(memory.attempts + 1)
         if job.state is JobState.FAILED:
             # The first time in a batch, which costs the least: failures come in crowds. From
             # then on under its key, which takes up the job that failed.
@@ -390,22 +365,6 @@ class Delivery:
                 return replace(memory, due_us=self._ask_us(again_s))
         # MemWal accepted it and does not know it, or does not finish.
         return self._waiting(memory, pause_s, unsure=True, failed=True)
-
-
-class _Backoff(Backoff):
-    """Pauses that grow from failure to failure; `until`: end of the pause, by the loop's clock."""
-
-    until = 0.0
-
-    def begin(self, now: float) -> None:
-        """Begin a longer pause."""
-        self.until = max(self.until, now + self.failed())
-
-
-def pause_after(failures: int, settings: MemWalSettings) -> float:
-    """Return the seconds to wait after so many failures in a row."""
-    doubled = settings.first_retry_s * 2.0 ** min(failures - 1, 20)
-    return min(settings.longest_retry_s, doubled)
 
 
 def key_of(namespace: str, text: str) -> str:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ...domain.credentials import DEFAULT_TENANT
 from ...domain.search import parse_memory
 from ...journal.search.finding import Recalled
-from ..pacing import Backoff, pause
+from ..pacing import DEFECT, Backoff, pause
 from ..settings import MemWalSettings
-from .api import COST_RECALL, Memorised, Recollection, RelayerError, Trouble
+from .api import COST_RECALL, Health, Recollection, RelayerError, Trouble
 from .budget import Budget
-from .health import Health
 from .relayer import Relayer
 
 _log = logging.getLogger(__name__)
@@ -29,9 +28,6 @@ MOST_WAITING = 16
 
 _LONGEST_TEXT_CHARS = 16 * 1024
 """A longer text is none of this server's."""
-
-_CHECK_TENANT, _CHECK_QUERY = "default", "checkpoint"
-_DEFECT = "a defect of the server; its log tells more"
 
 
 class Recollected(NamedTuple):
@@ -56,22 +52,15 @@ class Lookup:
         budget: What calls cost is taken from here.
         settings: Deadlines and pauses.
         health: Told of every outcome.
-        namespace_of: Returns the namespace of a tenant's memories.
     """
 
     def __init__(
-        self,
-        relayer: Relayer,
-        budget: Budget,
-        settings: MemWalSettings,
-        health: Health,
-        namespace_of: Callable[[str], str],
+        self, relayer: Relayer, budget: Budget, settings: MemWalSettings, health: Health
     ) -> None:
         self._relayer = relayer
         self._budget = budget
         self._settings = settings
         self._health = health
-        self._namespace_of = namespace_of
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._waiting = 0
@@ -108,7 +97,13 @@ class Lookup:
         """
         self._admit()
         gone = asyncio.Event()
-        call = self._begin(self._in_turn(self._namespace_of(tenant), query, limit, gone))
+        # It runs to its end, even if whoever asked goes: what it shows counts.
+        call = asyncio.create_task(
+            self._in_turn(self._settings.namespace_of(tenant), query, limit, gone),
+            name="memwal-recall",
+        )
+        self._calls.add(call)
+        call.add_done_callback(self._ended)
         self._waiting += 1
         try:
             async with asyncio.timeout(self._settings.recall_timeout_s):
@@ -117,18 +112,11 @@ class Lookup:
             raise RelayerError(Trouble.UNAVAILABLE, "no memory was recalled in time") from None
         except asyncio.CancelledError:
             if call.cancelled() and self._problem is not None:
-                raise self._told() from None
+                raise RelayerError(self._problem.trouble, str(self._problem)) from None
             raise
         finally:
             self._waiting -= 1
             gone.set()
-
-    def _begin(self, work: Coroutine[Any, Any, Recollection]) -> asyncio.Task[Recollection]:
-        """Run a call to its end, even if whoever asked goes: what it shows counts."""
-        call = asyncio.create_task(work, name="memwal-recall")
-        self._calls.add(call)
-        call.add_done_callback(self._ended)
-        return call
 
     def _ended(self, call: asyncio.Task[Recollection]) -> None:
         self._calls.discard(call)
@@ -138,25 +126,15 @@ class Lookup:
     def _admit(self) -> None:
         problem = self._problem
         if problem is not None:
-            raise RelayerError(
-                problem.trouble,
-                str(problem)
-                if problem.trouble is Trouble.DENIED
-                else f"it is left alone for a while: {problem}",
-                retry_after_s=max(0.0, self._check_at - self._loop.time()),
-            )
+            alone = "" if problem.trouble is Trouble.DENIED else "it is left alone for a while: "
+            again_s = max(0.0, self._check_at - self._loop.time())
+            raise RelayerError(problem.trouble, f"{alone}{problem}", retry_after_s=again_s)
         if self._waiting >= MOST_WAITING:
             raise RelayerError(Trouble.LIMITED, "too many recalls wait already")
         wait_s = self._budget.take_recall(COST_RECALL)
         if wait_s:
-            raise RelayerError(
-                Trouble.LIMITED, "the rate limit leaves no recall", retry_after_s=wait_s
-            )
-
-    def _told(self) -> RelayerError:
-        """Return what those are told who wait where there is no recalling."""
-        problem = self._problem or RelayerError(Trouble.UNAVAILABLE, _DEFECT)
-        return RelayerError(problem.trouble, str(problem))
+            told = "the rate limit leaves no recall"
+            raise RelayerError(Trouble.LIMITED, told, retry_after_s=wait_s)
 
     # --- calls -------------------------------------------------------------------------
 
@@ -165,7 +143,7 @@ class Lookup:
     ) -> Recollection:
         async with self._turn:
             if self._problem is not None:
-                raise self._told()
+                raise RelayerError(self._problem.trouble, str(self._problem))
             if gone.is_set():
                 return Recollection(())
             return await self._call(namespace, query, limit)
@@ -179,7 +157,7 @@ class Lookup:
             raise
         except Exception:  # noqa: BLE001 - a defect must not end recalling for good
             _log.exception("recalling failed")
-            defect = RelayerError(Trouble.UNAVAILABLE, _DEFECT)
+            defect = RelayerError(Trouble.UNAVAILABLE, DEFECT)
             self._failed(defect)
             raise defect from None
         self._backoff.succeeded()
@@ -208,20 +186,15 @@ class Lookup:
             else:
                 async with self._turn:
                     with contextlib.suppress(RelayerError):
-                        await self._call(self._namespace_of(_CHECK_TENANT), _CHECK_QUERY, 1)
+                        namespace = self._settings.namespace_of(DEFAULT_TENANT)
+                        await self._call(namespace, "checkpoint", 1)
 
 
 def _parsed(recollection: Recollection) -> Recollected:
-    found = [_parse(memory) for memory in recollection.memories]
-    recalled = [memory for memory in found if memory is not None]
-    return Recollected(recalled, len(found), recollection.dropped)
-
-
-def _parse(memory: Memorised) -> Recalled | None:
-    if len(memory.text) > _LONGEST_TEXT_CHARS:
-        return None
-    parts = parse_memory(memory.text)
-    if parts is None:
-        return None
-    summary, pointer = parts
-    return Recalled(pointer, summary, memory.distance)
+    recalled = []
+    for text, distance in recollection.memories:
+        parts = parse_memory(text) if len(text) <= _LONGEST_TEXT_CHARS else None
+        if parts is not None:
+            summary, pointer = parts
+            recalled.append(Recalled(pointer, summary, distance))
+    return Recollected(recalled, len(recollection.memories), recollection.dropped)

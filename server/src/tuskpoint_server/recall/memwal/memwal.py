@@ -6,15 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from ...domain.credentials import DEFAULT_TENANT
 from ...domain.errors import Refusal
-from ...journal.search.memories import MemoryRows as Memories
-from ...journal.search.memories import MemoryTally
+from ...journal.search.memories import MemoryRows, MemoryTally
 from ..settings import MemWalSettings
-from .api import RelayerError, Trouble
+from .api import Health, RelayerError, Trouble
 from .budget import Budget
 from .delivery import Delivery
-from .health import Health
 from .lookup import Lookup, Recollected
 from .relayer import Count, Relayer, UnusableError, count_nothing, open_relayer
 
@@ -36,11 +33,14 @@ class MemWal:
         settings: Credentials, deadlines, ceilings.
         clock_us: Microseconds since the Unix epoch; that of `memories`.
         opener: Returns a client of the relayer.
+
+    Attributes:
+        tallies: How many memories there are, counted now and then.
     """
 
     def __init__(
         self,
-        memories: Memories,
+        memories: MemoryRows,
         settings: MemWalSettings,
         *,
         clock_us: Callable[[], int],
@@ -65,7 +65,6 @@ class MemWal:
         self._delivery: Delivery | None = None
         self._tallier: asyncio.Task[None] | None = None
         self.tallies: Sequence[MemoryTally] = ()
-        """How many memories there are, counted now and then."""
 
     def start(self, count: Count = count_nothing) -> None:
         """Begin to recall and to deliver, in the running loop, if that is possible at all.
@@ -78,18 +77,12 @@ class MemWal:
             for_recalls = self._opener(settings, count)
             for_deliveries = self._opener(settings, count)
         except UnusableError as error:
-            self._recalling.unusable(str(error))
+            self._recalling.failed(RelayerError(Trouble.DENIED, str(error)))
             return
         budget = Budget(settings, asyncio.get_running_loop().time)
-        self._lookup = Lookup(for_recalls, budget, settings, self._recalling, self.namespace_of)
+        self._lookup = Lookup(for_recalls, budget, settings, self._recalling)
         self._delivery = Delivery(
-            self._memories,
-            for_deliveries,
-            budget,
-            settings,
-            self._delivering,
-            self.namespace_of,
-            self._clock_us,
+            self._memories, for_deliveries, budget, settings, self._delivering, self._clock_us
         )
         self._lookup.start()
         self._delivery.start()
@@ -129,11 +122,6 @@ class MemWal:
             raise RelayerError(Trouble.DENIED, f"it is not used: {problem}")
         return await self._lookup.recall(tenant, query, limit)
 
-    def namespace_of(self, tenant: str) -> str:
-        """Return the namespace of a tenant's memories."""
-        namespace = self._settings.namespace
-        return namespace if tenant == DEFAULT_TENANT else f"{namespace}/{tenant}"
-
     # --- how it fares ------------------------------------------------------------------
 
     @property
@@ -144,22 +132,18 @@ class MemWal:
     @property
     def last_error(self) -> str:
         """The last error, for people; empty since the last success of whatever met it."""
-        standing = [health for health in self._both if health.last_error]
+        standing = [one for one in (self._recalling, self._delivering) if one.last_error]
         return max(standing, key=_error_us).last_error if standing else ""
 
     @property
     def last_error_us(self) -> int | None:
         """Time of the last error, in microseconds since the Unix epoch."""
-        return max(map(_error_us, self._both)) or None
+        return max(_error_us(self._recalling), _error_us(self._delivering)) or None
 
     @property
     def last_recall_us(self) -> int | None:
         """Time of the last recall that MemWal answered."""
         return self._recalling.last_answer_us
-
-    @property
-    def _both(self) -> tuple[Health, Health]:
-        return self._recalling, self._delivering
 
 
 def _error_us(health: Health) -> int:

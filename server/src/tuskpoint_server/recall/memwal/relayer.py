@@ -12,22 +12,18 @@ none.
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import json
 import math
 import re
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
+from ..pacing import retry_after_s
 from ..settings import MemWalSettings
 from .api import (
-    MAX_BATCH,
     MAX_RECALLED,
     Job,
     JobState,
@@ -36,24 +32,21 @@ from .api import (
     RelayerError,
     Trouble,
 )
-from .wire import Wire
 
 _T = TypeVar("_T")
 
 Count = Callable[[str, str], None]
 """Told the operation and the outcome of each call: "ok", or the kind of trouble."""
 
-LONGEST_RETRY_AFTER_S = 3600.0
-"""Bound on what a relayer may ask to wait: its longest window."""
-
-CHECK_CREDENTIALS = "check MEMWAL_PRIVATE_KEY, MEMWAL_ACCOUNT_ID and MEMWAL_SERVER_URL"
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+"""Longest answer. A hundred memories of this server, escaped, are a sixth of that; others'
+memories may be longer, a mebibyte each."""
 
 _MAX_NAMESPACE_BYTES = 255
 _MAX_JOB_ID_CHARS = 255
+_CONNECT_S = 4.0
 _CLOSE_S = 5.0
 _ACCOUNT = re.compile(r"0x[0-9a-fA-F]{1,64}")
-_SERVER_ERRORS = 500
-_KEYS_NOT_CHECKED = "AUTH_UPSTREAM_UNAVAILABLE"
 
 
 def count_nothing(operation: str, outcome: str) -> None:
@@ -62,6 +55,55 @@ def count_nothing(operation: str, outcome: str) -> None:
 
 class UnusableError(Exception):
     """MemWal cannot be used as it is set up; the message says why, without secrets."""
+
+
+class Wire(httpx.AsyncClient):
+    """What the SDK speaks through, with the bounds that it lacks; knows what was signed.
+
+    Proxies and certificates from the environment count, but for this machine itself no
+    proxy is asked. Redirects are not followed: a signature is good for one place.
+
+    Attributes:
+        asked: A signed request was begun. What the SDK does before (asking for versions, for
+            the configuration, a session) changes nothing there, so whatever fails while
+            this is false can be done again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            headers={"User-Agent": "tuskpoint-server", "Accept-Encoding": "identity"},
+            http2=False,
+            follow_redirects=False,
+            verify=httpx.create_ssl_context(),
+            mounts={f"all://{host}": None for host in ("*localhost", "127.0.0.1", "[::1]")},
+        )
+        self.asked = False
+
+    async def send(self, request: httpx.Request, **named: Any) -> httpx.Response:
+        """Send a request and return its answer, read to the end.
+
+        Raises:
+            httpx.TransportError: As ever, and if the answer is too long or encoded.
+        """
+        if "x-signature" in request.headers:
+            self.asked = True
+        # The SDK asks for no bounds at all; whole calls are bounded by who makes them.
+        bounds = dict(request.extensions.get("timeout") or {})
+        request.extensions["timeout"] = bounds | {"connect": _CONNECT_S}
+        response = await super().send(request, **(named | {"stream": True}))
+        content = bytearray()
+        try:
+            if response.headers.get("content-encoding", "") not in ("", "identity"):
+                raise httpx.RemoteProtocolError("the answer is encoded, which nobody asked for")
+            async for chunk in response.aiter_raw():
+                content += chunk
+                if len(content) > MAX_ANSWER_BYTES:
+                    raise httpx.RemoteProtocolError("the answer is too long")
+        finally:
+            await response.aclose()
+        return httpx.Response(
+            response.status_code, headers=response.headers, content=bytes(content), request=request
+        )
 
 
 def open_relayer(settings: MemWalSettings, count: Count = count_nothing) -> Relayer:
@@ -78,7 +120,12 @@ def open_relayer(settings: MemWalSettings, count: Count = count_nothing) -> Rela
         raise UnusableError(
             "MemWal's SDK is not installed: pip install 'tuskpoint-server[memwal]'"
         ) from None
-    _check(settings)
+    if not _ACCOUNT.fullmatch(settings.account_id):
+        raise UnusableError("MEMWAL_ACCOUNT_ID is not an object ID: give 0x and 64 hex digits")
+    if not _is_server(settings.server_url):
+        raise UnusableError("MEMWAL_SERVER_URL is not a URL such as https://relayer.example")
+    if not 0 < len(settings.namespace.encode()) <= _MAX_NAMESPACE_BYTES:
+        raise UnusableError("MEMWAL_NAMESPACE has to have 1 to 255 bytes")
     try:
         client = memwal.MemWal.create(
             key=settings.private_key,
@@ -99,15 +146,6 @@ def open_relayer(settings: MemWalSettings, count: Count = count_nothing) -> Rela
     # The SDK takes no client; it uses the one that it finds here, and would make its own.
     client._client = wire
     return Relayer(client, wire, settings, count)
-
-
-def _check(settings: MemWalSettings) -> None:
-    if not _ACCOUNT.fullmatch(settings.account_id):
-        raise UnusableError("MEMWAL_ACCOUNT_ID is not an object ID: give 0x and 64 hex digits")
-    if not _is_server(settings.server_url):
-        raise UnusableError("MEMWAL_SERVER_URL is not a URL such as https://relayer.example")
-    if not 0 < len(settings.namespace.encode()) <= _MAX_NAMESPACE_BYTES:
-        raise UnusableError("MEMWAL_NAMESPACE has to have 1 to 255 bytes")
 
 
 def _is_server(url: str) -> bool:
@@ -157,8 +195,6 @@ class Relayer:
         """Send up to `MAX_BATCH` texts; return their jobs, in order."""
         import memwal
 
-        if not 0 < len(texts) <= MAX_BATCH:
-            raise ValueError(f"a batch has 1 to {MAX_BATCH} texts, not {len(texts)}")
         items = [memwal.RememberBulkItem(text=text, namespace=namespace) for text in texts]
 
         async def call() -> list[str]:
@@ -172,8 +208,6 @@ class Relayer:
 
         One that the answer leaves out is running, for all that is known.
         """
-        if not 0 < len(job_ids) <= MAX_BATCH:
-            raise ValueError(f"1 to {MAX_BATCH} jobs are asked for at once, not {len(job_ids)}")
 
         async def call() -> list[Job]:
             answer = await self._client.get_remember_bulk_status(list(job_ids))
@@ -215,41 +249,28 @@ class Relayer:
 
     async def _guarded(self, deadline_s: float, call: Callable[[], Awaitable[_T]]) -> _T:
         """Make a call that ends in time with an answer, a `RelayerError`, or our own end."""
-        try:
-            return await self._attempt(deadline_s, call)
-        except asyncio.CancelledError:
-            if _being_cancelled():
-                raise
-        # Somebody else's end reached us through a task of the SDK's.
-        if not self._wire.asked:
+        for _ in range(2):
+            self._wire.asked = False
             try:
-                return await self._attempt(deadline_s, call)
+                async with asyncio.timeout(deadline_s):
+                    return await call()
             except asyncio.CancelledError:
-                if _being_cancelled():
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
                     raise
-        raise RelayerError(
-            Trouble.UNAVAILABLE, "the SDK abandoned the call", unsure=self._wire.asked
-        )
+                # Somebody else's end reached us through a task of the SDK's.
+                if self._wire.asked:
+                    break
+            except TimeoutError:
+                problem = f"no answer within {deadline_s:g} seconds"
+                raise self._unavailable(problem) from None
+            # The chain ends here: what the SDK raises may repeat what the relayer says.
+            except Exception as error:  # noqa: BLE001 - errors of three libraries become one
+                raise failure(error, asked=self._wire.asked) from None
+        raise self._unavailable("the SDK abandoned the call")
 
-    async def _attempt(self, deadline_s: float, call: Callable[[], Awaitable[_T]]) -> _T:
-        self._wire.asked = False
-        try:
-            async with asyncio.timeout(deadline_s):
-                return await call()
-        except TimeoutError:
-            raise RelayerError(
-                Trouble.UNAVAILABLE,
-                f"no answer within {deadline_s:g} seconds",
-                unsure=self._wire.asked,
-            ) from None
-        # The chain ends here: what the SDK raises may repeat what the relayer says.
-        except Exception as error:  # noqa: BLE001 - errors of three libraries become one
-            raise failure(error, asked=self._wire.asked) from None
-
-
-def _being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
+    def _unavailable(self, problem: str) -> RelayerError:
+        return RelayerError(Trouble.UNAVAILABLE, problem, unsure=self._wire.asked)
 
 
 # --- what is answered ------------------------------------------------------------------
@@ -261,57 +282,40 @@ def _job_id(value: object) -> str:
     return value
 
 
-_STATES = {
-    "done": JobState.DONE,
-    "failed": JobState.FAILED,
-    "not_found": JobState.UNKNOWN,
-}
-
-
 def _job(item: Any) -> Job:
     """Return how a job stands; whatever else a relayer may call it, it is under way."""
-    state = _STATES.get(item.status, JobState.RUNNING)
+    states = {"done": JobState.DONE, "failed": JobState.FAILED, "not_found": JobState.UNKNOWN}
     blob_id = item.blob_id if isinstance(item.blob_id, str) else ""
     error = told(item.error) if isinstance(item.error, str) else ""
-    return Job(_job_id(item.job_id), state, blob_id, error)
+    return Job(_job_id(item.job_id), states.get(item.status, JobState.RUNNING), blob_id, error)
 
 
 def _memory(result: Any) -> Memorised | None:
     """Return a memory; `None` if it has no text, or is at no distance that there is."""
-    distance = _number(result.distance)
-    if not isinstance(result.text, str) or distance is None:
+    try:
+        distance = float(result.distance)
+    except (TypeError, ValueError, OverflowError):
         return None
-    return Memorised(result.text, distance)
+    said = isinstance(result.text, str) and math.isfinite(distance)
+    return Memorised(result.text, distance) if said else None
 
 
 # --- what goes wrong -------------------------------------------------------------------
 
-
-@dataclass(frozen=True, slots=True)
-class _Meaning:
-    """What a status means, for the server and for people."""
-
-    trouble: Trouble
-    says: str
-
+_CHECK = "check MEMWAL_PRIVATE_KEY, MEMWAL_ACCOUNT_ID and MEMWAL_SERVER_URL"
 
 # Statuses of the relayer: services/server/src/{auth,rate_limit,routes/remember}.rs.
-_MEANINGS: Mapping[int, _Meaning] = {
-    400: _Meaning(Trouble.REFUSED, "the relayer finds the request malformed"),
-    401: _Meaning(
-        Trouble.DENIED, f"the relayer does not accept the credentials: {CHECK_CREDENTIALS}"
-    ),
+_MEANINGS = {
+    400: (Trouble.REFUSED, "the relayer finds the request malformed"),
+    401: (Trouble.DENIED, f"the relayer does not accept the credentials: {_CHECK}"),
     # Recalls do not mind, so it is not the limit that they share with deliveries.
-    402: _Meaning(Trouble.UNAVAILABLE, "the storage of the account is used up"),
-    403: _Meaning(Trouble.DENIED, f"the relayer forbids it: {CHECK_CREDENTIALS}"),
-    409: _Meaning(Trouble.REFUSED, "the key of the request was used for another text"),
-    413: _Meaning(Trouble.REFUSED, "the relayer finds the request too long"),
-    422: _Meaning(Trouble.REFUSED, "the relayer finds the request malformed"),
-    429: _Meaning(Trouble.LIMITED, "the rate limit of the account or key is exhausted"),
+    402: (Trouble.UNAVAILABLE, "the storage of the account is used up"),
+    403: (Trouble.DENIED, f"the relayer forbids it: {_CHECK}"),
+    409: (Trouble.REFUSED, "the key of the request was used for another text"),
+    413: (Trouble.REFUSED, "the relayer finds the request too long"),
+    422: (Trouble.REFUSED, "the relayer finds the request malformed"),
+    429: (Trouble.LIMITED, "the rate limit of the account or key is exhausted"),
 }
-_BROKEN = _Meaning(Trouble.UNAVAILABLE, "something is broken at the relayer")
-_ELSEWHERE = _Meaning(Trouble.UNAVAILABLE, "that is not how a relayer answers")
-
 _UNREACHED = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -341,88 +345,43 @@ def failure(error: Exception, *, asked: bool) -> RelayerError:
             return _refused(error, status)
         # It is about versions or about what the SDK does before it asks.
         return RelayerError(Trouble.UNAVAILABLE, told(str(error)))
+    problem = f"the answer is not what a relayer says ({type(error).__name__})"
     if isinstance(error, httpx.TransportError):
-        return _broken_off(error, asked)
-    return RelayerError(
-        Trouble.UNAVAILABLE,
-        f"the answer is not what a relayer says ({type(error).__name__})",
-        unsure=asked,
-    )
+        try:
+            host = error.request.url.host
+        except RuntimeError:  # not all of them know
+            host = "the relayer"
+        if isinstance(error, _UNREACHED):
+            return RelayerError(Trouble.UNAVAILABLE, f"no connection to {host}: {told(str(error))}")
+        problem = f"the connection to {host} broke: {told(str(error))}"
+    return RelayerError(Trouble.UNAVAILABLE, problem, unsure=asked)
 
 
 def _refused(error: Exception, status: int) -> RelayerError:
     """Return what an answer with another status than those of success means."""
-    body = str(getattr(error, "body", ""))
-    broken = status >= _SERVER_ERRORS
-    meaning = _MEANINGS.get(status, _BROKEN if broken else _ELSEWHERE)
-    header = getattr(error, "retry_after", None)
-    said = _said(body)
-    unchecked = getattr(error, "auth_error", None) == _KEYS_NOT_CHECKED
-    return RelayerError(
-        meaning.trouble,
-        f"{meaning.says} (HTTP {status}{': ' if said else ''}{said})",
-        unsure=broken and not unchecked,
-        retry_after_s=retry_after_s(header, body, time.time()),
+    broken = status >= httpx.codes.INTERNAL_SERVER_ERROR
+    trouble, says = _MEANINGS.get(status) or (
+        Trouble.UNAVAILABLE,
+        "something is broken at the relayer" if broken else "that is not how a relayer answers",
     )
-
-
-def _broken_off(error: httpx.TransportError, asked: bool) -> RelayerError:
     try:
-        host = error.request.url.host
-    except RuntimeError:  # not all of them know
-        host = "the relayer"
-    if isinstance(error, _UNREACHED):
-        return RelayerError(Trouble.UNAVAILABLE, f"no connection to {host}: {told(str(error))}")
-    return RelayerError(
-        Trouble.UNAVAILABLE, f"the connection to {host} broke: {told(str(error))}", unsure=asked
-    )
-
-
-def _fields(body: str) -> dict[str, Any]:
-    try:
-        value = json.loads(body)
+        fields = json.loads(str(getattr(error, "body", "")))
     except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _said(body: str) -> str:
-    said = _fields(body).get("error")
-    return told(said) if isinstance(said, str) else ""
-
-
-def retry_after_s(header: str | None, body: str, now: float) -> float | None:
-    """Return the seconds after which a relayer says it is worth trying again, bounded.
-
-    Args:
-        header: Its `Retry-After`: seconds or a date (RFC 9110, section 10.2.3).
-        body: Its answer; where the header says nothing, `retry_after_seconds` counts.
-        now: Seconds since the Unix epoch.
-    """
-    for value in (header, _fields(body).get("retry_after_seconds")):
-        seconds = _seconds(value, now)
-        if seconds is not None:
-            return min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S)
-    return None
-
-
-def _seconds(value: object, now: float) -> float | None:
-    seconds = _number(value)
-    if seconds is not None or not isinstance(value, str):
-        return seconds
-    try:
-        when = email.utils.parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - now
-
-
-def _number(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
+        fields = {}
+    fields = fields if isinstance(fields, dict) else {}
+    said = fields.get("error")
+    more = f": {told(said)}" if isinstance(said, str) and told(said) else ""
+    # The keys of the account were not checked, so nothing else was done.
+    unchecked = getattr(error, "auth_error", None) == "AUTH_UPSTREAM_UNAVAILABLE"
+    after_s = retry_after_s(getattr(error, "retry_after", None))
+    if after_s is None:
+        after_s = retry_after_s(fields.get("retry_after_seconds"))
+    return RelayerError(
+        trouble,
+        f"{says} (HTTP {status}{more})",
+        unsure=broken and not unchecked,
+        retry_after_s=after_s,
+    )
 
 
 _TOLD_CHARS = 160
