@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
 
@@ -17,7 +17,7 @@ from ...domain.threads import EventKind
 from ...domain.values import DIGEST_BYTES
 from ..checkpoints import located
 from ..checkpoints.contents import referred
-from ..checkpoints.load import ROW
+from ..checkpoints.located import ROW, Row
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, removed, threads, uses, writes
 from ..database.statements import (
@@ -162,15 +162,17 @@ def affected(
         connection, of_thread=user.number
     ).fetchall():
         written.setdefault((ns, name), []).append(((task, idx), digest, seq, size))
-    rows = _ROWS.run(connection, of_thread=user.number).fetchall()
-    numbers = [[row[7], *(one[2] for one in written.get((row[5], row[6]), ()))] for row in rows]
+    rows = [Row(*row) for row in _ROWS.run(connection, of_thread=user.number).fetchall()]
+    numbers = [[row.seq, *(one[2] for one in written.get(row.place[1:], ()))] for row in rows]
     places = located.of_rows(connection, tenant, rows, numbers)
     found = []
     needed: set[bytes] = set()
     for row, at in zip(rows, places, strict=True):
-        one = _affected(connection, tenant, user, row, written.get((row[5], row[6]), ()))
+        one = _affected(connection, tenant, user, row, written.get(row.place[1:], ()))
         needed |= one.digests
-        if row[7] <= row[4] and any(place.sha256 in segments for place in (*at, *one.sources)):
+        if row.seq <= row.certified_seq and any(
+            place.sha256 in segments for place in (*at, *one.sources)
+        ):
             found.append(one)
     return sorted(found, key=lambda one: one.seq), needed
 
@@ -201,12 +203,11 @@ def _affected(
     connection: Connection,
     tenant: str,
     user: User,
-    row: Sequence[Any],
+    row: Row,
     written: Sequence[tuple[tuple[str, int], bytes, int, int | None]],
 ) -> Affected:
-    state, delta_base = row[len(ROW)], row[len(ROW) + 1]
-    digests = referred(state, delta_base)
-    size = len(state)
+    digests = referred(row.state, row.delta_base)
+    size = len(row.state)
     evicted = set()
     keyframes = set()
     for digest, keyframe, stored in _NEEDED.run_listed(connection, digests, of_family=user.family):
@@ -221,13 +222,12 @@ def _affected(
         found = located.of_values(connection, tenant, user.family, sorted(evicted))
         sources.update(dict.fromkeys(found))
     if gone:
-        held: bytes | None = row[16]
         seqs = [seq for _, _, seq in gone]
-        of_writes = located.of_writes(connection, tenant, user.number, held, seqs)
+        of_writes = located.of_writes(connection, tenant, user.number, row.held, seqs)
         sources.update(dict.fromkeys(of_writes))
     return Affected(
-        (row[5], row[6]),
-        row[7],
+        row.place[1:],
+        row.seq,
         frozenset(digests | keyframes),
         frozenset(evicted),
         {slot: digest for slot, digest, _ in gone},

@@ -14,7 +14,8 @@ from ...domain.model import Entry
 from ...domain.state import decode_channels
 from ...domain.threads import RowDigests, row_digests
 from ..checkpoints import located
-from ..checkpoints.load import ROW, STATE, entry_of
+from ..checkpoints.load import entry_of
+from ..checkpoints.located import ROW, Row
 from ..database.schema import checkpoints, contents, holes, members, removed, threads, writes
 from ..database.statements import Statement, in_lists, of_thread
 from . import status
@@ -214,12 +215,12 @@ def _checkpoints(
     found: dict[Place, RecordedCheckpoint] = {}
     rows = _ROWS.run(connection, of_thread=of.thread, of_incarnation=of.incarnation, **between)
     # A few at a time: states and metadata of many take much memory.
-    while some := rows.fetchmany(_ROWS_AT_ONCE):
-        some = [row for row in some if (row[5], row[6]) in wanted]
-        numbers = [[row[7], *(write[5] for write in written[row[5], row[6]])] for row in some]
+    while fetched := rows.fetchmany(_ROWS_AT_ONCE):
+        some = [row for row in (Row(*one) for one in fetched) if row.place[1:] in wanted]
+        numbers = [[row.seq, *(write[5] for write in written[row.place[1:]])] for row in some]
         located_at = located.of_rows(connection, tenant, some, numbers)
         for row, seqs, at in zip(some, numbers, located_at, strict=True):
-            place = (row[5], row[6])
+            place = row.place[1:]
             entry = entry_of(row, max(seqs), at)
             hole = unstored.get(place, "")
             found[place] = _recorded(row, entry, written[place], hole, lost, gone)
@@ -227,22 +228,22 @@ def _checkpoints(
 
 
 def _recorded(
-    row: Sequence[Any],
+    row: Row,
     entry: Entry,
     written: Sequence[Sequence[Any]],
     hole: str,
     lost: Mapping[bytes, str],
     gone: AbstractSet[bytes],
 ) -> RecordedCheckpoint:
-    state, delta_base = row[STATE], row[STATE + 1] or b""
+    state, delta_base = row.state, row.delta_base or b""
     in_lost = [lost[place.sha256] for place in entry.segments if place.sha256 in lost]
     hole = hole or next(filter(None, in_lost), "")
     lacks_write = any(is_evicted for *_, is_evicted in written)
     lacks_value = bool(gone) and any(one.digest in gone for one in decode_channels(state))
     return RecordedCheckpoint(
         replace(entry, metadata=b"", certified=entry.certified and not hole),
-        seq=row[7],
-        certified_seq=row[4],
+        seq=row.seq,
+        certified_seq=row.certified_seq,
         content=row_digests(
             state, entry.metadata, delta_base, [tuple(write[:5]) for write in written]
         ),

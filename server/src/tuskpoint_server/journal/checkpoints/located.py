@@ -1,28 +1,30 @@
-"""Which stored segments hold a checkpoint: those whose range of the log has its changes."""
+"""Rows of checkpoints, and which stored segments hold them: those whose range has their changes.
+
+A copy lies in segments of the thread it came from; a checkpoint that could not be stored
+with its range, or that is a blob of its own, lies in a segment without a range. Its `held`
+says so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, bindparam, exists, func, select
 
 from ...domain.model import BlobLocation
 from ...domain.values import DIGEST_BYTES
-from ..database.schema import catalogs, contents, holes, members
-from ..database.statements import Statement, in_lists
+from ..database.schema import catalogs, checkpoints, contents, holes, members, threads
+from ..database.statements import LISTED, Statement
 
 _SEQ_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """What holds the rows of a checkpoint up to a change.
 
     Attributes:
-        seq: The row of the checkpoint and its writes lie there if their own number is not
-            above this one.
+        seq: The checkpoint and its writes lie there if their own number is not above this one.
         segments: Hashes of the segments, that of the state first.
     """
 
@@ -31,36 +33,70 @@ class Held:
 
 
 def encode_held(seq: int, segments: Sequence[bytes]) -> bytes:
-    """Return the stored form.
-
-    Args:
-        seq: The change up to which they hold the rows; of a copy the change that made it.
-        segments: Hashes of the segments, that of the state first.
-    """
+    """Return the stored form of `Held`; `seq` of a copy is the change that made it."""
     return seq.to_bytes(_SEQ_BYTES, "big") + b"".join(segments)
 
 
 def decode_held(stored: bytes) -> Held:
     """Return what `encode_held` was given."""
-    return Held(
-        int.from_bytes(stored[:_SEQ_BYTES], "big"),
-        tuple(
-            stored[start : start + DIGEST_BYTES]
-            for start in range(_SEQ_BYTES, len(stored), DIGEST_BYTES)
-        ),
+    starts = range(_SEQ_BYTES, len(stored), DIGEST_BYTES)
+    segments = tuple(stored[start : start + DIGEST_BYTES] for start in starts)
+    return Held(int.from_bytes(stored[:_SEQ_BYTES], "big"), segments)
+
+
+class Row(NamedTuple):
+    """A checkpoint's row with its thread's, as reads take it.
+
+    Attributes:
+        hole: Its state cannot be stored, whatever the watermark says.
+        written_bytes: Of the values of its writes; `None`: it has none, or was not asked.
+    """
+
+    thread_id: str
+    thread: int
+    family: int
+    incarnation: int
+    certified_seq: int
+    checkpoint_ns: str
+    checkpoint_id: str
+    seq: int
+    parent_id: str
+    created_us: int
+    metadata: bytes
+    label: str
+    summary: str
+    forked_from: str
+    rolled_back_from: str
+    adopted_from: str
+    held: bytes | None
+    hole: bool
+    state: bytes = b""
+    delta_base: bytes | None = None
+    written_bytes: int | None = None
+
+    @property
+    def place(self) -> tuple[int, str, str]:
+        """Number of the thread, namespace and ID."""
+        return self.thread, self.checkpoint_ns, self.checkpoint_id
+
+
+ROW = (
+    threads.c.thread_id,
+    threads.c.number,
+    threads.c.family,
+    threads.c.incarnation,
+    threads.c.certified_seq,
+    *(checkpoints.c[name] for name in Row._fields[5:17]),
+    exists()
+    .where(
+        holes.c.thread == checkpoints.c.thread,
+        holes.c.segment.is_(None),
+        holes.c.checkpoint_ns == checkpoints.c.checkpoint_ns,
+        holes.c.checkpoint_id == checkpoints.c.checkpoint_id,
     )
-
-
-_SEGMENT = (
-    members.c.first_seq,
-    members.c.last_seq,
-    members.c.sha256,
-    members.c.size,
-    members.c.blob_id,
-    members.c.identifier,
+    .label("hole"),
 )
-
-_NOWHERE = Held(0, ())
+"""Columns of `Row` up to `hole`, of checkpoints joined with their threads."""
 
 _last = members.alias("last")
 # Where the highest number lies is where the walk along the index ends.
@@ -69,8 +105,9 @@ _END = (
     .where(_last.c.thread == bindparam("of_thread"), _last.c.last_seq >= bindparam("highest"))
     .scalar_subquery()
 )
+_LOCATION = (members.c.sha256, members.c.size, members.c.blob_id, members.c.identifier)
 _BETWEEN = Statement(
-    select(*_SEGMENT)
+    select(members.c.first_seq, members.c.last_seq, *_LOCATION)
     .where(
         members.c.thread == bindparam("of_thread"),
         members.c.last_seq >= bindparam("lowest"),
@@ -78,55 +115,59 @@ _BETWEEN = Statement(
     )
     .order_by(members.c.last_seq)
 )
-_HOLES = Statement(
-    select(holes.c.checkpoint_ns, holes.c.checkpoint_id).where(
-        holes.c.thread == bindparam("of_thread"), holes.c.segment.is_(None)
+_BY_HASH = Statement(
+    select(*_LOCATION).where(
+        members.c.tenant == bindparam("of_tenant"), members.c.sha256.in_(LISTED)
     )
 )
+_SEGMENTS_OF = Statement(
+    select(contents.c.segment).where(
+        contents.c.family == bindparam("of_family"),
+        contents.c.digest.in_(LISTED),
+        contents.c.segment.is_not(None),
+    )
+)
+_TENANTS = Statement(select(catalogs.c.tenant))
 
 
 def of_rows(
-    connection: Connection,
-    tenant: str,
-    rows: Sequence[Sequence[Any]],
-    numbers: Sequence[Sequence[int]],
+    connection: Connection, tenant: str, rows: Sequence[Row], numbers: Sequence[Sequence[int]]
 ) -> list[list[BlobLocation]]:
     """Return the segments that hold each checkpoint, that of its state first.
 
     Args:
         connection: In a transaction.
         tenant: The tenant.
-        rows: Rows of `checkpoints.load.ROW`.
-        numbers: For each row its own number in the log and those of its writes.
+        rows: The checkpoints.
+        numbers: For each its own number in the log and those of its writes.
 
     Returns:
-        For each row the locations; empty if its state is in none yet, or it is a hole. What
+        For each the locations; empty if its state is in none yet, or it is a hole. What
         `held` names holds what the checkpoint had then; its own segments hold what changed
         since.
     """
-    helds = [decode_held(row[16]) if row[16] is not None else _NOWHERE for row in rows]
+    helds = [decode_held(row.held) if row.held is not None else Held(0, ()) for row in rows]
+    stored = [row.seq <= row.certified_seq and not row.hole for row in rows]
+    since: list[list[int]] = []
     wanted: dict[int, list[int]] = {}
-    for row, some, held in zip(rows, numbers, helds, strict=True):
-        later = [seq for seq in some if held.seq < seq <= row[4]]
-        if later and some[0] <= row[4]:
-            wanted.setdefault(row[1], []).extend(later)
+    for row, some, held, is_stored in zip(rows, numbers, helds, stored, strict=True):
+        since.append([seq for seq in some if held.seq < seq <= row.certified_seq])
+        if is_stored and since[-1]:
+            wanted.setdefault(row.thread, []).extend(since[-1])
     segments = _segments(connection, wanted)
-    hashes = {sha256 for held in helds for sha256 in held.segments}
-    elsewhere = by_hash(connection, tenant, hashes) if hashes else {}
-    unstored = _unstored(connection, {row[1] for row in rows})
+    elsewhere = by_hash(connection, tenant, {one for held in helds for one in held.segments})
     found: list[list[BlobLocation]] = []
-    for row, some, held in zip(rows, numbers, helds, strict=True):
-        if some[0] > row[4] or (row[1], row[5], row[6]) in unstored:
-            found.append([])
-            continue
-        own = segments.get(row[1], ())
+    for index, row in enumerate(rows):
+        own, held = segments.get(row.thread, ()), helds[index]
         at_first = [elsewhere[sha256] for sha256 in held.segments if sha256 in elsewhere]
-        since = _with_numbers(own, [seq for seq in some if held.seq < seq <= row[4]])
-        if some[0] <= held.seq:
-            found.append([*at_first, *since] if at_first else [])
-        elif any(first <= some[0] <= last for first, last, _ in own):
+        changed = _with_numbers(own, since[index])
+        if not stored[index]:
+            found.append([])
+        elif row.seq <= held.seq:
+            found.append([*at_first, *changed] if at_first else [])
+        elif any(first <= row.seq <= last for first, last, _ in own):
             # Some of its writes may have stayed where it was held.
-            found.append([*since, *at_first] if min(some) <= held.seq else since)
+            found.append([*changed, *at_first] if min(numbers[index]) <= held.seq else changed)
         else:
             found.append([])
     return found
@@ -136,14 +177,7 @@ def of_values(
     connection: Connection, tenant: str, family: int, digests: Sequence[bytes]
 ) -> list[BlobLocation]:
     """Return the segments that hold evicted values of a family."""
-    hashes: set[bytes] = set()
-    for some in in_lists(digests):
-        statement = select(contents.c.segment).where(
-            contents.c.family == family,
-            contents.c.digest.in_(some),
-            contents.c.segment.is_not(None),
-        )
-        hashes.update(connection.execute(statement).scalars())
+    hashes = {row[0] for row in _SEGMENTS_OF.run_listed(connection, digests, of_family=family)}
     return list(by_hash(connection, tenant, hashes).values())
 
 
@@ -152,68 +186,25 @@ def of_writes(
 ) -> list[BlobLocation]:
     """Return the segments that hold evicted writes of a checkpoint, certified itself or not.
 
-    Args:
-        connection: In a transaction.
-        tenant: The tenant.
-        thread: Number of the thread.
-        held: As the checkpoint's row has it.
-        seqs: Numbers of the writes in the log.
+    `held`: as the checkpoint's row has it; `seqs`: numbers of the writes in the log.
     """
-    at_first = decode_held(held) if held is not None else _NOWHERE
+    at_first = decode_held(held) if held is not None else Held(0, ())
     later = [seq for seq in seqs if seq > at_first.seq]
     segments = _segments(connection, {thread: later} if later else {})
     places = _with_numbers(segments.get(thread, ()), later)
     if len(later) < len(seqs):
-        places += by_hash(connection, tenant, set(at_first.segments)).values()
+        places += by_hash(connection, tenant, at_first.segments).values()
     return places
-
-
-def _unstored(connection: Connection, threads: Iterable[int]) -> set[tuple[int, str, str]]:
-    """Return the checkpoints of threads that are holes."""
-    return {
-        (thread, row[0], row[1])
-        for thread in threads
-        for row in _HOLES.run(connection, of_thread=thread).fetchall()
-    }
-
-
-def _with_numbers(
-    segments: Sequence[tuple[int, int, BlobLocation]], seqs: Sequence[int]
-) -> list[BlobLocation]:
-    """Return the segments whose range has one of the numbers, that of the first number first."""
-    places: list[BlobLocation] = []
-    for seq in seqs:
-        for first, last, place in segments:
-            if first <= seq <= last and place not in places:
-                places.append(place)
-    return places
-
-
-def _segments(
-    connection: Connection, wanted: Mapping[int, Sequence[int]]
-) -> dict[int, list[tuple[int, int, BlobLocation]]]:
-    """Return the segments of threads from the one with the least number asked for on."""
-    found: dict[int, list[tuple[int, int, BlobLocation]]] = {}
-    for thread, seqs in wanted.items():
-        rows = _BETWEEN.run(
-            connection, of_thread=thread, lowest=min(seqs), highest=max(seqs)
-        ).fetchall()
-        found[thread] = [(first, last, BlobLocation(*place)) for first, last, *place in rows]
-    return found
 
 
 def by_hash(
     connection: Connection, tenant: str, hashes: Collection[bytes]
 ) -> dict[bytes, BlobLocation]:
     """Return where stored bytes lie, by hash; those that are not recorded are left out."""
-    found: dict[bytes, BlobLocation] = {}
-    for some in in_lists(sorted(hashes)):
-        statement = select(
-            members.c.sha256, members.c.size, members.c.blob_id, members.c.identifier
-        ).where(members.c.tenant == tenant, members.c.sha256.in_(some))
-        for row in connection.execute(statement):
-            found[row[0]] = BlobLocation(*row)
-    return found
+    if not hashes:
+        return {}
+    rows = _BY_HASH.run_listed(connection, sorted(hashes), of_tenant=tenant)
+    return {row[0]: BlobLocation(*row) for row in rows}
 
 
 def anywhere(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, BlobLocation]:
@@ -221,8 +212,30 @@ def anywhere(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, B
 
     Equal hashes mean equal bytes; whoever asks has the hash from what it may read.
     """
-    tenants = connection.execute(select(catalogs.c.tenant)).scalars().all()
     found: dict[bytes, BlobLocation] = {}
-    for tenant in tenants:
+    for (tenant,) in _TENANTS.run(connection).fetchall():
         found.update(by_hash(connection, tenant, hashes))
     return found
+
+
+_Ranges = Sequence[tuple[int, int, BlobLocation]]
+
+
+def _segments(connection: Connection, wanted: Mapping[int, Sequence[int]]) -> dict[int, _Ranges]:
+    """Return the segments of threads from the one with the least number asked for on."""
+    found: dict[int, _Ranges] = {}
+    for thread, seqs in wanted.items():
+        between = {"of_thread": thread, "lowest": min(seqs), "highest": max(seqs)}
+        rows = _BETWEEN.run(connection, **between).fetchall()
+        found[thread] = [(first, last, BlobLocation(*place)) for first, last, *place in rows]
+    return found
+
+
+def _with_numbers(segments: _Ranges, seqs: Sequence[int]) -> list[BlobLocation]:
+    """Return the segments whose range has one of the numbers, that of the first number first."""
+    places: list[BlobLocation] = []
+    for seq in seqs:
+        for first, last, place in segments:
+            if first <= seq <= last and place not in places:
+                places.append(place)
+    return places

@@ -8,13 +8,14 @@ has to be stored by itself is whole: evicted values come back with it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Connection, select
 
 from ...domain.model import EVICTED, BlobLocation, Value
 from ..checkpoints import contents, located
 from ..checkpoints.contents import referred
-from ..checkpoints.located import decode_held
+from ..checkpoints.located import Row, decode_held
 from ..database.logs import Place, ThreadRow
 from ..database.overlay import StoredWrite
 from ..database.schema import checkpoints, holes, writes
@@ -164,9 +165,9 @@ def _held_by(
     Only one of which everything is stored, late writes too, is held as it is.
     """
     numbers = [[one.known.seq, *(write.seq for write in one.writes)] for one in found]
-    rows = [_located(thread, one) for one in found]
-    locations = located.of_rows(connection, thread.tenant, rows, numbers)
     lost, unstored = _holes(connection, thread)
+    rows = [_located(thread, one, one.place in unstored) for one in found]
+    locations = located.of_rows(connection, thread.tenant, rows, numbers)
     held: list[tuple[bytes, ...]] = []
     for one, some, places in zip(found, numbers, locations, strict=True):
         segments = tuple(place.sha256 for place in places)
@@ -178,15 +179,15 @@ def _held_by(
     return held
 
 
-def _located(thread: ThreadRow, one: Stored) -> tuple[object, ...]:
-    """Return a checkpoint as `located.of_rows` takes it: a row of `checkpoints.load.ROW`."""
+def _located(thread: ThreadRow, one: Stored, hole: bool) -> Row:
     known, lineage = one.known, one.lineage
-    return (
+    columns: tuple[Any, ...] = (
         *(thread.thread_id, thread.number, thread.family, thread.incarnation),
         *(thread.certified_seq, *one.place, known.seq, known.parent_id, known.created_us),
         *(known.metadata, known.label, known.summary),
-        *(lineage.forked_from, lineage.rolled_back_from, lineage.adopted_from, one.held),
+        *(lineage.forked_from, lineage.rolled_back_from, lineage.adopted_from, one.held, hole),
     )
+    return Row(*columns)
 
 
 def _holes(connection: Connection, thread: ThreadRow) -> tuple[set[bytes], set[Place]]:
