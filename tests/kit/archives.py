@@ -14,8 +14,7 @@ from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock, Journal, opened
 from tuskpoint_server.archive.archive import Archive
 from tuskpoint_server.archive.flush.settings import ArchiveSettings
-from tuskpoint_server.archive.read.reader import CheckpointReader
-from tuskpoint_server.archive.read.segments import Places
+from tuskpoint_server.archive.read.segments import Places, Segments
 from tuskpoint_server.blobs.api import BlobStore
 from tuskpoint_server.domain.formats.catalogs import decode_catalog
 from tuskpoint_server.domain.formats.manifests import Manifest, fold
@@ -200,8 +199,8 @@ async def check_certified(house: House, *, gaps: bool = False) -> int:
             locations = [manifest.location(sha256) for sha256 in dict.fromkeys(segments)]
             assert None not in locations, f"nobody says where {key} lies"
             recorded = replace(found.entry, segments=tuple(filter(None, locations)))
-            reader = CheckpointReader(house.store, 0, _places(manifest))
-            assert shown(await reader.read(recorded)) == shown(found)
+            reader = Segments(house.store, 0, _places(manifest))
+            assert shown(await reader.checkpoint(recorded)) == shown(found)
             assert entry.record.label == found.entry.label
             assert manifest.needed() <= manifest.members.keys()
             count += 1

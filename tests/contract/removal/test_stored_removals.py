@@ -11,7 +11,7 @@ from tests.contract.removal.rows import chain, history, rows, save
 from tests.kit.archives import House, check_certified, house
 from tests.kit.drafts import TENANT, digest, draft, key
 from tests.kit.stores import MemoryStore
-from tuskpoint_server.archive.read.reader import CheckpointReader
+from tuskpoint_server.archive.read.segments import Segments, digests_of, newest_row, newest_writes
 from tuskpoint_server.domain.model import EVICTED, View
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.archiving.evict import evict_family
@@ -46,8 +46,12 @@ async def stored_values(home: House, checkpoint_id: str) -> set[bytes]:
     """Return what a certified checkpoint finds on the blob store of its values."""
     found = await home.journal.load(TENANT, key(checkpoint_id), View.ENTRY)
     assert found is not None
-    values = await CheckpointReader(home.store, 0).values(found.entry)
-    return {value.data for value in values.values()}
+    reader = Segments(home.store, 0)
+    segments = await reader.read(found.entry.segments)
+    row, holder = newest_row(segments, found.entry.key)
+    values = await reader.needed(holder, digests_of(row, holder))
+    written = (write.value for write in newest_writes(segments, found.entry.key))
+    return {value.data for value in (*values.values(), *written)}
 
 
 async def test_removed_checkpoints_are_gone_from_the_manifest(home: House) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,8 +44,7 @@ from .flush.telemetry import BacklogReading, Instruments
 from .lifetime.epochs import EpochClock
 from .lifetime.lifetime import Lifetime
 from .read.manifest import manifest, store_manifest
-from .read.reader import CheckpointReader
-from .read.segments import placed
+from .read.segments import Segments, placed
 from .verify import ThreadVerification, begin
 
 _HOLES_SHOWN = 100
@@ -52,49 +52,27 @@ _HOLES_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class ArchiveStatus:
-    """How the archive of a tenant fares. Times are microseconds since the epoch.
+    """How the archive of a tenant fares. Times are microseconds since the epoch."""
 
-    Attributes:
-        backlog_checkpoints: Checkpoints whose last change is not certified.
-        backlog_bytes: Bytes of values and writes that wait.
-        oldest_uncertified_us: Time of the oldest change that is not certified.
-        last_error: The last error, for people; empty since the last success.
-        last_error_us: Its time.
-        last_flush_us: Time of the last certification.
-        catalog: The newest catalog.
-        catalog_seq: Its number in its generation.
-        spool_bytes: Bytes packed and not yet certified.
-        cache_bytes: Bytes in the local cache.
-        certified_checkpoints: Checkpoints whose last change is certified.
-        earliest_expire_us: Earliest time at which a blob may expire.
-        evicted_bytes: Bytes of values and writes that are in the blob store only.
-        stored_blobs: Blobs that were stored and have not lapsed.
-        billed_bytes: Bytes that the store billed for them, over all puts.
-        cost: Price of those puts in the store's smallest coin.
-        holes: How much below a watermark cannot be read from the blob store.
-        first_holes: The first of it.
-        failing_renewals: Blobs that are due and could not be stored again.
-    """
-
-    backlog_checkpoints: int
-    backlog_bytes: int
-    oldest_uncertified_us: int | None
-    last_error: str
+    backlog_checkpoints: int  # their last change is not certified
+    backlog_bytes: int  # of values and writes that wait
+    oldest_uncertified_us: int | None  # time of the oldest change that is not certified
+    last_error: str  # for people; empty since the last success
     last_error_us: int | None
-    last_flush_us: int | None
-    catalog: BlobLocation | None
-    catalog_seq: int
-    spool_bytes: int
-    cache_bytes: int
+    last_flush_us: int | None  # time of the last certification
+    catalog: BlobLocation | None  # the newest
+    catalog_seq: int  # its number in its generation
+    spool_bytes: int  # packed and not yet certified
+    cache_bytes: int  # in the local cache
     certified_checkpoints: int
-    earliest_expire_us: int | None
-    evicted_bytes: int = 0
-    stored_blobs: int = 0
-    billed_bytes: int = 0
-    cost: int = 0
-    holes: int = 0
+    earliest_expire_us: int | None  # earliest time at which a blob may expire
+    evicted_bytes: int = 0  # of values and writes that are in the blob store only
+    stored_blobs: int = 0  # that have not lapsed
+    billed_bytes: int = 0  # for these blobs, over all puts
+    cost: int = 0  # of those puts in the store's smallest coin
+    holes: int = 0  # how much below a watermark cannot be read from the blob store
     first_holes: Sequence[Hole] = ()
-    failing_renewals: int = 0
+    failing_renewals: int = 0  # blobs that are due and could not be stored again
 
 
 class StoreChangedError(Exception):
@@ -142,8 +120,8 @@ class Archive:
         self.expiry: Expiry = lambda blob: epochs.stored(blob, clock_us())
         self._runner = PackRunner(database, self._origin, self._spool, self.expiry)
         self.handoffs = HandoffStore(self._origin)
-        self._reader = CheckpointReader(blobs, places=placed(database))
-        self._origin_reader = CheckpointReader(self._origin, 0, placed(database))
+        self._segments = Segments(blobs, places=placed(database))
+        self._origin_segments = Segments(self._origin, 0, placed(database))
         self._instruments = Instruments(self._backlogs, meters)
         self._flushers: dict[str, TenantFlusher] = {}
         self._started = False
@@ -184,8 +162,6 @@ class Archive:
         self._started = False
         await asyncio.gather(*(flusher.stop() for flusher in self._flushers.values()))
 
-    # --- what saves need --------------------------------------------------------------
-
     def changed(self, tenant: str, stored_bytes: int) -> None:
         """Note that something was journaled, with this many bytes of new content."""
         self._flusher(tenant).changed(stored_bytes)
@@ -213,8 +189,6 @@ class Archive:
         """Return whether so much waits that callers should know."""
         flusher = self._flushers.get(tenant)
         return flusher is not None and flusher.backlog.warning()
-
-    # --- certification ----------------------------------------------------------------
 
     async def certify(self, tenant: str, key: CheckpointKey, seq: int) -> BlobLocation:
         """Wait until a change of a checkpoint is certified; return the catalog.
@@ -250,9 +224,7 @@ class Archive:
     ) -> FlushOutcome:
         """Wait until everything journaled before the call is certified, deletions too.
 
-        Args:
-            tenant: The tenant.
-            concerns: Tells of a thread's name whether its changes are waited for.
+        Only the changes of threads whose names `concerns` are waited for.
 
         Raises:
             Refusal: The blob store's, if a flush fails; it will be tried again.
@@ -261,51 +233,30 @@ class Archive:
         self._refuse_when_stopped()
         return await self._flusher(tenant).flush_all(concerns)
 
-    # --- reading ----------------------------------------------------------------------
-
     async def read(self, tenant: str, entry: Entry, *, bypass_cache: bool) -> Checkpoint:
-        """Return a checkpoint from its segments, hash checked.
-
-        Args:
-            tenant: The tenant that the entry belongs to.
-            entry: What the journal knows of it.
-            bypass_cache: Go to the blob store itself.
+        """Return a checkpoint from its segments, hash checked; from the cache, or not.
 
         Raises:
             Refusal: `NOT_CERTIFIED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
                 `BLOB_UNAVAILABLE`, `BLOB_MALFORMED`.
         """
-        reader = self._origin_reader if bypass_cache else self._reader
-        try:
-            return await reader.read(entry)
-        except Refusal as refusal:
-            self._count(refusal)
-            raise
+        segments = self._origin_segments if bypass_cache else self._segments
+        with self._mismatches():
+            return await segments.checkpoint(entry)
 
     async def read_values(
         self, tenant: str, locations: Sequence[BlobLocation], digests: Collection[bytes]
     ) -> dict[bytes, Value]:
         """Return evicted values from the segments that hold them; others are left out.
 
-        Args:
-            tenant: The tenant that they belong to.
-            locations: The segments.
-            digests: The values.
-
         Raises:
             Refusal: As `read`.
         """
-        try:
-            return await self._reader.values_at(locations, digests)
-        except Refusal as refusal:
-            self._count(refusal)
-            raise
+        with self._mismatches():
+            return await self._segments.values_at(locations, digests)
 
     async def verification(self, tenant: str, thread_id: str) -> ThreadVerification | None:
-        """Begin to compare what is stored of a thread with what was recorded.
-
-        Returns:
-            `None` if there is no such thread.
+        """Begin to compare what is stored of a thread with what was recorded; `None`: no thread.
 
         Raises:
             Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`.
@@ -368,16 +319,20 @@ class Archive:
         cache_bytes = self._blobs.size_bytes if isinstance(self._blobs, CachedStore) else 0
         return await self._database.query(read)
 
-    # --- inside -----------------------------------------------------------------------
-
     def _refuse_when_stopped(self) -> None:
         """Refuse a wait that nothing would end."""
         if not self._started:
             raise Refusal(Reason.DRAINING)
 
-    def _count(self, refusal: Refusal) -> None:
-        if refusal.reason is Reason.BLOB_HASH_MISMATCH:
-            self._instruments.mismatch()
+    @contextmanager
+    def _mismatches(self) -> Iterator[None]:
+        """Count a refusal of bytes with another hash."""
+        try:
+            yield
+        except Refusal as refusal:
+            if refusal.reason is Reason.BLOB_HASH_MISMATCH:
+                self._instruments.mismatch()
+            raise
 
     def _trouble(self, tenant: str) -> Trouble | None:
         flusher = self._flushers.get(tenant)

@@ -14,7 +14,7 @@ from tests.kit.archives import House, house
 from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.stores import MemoryStore
 from tests.kit.verdicts import FAIL, PASS, RETRACTED, UNVERIFIED, intact, verify
-from tuskpoint_server.archive.verify import verification
+from tuskpoint_server.archive import verify as verification
 from tuskpoint_server.blobs.api import StoreLimits
 from tuskpoint_server.domain.formats.stored_json import decode_parts, is_part_list
 from tuskpoint_server.domain.model import BlobLocation, View

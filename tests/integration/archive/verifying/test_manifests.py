@@ -12,7 +12,7 @@ from tests.kit.archives import House, check_certified, house, shown
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.stores import MemoryStore
 from tuskpoint_server.archive.read.manifest import page_of
-from tuskpoint_server.archive.read.reader import CheckpointReader
+from tuskpoint_server.archive.read.segments import Segments
 from tuskpoint_server.blobs.api import BlobStore, StoreLimits
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.manifests import Manifest, decode_manifest
@@ -105,7 +105,7 @@ async def test_a_stored_manifest_leads_to_every_checkpoint(home: House) -> None:
         hashes = [entry.record.segment, *(one.segment for one in entry.writes)]
         places = tuple(filter(None, map(again.location, dict.fromkeys(hashes))))
         told = replace(loaded.entry, segments=places)
-        assert shown(await CheckpointReader(home.store, 0).read(told)) == shown(loaded)
+        assert shown(await Segments(home.store, 0).checkpoint(told)) == shown(loaded)
 
 
 @pytest.fixture

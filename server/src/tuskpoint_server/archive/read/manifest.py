@@ -17,27 +17,20 @@ from ...journal.archiving import blobs as blob_rows
 from ...journal.archiving import status
 from ...journal.archiving.blobs import Expiry
 from ...journal.archiving.status import KnownCatalog
-from ...journal.checkpoints import located
 from ...journal.database.database import Database
 from ..apart import ApartStore
+from .segments import placed
 
 FetchMany = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[bytes]]]
 """Returns the bytes at locations, in order, hash checked."""
 
 _RUNS_AT_ONCE = 8
-_GONE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
 
 
 async def manifest(
     database: Database, blobs: BlobStore, tenant: str, thread_id: str
 ) -> tuple[Manifest, KnownCatalog] | None:
-    """Fold what the newest certified catalog leads to of a thread.
-
-    Args:
-        database: Says which catalog is the newest.
-        blobs: Where its runs are read.
-        tenant: The tenant.
-        thread_id: The thread, whether it lives or was deleted.
+    """Fold what the newest certified catalog leads to of a thread, which lives or was deleted.
 
     Returns:
         The manifest and that catalog; `None` if nothing is stored of it.
@@ -46,11 +39,10 @@ async def manifest(
         Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`,
             `BLOB_MALFORMED`, `JOURNAL_UNAVAILABLE`.
     """
+    places = placed(database, tenant)
 
     async def fetch(locations: Sequence[BlobLocation]) -> list[bytes]:
-        hashes = {one.sha256 for one in locations}
-        known = await database.query(lambda connection: located.by_hash(connection, tenant, hashes))
-        return await blobs.get_many([known.get(one.sha256, one) for one in locations])
+        return await blobs.get_many(await places(locations))
 
     failed: bytes | None = None
     while True:
@@ -61,7 +53,8 @@ async def manifest(
             records = await records_of(newest.catalog.runs, thread_id, fetch)
         except Refusal as refusal:
             # Once another catalog was certified, nothing keeps the runs that it dropped.
-            if refusal.reason not in _GONE or newest.location.sha256 == failed:
+            gone = refusal.reason in (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
+            if not gone or newest.location.sha256 == failed:
                 raise
             failed = newest.location.sha256
             continue
@@ -99,13 +92,7 @@ async def records_of(runs: LiveRuns, thread_id: str, fetch: FetchMany) -> list[R
 def page_of(
     found: Manifest, after: Key | None, size: int
 ) -> tuple[list[tuple[Key, ManifestEntry]], bool]:
-    """Return a page of the stored checkpoints, by namespace and ID, and whether more follow.
-
-    Args:
-        found: The manifest.
-        after: Namespace and ID of the last one before it, or `None`.
-        size: How many.
-    """
+    """Return a page of the stored checkpoints, by namespace and ID, and whether more follow."""
     keys = sorted(key for key in found.entries if after is None or key > after)
     return [(key, found.entries[key]) for key in keys[:size]], len(keys) > size
 
@@ -130,13 +117,11 @@ async def store_manifest(
     Raises:
         Refusal: `BLOB_UNAVAILABLE`, `BLOB_REJECTED`, `JOURNAL_UNAVAILABLE`.
     """
-    places = await database.query(
-        lambda connection: located.by_hash(connection, tenant, found.members.keys())
-    )
+    members = [one for one in found.records if isinstance(one, MemberRecord)]
+    places = await placed(database, tenant)([one.location for one in members])
+    where = {place.sha256: place for place in places}
     records = tuple(
-        replace(one, location=places.get(one.location.sha256, one.location))
-        if isinstance(one, MemberRecord)
-        else one
+        replace(one, location=where[one.location.sha256]) if isinstance(one, MemberRecord) else one
         for one in found.records
     )
     data = await asyncio.to_thread(encode_manifest, replace(found, records=records), tenant)

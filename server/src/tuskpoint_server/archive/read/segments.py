@@ -1,15 +1,16 @@
-"""Fetching segments, and finding values in them and in the segments that they name."""
+"""Fetching segments; finding values and checkpoints in them and in the segments that they name."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ...blobs.api import BlobStore
 from ...domain.errors import Reason, Refusal, malformed
-from ...domain.formats.segment_reading import decode_segment, whole_value
+from ...domain.formats.segment_reading import decode_segment, state_digests, whole_value
 from ...domain.formats.segments import (
     MAX_SEGMENT_BYTES,
     PREFIX_BYTES,
@@ -17,17 +18,25 @@ from ...domain.formats.segments import (
     SegmentCheckpoint,
     SegmentValue,
     SegmentWrite,
+    decode_delta_base,
 )
 from ...domain.formats.stored_json import decode_parts, is_part_list, join_parts, settled
 from ...domain.limits import MIB
-from ...domain.model import BlobLocation, Value
+from ...domain.model import (
+    BlobLocation,
+    Checkpoint,
+    CheckpointKey,
+    Entry,
+    Value,
+    Write,
+    write_order,
+)
+from ...domain.state import decode_state
 from ...journal.checkpoints import located
 from ...journal.database.database import Database
 
 Places = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[BlobLocation]]]
 """Returns where bytes lie by what was recorded last; what is not recorded stays as it is."""
-
-_NOT_THERE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
 
 KEPT_BYTES = 32 * MIB
 """Stored bytes of the segments that are kept decoded."""
@@ -72,6 +81,40 @@ class Segments:
         self._kept: OrderedDict[bytes, tuple[Stored, int]] = OrderedDict()
         self._kept_bytes = 0
 
+    async def checkpoint(self, entry: Entry) -> Checkpoint:
+        """Return a checkpoint whose state, writes and metadata come from its segments.
+
+        The other fields of what the journal knows of it are taken over.
+
+        Raises:
+            Refusal: `NOT_CERTIFIED` if it is in no segment; `BLOB_HASH_MISMATCH`,
+                `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`, `BLOB_MALFORMED`.
+        """
+        if not entry.segments:
+            name = entry.key.checkpoint_id
+            raise Refusal(Reason.NOT_CERTIFIED, checkpoint_id=name, seq=entry.seq)
+        segments = await self.read(entry.segments)
+        row, holder = newest_row(segments, entry.key)
+        values = await self.needed(holder, state_digests(row.state, holder.location.blob_id))
+        return Checkpoint(
+            entry=replace(entry, metadata=row.metadata),
+            state=decode_state(row.state, values),
+            writes=newest_writes(segments, entry.key),
+        )
+
+    async def needed(self, holder: Stored, digests: Collection[bytes]) -> dict[bytes, Value]:
+        """Return values of a checkpoint, which its segment or one that it names must hold.
+
+        Raises:
+            Refusal: As `values`; `BLOB_MALFORMED` if one is in neither.
+        """
+        values = await self.values(holder, digests)
+        for digest in digests:
+            if digest not in values:
+                name = holder.location.blob_id
+                raise malformed(name, f"neither it nor what it names holds value {digest.hex()}")
+        return values
+
     async def read(self, locations: Sequence[BlobLocation]) -> list[Stored]:
         """Return segments, in order; those in parts are joined.
 
@@ -92,7 +135,9 @@ class Segments:
         fetched = await self.fetch(wanted) if wanted else []
         for location, data in zip(wanted, fetched, strict=True):
             if is_part_list(data):
-                data = await self._joined(data, location)
+                listed = decode_parts(data, location, MAX_SEGMENT_BYTES)
+                parts = await self.fetch(listed.parts)
+                data = await asyncio.to_thread(join_parts, listed, parts, location.blob_id)
             if len(data) > _THREAD_ABOVE_BYTES:
                 stored = await asyncio.to_thread(_decoded, data, location)
             else:
@@ -110,7 +155,8 @@ class Segments:
         try:
             return await self._get(locations)
         except Refusal as refusal:
-            if self._places is None or refusal.reason not in _NOT_THERE:
+            absent = refusal.reason in (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
+            if self._places is None or not absent:
                 raise
             # What a segment names may lie elsewhere since.
             places = await self._places(locations)
@@ -132,8 +178,8 @@ class Segments:
             Refusal: As `read`; `BLOB_MALFORMED` if a value is not what its digest says.
         """
         found = await self._find(stored, digests)
-        lacking = _keyframes(value for value, _ in found.values()) - found.keys()
-        keyframes = {**found, **await self._find(stored, lacking)}
+        bases = {value.keyframe for value, _ in found.values() if value.keyframe}
+        keyframes = {**found, **await self._find(stored, bases - found.keys())}
         for value, holder in found.values():
             # Its own segment says where the keyframe of a patch is that this one names.
             if value.keyframe and value.keyframe not in keyframes:
@@ -161,33 +207,26 @@ class Segments:
         self, stored: Stored, digests: Iterable[bytes]
     ) -> dict[bytes, tuple[SegmentValue, Stored]]:
         found: dict[bytes, tuple[SegmentValue, Stored]] = {}
-        elsewhere: dict[bytes, list[bytes]] = {}
+        elsewhere: set[bytes] = set()
         for digest in digests:
             value = stored.values.get(digest)
             if value is not None:
                 found[digest] = (value, stored)
             else:
-                elsewhere.setdefault(digest[:PREFIX_BYTES], []).append(digest)
+                elsewhere.add(digest)
         if not elsewhere:
             return found
-        blob_id = stored.location.blob_id
+        prefixes = {digest[:PREFIX_BYTES] for digest in elsewhere}
         others = [
-            settled(one.location, blob_id)
+            settled(one.location, stored.location.blob_id)
             for one in stored.segment.members
-            if not elsewhere.keys().isdisjoint(one.prefixes)
+            if not prefixes.isdisjoint(one.prefixes)
         ]
         for other in await self.read(others):
-            for some in elsewhere.values():
-                for digest in some:
-                    value = other.values.get(digest)
-                    if value is not None:
-                        found[digest] = (value, other)
+            found.update(
+                (one, (other.values[one], other)) for one in elsewhere & other.values.keys()
+            )
         return found
-
-    async def _joined(self, data: bytes, location: BlobLocation) -> bytes:
-        listed = decode_parts(data, location, MAX_SEGMENT_BYTES)
-        parts = await self.fetch(listed.parts)
-        return await asyncio.to_thread(join_parts, listed, parts, location.blob_id)
 
     def _keep(self, stored: Stored, size: int) -> None:
         if size > self._limit:
@@ -200,38 +239,95 @@ class Segments:
             self._kept_bytes -= dropped
 
 
-def placed(database: Database) -> Places:
-    """Return what says where bytes lie by what a journal recorded last."""
+def placed(database: Database, tenant: str = "") -> Places:
+    """Return what says where bytes lie by what a journal recorded last, of a tenant or of any."""
 
     async def places(locations: Sequence[BlobLocation]) -> Sequence[BlobLocation]:
         hashes = {one.sha256 for one in locations}
-        known = await database.query(lambda connection: located.anywhere(connection, hashes))
+        known = await database.query(
+            lambda connection: (
+                located.by_hash(connection, tenant, hashes)
+                if tenant
+                else located.anywhere(connection, hashes)
+            )
+        )
         return [known.get(one.sha256, one) for one in locations]
 
     return places
 
 
+def digests_of(row: SegmentCheckpoint, holder: Stored) -> set[bytes]:
+    """Return the values of a checkpoint: of its channels, and what pruned ancestors left to it.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`.
+    """
+    name = holder.location.blob_id
+    bases = decode_delta_base(row.delta_base, name)
+    return set(state_digests(row.state, name)).union(*(channel.digests for channel in bases))
+
+
+def newest_row(segments: Sequence[Stored], key: CheckpointKey) -> tuple[SegmentCheckpoint, Stored]:
+    """Return the newest row of a checkpoint, and the segment that has it.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`: none has it.
+    """
+    place = (key.checkpoint_ns, key.checkpoint_id)
+    rows = [(one.checkpoints[place], one) for one in segments if place in one.checkpoints]
+    if not rows:
+        name = segments[0].location.blob_id
+        raise malformed(name, f"it does not hold checkpoint '{key.checkpoint_id}'")
+    return max(rows, key=lambda one: _rank(one[1], one[0].seq, key))
+
+
+def newest_writes(segments: Sequence[Stored], key: CheckpointKey) -> tuple[Write, ...]:
+    """Return the pending writes of a checkpoint; of one slot the newest counts.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED`: one is not what its digest says.
+    """
+    place = (key.checkpoint_ns, key.checkpoint_id)
+    newest: dict[tuple[str, int], tuple[tuple[bool, int, int], SegmentWrite, str]] = {}
+    for stored in segments:
+        for one in stored.writes.get(place, ()):
+            rank = _rank(stored, one.seq, key)
+            before = newest.get((one.task_id, one.idx))
+            if before is None or rank > before[0]:
+                newest[one.task_id, one.idx] = (rank, one, stored.location.blob_id)
+    found = (
+        Write(
+            one.task_id,
+            one.task_path,
+            one.idx,
+            one.channel,
+            whole_value(one, None, name),
+            one.digest,
+        )
+        for _, one, name in newest.values()
+    )
+    return tuple(sorted(found, key=write_order))
+
+
+def _rank(stored: Stored, seq: int, key: CheckpointKey) -> tuple[bool, int, int]:
+    """Say which of two rows is newer.
+
+    What the thread itself stored followed what it was copied from, whose numbers are others.
+    """
+    segment = stored.segment
+    return (segment.thread_id == key.thread_id, segment.generation, seq)
+
+
 def _decoded(data: bytes, location: BlobLocation) -> Stored:
     segment = decode_segment(data, location.blob_id)
-    values = {value.digest: value for value in segment.values}
     writes: dict[tuple[str, str], list[SegmentWrite]] = {}
-    for write in segment.writes:
-        writes.setdefault((write.checkpoint_ns, write.checkpoint_id), []).append(write)
-    return Stored(
-        segment,
-        location,
-        {(row.checkpoint_ns, row.checkpoint_id): row for row in segment.checkpoints},
-        writes,
-        {**{write.digest: _value_of(write) for write in segment.writes}, **values},
-    )
-
-
-def _value_of(write: SegmentWrite) -> SegmentValue:
-    return SegmentValue(write.digest, write.type, write.size, write.encoding, write.data)
-
-
-def _keyframes(values: Iterable[SegmentValue]) -> set[bytes]:
-    return {value.keyframe for value in values if value.keyframe}
+    values: dict[bytes, SegmentValue] = {}
+    for one in segment.writes:
+        writes.setdefault((one.checkpoint_ns, one.checkpoint_id), []).append(one)
+        values[one.digest] = SegmentValue(one.digest, one.type, one.size, one.encoding, one.data)
+    values.update((value.digest, value) for value in segment.values)
+    rows = {(row.checkpoint_ns, row.checkpoint_id): row for row in segment.checkpoints}
+    return Stored(segment, location, rows, writes, values)
 
 
 def _unpacked(

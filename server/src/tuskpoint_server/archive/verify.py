@@ -1,0 +1,502 @@
+"""Verifying a thread: a verdict on each of its checkpoints.
+
+First the newest catalog and its runs are read, and folded to the thread's manifest. Then the
+segments of every checkpoint are read, a page of checkpoints at a time, and compared with what
+the journal recorded and with the manifest. All bytes come from the blob store itself. Nothing is
+changed: neither the journal nor what is stored, and what is damaged is only reported.
+
+Threads change while they are verified, so nothing is called damaged on one look: a broken
+chain must still be that of the newest catalog, and a checkpoint that fails must fail again
+with what journal and manifest say then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ..blobs.api import BlobStore
+from ..domain.errors import Reason, Refusal
+from ..domain.formats.catalogs import Catalog, decode_catalog
+from ..domain.formats.manifests import Manifest, ManifestEntry, fold
+from ..domain.formats.segments import SegmentCheckpoint
+from ..domain.formats.stored_json import settled
+from ..domain.limits import MIB
+from ..domain.model import BlobLocation, CheckpointKey
+from ..domain.threads import RowDigests, Verdict, VerdictKind, row_digests
+from ..journal.archiving import standing as journal
+from ..journal.archiving.standing import Incarnation, Place, RecordedCheckpoint, Standing
+from ..journal.archiving.status import KnownCatalog
+from ..journal.database.database import Database
+from .read.manifest import records_of
+from .read.segments import Segments, Stored, digests_of, newest_row, newest_writes, placed
+
+PAGE_CHECKPOINTS = 256
+"""Checkpoints whose rows are read at once."""
+
+BATCH_SEGMENTS = 256
+BATCH_BYTES = 16 * MIB
+"""Bounds on what is read from the blob store at once; one checkpoint always fits."""
+
+LOOKS = 5
+"""Times that something which keeps changing is looked at, before the last look counts."""
+
+_KEPT_BYTES = 48 * MIB
+_READS_AT_ONCE = 16  # once a batch has failed
+_CHECKED_VALUES = 100_000
+_THREAD_ABOVE_BYTES = 64 * 1024
+_DAMAGE = (Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND, Reason.BLOB_MALFORMED)
+_UNKNOWN = "the manifest names it and the journal does not know it"
+_NOWHERE = "it is certified and no segment of it is recorded"
+
+
+async def begin(
+    database: Database,
+    blobs: BlobStore,
+    tenant: str,
+    thread_id: str,
+    mismatch: Callable[[], None],
+) -> ThreadVerification | None:
+    """Begin to verify a thread on the blob store itself, no cache; `None`: there is no such thread.
+
+    `mismatch` is called once for each member that is found to have another hash than recorded.
+
+    Raises:
+        Refusal: `JOURNAL_UNAVAILABLE`.
+    """
+    found = await database.query(partial(journal.of_thread_now, tenant=tenant, thread_id=thread_id))
+    if found is None:
+        return None
+    return ThreadVerification(database, blobs, tenant, thread_id, *found, mismatch)
+
+
+class ThreadVerification:
+    """Verdicts on a thread. Made by `begin`.
+
+    `chain_problem` says what is wrong with the way from the newest catalog to the thread's
+    manifest, for people; else it is empty.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        tenant: str,
+        thread_id: str,
+        of: Incarnation,
+        places: Sequence[Place],
+        mismatch: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._segments = _VerifiedSegments(database, tenant, blobs)
+        self._tenant = tenant
+        self._thread_id = thread_id
+        self._of = of
+        self._places = places
+        self._chain = _Chain(b"", fold(thread_id, ()))
+        self._mismatch = mismatch
+        self._mismatched: set[bytes] = set()
+        self._checked: set[tuple[bytes, bytes]] = set()
+        self.chain_problem = ""
+
+    async def verdicts(self) -> AsyncGenerator[Verdict, None]:
+        """Yield a verdict on each checkpoint, by namespace and ID.
+
+        Those are the checkpoints that journal and manifest knew when the verification
+        began, with those whose removal the runs still have.
+
+        Raises:
+            Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`: no verdict can be had now.
+        """
+        first = await self._look(())
+        known = {*self._places, *first.removed}
+        if (manifest := self._manifest) is not None:
+            known |= {*manifest.entries, *manifest.removed}
+        places = sorted(known)
+        for start in range(0, len(places), PAGE_CHECKPOINTS):
+            page = places[start : start + PAGE_CHECKPOINTS]
+            standing = await self._standing(page)
+            for batch in _batches(page, standing):
+                for verdict in await self._verdicts(batch, standing):
+                    yield verdict
+
+    @property
+    def _manifest(self) -> Manifest | None:
+        """What the chain says of the incarnation that lives."""
+        found = self._chain.manifest
+        if found is None or found.incarnation != self._of.incarnation:
+            return None
+        return found
+
+    async def _standing(self, places: Sequence[Place]) -> Standing:
+        return await self._database.query(
+            partial(journal.standing, tenant=self._tenant, of=self._of, places=places)
+        )
+
+    def _note_mismatch(self, sha256: bytes) -> None:
+        """Count a member that has another hash than this one, once; empty: none."""
+        if sha256 and sha256 not in self._mismatched:
+            self._mismatched.add(sha256)
+            self._mismatch()
+
+    async def _look(self, places: Sequence[Place]) -> Standing:
+        """Return what the journal says, and read the manifest of the same moment.
+
+        Once a catalog was followed by another, nothing keeps what it names: a broken chain
+        must still be that of the newest catalog.
+        """
+        broken: bytes | None = None
+        while True:
+            self._segments.forget()
+            standing = await self._standing(places)
+            known = standing.catalog
+            if known is None or known.location.sha256 == self._chain.catalog:
+                return standing
+            chain = await self._read_chain(known)
+            if chain.manifest is None and broken != chain.catalog:
+                broken = chain.catalog
+                continue
+            if chain.manifest is not None or not standing.ended:
+                self._chain = chain
+                self._segments.manifest = chain.manifest
+                self._note_mismatch(chain.mismatch)
+                self.chain_problem = self.chain_problem or chain.problem
+            return standing
+
+    async def _read_chain(self, known: KnownCatalog) -> _Chain:
+        """Read the thread's manifest by the newest catalog of the journal."""
+        sha256 = known.location.sha256
+        try:
+            with _damage_at(known.location):
+                [data] = await self._segments.fetch([known.location])
+                stored = decode_catalog(data, known.location.blob_id)
+                if _leading(stored) != _leading(known.catalog):
+                    problem = "the stored catalog and the one in the journal differ"
+                    return _Chain(sha256, None, problem)
+                records = await records_of(stored.runs, self._thread_id, self._segments.fetch)
+        except Damage as damage:
+            return _Chain(sha256, None, damage.detail, damage.mismatch)
+        manifest = await asyncio.to_thread(fold, self._thread_id, records)
+        if manifest.incarnation > self._of.incarnation:
+            problem = (
+                f"the manifest is of incarnation {manifest.incarnation} and the journal has "
+                f"{self._of.incarnation}"
+            )
+            return _Chain(sha256, None, problem)
+        return _Chain(sha256, manifest)
+
+    async def _verdicts(self, batch: Sequence[Place], standing: Standing) -> Iterable[Verdict]:
+        """Return the verdicts on a batch, in order.
+
+        What fails is judged again by what journal and manifest say then, until the journal
+        says what it said before.
+        """
+        verdicts = await self._judge_all(batch, standing)
+        doubtful = [one for one in batch if verdicts[one].kind is VerdictKind.FAIL]
+        for _ in range(LOOKS):
+            if not doubtful:
+                break
+            before, standing = standing, await self._look(doubtful)
+            verdicts |= await self._judge_all(doubtful, standing)
+            doubtful = [
+                one
+                for one in doubtful
+                if verdicts[one].kind is VerdictKind.FAIL
+                and _facts(standing, one) != _facts(before, one)
+            ]
+        for one in verdicts.values():
+            if one.location and one.actual_sha256 not in (b"", one.location.sha256):
+                self._note_mismatch(one.location.sha256)
+        return verdicts.values()
+
+    async def _judge_all(self, batch: Sequence[Place], standing: Standing) -> dict[Place, Verdict]:
+        own: dict[bytes, BlobLocation] = {}
+        for place in batch:
+            recorded = standing.checkpoints.get(place)
+            if recorded is not None and not recorded.hole:
+                both = (*recorded.entry.segments, *self._told(place, recorded))
+                own.update((one.sha256, one) for one in both)
+        await self._segments.load(own.values())
+        await self._segments.load_named(own)
+        verdicts: dict[Place, Verdict] = {}
+        for place in batch:
+            verdicts[place] = await self._judge(place, standing)
+            await asyncio.sleep(0)  # a batch must not hold up every other call
+        return verdicts
+
+    def _told(self, place: Place, recorded: RecordedCheckpoint) -> list[BlobLocation]:
+        """Return the segments that the manifest names for a checkpoint, where they are others."""
+        manifest = self._manifest
+        entry = manifest.entries.get(place) if manifest is not None else None
+        if entry is None or manifest is None or not recorded.entry.certified:
+            return []
+        if entry.record.seq != recorded.seq:
+            return []
+        told = list(filter(None, map(manifest.location, _named_by(entry))))
+        same = {one.sha256 for one in told} == {one.sha256 for one in recorded.entry.segments}
+        return [] if same else told
+
+    async def _judge(self, place: Place, standing: Standing) -> Verdict:
+        key = CheckpointKey(self._thread_id, *place)
+        recorded = standing.checkpoints.get(place)
+        manifest = self._chain.manifest
+        entry = self._manifest.entries.get(place) if self._manifest is not None else None
+        if recorded is None:
+            if entry is None or standing.ended or place in standing.removed or manifest is None:
+                return Verdict(key, VerdictKind.RETRACTED)
+            told = manifest.location(entry.record.segment)
+            return Verdict(key, VerdictKind.FAIL, told, detail=_UNKNOWN)
+        first = next(iter(recorded.entry.segments), None)
+        if recorded.hole:
+            kind = VerdictKind.FAIL if recorded.lost else VerdictKind.UNVERIFIED
+            return Verdict(key, kind, first, detail=recorded.hole)
+        if recorded.seq > recorded.certified_seq:
+            return Verdict(key, VerdictKind.UNVERIFIED)
+        if first is None:
+            return Verdict(key, VerdictKind.FAIL, detail=_NOWHERE)
+        try:
+            await self._check(key, recorded, recorded.entry.segments)
+            if others := self._told(place, recorded):
+                await self._check(key, recorded, others)
+        except Damage as damage:
+            at, reason = damage.location, standing.lost.get(damage.location.sha256)
+            if reason is not None and not recorded.lost:  # a known hole is no news
+                return Verdict(key, VerdictKind.UNVERIFIED, at, detail=reason)
+            return Verdict(key, VerdictKind.FAIL, at, damage.actual_sha256, damage.detail)
+        problem = "" if manifest is None else _contradiction(recorded, entry, manifest)
+        kind = VerdictKind.PASS if recorded.entry.certified else VerdictKind.UNVERIFIED
+        if problem:
+            kind = VerdictKind.FAIL
+        return Verdict(key, kind, first, first.sha256, problem)
+
+    async def _check(
+        self, key: CheckpointKey, recorded: RecordedCheckpoint, places: Sequence[BlobLocation]
+    ) -> None:
+        """Raise `Damage` unless segments hold what the journal says of a checkpoint."""
+        with _damage_at(places[0]):
+            stored = await self._segments.read(places)
+            row, holder = newest_row(stored, key)
+            found = await _digests(stored, row, key)
+            if not recorded.entry.certified:  # its writes go on beside what is stored
+                found = replace(found, pending_writes=recorded.content.pending_writes)
+            if different := found.difference(recorded.content):
+                detail = f"the {different} in its segment and in the journal differ"
+                raise Damage(places[0], places[0].sha256, detail)
+            # What its values are is known of each segment once.
+            digests = {(holder.location.sha256, one) for one in digests_of(row, holder)}
+            unchecked = digests - self._checked
+            await self._segments.needed(holder, [one for _, one in unchecked])
+            if len(self._checked) > _CHECKED_VALUES:
+                self._checked.clear()
+            self._checked |= unchecked
+
+
+class Damage(Exception):
+    """Stored bytes that cannot be read, or are not what was recorded; fields as in `Verdict`."""
+
+    def __init__(self, location: BlobLocation, actual_sha256: bytes, detail: str) -> None:
+        super().__init__(detail)
+        self.location = location
+        self.actual_sha256 = actual_sha256
+        self.detail = detail
+        same = actual_sha256 in (b"", location.sha256)
+        self.mismatch = b"" if same else location.sha256
+
+
+@contextmanager
+def _damage_at(location: BlobLocation) -> Iterator[None]:
+    """Raise `Damage` for a refusal that says something of what is stored at a location."""
+    try:
+        yield
+    except Refusal as refusal:
+        if refusal.reason not in _DAMAGE:
+            raise
+        actual = b""
+        if refusal.reason is Reason.BLOB_HASH_MISMATCH:
+            actual = bytes.fromhex(refusal.metadata["actual"])
+        elif refusal.reason is Reason.BLOB_MALFORMED:
+            actual = location.sha256
+        raise Damage(location, actual, refusal.message) from refusal
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """What the newest catalog leads to of a thread."""
+
+    catalog: bytes  # its hash; empty: there is none
+    manifest: Manifest | None  # None if the chain does not hold
+    problem: str = ""  # what is wrong with it, for people
+    mismatch: bytes = b""  # hash of what was found to have another one
+
+
+class _VerifiedSegments(Segments):
+    """Segments of a tenant, read from the blob store itself.
+
+    What is unreadable raises `Damage`, and is not read again before `forget`. The manifest says
+    where segments lie that the journal does not know.
+    """
+
+    def __init__(self, database: Database, tenant: str, blobs: BlobStore) -> None:
+        super().__init__(blobs, _KEPT_BYTES)
+        self._recorded = placed(database, tenant)
+        self._damaged: dict[bytes, Damage] = {}
+        self._fetched: dict[bytes, bytes] = {}
+        self.manifest: Manifest | None = None
+
+    def forget(self) -> None:
+        """Forget what could not be read: it may lie elsewhere now."""
+        self._damaged.clear()
+        self._fetched.clear()
+
+    async def load(self, locations: Iterable[BlobLocation]) -> None:
+        """Fetch segments, many at a time, and keep them; what is unreadable is passed over."""
+        wanted = [one for one in locations if one.sha256 not in self._kept]
+        await self._prefetch(wanted)
+        for location in wanted:
+            try:
+                with _damage_at(location):
+                    await self.read([location])
+            except Damage as damage:
+                self._damaged[location.sha256] = damage
+        self._fetched.clear()
+
+    async def load_named(self, hashes: Iterable[bytes]) -> None:
+        """Fetch the first of what kept segments name; the rest is read when it is needed."""
+        size = 0
+        wanted: dict[bytes, BlobLocation] = {}
+        for stored, _ in [self._kept[one] for one in hashes if one in self._kept]:
+            for member in stored.segment.members:
+                place = settled(member.location, stored.location.blob_id)
+                if place.sha256 in self._kept or place.sha256 in wanted:
+                    continue
+                size += place.size
+                if size > BATCH_BYTES:
+                    break
+                wanted[place.sha256] = place
+        await self.load(wanted.values())
+
+    async def fetch(self, locations: Sequence[BlobLocation]) -> Sequence[bytes]:
+        """Return the stored bytes at locations, in order; as `Segments.fetch`, but `Damage`."""
+        await self._prefetch(locations)
+        for one in locations:
+            if one.sha256 in self._damaged:
+                raise self._damaged[one.sha256]
+        found = [self._fetched[one.sha256] for one in locations]
+        for one in locations:
+            self._fetched.pop(one.sha256, None)
+        return found
+
+    async def _prefetch(self, locations: Iterable[BlobLocation]) -> None:
+        """Read what is neither read nor known to be unreadable."""
+        known = self._damaged.keys() | self._fetched.keys()
+        wanted = {one.sha256: one for one in locations if one.sha256 not in known}
+        if not wanted:
+            return
+        if self.manifest is not None:
+            wanted = {one: self.manifest.location(one) or hint for one, hint in wanted.items()}
+        places = await self._recorded(list(wanted.values()))
+        found: list[bytes | Damage] = []
+        try:
+            found += await self._blobs.get_many(places)
+        except Refusal as refusal:
+            if refusal.reason not in _DAMAGE:
+                raise
+            for start in range(0, len(places), _READS_AT_ONCE):
+                some = places[start : start + _READS_AT_ONCE]
+                found += await asyncio.gather(*map(self._one, some))
+        for sha256, one in zip(wanted, found, strict=True):
+            if isinstance(one, Damage):
+                self._damaged[sha256] = one
+            else:
+                self._fetched[sha256] = one
+
+    async def _one(self, place: BlobLocation) -> bytes | Damage:
+        try:
+            with _damage_at(place):
+                return await self._blobs.get(place)
+        except Damage as damage:
+            return damage
+
+
+def _leading(catalog: Catalog) -> tuple[object, ...]:
+    """Return what a catalog leads to, by hash: where that lies may have changed."""
+    runs = [ref.location.sha256 for ref in catalog.runs.oldest_first()]
+    return (catalog.tenant, catalog.generation, catalog.number, runs)
+
+
+def _contradiction(
+    recorded: RecordedCheckpoint, entry: ManifestEntry | None, manifest: Manifest
+) -> str:
+    """Say in what a manifest contradicts the journal, for people; empty if in nothing."""
+    if entry is None:
+        return "it is certified and missing from the manifest"
+    record, saved = entry.record, recorded.entry
+    if record.seq != recorded.seq:
+        return f"the manifest has change {record.seq} of it and the journal {recorded.seq}"
+    if record.segment != saved.segments[0].sha256:
+        spelled = " + ".join(place.sha256.hex() for place in saved.segments)
+        return f"the manifest names {record.segment.hex()} where {spelled} was recorded"
+    different = [
+        name
+        for name in ("parent_id", "label", "summary", "lineage", "created_us")
+        if getattr(record, name) != getattr(saved, name)
+    ]
+    if record.state_sha256 != recorded.content.state:
+        different.append("state_sha256")
+    if different:
+        return f"manifest and journal differ in {', '.join(different)}"
+    for sha256 in _named_by(entry):
+        member = manifest.members.get(sha256)
+        needs = member.needs if member is not None else (sha256,)
+        lacking = next((one for one in needs if manifest.location(one) is None), None)
+        if lacking is not None:
+            return f"the manifest does not say where {lacking.hex()} lies"
+    return ""
+
+
+def _named_by(entry: ManifestEntry) -> list[bytes]:
+    """Return the segments that a manifest names for a checkpoint, that of its state first."""
+    return list(dict.fromkeys([entry.record.segment, *(writes.segment for writes in entry.writes)]))
+
+
+def _facts(standing: Standing, place: Place) -> RecordedCheckpoint | None:
+    """Return what a failure rests on; a watermark that moves on changes nothing of it."""
+    recorded = standing.checkpoints.get(place)
+    return None if recorded is None else replace(recorded, certified_seq=0)
+
+
+async def _digests(
+    segments: Sequence[Stored], row: SegmentCheckpoint, key: CheckpointKey
+) -> RowDigests:
+    """Return the digests of what segments hold of a checkpoint; its writes are unpacked."""
+    place = (key.checkpoint_ns, key.checkpoint_id)
+    size = sum(write.size for one in segments for write in one.writes.get(place, ()))
+    if size > _THREAD_ABOVE_BYTES:
+        writes = await asyncio.to_thread(newest_writes, segments, key)
+    else:
+        writes = newest_writes(segments, key)
+    facts = [(one.task_id, one.task_path, one.idx, one.channel, one.digest) for one in writes]
+    return row_digests(row.state, row.metadata, row.delta_base, facts)
+
+
+def _batches(page: Sequence[Place], standing: Standing) -> Iterator[list[Place]]:
+    """Cut a page into batches whose segments are read at once."""
+    batch: list[Place] = []
+    sizes: dict[bytes, int] = {}
+    for place in page:
+        recorded = standing.checkpoints.get(place)
+        more = {
+            one.sha256: BATCH_BYTES if one.sha256 in standing.in_parts else one.size
+            for one in (recorded.entry.segments if recorded is not None else ())
+        }
+        both = sizes | more
+        if batch and (len(both) > BATCH_SEGMENTS or sum(both.values()) > BATCH_BYTES):
+            yield batch
+            batch, both = [], more
+        batch.append(place)
+        sizes = both
+    if batch:
+        yield batch
