@@ -14,7 +14,7 @@ from tests.kit.journal import Clock
 from tuskpoint_server.archive.lifetime.lifetime import Round
 from tuskpoint_server.blobs.api import BlobStore
 from tuskpoint_server.domain.model import View
-from tuskpoint_server.journal.archiving.evict import evict_family
+from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.removal.removal import Removal
 
 EPOCH_S = 86_400.0

@@ -18,8 +18,8 @@ from tests.kit.journal import Clock
 from tuskpoint_server.domain.model import EVICTED, ChannelDraft, Checkpoint, Value, View, Write
 from tuskpoint_server.domain.threads import EventKind
 from tuskpoint_server.domain.values import Encoding
-from tuskpoint_server.journal.archiving import restore
-from tuskpoint_server.journal.archiving.evict import evict_family
+from tuskpoint_server.journal.archiving import refill
+from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.checkpoints import contents as values
 from tuskpoint_server.journal.checkpoints.contents import referred
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
@@ -240,9 +240,9 @@ class Home:
             for one in state.channels
             if one.digest is not None and one.value is EVICTED
         }
-        packed, family = restore.pack_values(found), await self.family(thread)
+        packed, family = refill.pack_values(found), await self.family(thread)
         return await self.database.transact(
-            lambda batch: restore.restore(batch.connection, family, packed)
+            lambda batch: refill.restore(batch.connection, family, packed)
         )
 
     async def rows(self, thread: str = "t") -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from tuskpoint_server.archive.flush.packs import Pack, PackRunner
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.domain.formats import manifests, records
 from tuskpoint_server.domain.model import BlobLocation
-from tuskpoint_server.journal.archiving import certify, evict, holding
+from tuskpoint_server.journal.archiving import certify, eviction, holding
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.removal import delete, removal
 
@@ -141,9 +141,10 @@ def late_writes_are_not_stored(patch: Patch) -> None:
 
 def values_are_evicted_that_nothing_holds(patch: Patch) -> None:
     """Eviction takes whatever it finds."""
+    evict_family = eviction.evict_family
 
     async def careless(database: Any, *arguments: Any) -> Any:
-        gone = await evict.evict_family(database, *arguments)
+        gone = await evict_family(database, *arguments)
         await database.transact(
             lambda batch: batch.connection.connection.cursor().execute(
                 "UPDATE contents SET data = NULL, keyframe = NULL, encoding = 0"
@@ -151,7 +152,7 @@ def values_are_evicted_that_nothing_holds(patch: Patch) -> None:
         )
         return gone
 
-    patch.setattr("tuskpoint_server.journal.archiving.evictor.evict_family", careless)
+    patch.setattr(eviction, "evict_family", careless)
 
 
 def changes_are_swept_too_early(patch: Patch) -> None:

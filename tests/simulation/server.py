@@ -26,7 +26,7 @@ from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import Checkpoint, CheckpointKey, Value, View
 from tuskpoint_server.domain.snapshots import is_reserved
-from tuskpoint_server.journal.archiving.evictor import EvictionSettings, Evictor
+from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
 from tuskpoint_server.journal.archiving.status import KnownCatalog
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.lineage import Handoffs, Lineage, Snapshots, ValuesEvicted

@@ -27,7 +27,7 @@ from .access import Access, open_access
 from .config import Config
 from .domain.errors import Refusal
 from .domain.limits import LIMITS
-from .journal.archiving.evictor import EvictionSettings, Evictor
+from .journal.archiving.eviction import EvictionSettings, Evictor
 from .journal.changes import Events
 from .journal.checkpoints.store import Checkpoints as CheckpointRows
 from .journal.lineage.handoffs import Handoffs as HandoffRows

@@ -30,7 +30,7 @@ from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import CheckpointDraft, CheckpointKey, View
 from tuskpoint_server.domain.threads import Event, EventKind, PruneStrategy, Removed
-from tuskpoint_server.journal.archiving.evict import evict_family
+from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.changes import EventsCompacted, Extent, News
 from tuskpoint_server.journal.database import schema
 from tuskpoint_server.journal.database.overlay import Batch

@@ -17,7 +17,7 @@ from tuskpoint_server.domain.formats.bundles import decode_bundle, encode_bundle
 from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, StoredBlob, Value, View
 from tuskpoint_server.domain.state import lacks_values
 from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.journal.archiving.evict import evict_family
+from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.lineage import (
     Handoffs,
     Lineage,

@@ -14,7 +14,7 @@ from tests.kit.stores import MemoryStore
 from tuskpoint_server.archive.read.segments import Segments, digests_of, newest_row, newest_writes
 from tuskpoint_server.domain.model import EVICTED, View
 from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.journal.archiving.evict import evict_family
+from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.database.schema import contents, holes, removed
 from tuskpoint_server.journal.removal.removal import Removal
 

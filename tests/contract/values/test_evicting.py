@@ -13,9 +13,8 @@ from tests.kit.values import LATER_US, PLENTY, Home, text
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import EVICTED, Value
 from tuskpoint_server.domain.values import Encoding
-from tuskpoint_server.journal.archiving import evict, restore
-from tuskpoint_server.journal.archiving.evict import evict_family
-from tuskpoint_server.journal.archiving.evictor import EvictionSettings, Evictor
+from tuskpoint_server.journal.archiving import eviction, refill
+from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor, evict_family
 from tuskpoint_server.journal.checkpoints.located import encode_held
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
@@ -215,7 +214,7 @@ async def test_a_value_in_a_segment_without_a_range_goes_there(home: Home) -> No
 async def test_many_pages_are_read_and_many_batches_evicted(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evict, "WRITES_AT_ONCE", 3)
+    monkeypatch.setattr(eviction, "WRITES_AT_ONCE", 3)
     for name in ("SCANNED_AT_ONCE", "TAKEN_AT_ONCE"):
         monkeypatch.setattr(passes, name, 3)
     for number in range(20):
@@ -446,15 +445,13 @@ async def test_evicted_writes_are_put_back(home: Home) -> None:
     await home.certify()
     await home.evict()
     sent = (first, second, write("x", b"unknown", idx=2))
-    values = restore.pack_values({one.digest: one.value for one in sent})
-    packed = [
-        restore.PackedWrite(one.task_id, one.idx, value)
-        for one, value in zip(sent, values, strict=True)
-    ]
+    values = refill.pack_values({one.digest: one.value for one in sent})
+    packed = {one.digest: one for one in values}
+    gone = {(one.task_id, one.idx): one.digest for one in sent}
 
     def put(batch: Batch) -> int:
         thread = batch.connection.execute(select(func.min(writes.c.thread))).scalar_one()
-        return restore.restore_writes(batch.connection, thread, "", "a", packed)
+        return refill.restore_writes(batch.connection, thread, ("", "a"), gone, packed)
 
     assert await home.database.transact(put) == 2
     assert await written(home, "a") == [value(b"one"), value(text(1, 500))]
@@ -463,7 +460,7 @@ async def test_evicted_writes_are_put_back(home: Home) -> None:
 
 async def test_a_value_with_another_digest_is_refused(home: Home) -> None:
     with pytest.raises(ValueError, match="another digest"):
-        restore.pack_values({digest(b"1"): value(b"2")})
+        refill.pack_values({digest(b"1"): value(b"2")})
 
 
 async def test_only_evicted_values_of_the_family_are_put_back(home: Home) -> None:
@@ -577,7 +574,7 @@ async def test_failures_do_not_end_it(home: Home, caplog: pytest.LogCaptureFixtu
     one.start()
     await asyncio.wait_for(went_on.wait(), 30)
     await one.stop()
-    logged = [record.message for record in caplog.records if record.name.endswith("evictor")]
+    logged = [record.message for record in caplog.records if record.name.endswith("eviction")]
     assert logged[0].startswith("eviction waits: ")
     assert logged[1] == "eviction failed"
 

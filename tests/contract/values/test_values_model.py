@@ -20,7 +20,7 @@ from tests.kit.drafts import by_digest, channel, digest
 from tests.kit.values import LATER_US, PLENTY, Home, home_in, text
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import ChannelDraft, Reference
-from tuskpoint_server.journal.archiving.evict import evict_family
+from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import contents, members

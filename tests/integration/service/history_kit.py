@@ -19,7 +19,7 @@ from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import Checkpoint, Saved, View, Write
-from tuskpoint_server.journal.archiving.evictor import EvictionSettings, Evictor
+from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
 from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.rpc import server as rpc
 from tuskpoint_server.rpc.history_servicer import HistoryServicer

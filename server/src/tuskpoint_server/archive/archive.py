@@ -21,10 +21,9 @@ from ..domain.model import (
     Entry,
     Value,
 )
-from ..journal.archiving import blobs as blob_rows
-from ..journal.archiving import holes, plan, status
-from ..journal.archiving.blobs import Expiry
+from ..journal.archiving import holes, lifetimes, plan, status
 from ..journal.archiving.holes import Hole
+from ..journal.archiving.lifetimes import Expiry
 from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Connection, Database
 from .flush.flusher import (
@@ -291,7 +290,7 @@ class Archive:
             waiting = status.backlog(connection, tenant)
             counts = status.counts(connection, tenant)
             known = status.catalog(connection, tenant)
-            totals = blob_rows.totals(connection, tenant)
+            totals = lifetimes.totals(connection, tenant)
             return ArchiveStatus(
                 backlog_checkpoints=counts.waiting,
                 backlog_bytes=waiting.size_bytes,
@@ -304,7 +303,7 @@ class Archive:
                 spool_bytes=spool_bytes,
                 cache_bytes=cache_bytes,
                 certified_checkpoints=counts.certified,
-                earliest_expire_us=blob_rows.earliest_expiry(connection, tenant),
+                earliest_expire_us=lifetimes.earliest_expiry(connection, tenant),
                 evicted_bytes=status.evicted_bytes(connection, tenant),
                 stored_blobs=totals.blobs,
                 billed_bytes=totals.billed_bytes,

@@ -18,7 +18,7 @@ from tuskpoint_server.archive.archive import StoreChangedError
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import EVICTED, Reference, View
-from tuskpoint_server.journal.archiving.evict import evict_family
+from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.checkpoints import located
 from tuskpoint_server.journal.removal.removal import Removal
 

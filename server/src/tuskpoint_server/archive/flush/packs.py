@@ -26,9 +26,8 @@ from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
 from ...domain.model import BlobLocation
 from ...domain.values import blob_digest
-from ...journal.archiving import blobs as blob_rows
-from ...journal.archiving.blobs import Expiry
 from ...journal.archiving.certify import Void, certify
+from ...journal.archiving.lifetimes import Expiry, record_blobs
 from ...journal.archiving.plan import Plan, StoredPack, drop_pack, record_spooled
 from ...journal.database.database import Database
 from .spool import Spool, SpoolDamaged
@@ -132,7 +131,7 @@ class PackRunner:
             failpoint("archive.after_put")
             if receipt.blobs:
                 await self._database.transact(
-                    lambda batch: blob_rows.record(
+                    lambda batch: record_blobs(
                         batch.connection, tenant, receipt.blobs, batch.now_us, self._expiry
                     )
                 )

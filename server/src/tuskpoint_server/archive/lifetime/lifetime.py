@@ -21,7 +21,6 @@ from ...blobs.api import BlobStore
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
 from ...domain.limits import MIB
-from ...journal.archiving import blobs as blob_rows
 from ...journal.archiving import lifetimes, status
 from ...journal.archiving.lifetimes import DueBlob
 from ...journal.database.database import Database
@@ -185,7 +184,7 @@ class Lifetime:
                 await self._keep(tenant, done, patient=patient)
                 await self._clean_up(tenant)
                 self._earliest[tenant] = await self._database.query(
-                    partial(blob_rows.earliest_expiry, tenant=tenant)
+                    partial(lifetimes.earliest_expiry, tenant=tenant)
                 )
             if not self._failing.count() and not done.waits:
                 self._fallen = None
@@ -371,7 +370,7 @@ class Lifetime:
         failpoint("archive.after_renewal")
         now_us = self._clock_us()
         await self._database.transact(
-            lambda batch: blob_rows.record(
+            lambda batch: lifetimes.record_blobs(
                 batch.connection,
                 tenant,
                 receipt.blobs,

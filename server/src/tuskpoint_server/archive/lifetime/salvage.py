@@ -20,8 +20,7 @@ from ...domain.limits import MIB
 from ...domain.model import BlobLocation
 from ...journal.archiving import holes, lifetimes, recorded, refill
 from ...journal.archiving.lifetimes import HeldMember
-from ...journal.archiving.refill import Affected, User
-from ...journal.archiving.restore import PackedValue, PackedWrite, pack_values
+from ...journal.archiving.refill import Affected, PackedValue, User, pack_values
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ...journal.lineage import handoffs
@@ -272,7 +271,7 @@ class Salvage:
                 for one in some:
                     restored = await self._restored(tenant, user, one, done)
                     if restored is not None:
-                        chosen.append((one, *restored))
+                        chosen.append((one, restored))
                 done.stored_again += await self._database.transact(
                     partial(refill.store_again, tenant=tenant, user=user, chosen=chosen)
                 )
@@ -286,11 +285,11 @@ class Salvage:
 
     async def _restored(
         self, tenant: str, user: User, one: Affected, done: Salvaged
-    ) -> tuple[Sequence[PackedValue], Sequence[PackedWrite]] | None:
+    ) -> list[PackedValue] | None:
         """Return what the journal gave up of a checkpoint; `None` if it cannot be had now."""
         wanted = {*one.evicted, *one.evicted_writes.values()}
         if not wanted:
-            return (), ()
+            return []
         try:
             values = await self._segments.values_at(one.sources, wanted)
             missing = wanted - values.keys()
@@ -306,14 +305,7 @@ class Salvage:
             else:
                 done.waits = True
             return None
-        packed = {value.digest: value for value in pack_values(values)}
-        return (
-            [packed[digest] for digest in one.evicted],
-            [
-                PackedWrite(task, idx, packed[digest])
-                for (task, idx), digest in one.evicted_writes.items()
-            ],
-        )
+        return pack_values(values)
 
     def _lose(
         self, tenant: str, user: User, one: Affected, refusal: Refusal, done: Salvaged

@@ -116,6 +116,7 @@ async def survey(
 
     names = set().union(*found.users.values())
     needed = set(found.needed)
+    catalog = known.location.sha256 if known is not None else b""
     manifests: dict[str, Manifest] = {}
     if known is not None:
         async for thread_id, records in read_threads(known.catalog.runs, fetch):
@@ -126,7 +127,7 @@ async def survey(
     for one in due:
         alive, dead, holds_catalog = [], [], False
         for member in found.held[one.blob_id]:
-            if member.location.sha256 == found.catalog:
+            if member.location.sha256 == catalog:
                 holds_catalog = True
             elif member.kind is Kind.RUN or member.location.sha256 in needed:
                 alive.append(member)

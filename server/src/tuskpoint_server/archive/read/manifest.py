@@ -13,9 +13,8 @@ from ...domain.formats.merging import LiveRuns, read_thread
 from ...domain.formats.records import MemberRecord, Record
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
-from ...journal.archiving import blobs as blob_rows
 from ...journal.archiving import status
-from ...journal.archiving.blobs import Expiry
+from ...journal.archiving.lifetimes import Expiry, record_blobs
 from ...journal.archiving.status import KnownCatalog
 from ...journal.database.database import Database
 from ..apart import ApartStore
@@ -128,8 +127,6 @@ async def store_manifest(
     stored = await ApartStore(blobs).store(data, Kind.MANIFEST)
     if stored.blobs:
         await database.transact(
-            lambda batch: blob_rows.record(
-                batch.connection, tenant, stored.blobs, batch.now_us, expiry
-            )
+            lambda batch: record_blobs(batch.connection, tenant, stored.blobs, batch.now_us, expiry)
         )
     return stored.location

@@ -1,8 +1,8 @@
-"""Which blobs may expire, what they hold, and what of it the journal itself needs."""
+"""Blobs that puts made: how long they last, what they cost and hold, and what of it is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from sqlalchemy import (
     Connection,
     and_,
     bindparam,
+    case,
     delete,
     exists,
     false,
@@ -20,14 +21,14 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.sql.elements import ClauseElement
 
 from ...domain.formats.stored_json import Kind
-from ...domain.model import BlobLocation
+from ...domain.model import BlobLocation, StoredBlob
 from ...domain.values import DIGEST_BYTES
 from ..checkpoints.located import decode_held
 from ..database.schema import (
     blobs,
-    catalogs,
     checkpoints,
     contents,
     handoffs,
@@ -37,8 +38,19 @@ from ..database.schema import (
     threads,
     uses,
 )
-from ..database.statements import Statement, in_lists
+from ..database.statements import Statement, in_lists, inserting
 from .holding import split
+
+Expiry = Callable[[StoredBlob], int | None]
+"""Returns the time, in microseconds since the epoch, before which a blob is not gone."""
+
+
+class Totals(NamedTuple):
+    """Blobs of a tenant: their number, what they were billed for, what they cost."""
+
+    blobs: int
+    billed_bytes: int
+    cost: int
 
 
 class DueBlob(NamedTuple):
@@ -75,13 +87,97 @@ class Facts:
         held: By blob its members.
         users: By hash of a segment the names of the threads that need it, or may.
         needed: Hashes of what is needed whatever stored records say.
-        catalog: Hash of the newest catalog.
     """
 
     held: Mapping[str, Sequence[HeldMember]]
     users: Mapping[bytes, set[str]]
     needed: frozenset[bytes]
-    catalog: bytes
+
+
+# --- what puts made ----------------------------------------------------------------------
+
+
+def _upsert_blob() -> ClauseElement:
+    """What was paid adds up; the later end wins; epoch and time are seen together."""
+    statement = inserting(blobs)
+    new, old = statement.excluded, blobs.c
+    lasts_as_long = or_(
+        new.end_epoch.is_(None),
+        and_(old.end_epoch.is_not(None), new.end_epoch >= old.end_epoch),
+    )
+    unseen = and_(new.epoch.is_(None), old.epoch.is_not(None))
+    kept = {
+        name: case((lasts_as_long, new[name]), else_=old[name])
+        for name in ("end_epoch", "expire_us")
+    }
+    seen = {name: case((unseen, old[name]), else_=new[name]) for name in ("epoch", "stored_us")}
+    return statement.on_conflict_do_update(
+        index_elements=["tenant", "blob_id"],
+        set_={
+            "object_id": case((new.object_id != "", new.object_id), else_=old.object_id),
+            "size_bytes": case((new.size_bytes > 0, new.size_bytes), else_=old.size_bytes),
+            "billed_bytes": old.billed_bytes + new.billed_bytes,
+            "cost": old.cost + new.cost,
+            **kept,
+            **seen,
+        },
+    )
+
+
+_RECORD = Statement(_upsert_blob())
+
+
+def record_blobs(
+    connection: Connection,
+    tenant: str,
+    made: Sequence[StoredBlob],
+    now_us: int,
+    expiry: Expiry,
+) -> None:
+    """Record what puts made; of a blob that is known, the later end wins.
+
+    Args:
+        connection: In a write transaction.
+        tenant: The tenant.
+        made: The blobs.
+        now_us: Time of the puts.
+        expiry: Returns the time before which a blob is not gone; `None`: it never is.
+    """
+    _RECORD.run_many(
+        connection,
+        [
+            {
+                "tenant": tenant,
+                "blob_id": blob.blob_id,
+                "object_id": blob.object_id,
+                "size_bytes": blob.size_bytes,
+                "billed_bytes": blob.billed_bytes,
+                "cost": blob.cost,
+                "epoch": blob.epoch,
+                "end_epoch": blob.end_epoch,
+                "stored_us": now_us,
+                "expire_us": expiry(blob),
+            }
+            for blob in made
+        ],
+    )
+
+
+def totals(connection: Connection, tenant: str) -> Totals:
+    """Return what the blobs of a tenant are and cost together."""
+    billed = (func.coalesce(func.sum(column), 0) for column in (blobs.c.billed_bytes, blobs.c.cost))
+    statement = select(func.count(), *billed).where(blobs.c.tenant == tenant)
+    return Totals(*map(int, connection.execute(statement).one()))
+
+
+_HOLDS = exists().where(members.c.tenant == blobs.c.tenant, members.c.blob_id == blobs.c.blob_id)
+
+
+def earliest_expiry(connection: Connection, tenant: str) -> int | None:
+    """Return the earliest time at which a blob with members may be gone; `None`: none ever is."""
+    statement = select(func.min(blobs.c.expire_us)).where(blobs.c.tenant == tenant, _HOLDS)
+    found = connection.execute(statement).scalar_one()
+    return None if found is None else int(found)
 
 
 # --- epochs ------------------------------------------------------------------------------
@@ -120,8 +216,6 @@ def forget_ends(connection: Connection) -> None:
 
 
 # --- what is due -------------------------------------------------------------------------
-
-_HOLDS = exists().where(members.c.tenant == blobs.c.tenant, members.c.blob_id == blobs.c.blob_id)
 
 
 def due(
@@ -175,41 +269,32 @@ def due(
 
 def facts(connection: Connection, tenant: str, blob_ids: Sequence[str]) -> Facts:
     """Return what the journal says of some blobs."""
-    known = connection.execute(
-        select(catalogs.c.sha256).where(catalogs.c.tenant == tenant)
-    ).scalar_one_or_none()
-    owners = _owners(connection, tenant)
-    held: dict[str, list[HeldMember]] = {blob_id: [] for blob_id in blob_ids}
+    with_parts = select(members.c.sha256, members.c.parts).where(
+        members.c.tenant == tenant, members.c.parts.is_not(None)
+    )
+    owners = {
+        part: sha256
+        for sha256, parts in connection.execute(with_parts)
+        for part in split(parts, DIGEST_BYTES)
+    }
+    names = ("sha256", "size", "blob_id", "identifier", "kind")
     rows = [
         tuple(row)
         for some in in_lists(blob_ids)
         for row in connection.execute(
-            select(
-                members.c.sha256,
-                members.c.size,
-                members.c.blob_id,
-                members.c.identifier,
-                members.c.kind,
-            ).where(members.c.tenant == tenant, members.c.blob_id.in_(some))
+            select(*(members.c[name] for name in names)).where(
+                members.c.tenant == tenant, members.c.blob_id.in_(some)
+            )
         )
     ]
     users, ended = _users(connection, tenant, {owners.get(row[0], row[0]) for row in rows})
+    held: dict[str, list[HeldMember]] = {blob_id: [] for blob_id in blob_ids}
     for *place, kind in rows:
         owner = owners.get(place[0], place[0])
         one = HeldMember(BlobLocation(*place), Kind(kind), owner in ended, owner)
         held[one.location.blob_id].append(one)
     needed = journal_needs(connection, tenant) | _bundles(connection, tenant)
-    return Facts(held, users, needed, known or b"")
-
-
-def _owners(connection: Connection, tenant: str) -> dict[bytes, bytes]:
-    """Return by part the list that names it."""
-    rows = connection.execute(
-        select(members.c.sha256, members.c.parts).where(
-            members.c.tenant == tenant, members.c.parts.is_not(None)
-        )
-    )
-    return {part: sha256 for sha256, parts in rows for part in split(parts, DIGEST_BYTES)}
+    return Facts(held, users, needed)
 
 
 def _users(
@@ -280,7 +365,7 @@ _EVICTED_INTO = Statement(
 
 
 def journal_needs(connection: Connection, tenant: str) -> frozenset[bytes]:
-    """Return the segments that hold evicted values or copies that are not certified yet.
+    """Return the segments of evicted values and of copies that are not certified yet.
 
     With what they name, and their parts.
     """

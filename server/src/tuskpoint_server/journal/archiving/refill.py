@@ -1,7 +1,9 @@
 """Checkpoints that have to be stored again, because what holds them will not last or is gone.
 
 Each takes new numbers, and so do its writes and values: as if it had been removed and saved again,
-the next flush stores it, and what waits for a flush is never evicted.
+the next flush stores it, and what waits for a flush is never evicted. What the journal had given
+up of it is put back first, as it was read from segments: matched by its digest, which commits to
+type and data, and whole, since the keyframe that it was patched on may be gone.
 """
 
 from __future__ import annotations
@@ -10,11 +12,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
-from ...domain.model import BlobLocation
+from ...domain.model import BlobLocation, Value
 from ...domain.threads import EventKind
-from ...domain.values import DIGEST_BYTES
+from ...domain.values import DIGEST_BYTES, compress, value_digest
 from ..checkpoints import located
 from ..checkpoints.contents import referred
 from ..checkpoints.located import ROW, Row
@@ -24,13 +26,13 @@ from ..database.statements import (
     LISTED,
     Statement,
     in_lists,
+    inserting,
     of_checkpoint,
     of_thread,
     parameters_of,
 )
 from .dirty_rows import Place
 from .holding import split
-from .restore import PackedValue, PackedWrite, restore, restore_writes
 
 
 class User(NamedTuple):
@@ -40,6 +42,14 @@ class User(NamedTuple):
     thread_id: str
     family: int
     incarnation: int
+
+
+class PackedValue(NamedTuple):
+    """A value as it will be stored, and its digest."""
+
+    digest: bytes
+    encoding: int
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,16 @@ class Affected:
     evicted_writes: Mapping[tuple[str, int], bytes]
     sources: tuple[BlobLocation, ...]
     size_bytes: int
+
+
+class _Written(NamedTuple):
+    """A pending write; `size` is `None` if it was evicted."""
+
+    task_id: str
+    idx: int
+    digest: bytes
+    seq: int
+    size: int | None
 
 
 _ROWS = Statement(
@@ -94,9 +114,7 @@ _RENUMBER_WRITES = Statement(
     .where(of_checkpoint(writes), writes.c.early_us.is_(None))
     .values(seq=bindparam("new"))
 )
-_PUT_REMOVED = Statement(
-    insert(removed).values({column.name: bindparam(column.name) for column in removed.columns})
-)
+_PUT_REMOVED = Statement(inserting(removed))
 _RENUMBER_VALUE = Statement(
     update(contents)
     .where(
@@ -107,6 +125,84 @@ _RENUMBER_VALUE = Statement(
     )
     .values(thread=bindparam("new_thread"), seq=bindparam("new"), segment=None)
 )
+_RESTORE = Statement(
+    update(contents)
+    .where(
+        contents.c.family == bindparam("of_family"),
+        contents.c.digest == bindparam("of_digest"),
+        contents.c.data.is_(None),
+    )
+    .values(
+        data=bindparam("new_data"),
+        encoding=bindparam("new_encoding"),
+        patches=0,
+        patch_bytes=0,
+        segment=None,
+    )
+)
+_RESTORE_WRITE = Statement(
+    update(writes)
+    .where(
+        of_checkpoint(writes),
+        writes.c.task_id == bindparam("of_task"),
+        writes.c.idx == bindparam("of_idx"),
+        writes.c.digest == bindparam("of_digest"),
+        writes.c.data.is_(None),
+    )
+    .values(data=bindparam("new_data"), encoding=bindparam("new_encoding"))
+)
+
+
+def pack_values(values: Mapping[bytes, Value]) -> list[PackedValue]:
+    """Check values, by digest, and pack them, before the queue.
+
+    Raises:
+        ValueError: A value has another digest.
+    """
+    found = []
+    for digest, value in values.items():
+        if value_digest(value) != digest:
+            raise ValueError(f"a value has another digest than {digest.hex()}")
+        packed = compress(value.data)
+        found.append(PackedValue(digest, int(packed.encoding), packed.data))
+    return found
+
+
+def restore(connection: Connection, family: int, packed: Iterable[PackedValue]) -> int:
+    """Put evicted values of a family back in a write transaction; return how many.
+
+    Those that are here, or not known, are left out.
+    """
+    rows = [
+        {"of_family": family, "of_digest": digest, "new_encoding": encoding, "new_data": data}
+        for digest, encoding, data in packed
+    ]
+    return _RESTORE.run_many(connection, rows)
+
+
+def restore_writes(
+    connection: Connection,
+    thread: int,
+    place: Place,
+    gone: Mapping[tuple[str, int], bytes],
+    packed: Mapping[bytes, PackedValue],
+) -> int:
+    """Put evicted writes of a checkpoint back in a write transaction; return how many.
+
+    Those with another value by now are left out. They are named as `Affected` names them.
+    """
+    rows = [
+        {
+            **parameters_of(thread, *place),
+            "of_task": task_id,
+            "of_idx": idx,
+            "of_digest": digest,
+            "new_data": packed[digest].data,
+            "new_encoding": packed[digest].encoding,
+        }
+        for (task_id, idx), digest in gone.items()
+    ]
+    return _RESTORE_WRITE.run_many(connection, rows)
 
 
 def naming(connection: Connection, tenant: str, segments: Collection[bytes]) -> set[bytes]:
@@ -157,82 +253,49 @@ def affected(
     Returns:
         The checkpoints, and the values that any checkpoint of the thread needs.
     """
-    written: dict[Place, list[tuple[tuple[str, int], bytes, int, int | None]]] = {}
-    for ns, name, task, idx, digest, seq, size in _WRITES.run(
-        connection, of_thread=user.number
-    ).fetchall():
-        written.setdefault((ns, name), []).append(((task, idx), digest, seq, size))
+    written: dict[Place, list[_Written]] = {}
+    for ns, name, *write in _WRITES.run(connection, of_thread=user.number).fetchall():
+        written.setdefault((ns, name), []).append(_Written(*write))
     rows = [Row(*row) for row in _ROWS.run(connection, of_thread=user.number).fetchall()]
-    numbers = [[row.seq, *(one[2] for one in written.get(row.place[1:], ()))] for row in rows]
+    numbers = [[row.seq, *(one.seq for one in written.get(row.place[1:], ()))] for row in rows]
     places = located.of_rows(connection, tenant, rows, numbers)
     found = []
     needed: set[bytes] = set()
     for row, at in zip(rows, places, strict=True):
         one = _affected(connection, tenant, user, row, written.get(row.place[1:], ()))
         needed |= one.digests
-        if row.seq <= row.certified_seq and any(
-            place.sha256 in segments for place in (*at, *one.sources)
-        ):
+        is_certified = row.seq <= row.certified_seq
+        if is_certified and any(place.sha256 in segments for place in (*at, *one.sources)):
             found.append(one)
     return sorted(found, key=lambda one: one.seq), needed
 
 
-def forget_unneeded(
-    connection: Connection, family: int, segments: Collection[bytes], needed: Collection[bytes]
-) -> None:
-    """Forget values of a family that only some segments have and that no checkpoint needs.
-
-    Args:
-        connection: In a write transaction.
-        family: The family.
-        segments: The segments.
-        needed: What the checkpoints of all its threads need.
-    """
-    for some in in_lists(segments):
-        only_there = (
-            contents.c.family == family,
-            contents.c.segment.in_(some),
-            contents.c.data.is_(None),
-        )
-        found = connection.execute(select(contents.c.digest).where(*only_there)).scalars()
-        for gone in in_lists(set(found).difference(needed)):
-            connection.execute(delete(contents).where(*only_there, contents.c.digest.in_(gone)))
-
-
 def _affected(
-    connection: Connection,
-    tenant: str,
-    user: User,
-    row: Row,
-    written: Sequence[tuple[tuple[str, int], bytes, int, int | None]],
+    connection: Connection, tenant: str, user: User, row: Row, written: Sequence[_Written]
 ) -> Affected:
     digests = referred(row.state, row.delta_base)
-    size = len(row.state)
-    evicted = set()
-    keyframes = set()
+    size = len(row.state) + sum(write.size or 0 for write in written)
+    evicted: set[bytes] = set()
+    keyframes: set[bytes] = set()
     for digest, keyframe, stored in _NEEDED.run_listed(connection, digests, of_family=user.family):
         if stored is None:
             evicted.add(digest)
         if keyframe is not None:
             keyframes.add(keyframe)
         size += stored or 0
-    gone = [(slot, digest, seq) for slot, digest, seq, stored in written if stored is None]
-    sources: dict[BlobLocation, None] = {}
-    if evicted:
-        found = located.of_values(connection, tenant, user.family, sorted(evicted))
-        sources.update(dict.fromkeys(found))
+    gone = [write for write in written if write.size is None]
+    sources = located.of_values(connection, tenant, user.family, sorted(evicted))
     if gone:
-        seqs = [seq for _, _, seq in gone]
-        of_writes = located.of_writes(connection, tenant, user.number, row.held, seqs)
-        sources.update(dict.fromkeys(of_writes))
+        seqs = [write.seq for write in gone]
+        sources += located.of_writes(connection, tenant, user.number, row.held, seqs)
     return Affected(
         row.place[1:],
         row.seq,
         frozenset(digests | keyframes),
         frozenset(evicted),
-        {slot: digest for slot, digest, _ in gone},
-        tuple(sources),
-        size + sum(stored or 0 for *_, stored in written),
+        {(write.task_id, write.idx): write.digest for write in gone},
+        tuple(dict.fromkeys(sources)),
+        size,
     )
 
 
@@ -240,7 +303,7 @@ def store_again(
     batch: Batch,
     tenant: str,
     user: User,
-    chosen: Iterable[tuple[Affected, Sequence[PackedValue], Sequence[PackedWrite]]],
+    chosen: Iterable[tuple[Affected, Sequence[PackedValue]]],
 ) -> int:
     """Let checkpoints be stored again by the next flush; return how many.
 
@@ -255,12 +318,13 @@ def store_again(
         return 0
     count = 0
     updated_us = log.row.updated_us
-    for one, values, written in chosen:
+    for one, values in chosen:
         known = batch.checkpoint(log, one.place)
         if known is None or known.seq != one.seq:
             continue  # it was removed, or saved again
-        restore(batch.connection, user.family, values)
-        restore_writes(batch.connection, user.number, *one.place, written)
+        packed = {value.digest: value for value in values}
+        restore(batch.connection, user.family, [packed[digest] for digest in one.evicted])
+        restore_writes(batch.connection, user.number, one.place, one.evicted_writes, packed)
         # What is said of it so far, and so of the segments to leave, is taken away.
         taken = batch.change(log, EventKind.RECOVERED, one.place)
         seq = batch.change(log, EventKind.CHECKPOINT_SAVED, one.place, indexed=True)
@@ -294,3 +358,25 @@ def store_again(
     log.row.set_updated(updated_us)  # nobody changed it: it is not kept any longer for this
     log.forget_checkpoints()
     return count
+
+
+def forget_unneeded(
+    connection: Connection, family: int, segments: Collection[bytes], needed: Collection[bytes]
+) -> None:
+    """Forget values of a family that only some segments have and that no checkpoint needs.
+
+    Args:
+        connection: In a write transaction.
+        family: The family.
+        segments: The segments.
+        needed: What the checkpoints of all its threads need.
+    """
+    for some in in_lists(segments):
+        only_there = (
+            contents.c.family == family,
+            contents.c.segment.in_(some),
+            contents.c.data.is_(None),
+        )
+        found = connection.execute(select(contents.c.digest).where(*only_there)).scalars()
+        for gone in in_lists(set(found).difference(needed)):
+            connection.execute(delete(contents).where(*only_there, contents.c.digest.in_(gone)))

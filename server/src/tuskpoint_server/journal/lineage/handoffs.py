@@ -18,8 +18,8 @@ from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation, CheckpointKey, StoredBlob
 from ...domain.threads import EventKind
 from ...domain.values import DIGEST_BYTES
-from ..archiving.blobs import Expiry, record
 from ..archiving.holding import split
+from ..archiving.lifetimes import Expiry, record_blobs
 from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import changes, handoffs, members, threads
@@ -131,7 +131,7 @@ class Handoffs:
 
         def keep(batch: Batch) -> bytes:
             _keep_bundle(batch, tenant, key, bundle, parts, content_seq)
-            record(batch.connection, tenant, blobs, batch.now_us, self._expiry)
+            record_blobs(batch.connection, tenant, blobs, batch.now_us, self._expiry)
             return answer
 
         return await self._database.transact(

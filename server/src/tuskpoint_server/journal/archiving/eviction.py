@@ -8,8 +8,11 @@ segment that holds the value, so that whatever compares keys and digests works a
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -27,7 +30,10 @@ from sqlalchemy import (
     update,
 )
 
+from ...domain.errors import Refusal
+from ...domain.failpoints import failpoint
 from ...domain.formats.segments import PREFIX_BYTES
+from ...domain.limits import MIB
 from ..checkpoints.contents import referred
 from ..checkpoints.located import by_hash, decode_held
 from ..database.database import Database
@@ -38,21 +44,42 @@ from ..removal.passes import Pass, Passes, Sized, Taken, ValueRow, batches, thre
 from .holding import split
 from .holes import lost
 
+_log = logging.getLogger(__name__)
+
 WRITES_AT_ONCE = 2000
 """Writes that one read transaction looks at."""
+
+FULL_LOOK = 20
+"""Every so many looks, families that had nothing to give are asked again."""
+
+_ALL = 2**62
+
+_Progress = tuple[int, int, int]
+"""How far the logs of a family have come, how far they are certified, and the last change."""
 
 _WriteKey = tuple[str, str, str, int]
 
 
-class Kept(NamedTuple):
-    """What one thread of the family keeps.
+@dataclass(frozen=True, slots=True)
+class EvictionSettings:
+    """Settings of eviction.
 
     Attributes:
-        thread: Its number.
-        tenant: The tenant.
-        through: Changes up to here may be given up.
-        places: Checkpoints that keep everything.
-        digests: The values that these name.
+        journal_bytes: Bytes that the journal may use before values leave it; 0: whatever
+            may leave it does.
+        interval_s: Time between two looks.
+        grace_s: Age below which a change keeps its values.
+    """
+
+    journal_bytes: int = 1024 * MIB
+    interval_s: float = 30.0
+    grace_s: float = 60.0
+
+
+class _Kept(NamedTuple):
+    """What a thread keeps: checkpoints with all of it, and the values that these name.
+
+    Changes up to `through` may be given up.
     """
 
     thread: int
@@ -173,6 +200,113 @@ _EVICT_WRITE = Statement(
     )
     .values(data=None)
 )
+_FAMILIES = Statement(
+    select(
+        threads.c.family,
+        func.sum(threads.c.seq),
+        func.sum(threads.c.certified_seq),
+        func.max(threads.c.updated_us),
+    )
+    .group_by(threads.c.family)
+    .order_by(func.max(threads.c.updated_us))
+)
+
+
+class Evictor:
+    """Keeps the journal within its bound, of all tenants together.
+
+    Families give up what they can spare, those first that nobody changed for longest. One
+    that gave all it could is left alone until its logs go on. Commits are noted by `passes`.
+    """
+
+    def __init__(self, database: Database, passes: Passes, settings: EvictionSettings) -> None:
+        self._database = database
+        self._passes = passes
+        self._settings = settings
+        self._spent: dict[int, _Progress] = {}
+        self._looks = 0
+        self._turn = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look from time to time."""
+        self._task = asyncio.create_task(self._run(), name="eviction")
+
+    async def stop(self) -> None:
+        """Stop looking; a transaction under way is finished by the journal."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def evict_now(self) -> Taken:
+        """Evict all that has to go and may.
+
+        Raises:
+            Refusal: `JOURNAL_UNAVAILABLE`.
+        """
+        async with self._turn:
+            self._spent.clear()
+            return await self._evict()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with self._turn:
+                    self._looks += 1
+                    if self._looks % FULL_LOOK == 0:
+                        self._spent.clear()  # what was read back may go again
+                    gone = await self._evict()
+            except Refusal as refusal:
+                _log.warning("eviction waits: %s", refusal)
+            except Exception:  # noqa: BLE001 - a defect must not end eviction for good
+                _log.exception("eviction failed")
+            else:
+                if gone.size_bytes:
+                    _log.info("%d bytes left the journal for the blob store", gone.size_bytes)
+            await asyncio.sleep(self._settings.interval_s)
+
+    async def _evict(self) -> Taken:
+        """Evict until the journal is within its bound or no family has anything to give."""
+        gone = Taken()
+        wanted = await self._excess()
+        if wanted <= 0:
+            return gone
+        before_us = self._database.now_us() - int(self._settings.grace_s * 1e6)
+        families = await self._database.query(_families)
+        self._spent = {
+            family: progress
+            for family, progress in self._spent.items()
+            if families.get(family) == progress
+        }
+        for family, progress in families.items():
+            more = family not in self._spent
+            while more and wanted > 0:
+                failpoint("archive.before_evict")
+                freed = await evict_family(self._database, self._passes, family, before_us, wanted)
+                failpoint("archive.after_evict")
+                gone += freed
+                more = freed.size_bytes >= wanted
+                wanted = await self._excess()
+            if wanted <= 0:
+                break
+            if progress[2] < before_us:
+                self._spent[family] = progress
+        return gone
+
+    async def _excess(self) -> int:
+        """Return the bytes that the journal uses beyond its bound."""
+        if self._settings.journal_bytes == 0:
+            return _ALL
+        return await self._database.used_bytes() - self._settings.journal_bytes
+
+
+def _families(connection: Connection) -> dict[int, _Progress]:
+    """Return all families, those first that nobody changed for longest."""
+    rows = _FAMILIES.run(connection).fetchall()
+    return {int(family): (int(seq), int(done), int(last)) for family, seq, done, last in rows}
+
+
+# --- one family -----------------------------------------------------------------------------
 
 
 async def evict_family(
@@ -181,8 +315,8 @@ async def evict_family(
     """Give up what a family can spare, the oldest first.
 
     Args:
-        database: The journal's database; its commits are noted by `passes`.
-        passes: The open passes.
+        database: The journal's database.
+        passes: The open passes, which note its commits.
         family: The family.
         before_us: What changed since is kept.
         wanted_bytes: Bytes after which it ends.
@@ -211,8 +345,7 @@ async def evict_family(
     return gone
 
 
-async def _evict_writes(database: Database, thread: Kept, wanted_bytes: int) -> Taken:
-    """Give up writes of a thread."""
+async def _evict_writes(database: Database, thread: _Kept, wanted_bytes: int) -> Taken:
     gone = Taken()
     after: _WriteKey | None = ("", "", "", 0)
     while after is not None and gone.size_bytes < wanted_bytes:
@@ -240,11 +373,11 @@ async def _held(database: Database, tenant: str, values: Iterable[ValueRow]) -> 
 # --- in a read transaction ---------------------------------------------------------------
 
 
-def _kept(connection: Connection, thread: int, before_us: int) -> Kept:
+def _kept(connection: Connection, thread: int, before_us: int) -> _Kept:
     """Return what a thread keeps, with all that changed since a time."""
     row = _WATERMARKS.run(connection, of_thread=thread, before_us=before_us).fetchone()
     tenant, *watermarks = row or ("", 0, 0)
-    kept = Kept(thread, tenant, min(watermarks), set(), set())
+    kept = _Kept(thread, tenant, min(watermarks), set(), set())
     rows = _STATES.run(connection, of_thread=thread, through=kept.through)
     while (row := rows.fetchone()) is not None:
         checkpoint_ns, checkpoint_id, state, delta_base = row
@@ -254,7 +387,7 @@ def _kept(connection: Connection, thread: int, before_us: int) -> Kept:
 
 
 def _stored_writes(
-    connection: Connection, thread: Kept, after: _WriteKey
+    connection: Connection, thread: _Kept, after: _WriteKey
 ) -> tuple[list[Sized], _WriteKey | None]:
     """Return the next writes of a thread that may be given up, and where to go on.
 
@@ -290,11 +423,7 @@ def _stored_writes(
 def _segments_of(
     connection: Connection, tenant: str, thread: int, values: Iterable[ValueRow]
 ) -> dict[bytes, bytes]:
-    """Return by digest the segments that hold values which a thread's changes brought.
-
-    Looked into are its segments from the changes on that brought them, and those without a
-    range.
-    """
+    """Return by digest the segments of a thread that hold values which its changes brought."""
     wanted = {value.digest[:PREFIX_BYTES]: value for value in values}
     found: dict[bytes, bytes] = {}
     lowest = min(value.seq for value in wanted.values())
