@@ -9,8 +9,17 @@ from typing import Any
 import ormsgpack
 from hypothesis import strategies as st
 
-from tuskpoint_server.domain.json_view import MAX_TEXT, value_view
+from tuskpoint_server.domain.json_view.escapes import MAX_TEXT
+from tuskpoint_server.domain.json_view.views import Room, Shown
 from tuskpoint_server.domain.model import Value
+
+
+def show(value: Value, left: int = MAX_TEXT) -> Shown:
+    return Room(left).show(value)
+
+
+def value_view(value: Value) -> Value:
+    return Room(MAX_TEXT).view(value)
 
 
 def view(value: Value) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tuskpoint_server.domain.json_view import MAX_CHECKPOINT_TEXT, differences
+from tuskpoint_server.domain.json_view import differences
 from tuskpoint_server.domain.json_view.differences import (
     MAX_TEXT,
     MAX_WALKED,
@@ -22,6 +22,7 @@ from tuskpoint_server.domain.json_view.differences import (
     Side,
     diff,
 )
+from tuskpoint_server.domain.json_view.views import MAX_CHECKPOINT_TEXT
 from tuskpoint_server.domain.model import EVICTED, Channel, DeltaHistory, Value, Write
 from tuskpoint_server.domain.values import value_digest
 

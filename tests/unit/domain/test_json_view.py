@@ -31,9 +31,9 @@ from tests.unit.domain.json_views import (
     extension,
     extension_bytes,
     packed,
+    value_view,
     view,
 )
-from tuskpoint_server.domain.json_view import value_view
 from tuskpoint_server.domain.json_view.escapes import MAX_EXACT
 from tuskpoint_server.domain.model import Value
 

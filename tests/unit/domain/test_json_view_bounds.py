@@ -21,21 +21,19 @@ from tests.unit.domain.json_views import (
     extension,
     extension_bytes,
     packed,
+    show,
     view,
 )
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
-from tuskpoint_server.domain.json_view import (
-    MAX_DEPTH,
-    MAX_ENCODED,
-    MAX_TEXT,
+from tuskpoint_server.domain.json_view import json_walk
+from tuskpoint_server.domain.json_view.escapes import ITEM_COST, MAX_DEPTH, MAX_ENCODED, MAX_TEXT
+from tuskpoint_server.domain.json_view.views import (
+    MAX_CHECKPOINT_TEXT,
+    MAX_EXTRAS_TEXT,
     Room,
     checkpoint_view,
     dump,
-    json_walk,
-    show,
 )
-from tuskpoint_server.domain.json_view.escapes import ITEM_COST, Bounds
-from tuskpoint_server.domain.json_view.views import MAX_CHECKPOINT_TEXT, MAX_EXTRAS_TEXT
 from tuskpoint_server.domain.model import (
     Channel,
     Checkpoint,
@@ -124,15 +122,15 @@ def test_json_for_which_there_is_no_room_is_not_parsed(
 @given(JSON_LIKE, st.integers(0, 300))
 def test_json_that_is_not_parsed_would_not_have_had_room(thing: Any, left: int) -> None:
     value = Value("json", json.dumps(thing).encode())
-    shown = show(value, Bounds(left))
+    shown = show(value, left)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_walk, "_exceeds", lambda data, items: False)
-        assert dump(show(value, Bounds(left)).content) == dump(shown.content)
+        assert dump(show(value, left).content) == dump(shown.content)
 
 
 @pytest.mark.parametrize("text", ['"%s"' % (',\\",' * 30), '{"%s": "\\\\"}' % ("," * 40)])
 def test_a_comma_in_a_string_is_no_item(text: str) -> None:
-    assert show(Value("json", text.encode()), Bounds(150)).content == json.loads(text)
+    assert show(Value("json", text.encode()), 150).content == json.loads(text)
 
 
 def test_numbers_that_json_lacks_take_no_more_memory_than_others() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from tests.unit.domain.json_views import JSON_LIKE, MSGPACK_LIKE, extension_bytes, packed
-from tuskpoint_server.domain.json_view import joined, latest_part, shares, show
+from tests.unit.domain.json_views import JSON_LIKE, MSGPACK_LIKE, extension_bytes, packed, show
+from tuskpoint_server.domain.json_view.excerpts import joined, latest_part, shares
 from tuskpoint_server.domain.model import Value
 
 SERDE = JsonPlusSerializer()

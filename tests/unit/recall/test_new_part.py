@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from tuskpoint_server.domain.json_view import new_part, show
+from tests.unit.domain.json_views import show
+from tuskpoint_server.domain.json_view.excerpts import new_part
 from tuskpoint_server.domain.model import Value
 
 SERDE = JsonPlusSerializer()

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .json_view import Json, Room, escapes_of
+from .json_view.escapes import Json, escapes_of
+from .json_view.views import Room
 from .limits import MIB
 from .model import Value
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ..archive.archive import Archive
 from ..domain.errors import Reason, Refusal
-from ..domain.json_view import checkpoint_view
+from ..domain.json_view.views import checkpoint_view
 from ..domain.limits import KIB, MIB
 from ..domain.model import (
     BlobLocation,

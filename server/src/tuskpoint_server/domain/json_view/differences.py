@@ -8,7 +8,8 @@ from enum import IntEnum
 
 from ..limits import KIB, LIMITS, MIB
 from ..model import Channel, DeltaHistory
-from . import MAX_CHECKPOINT_TEXT, Json, Room, Shown, dump, escapes_of
+from .escapes import Json, escapes_of
+from .views import MAX_CHECKPOINT_TEXT, Room, Shown, dump
 
 MAX_TEXT = 4 * KIB
 """Bytes of JSON text of each side that a change carries."""
@@ -23,6 +24,14 @@ _CHANGE_OVERHEAD = 32
 _Path = tuple[str | int, ...]
 """Keys and positions that lead to a place. A text is made of it where something differs: keys
 may be long, and places many."""
+
+
+class _Absent:
+    """Stands for what a side lacks, which is not the same as null."""
+
+
+_ABSENT = _Absent()
+_Difference = tuple[_Path, Json | _Absent, Json | _Absent]
 
 _WALKED_ESCAPES = frozenset({"$type", "$value", "$args", "$fields"})
 """Keys of escapes that hold views of their own."""
@@ -40,11 +49,11 @@ class ChangeKind(IntEnum):
 class Change:
     """One difference."""
 
-    kind: ChangeKind  # what happened
+    kind: ChangeKind
     channel: str
     path: str  # JSON Pointer (RFC 6901) inside the channel's view; empty is all of it
-    before: str | None  # JSON text of the one side, cut at `MAX_TEXT` bytes; `None` if added
-    after: str | None  # JSON text of the other side, cut at `MAX_TEXT` bytes; `None` if removed
+    before: str | None  # JSON text, cut at `MAX_TEXT` bytes; `None` if added
+    after: str | None  # the same of the other side; `None` if removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +68,8 @@ class Diff:
 class Side:
     """One of two states that are compared."""
 
-    channels: Sequence[Channel]  # its channels, with content
-    # what rebuilds its delta channels that store no value, by name
-    histories: Mapping[str, DeltaHistory]
+    channels: Sequence[Channel]  # with content
+    histories: Mapping[str, DeltaHistory]  # rebuild its delta channels that store no value
 
 
 def diff(before: Side, after: Side, max_changes: int) -> Diff:
@@ -71,15 +79,13 @@ def diff(before: Side, after: Side, max_changes: int) -> Diff:
     items by position. Equal digests are equal content and are not looked into. What is
     looked into takes room for the text of one checkpoint, no more.
 
-    Args:
-        before: The one side.
-        after: The other side.
-        max_changes: Most changes to return.
+    Returns at most `max_changes`.
     """
     found: list[Change] = []
     size = 0
     for change in _changes(before, after):
-        size += _size(change)
+        strings = (change.channel, change.path, change.before or "", change.after or "")
+        size += _CHANGE_OVERHEAD + sum(len(text.encode()) for text in strings)
         if len(found) == max_changes or size > _MAX_ANSWER:
             return Diff(tuple(found), truncated=True)
         found.append(change)
@@ -90,75 +96,87 @@ def _changes(before: Side, after: Side) -> Iterator[Change]:
     first = {channel.name: channel for channel in before.channels}
     second = {channel.name: channel for channel in after.channels}
     room = Room(MAX_CHECKPOINT_TEXT)
-    names = {*first, *second, *before.histories, *after.histories}
-    for name in sorted(names):
-        stored = first.get(name), second.get(name)
+    for name in sorted({*first, *second, *before.histories, *after.histories}):
+        one, other = first.get(name), second.get(name)
         histories = before.histories.get(name), after.histories.get(name)
         if histories == (None, None):
-            yield from _value_changes(name, *stored, room)
+            found = _value_differences(one, other, room)
         else:
-            yield from _delta_changes(name, stored, histories, room)
+            found = _rebuilt_differences(
+                _rebuilt(one, histories[0], room), _rebuilt(other, histories[1], room)
+            )
+        for difference in found:
+            yield _change(name, *difference)
 
 
-# --- channels that hold values -------------------------------------------------------------
-
-
-def _value_changes(
-    name: str, first: Channel | None, second: Channel | None, room: Room
-) -> Iterator[Change]:
+def _value_differences(
+    first: Channel | None, second: Channel | None, room: Room
+) -> Iterator[_Difference]:
     if first is not None and second is not None and first.digest == second.digest:
         return
     before, after = _shown(first, room), _shown(second, room)
-    if before is not None and after is not None:
-        yield from _content_changes(name, before, after)
-    elif before is not after:
-        yield _change(name, (), _content(before), _content(after))
-
-
-def _content_changes(name: str, before: Shown, after: Shown) -> Iterator[Change]:
-    compare = _inside if _is_short(before) and _is_short(after) else _whole
+    if before is None or after is None:
+        if before is not after:
+            yield (), _content(before), _content(after)
+        return
     differ = False
-    for change in compare(name, (), before.content, after.content):
-        differ = True
-        yield change
+    if all(len(dump(one.content)) <= MAX_WALKED for one in (before, after)):
+        for difference in _inside((), before.content, after.content):
+            differ = True
+            yield difference
+    else:
+        differ = not _same(before.content, after.content)
+        if differ:
+            yield (), before.content, after.content
     if not differ and not (before.complete and after.complete):
         # What the views leave out differs.
-        yield _change(name, (), before.content, after.content)
+        yield (), before.content, after.content
 
 
-def _is_short(shown: Shown) -> bool:
-    return len(dump(shown.content)) <= MAX_WALKED
+def _shown(channel: Channel | None, room: Room) -> Shown | None:
+    return room.show(channel.value) if channel is not None and channel.value is not None else None
 
 
-def _whole(name: str, path: _Path, before: Json, after: Json) -> Iterator[Change]:
-    if not _same(before, after):
-        yield _change(name, path, before, after)
+def _content(shown: Shown | None) -> Json | _Absent:
+    return shown.content if shown is not None else _ABSENT
 
 
-def _inside(name: str, path: _Path, before: Json, after: Json) -> Iterator[Change]:
+_Rebuilt = tuple[tuple[bytes | None, ...], Json | _Absent]
+"""Digests of what a channel is rebuilt from, and what is shown of it."""
+
+
+def _rebuilt_differences(before: _Rebuilt, after: _Rebuilt) -> Iterator[_Difference]:
+    """Compare what a channel is rebuilt from; what comes of it only its framework knows."""
+    if before[0] != after[0]:
+        yield (), before[1], after[1]
+
+
+def _rebuilt(channel: Channel | None, history: DeltaHistory | None, room: Room) -> _Rebuilt:
+    """Show a stored value as it is; else the digest of the one before, and how many writes."""
+    if history is None:
+        return (channel.digest if channel is not None else None,), _content(_shown(channel, room))
+    seed = history.seed.digest if history.seed is not None else None
+    if seed is None and not history.writes:
+        return (None,), _ABSENT
+    digests = (seed, *(write.digest for write in history.writes))
+    return digests, {"$seed": seed.hex() if seed else None, "$writes": len(history.writes)}
+
+
+def _inside(path: _Path, before: Json, after: Json) -> Iterator[_Difference]:
     """Yield what differs between two views."""
     if isinstance(before, list) and isinstance(after, list):
-        yield from _inside_lists(name, path, before, after)
+        yield from _inside_lists(path, before, after)
     elif isinstance(before, dict) and isinstance(after, dict) and _are_alike(before, after):
-        yield from _inside_objects(name, path, before, after)
+        for key in sorted(before.keys() | after.keys()):
+            if key in before and key in after:
+                yield from _inside((*path, key), before[key], after[key])
+            else:
+                yield (*path, key), before.get(key, _ABSENT), after.get(key, _ABSENT)
     elif not _same(before, after):
-        yield _change(name, path, before, after)
+        yield path, before, after
 
 
-def _inside_objects(
-    name: str, path: _Path, before: dict[str, Json], after: dict[str, Json]
-) -> Iterator[Change]:
-    for key in sorted(before.keys() | after.keys()):
-        inner = (*path, key)
-        if key in before and key in after:
-            yield from _inside(name, inner, before[key], after[key])
-        else:
-            yield _change(name, inner, before.get(key, _ABSENT), after.get(key, _ABSENT))
-
-
-def _inside_lists(
-    name: str, path: _Path, before: list[Json], after: list[Json]
-) -> Iterator[Change]:
+def _inside_lists(path: _Path, before: list[Json], after: list[Json]) -> Iterator[_Difference]:
     """Compare what lies between the equal items at both ends, by position."""
     shorter = min(len(before), len(after))
     begin = 0
@@ -169,11 +187,11 @@ def _inside_lists(
         tail += 1
     both = shorter - tail
     for index in range(begin, both):
-        yield from _inside(name, (*path, index), before[index], after[index])
+        yield from _inside((*path, index), before[index], after[index])
     for index in range(both, len(before) - tail):
-        yield _change(name, (*path, index), before[index], _ABSENT)
+        yield (*path, index), before[index], _ABSENT
     for index in range(both, len(after) - tail):
-        yield _change(name, (*path, index), _ABSENT, after[index])
+        yield (*path, index), _ABSENT, after[index]
 
 
 def _are_alike(before: dict[str, Json], after: dict[str, Json]) -> bool:
@@ -195,66 +213,6 @@ def _same(before: Json, after: Json) -> bool:
     return before == after
 
 
-# --- channels that are rebuilt from writes -------------------------------------------------
-
-
-def _delta_changes(
-    name: str,
-    stored: tuple[Channel | None, Channel | None],
-    histories: tuple[DeltaHistory | None, DeltaHistory | None],
-    room: Room,
-) -> Iterator[Change]:
-    """Compare what a channel is rebuilt from; what comes of it only its framework knows."""
-    before = _Rebuilt.of(stored[0], histories[0], room)
-    after = _Rebuilt.of(stored[1], histories[1], room)
-    if before.digests != after.digests:
-        yield _change(name, (), before.shown, after.shown)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rebuilt:
-    """What one side of a delta channel is rebuilt from."""
-
-    digests: tuple[bytes | None, ...]  # digest of the stored value, then those of the writes since
-    # a stored value as it is; else the digest of the one before, and how many writes came since
-    shown: Json | _Absent
-
-    @classmethod
-    def of(cls, channel: Channel | None, history: DeltaHistory | None, room: Room) -> _Rebuilt:
-        if history is None:
-            digest = channel.digest if channel is not None else None
-            return cls((digest,), _content(_shown(channel, room)))
-        seed = history.seed.digest if history.seed is not None else None
-        digests = (seed, *(write.digest for write in history.writes))
-        if digests == (None,):
-            return cls(digests, _ABSENT)
-        shown: Json = {
-            "$seed": seed.hex() if seed is not None else None,
-            "$writes": len(history.writes),
-        }
-        return cls(digests, shown)
-
-
-# --- changes -------------------------------------------------------------------------------
-
-
-def _shown(channel: Channel | None, room: Room) -> Shown | None:
-    if channel is None or channel.value is None:
-        return None
-    return room.show(channel.value)
-
-
-def _content(shown: Shown | None) -> Json | _Absent:
-    return shown.content if shown is not None else _ABSENT
-
-
-class _Absent:
-    """Stands for what a side lacks, which is not the same as null."""
-
-
-_ABSENT = _Absent()
-
-
 def _change(name: str, path: _Path, before: Json | _Absent, after: Json | _Absent) -> Change:
     kind = ChangeKind.CHANGED
     if isinstance(before, _Absent):
@@ -272,8 +230,3 @@ def _text(content: Json | _Absent) -> str | None:
     if isinstance(content, _Absent):
         return None
     return dump(content)[:MAX_TEXT].decode(errors="ignore")
-
-
-def _size(change: Change) -> int:
-    strings = (change.channel, change.path, change.before or "", change.after or "")
-    return _CHANGE_OVERHEAD + sum(len(text.encode()) for text in strings)

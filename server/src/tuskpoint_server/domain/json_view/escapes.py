@@ -43,12 +43,7 @@ class TooLargeError(Exception):
 
 
 class Bounds:
-    """What is left for the text of one value, and whether something was left out of it.
-
-    Attributes:
-        left: bytes that are left
-        cut: something was too deep to be shown
-    """
+    """Bytes that are left for the text of one value, and whether it was cut: too deep."""
 
     __slots__ = ("cut", "left")
 
@@ -65,6 +60,11 @@ class Bounds:
         self.left -= ITEM_COST + held
         if self.left < 0:
             raise TooLargeError
+
+    def base64(self, data: bytes) -> str:
+        """Count an item and return it in base64 with padding (RFC 4648, section 4)."""
+        self.take(len(data) // 3 * 4)
+        return b64encode(data).decode("ascii")
 
     def too_deep(self, what: str) -> Json:
         """Return what stands for an array, object or extension below `MAX_DEPTH`."""
@@ -88,37 +88,25 @@ def floating(number: float) -> Json:
     return {"$float": "Infinity" if number > 0 else "-Infinity"}
 
 
-def base64_text(data: bytes | memoryview) -> str:
-    """Return base64 with padding (RFC 4648, section 4)."""
-    return b64encode(data).decode("ascii")
-
-
 def mapping(pairs: Sequence[tuple[Json, Json]]) -> dict[str, Json]:
-    """Return a map as an object, or as `$map` if its keys are not distinct Unicode strings."""
+    """Return a map as an object, or as `$map` if its keys are not distinct Unicode strings.
+
+    A key that begins with "$" gets another.
+    """
     shown: dict[str, Json] = {}
     for key, value in pairs:
         if not isinstance(key, str) or not _is_unicode(key):
             break
-        shown[escaped_key(key)] = value
+        shown[f"${key}" if key.startswith("$") else key] = value
     else:
         if len(shown) == len(pairs):
             return shown
     return {"$map": [[key, value] for key, value in pairs]}
 
 
-def escaped_key(key: str) -> str:
-    """Return a key of an object; one that begins with "$" gets another."""
-    return f"${key}" if key.startswith("$") else key
-
-
 def escapes_of(shown: dict[str, Json]) -> set[str]:
     """Return the keys that make this an escape; none if it is an object of the agent."""
     return {key for key in shown if key.startswith("$") and not key.startswith("$$")}
-
-
-def extension(code: int, data: bytes | memoryview) -> Json:
-    """Return an extension of msgpack of which only the code is known."""
-    return {"$ext": code, "$bytes": base64_text(data)}
 
 
 def timestamp(seconds: int, nanoseconds: int) -> Json:
@@ -148,7 +136,7 @@ def opaque(kind: str, data: bytes, problem: str = "") -> Json:
     if problem:
         shown["$problem"] = problem
     if problem == "malformed":
-        shown["$bytes"] = base64_text(data[:PREVIEW])
+        shown["$bytes"] = b64encode(data[:PREVIEW]).decode("ascii")
     return shown
 
 

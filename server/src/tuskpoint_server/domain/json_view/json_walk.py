@@ -57,7 +57,7 @@ def walk(data: bytes, bounds: Bounds) -> Json:
             object_pairs_hook=_Pairs,
             parse_int=_integer,
             parse_float=_number,
-            parse_constant=_constant,
+            parse_constant=_CONSTANTS.__getitem__,
         )
     except ValueError:
         raise MalformedError("no JSON in UTF-8") from None
@@ -66,10 +66,8 @@ def walk(data: bytes, bounds: Bounds) -> Json:
 
 def _exceeds(data: bytes, items: int) -> bool:
     """Tell whether a text has more items than these, before objects are made of them."""
-    if data.count(b",") < items:
-        return False
     # Commas may stand in strings. Looking for these costs less than parsing does.
-    return _STRING.sub(b"", data).count(b",") >= items
+    return data.count(b",") >= items and _STRING.sub(b"", data).count(b",") >= items
 
 
 def _walk(parsed: Any, depth: int, bounds: Bounds) -> Json:
@@ -84,14 +82,13 @@ def _walk(parsed: Any, depth: int, bounds: Bounds) -> Json:
         return plain
     if depth >= MAX_DEPTH:
         return bounds.too_deep("object" if isinstance(parsed, _Pairs) else "array")
-    if isinstance(parsed, _Pairs):
-        return mapping([_member(key, value, depth, bounds) for key, value in parsed])
-    return [_walk(item, depth + 1, bounds) for item in parsed]
-
-
-def _member(key: str, value: Any, depth: int, bounds: Bounds) -> tuple[Json, Json]:
-    bounds.take(len(key))
-    return key, _walk(value, depth + 1, bounds)
+    if not isinstance(parsed, _Pairs):
+        return [_walk(item, depth + 1, bounds) for item in parsed]
+    pairs: list[tuple[Json, Json]] = []
+    for key, value in parsed:
+        bounds.take(len(key))
+        pairs.append((key, _walk(value, depth + 1, bounds)))
+    return mapping(pairs)
 
 
 def _integer(literal: str) -> int | _Done:
@@ -111,7 +108,3 @@ def _number(literal: str) -> float | _Done:
 
 _CONSTANTS = {name: _Done(floating(float(name))) for name in ("NaN", "Infinity", "-Infinity")}
 """Shared, since a text may hold a million of them."""
-
-
-def _constant(name: str) -> _Done:
-    return _CONSTANTS[name]

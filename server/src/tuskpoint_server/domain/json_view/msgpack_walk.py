@@ -11,7 +11,6 @@ for some the name of a method.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import Any, Final
 
 from .escapes import (
@@ -19,13 +18,20 @@ from .escapes import (
     Bounds,
     Json,
     MalformedError,
-    base64_text,
-    extension,
     floating,
     integer,
     mapping,
     timestamp,
 )
+
+EXTENSIONS = range(8)
+"""Codes of the extensions that are known."""
+
+_SINGLE, _POSITIONAL, _METHOD, _ARRAY, _DELTA_SNAPSHOT = 0, 1, 3, 6, 7
+"""What the codes stand for; all others are types with fields."""
+
+_TIMESTAMP = -1
+"""Code of msgpack's own timestamp."""
 
 _ARGUMENTS = {
     "datetime.date": ("year", "month", "day"),
@@ -34,102 +40,6 @@ _ARGUMENTS = {
     "re.compile": ("pattern", "flags"),
 }
 """Names of the arguments of what LangGraph writes by position."""
-
-
-def timestamp_view(walker: Walker, depth: int) -> Json:
-    """Show msgpack's own timestamp (code -1), in one of its three forms."""
-    data = walker.rest()
-    if len(data) == 4:
-        return timestamp(int.from_bytes(data), 0)
-    if len(data) == 8:
-        both = int.from_bytes(data)
-        return timestamp(both & (1 << 34) - 1, both >> 34)
-    if len(data) == 12:
-        nanoseconds, seconds = struct.unpack(">Iq", data)
-        return timestamp(seconds, nanoseconds)
-    raise MalformedError("no timestamp has this size")
-
-
-def _single(walker: Walker, depth: int) -> Json:
-    """Show a type and its one argument."""
-    kind = _type(walker, 3)
-    return {"$type": kind, "$value": walker.item(depth + 1)}
-
-
-def _positional(walker: Walker, depth: int) -> Json:
-    """Show a type and its arguments by position, by name where the names are known."""
-    kind = _type(walker, 3)
-    arguments = [walker.item(depth + 1) for _ in range(walker.array_size())]
-    names = _ARGUMENTS.get(kind, ())
-    if not names or len(arguments) > len(names):
-        return {"$type": kind, "$args": arguments}
-    return {"$type": kind, **dict(zip(names, arguments, strict=False))}
-
-
-def _fields(walker: Walker, depth: int) -> Json:
-    """Show a type and its fields. The name of a method that may follow is left out."""
-    size = walker.array_size()
-    if size not in (3, 4):
-        raise MalformedError("no module, name and fields")
-    kind = f"{walker.name()}.{walker.name()}"
-    count = walker.map_size()
-    if count is None:
-        shown: dict[str, Json] = {"$type": kind, "$fields": walker.item(depth + 1)}
-    else:
-        fields = walker.map(count, depth)
-        shown = {"$type": kind, **({"$fields": fields} if "$map" in fields else fields)}
-    if size == 4:
-        walker.item(depth + 1)
-    return shown
-
-
-def _method(walker: Walker, depth: int) -> Json:
-    """Show a type, the argument and the method that makes one of it."""
-    kind = _type(walker, 4)
-    value = walker.item(depth + 1)
-    return {"$type": kind, "$method": walker.name(), "$value": value}
-
-
-def _array(walker: Walker, depth: int) -> Json:
-    """Show an array of numpy: type and shape of its items, and their bytes."""
-    if walker.array_size() != 4:
-        raise MalformedError("no array of numpy")
-    dtype, shape, order, data = (walker.item(depth + 1) for _ in range(4))
-    return {
-        "$type": "numpy.ndarray",
-        "dtype": dtype,
-        "shape": shape,
-        "order": order,
-        "data": data,
-    }
-
-
-def _delta_snapshot(walker: Walker, depth: int) -> Json:
-    """Show the stored value of a delta channel."""
-    return {
-        "$type": "langgraph.checkpoint.serde.types._DeltaSnapshot",
-        "value": walker.item(depth + 1),
-    }
-
-
-def _type(walker: Walker, size: int) -> str:
-    if walker.array_size() != size:
-        raise MalformedError(f"not {size} items")
-    return f"{walker.name()}.{walker.name()}"
-
-
-EXTENSIONS: dict[int, Callable[[Walker, int], Json]] = {
-    0: _single,
-    1: _positional,
-    2: _fields,
-    3: _method,
-    4: _fields,
-    5: _fields,
-    6: _array,
-    7: _delta_snapshot,
-}
-"""What shows the payload of an extension, by its code."""
-
 
 # Kinds of items. Plain strings: they are compared once for every item there is.
 _PLAIN: Final = "plain"
@@ -181,43 +91,32 @@ def walk(data: bytes, bounds: Bounds) -> Json:
     """
     walker = Walker(data, bounds)
     shown = walker.item(0)
-    if not walker.at_end:
+    if walker.at != len(data):
         raise MalformedError("bytes after the item")
     return shown
 
 
 class Walker:
-    """Reads items from a range of bytes, one after another."""
+    """Reads items from a range of bytes, one after another.
 
-    __slots__ = ("_at", "_data", "_end", "bounds")
+    Its methods raise `MalformedError` where the bytes end too early or are something else, and
+    those that return views raise `TooLargeError`. `at` is where the next item begins.
+    """
 
-    def __init__(self, data: bytes, bounds: Bounds) -> None:
+    __slots__ = ("_bounds", "_data", "_end", "at")
+
+    def __init__(self, data: bytes, bounds: Bounds | None = None) -> None:
         self._data = data
-        self._at = 0
         self._end = len(data)
-        self.bounds = bounds
-
-    @property
-    def at(self) -> int:
-        """Where the next item begins."""
-        return self._at
-
-    @property
-    def at_end(self) -> bool:
-        """Whether nothing is left."""
-        return self._at == self._end
+        self._bounds = bounds or Bounds(0)
+        self.at = 0
 
     def item(self, depth: int) -> Json:
-        """Return the view of the next item, which lies `depth` levels deep.
-
-        Raises:
-            MalformedError: It is not one.
-            TooLargeError: The text is too long.
-        """
+        """Return the view of the next item, which lies `depth` levels deep."""
         kind, number = self.head()
         if kind == STRING:
             return self._string(number)
-        self.bounds.take()
+        self._bounds.take()
         if kind == _INTEGER:
             return integer(number)
         if kind == _FLOAT:
@@ -226,135 +125,41 @@ class Walker:
             plain: bool | None = number
             return plain
         if kind == _BINARY:
-            return self._binary(number)
+            return {"$bytes": self._bounds.base64(self._take(number))}
         if depth >= MAX_DEPTH:
             self._skip(kind, number)
-            return self.bounds.too_deep(kind)
+            return self._bounds.too_deep(kind)
         if kind == ARRAY:
             return [self.item(depth + 1) for _ in range(number)]
         if kind == MAP:
-            return self.map(number, depth)
+            return self._map(number, depth)
         return self._extension(number, depth)
 
     def array_size(self) -> int:
-        """Return the number of items of the array that must come next.
-
-        Raises:
-            MalformedError: Something else comes.
-        """
+        """Return the number of items of the array that must come next."""
         kind, size = self.head()
         if kind != ARRAY:
             raise MalformedError("no array")
         return int(size)
 
-    def map_size(self) -> int | None:
-        """Return the number of pairs if a map comes next; else `None`, and nothing is read."""
-        before = self._at
-        kind, size = self.head()
-        if kind == MAP:
-            return int(size)
-        self._at = before
-        return None
-
-    def name(self) -> str:
-        """Return the string that must come next.
-
-        Raises:
-            MalformedError: Something else comes.
-        """
-        kind, size = self.head()
-        shown = self._string(size) if kind == STRING else None
-        if not isinstance(shown, str):
-            raise MalformedError("no name")
-        return shown
-
-    def map(self, size: int, depth: int) -> dict[str, Json]:
-        """Return the view of a map of which the head was read."""
-        return mapping([(self.item(depth + 1), self.item(depth + 1)) for _ in range(size)])
-
     def skip(self) -> int:
-        """Go past the next item, however deep it is; return where it ends.
-
-        Raises:
-            MalformedError: The bytes end before.
-        """
+        """Go past the next item, however deep it is; return where it ends."""
         self._skip(*self.head())
-        return self._at
-
-    def rest(self) -> bytes:
-        """Return the bytes that are left."""
-        return self.take(self._end - self._at)
-
-    def take(self, size: int) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-            MalformedError: There are not as many.
-        """
-        begin = self._at
-        self._go_past(size)
-        return self._data[begin : self._at]
-
-    def _go_past(self, size: int) -> None:
-        self._at += size
-        if self._at > self._end:
-            raise MalformedError("the bytes end too early")
-
-    def _binary(self, size: int) -> Json:
-        return {"$bytes": self._base64(self.take(size))}
-
-    def _base64(self, data: bytes) -> str:
-        self.bounds.take(len(data) // 3 * 4)
-        return base64_text(data)
-
-    def _string(self, size: int) -> Json:
-        data = self.take(size)
-        self.bounds.take(size)
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            return {"$string": self._base64(data)}
+        return self.at
 
     def head(self) -> tuple[str, Any]:
-        """Read the head of the next item: its kind, and its value or size.
-
-        Raises:
-            MalformedError: There is none.
-        """
-        at = self._at
+        """Read the head of the next item: its kind, and its value or size."""
+        at = self.at
         if at >= self._end:
             raise MalformedError("the bytes end too early")
         kind, number, form = _HEADS[self._data[at]]
-        self._at = at + 1
+        self.at = at + 1
         if form is not None:
             self._go_past(form.size)
-            (number,) = form.unpack_from(self._data, self._at - form.size)
+            (number,) = form.unpack_from(self._data, self.at - form.size)
         elif kind == _UNUSED:
             raise MalformedError("the byte 0xc1")
         return kind, number
-
-    def _extension(self, size: int, depth: int) -> Json:
-        (code,) = struct.unpack(">b", self.take(1))
-        begin, outer = self._at, self._end
-        self._go_past(size)
-        view = timestamp_view if code == -1 else EXTENSIONS.get(code)
-        if view is None:
-            return self._unknown(code, begin)
-        end, self._at, self._end = self._at, begin, self._at
-        try:
-            shown = view(self, depth)
-            if not self.at_end:
-                raise MalformedError("bytes after the payload")
-        except MalformedError:
-            self._at, self._end = end, outer
-            return self._unknown(code, begin)
-        self._end = outer
-        return shown
-
-    def _unknown(self, code: int, begin: int) -> Json:
-        data = self._data[begin : self._at]
-        self.bounds.take(len(data) // 3 * 4)
-        return extension(code, data)
 
     def _skip(self, kind: str, number: int) -> None:
         """Go past an item of which the head was read, however deep it is."""
@@ -372,3 +177,105 @@ class Walker:
             if not left:
                 return
             kind, number = self.head()
+
+    def _go_past(self, size: int) -> None:
+        self.at += size
+        if self.at > self._end:
+            raise MalformedError("the bytes end too early")
+
+    def _take(self, size: int) -> bytes:
+        self._go_past(size)
+        return self._data[self.at - size : self.at]
+
+    def _string(self, size: int) -> Json:
+        data = self._take(size)
+        self._bounds.take(size)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return {"$string": self._bounds.base64(data)}
+
+    def _map(self, size: int, depth: int) -> dict[str, Json]:
+        return mapping([(self.item(depth + 1), self.item(depth + 1)) for _ in range(size)])
+
+    # --- extensions ----------------------------------------------------------------------
+
+    def _extension(self, size: int, depth: int) -> Json:
+        (code,) = struct.unpack(">b", self._take(1))
+        begin, outer = self.at, self._end
+        self._go_past(size)
+        end = self.at
+        if code == _TIMESTAMP or code in EXTENSIONS:
+            self.at, self._end = begin, end
+            try:
+                shown = self._timestamp() if code == _TIMESTAMP else self._payload(code, depth)
+                if self.at != end:
+                    raise MalformedError("bytes after the payload")
+                return shown
+            except MalformedError:
+                self.at = end
+            finally:
+                self._end = outer
+        return {"$ext": code, "$bytes": self._bounds.base64(self._data[begin:end])}
+
+    def _timestamp(self) -> Json:
+        """Show msgpack's own timestamp, in one of its three forms."""
+        data = self._take(self._end - self.at)
+        if len(data) == 4:
+            return timestamp(int.from_bytes(data), 0)
+        if len(data) == 8:
+            both = int.from_bytes(data)
+            return timestamp(both & (1 << 34) - 1, both >> 34)
+        if len(data) == 12:
+            nanoseconds, seconds = struct.unpack(">Iq", data)
+            return timestamp(seconds, nanoseconds)
+        raise MalformedError("no timestamp has this size")
+
+    def _payload(self, code: int, depth: int) -> Json:
+        """Show what an extension of LangGraph holds, mostly the name of a type and its content."""
+        inner = depth + 1
+        if code == _DELTA_SNAPSHOT:
+            kind = "langgraph.checkpoint.serde.types._DeltaSnapshot"
+            return {"$type": kind, "value": self.item(inner)}
+        size = self.array_size()
+        if code == _ARRAY:
+            if size != 4:
+                raise MalformedError("no array of numpy")
+            names: tuple[str, ...] = ("dtype", "shape", "order", "data")
+            return {"$type": "numpy.ndarray", **{name: self.item(inner) for name in names}}
+        kind = f"{self._name()}.{self._name()}"
+        if code == _METHOD and size == 4:
+            value = self.item(inner)
+            return {"$type": kind, "$method": self._name(), "$value": value}
+        if code == _SINGLE and size == 3:
+            return {"$type": kind, "$value": self.item(inner)}
+        if code == _POSITIONAL and size == 3:
+            arguments = [self.item(inner) for _ in range(self.array_size())]
+            names = _ARGUMENTS.get(kind, ())
+            if not names or len(arguments) > len(names):
+                return {"$type": kind, "$args": arguments}
+            return {"$type": kind, **dict(zip(names, arguments, strict=False))}
+        if code in (_SINGLE, _POSITIONAL, _METHOD) or size not in (3, 4):
+            raise MalformedError("no module, name and content")
+        return {"$type": kind, **self._fields(size == 4, depth)}
+
+    def _fields(self, method_follows: bool, depth: int) -> dict[str, Json]:
+        """Return the fields of a type. The name of a method that may follow is left out."""
+        before = self.at
+        kind, count = self.head()
+        if kind == MAP:
+            fields = self._map(count, depth)
+            shown: dict[str, Json] = {"$fields": fields} if "$map" in fields else fields
+        else:
+            self.at = before
+            shown = {"$fields": self.item(depth + 1)}
+        if method_follows:
+            self.item(depth + 1)
+        return shown
+
+    def _name(self) -> str:
+        kind, size = self.head()
+        shown = self._string(size) if kind == STRING else None
+        if not isinstance(shown, str):
+            raise MalformedError("no name")
+        return shown

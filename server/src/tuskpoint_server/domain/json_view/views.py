@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,33 +18,21 @@ from .escapes import (
     Json,
     MalformedError,
     TooLargeError,
-    base64_text,
     opaque,
 )
 
-_Walk = Callable[[bytes, Bounds], Json]
+MAX_CHECKPOINT_TEXT = 32 * MIB
+"""Bytes of text of all values of one checkpoint; what exceeds them is `$opaque`."""
 
+MAX_EXTRAS_TEXT = 1 * MIB
+"""The same of all extras of its state: they travel in the message that begins a checkpoint."""
 
-def _null(data: bytes, bounds: Bounds) -> Json:
-    return None
-
-
-def _bytes(data: bytes, bounds: Bounds) -> Json:
-    bounds.take(len(data) // 3 * 4)
-    return {"$bytes": base64_text(data)}
-
-
-def _bytearray(data: bytes, bounds: Bounds) -> Json:
-    bounds.take(len(data) // 3 * 4)
-    return {"$bytearray": base64_text(data)}
-
-
-_WALKS: dict[str, _Walk] = {
-    "bytearray": _bytearray,
-    "bytes": _bytes,
+_WALKS: dict[str, Callable[[bytes, Bounds], Json]] = {
+    "bytearray": lambda data, bounds: {"$bytearray": bounds.base64(data)},
+    "bytes": lambda data, bounds: {"$bytes": bounds.base64(data)},
     "json": json_walk.walk,
     "msgpack": msgpack_walk.walk,
-    "null": _null,
+    "null": lambda data, bounds: None,
 }
 """The types that are opened. Whatever else there is (pickle, encrypted values) is not."""
 
@@ -54,32 +41,8 @@ _WALKS: dict[str, _Walk] = {
 class Shown:
     """The view of a value."""
 
-    content: Json  # the view
+    content: Json
     complete: bool  # nothing was left out: two complete views that are equal show equal values
-
-
-def show(value: Value, bounds: Bounds | None = None) -> Shown:
-    """Return the view of a value. Whatever its bytes are, there is one.
-
-    Args:
-        value: The value.
-        bounds: What is left for it; `None` is room for `MAX_TEXT`.
-    """
-    walk = _WALKS.get(value.type)
-    if walk is None:
-        return Shown(opaque(value.type, value.data), complete=False)
-    if len(value.data) > MAX_ENCODED:
-        return _hidden(value, "too_large")
-    bounds = bounds or Bounds(MAX_TEXT)
-    try:
-        content = walk(value.data, bounds)
-    except MalformedError:
-        return _hidden(value, "malformed")
-    except TooLargeError:
-        return _hidden(value, "too_large")
-    except RecursionError:
-        return _hidden(value, "too_deep")
-    return Shown(content, complete=not bounds.cut)
 
 
 def dump(content: Json) -> bytes:
@@ -106,12 +69,28 @@ class Room:
         self._left = left
 
     def show(self, value: Value) -> Shown:
-        """Return the view of the next value; its text may still be too long."""
-        most = min(self._left, MAX_TEXT)
-        bounds = Bounds(most)
-        shown = show(value, bounds)
-        self._left = max(0, self._left - (most - bounds.left))
-        return shown
+        """Return the view of the next value; its text may still be too long.
+
+        Whatever its bytes are, there is one.
+        """
+        bounds = Bounds(min(self._left, MAX_TEXT))
+        before = bounds.left
+        problem = "too_large"
+        try:
+            if value.type not in _WALKS:
+                problem = ""
+            elif len(value.data) <= MAX_ENCODED:
+                content = _WALKS[value.type](value.data, bounds)
+                return Shown(content, complete=not bounds.cut)
+        except MalformedError:
+            problem = "malformed"
+        except RecursionError:
+            problem = "too_deep"
+        except TooLargeError:
+            pass
+        finally:
+            self._left = max(0, self._left - (before - bounds.left))
+        return Shown(opaque(value.type, value.data, problem), complete=False)
 
     def view(self, value: Value) -> Value:
         """Return a value of type `json` that holds the view of the next one."""
@@ -121,22 +100,6 @@ class Room:
             text = dump(opaque(value.type, value.data, "too_large"))
         self._left = max(0, min(self._left, before - len(text)))
         return Value("json", text)
-
-
-def value_view(value: Value) -> Value:
-    """Return a value of type `json` that holds the view of another."""
-    return Room(MAX_TEXT).view(value)
-
-
-def _hidden(value: Value, problem: str) -> Shown:
-    return Shown(opaque(value.type, value.data, problem), complete=False)
-
-
-MAX_CHECKPOINT_TEXT = 32 * MIB
-"""Bytes of text of all values of one checkpoint; what exceeds them is `$opaque`."""
-
-MAX_EXTRAS_TEXT = 1 * MIB
-"""The same of all extras of its state: they travel in the message that begins a checkpoint."""
 
 
 def checkpoint_view(loaded: Checkpoint, histories: Sequence[DeltaHistory] = ()) -> Checkpoint:
@@ -155,24 +118,16 @@ def checkpoint_view(loaded: Checkpoint, histories: Sequence[DeltaHistory] = ()) 
     state = loaded.state
     if state is None:
         return replace(loaded, writes=writes)
-    channels = tuple(
-        channel if channel.value is None else replace(channel, value=room.view(channel.value))
-        for channel in state.channels
-    )
-    channels = _with_deltas(channels, histories, room)
-    return replace(loaded, state=State(_frame_view(state.frame), channels), writes=writes)
-
-
-def _with_deltas(
-    channels: tuple[Channel, ...], histories: Sequence[DeltaHistory], room: Room
-) -> tuple[Channel, ...]:
-    """Return channels with what delta channels are rebuilt from; those of no history stay."""
-    found = {channel.name: channel for channel in channels}
+    channels = {
+        one.name: one if one.value is None else replace(one, value=room.view(one.value))
+        for one in state.channels
+    }
     for history in histories:
-        known = found.get(history.channel, Channel(history.channel, None, None))
-        if known.value is None and (shown := delta_view(history, room)) is not None:
-            found[history.channel] = replace(known, value=shown)
-    return tuple(found.values())
+        known = channels.get(history.channel, Channel(history.channel, None, None))
+        if known.value is None and (shown := _delta_view(history, room)) is not None:
+            channels[history.channel] = replace(known, value=shown)
+    whole = State(_frame_view(state.frame), tuple(channels.values()))
+    return replace(loaded, state=whole, writes=writes)
 
 
 def _frame_view(frame: bytes) -> bytes:
@@ -188,46 +143,19 @@ def _frame_view(frame: bytes) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def delta_view(history: DeltaHistory, room: Room) -> Value | None:
-    """Return a value of type `json` that shows what a channel is rebuilt from.
+def _delta_view(history: DeltaHistory, room: Room) -> Value | None:
+    """Return what shows what a channel is rebuilt from; `None` if it holds nothing.
 
-    It is `{"$delta": [view, ...], "$seed": view}`: the writes, oldest first, and the stored
-    value before them, which is left out if there is none.
-
-    Args:
-        history: Of the channel, with all values.
-        room: What is left for views.
-
-    Returns:
-        The value; `None` if the channel holds nothing.
+    Only the framework knows how a write changes a value, so none is computed. It is
+    `{"$delta": [view, ...], "$seed": view}`: the writes, oldest first, and the stored value
+    before them, which is left out if there is none.
     """
     seed = history.seed.value if history.seed is not None else None
     if seed is None and not history.writes:
         return None
     # What came last matters most: it takes its room first.
-    views = [_shown_in(room, write.value) for write in reversed(history.writes)]
+    views = [json.loads(room.view(write.value).data) for write in reversed(history.writes)]
     shown: dict[str, Json] = {"$delta": views[::-1]}
     if seed is not None:
-        shown["$seed"] = _shown_in(room, seed)
+        shown["$seed"] = json.loads(room.view(seed).data)
     return Value("json", dump(shown))
-
-
-def _shown_in(room: Room, value: Value) -> Json:
-    view: Json = json.loads(room.view(value).data)
-    return view
-
-
-def joined(values: Sequence[Value]) -> tuple[Value | None, bool]:
-    """Return an array of values as one, and whether it holds all of them.
-
-    It is of the last one's type: those of another, and what is no array of values in its
-    encoding, are left out.
-    """
-    kind = values[-1].type if values else ""
-    same = [value.data for value in values if value.type == kind]
-    whole = len(same) == len(values)
-    if kind == "msgpack":
-        return Value(kind, b"\xdd" + struct.pack(">I", len(same)) + b"".join(same)), whole
-    if kind == "json":
-        return Value(kind, b"[%s]" % b",".join(same)), whole
-    return None, not values

@@ -16,7 +16,8 @@ from sqlalchemy import Connection, bindparam, select
 
 from tuskpoint.v1 import checkpoint_pb2
 
-from ...domain.json_view import MAX_ENCODED, joined, latest_part, new_part, shares
+from ...domain.json_view.escapes import MAX_ENCODED
+from ...domain.json_view.excerpts import joined, latest_part, new_part, shares
 from ...domain.limits import KIB
 from ...domain.model import EVICTED, CheckpointKey, Value
 from ...domain.searchable import PLAN, is_internal
