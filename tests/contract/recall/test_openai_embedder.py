@@ -14,7 +14,8 @@ from tests.kit.embedding_endpoint import Endpoint, answer, serving
 from tuskpoint_server.domain.search import pack_vector
 from tuskpoint_server.recall.embedders import openai
 from tuskpoint_server.recall.embedders.api import EmbedderError
-from tuskpoint_server.recall.embedders.openai import LONGEST_RETRY_AFTER_S, OpenAIEmbedder
+from tuskpoint_server.recall.embedders.openai import OpenAIEmbedder
+from tuskpoint_server.recall.pacing import LONGEST_RETRY_AFTER_S
 
 KEY = "sk-tusk-123"
 

@@ -19,8 +19,17 @@ from tests.unit.recall.local_model import NEEDS_MODEL
 from tuskpoint_server.domain.search import unpack_vector
 from tuskpoint_server.recall.embedders import local
 from tuskpoint_server.recall.embedders.api import EmbedderError
-from tuskpoint_server.recall.embedders.local import LocalEmbedder
-from tuskpoint_server.recall.embedders.minilm import DIMENSION, MAX_TOKENS, Floats, MiniLM, _gelu
+from tuskpoint_server.recall.embedders.local import (
+    DIMENSION,
+    MAX_TOKENS,
+    Floats,
+    LocalEmbedder,
+    MiniLM,
+    gelu,
+    load,
+    package_directory,
+    tokens_of,
+)
 
 SENTENCE = "This is an example sentence"
 BEGINS = [6.7657e-02, 6.3496e-02, 4.8713e-02, 7.9305e-02, 3.7448e-02]
@@ -64,11 +73,11 @@ async def test_each_text_has_its_own_vector_whatever_it_is_embedded_with(
 
 @NEEDS_MODEL
 def test_what_follows_the_first_tokens_does_not_count() -> None:
-    model = local._load(local._package_directory())
-    tokens = model.tokens("word " * 2000)
-    assert tokens == model.tokens("word " * 254)
+    tokenizer, _ = load(package_directory())
+    tokens = tokens_of(tokenizer, "word " * 2000)
+    assert tokens == tokens_of(tokenizer, "word " * 254)
     assert len(tokens) == MAX_TOKENS
-    assert len(model.tokens("word")) == 3
+    assert len(tokens_of(tokenizer, "word")) == 3
 
 
 @NEEDS_MODEL
@@ -143,7 +152,7 @@ async def test_files_that_are_not_the_known_ones_are_refused(tmp_path: Path) -> 
 
 @NEEDS_MODEL
 async def test_changed_weights_are_refused(tmp_path: Path) -> None:
-    known = local._package_directory()
+    known = package_directory()
     (tmp_path / local.TOKENIZER).symlink_to(known / local.TOKENIZER)
     weights = (known / local.WEIGHTS).read_bytes()
     (tmp_path / local.WEIGHTS).write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
@@ -159,7 +168,7 @@ async def test_changed_weights_are_refused(tmp_path: Path) -> None:
 def test_gelu_is_right_to_single_precision() -> None:
     x = np.linspace(-8, 8, 2001, dtype=np.float32)
     exact = [0.5 * v * (1 + math.erf(v / math.sqrt(2))) for v in x.astype(float).tolist()]
-    assert np.abs(_gelu(x) - exact).max() < 2e-6
+    assert np.abs(gelu(x) - exact).max() < 2e-6
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from tests.unit.recall.search_shelf import TENANT, Shelf
 from tuskpoint_server.domain.search import Found, Metric, SearchScope, pack_vector
 from tuskpoint_server.journal.search.finding import VectorRow
-from tuskpoint_server.recall.scoring import Block
-from tuskpoint_server.recall.vectors import VectorIndex
+from tuskpoint_server.recall.vectors import Block, VectorIndex
 
 PLENTY = 1 << 24
 ANYWHERE = SearchScope()

@@ -56,10 +56,6 @@ class ScriptedRecall:
     def finding(self) -> ScriptedRecall:
         return self
 
-    @property
-    def vectors(self) -> ScriptedRecall:
-        return self
-
     async def catch_up(self, tenant: str) -> int:
         self.asked.append("catch up")
         return 2

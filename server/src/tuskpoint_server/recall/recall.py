@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..domain.errors import Refusal
-from ..domain.search import SearchAnswer, SearchMode, SearchScope
+from ..domain.search import Found, Metric, SearchAnswer, SearchMode, SearchScope
 from ..journal.database.database import Database
 from ..journal.search.finding import FindRows, IndexStanding
 from ..journal.search.index import IndexRows
@@ -18,10 +20,10 @@ from .index_task import IndexTask
 from .memwal.api import MAX_RECALLED
 from .settings import IndexSettings
 from .telemetry import Instruments
-from .vectors import VectorIndex
 
-if TYPE_CHECKING:  # it brings an HTTP client, and most servers have no MemWal
+if TYPE_CHECKING:  # most servers have no MemWal, and need neither an HTTP client nor numpy
     from .memwal.memwal import MemWal
+    from .vectors import VectorIndex
 
 SPARE_MEMORIES = 10
 """Memories asked for beyond the limit: some point to what is gone, or to the same."""
@@ -52,7 +54,6 @@ class Recall:
         modes: Modes that words can be searched in.
         embedder_name: Name of the embedder; empty if there is none.
         finding: Finds checkpoints by words.
-        vectors: Finds them by their vectors.
     """
 
     def __init__(
@@ -90,7 +91,8 @@ class Recall:
             stored=self._stored,
             instruments=instruments,
         )
-        self.vectors = VectorIndex(self.finding, settings.cache_bytes)
+        self._cache_bytes = settings.cache_bytes
+        self._vectors: VectorIndex | None = None
 
     async def start(self) -> None:
         """Begin to index, to embed and to deliver."""
@@ -121,7 +123,8 @@ class Recall:
             await self._memwal.stop()
         if self._embedder is not None:
             await self._embedder.close()
-        await self.vectors.close()
+        if self._vectors is not None:
+            await self._vectors.close()
 
     async def sweep(self) -> int:
         """Remove what the index holds of what search may not find; return how many rows."""
@@ -163,6 +166,16 @@ class Recall:
         if self._embedding is None:
             raise EmbedderError("there is none")
         return await self._embedding.query(text)
+
+    async def nearest(
+        self, tenant: str, vector: bytes, metric: Metric, scope: SearchScope, limit: int
+    ) -> list[Found]:
+        """Return the checkpoints in scope with the nearest vectors, nearest first."""
+        if self._vectors is None:
+            module = await asyncio.to_thread(importlib.import_module, ".vectors", __package__)
+            if self._vectors is None:  # others may have come first
+                self._vectors = module.VectorIndex(self.finding, self._cache_bytes)
+        return await self._vectors.nearest(tenant, vector, metric, scope, limit)
 
     async def by_memwal(
         self, tenant: str, text: str, scope: SearchScope, limit: int

@@ -1,25 +1,30 @@
-"""Finding checkpoints by their vectors: all are compared, in memory as far as they fit."""
+"""Finding checkpoints by their vectors: all are compared, in memory as far as they fit.
+
+Vectors are held in 32 bits and compared in 64: the order is exact. It brings numpy, so it is
+imported at the first search by vectors.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from ..domain.search import COMPONENT_BYTES, Found, Metric, SearchScope
-from ..journal.search.finding import FindRows, VectorRow
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:  # numpy is imported at the first search by vectors, in a thread
-    from .scoring import Block, Floats, Integers, Query, Ranking
-
-    _Distances = tuple[Integers, Floats]
+from ..domain.search import Found, Metric, SearchScope
+from ..journal.search.finding import Candidate, FindRows, VectorRow
 
 T = TypeVar("T")
 
-THREADS = 2
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 PAGE_BYTES = 4 * 1024 * 1024
 """About how many bytes of vectors are read at once."""
@@ -30,12 +35,129 @@ PASSED_BY = 4096
 DEAD = 256
 """Dead rows for which vectors are read anew."""
 
-_Place = tuple[str, int]
-"""Tenant, and bytes of a vector."""
+FIRST_CANDIDATES, GROWTH = 256, 4
+"""Rows that are put in order at first, and how many times more in each further step."""
+
+WIDENED_AT_ONCE_BYTES = 512 * 1024
+"""About how much memory comparing takes at a time: what fits a processor's cache is fast."""
+
+_STORED = np.dtype("<f4")
+
+
+class Query:
+    """A vector, packed, that others are compared with."""
+
+    def __init__(self, vector: bytes, metric: Metric) -> None:
+        self._metric = metric
+        self._wide: Floats = np.frombuffer(vector, _STORED).astype(np.float64)
+        self._square = float(np.vecdot(self._wide, self._wide))
+
+    def distances(self, wide: Floats, squares: Floats) -> Floats:
+        """Return the distances of rows; that of an identical one is 0.
+
+        Row by row, and not as one product of a matrix: for that BLAS starts threads, which
+        take from saves what they need. So sums of equal rows are equal to the last bit, too.
+        """
+        if self._metric is Metric.L2:
+            apart = wide - self._wide
+            lengths: Floats = np.sqrt(np.vecdot(apart, apart))
+            return lengths
+        along: Floats = np.vecdot(wide, self._wide)
+        products = np.sqrt(squares * self._square)
+        cosines = np.divide(along, products, out=np.zeros_like(along), where=products > 0)
+        found: Floats = np.clip(1.0 - cosines, 0.0, 2.0)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Vectors of one dimension, with their numbers and the squares of their lengths."""
+
+    numbers: Integers
+    vectors: NDArray[np.float32]
+    squares: Floats
+
+    @classmethod
+    def of(cls, rows: Sequence[VectorRow], size: int) -> Block:
+        """Return a block of those rows whose vectors have the size in bytes."""
+        fitting = [row for row in rows if len(row.vector) == size]
+        stored = np.frombuffer(b"".join(row.vector for row in fitting), _STORED)
+        vectors = stored.reshape(len(fitting), size // _STORED.itemsize).astype(np.float32)
+        squares: Floats = np.empty(len(fitting), np.float64)
+        for at, wide in _widened(vectors):
+            squares[at] = np.vecdot(wide, wide)
+        return cls(np.array([row.number for row in fitting], np.int64), vectors, squares)
+
+    def joined(self, other: Block) -> Block:
+        """Return the rows of both."""
+        return Block(
+            np.concatenate([self.numbers, other.numbers]),
+            np.concatenate([self.vectors, other.vectors]),
+            np.concatenate([self.squares, other.squares]),
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that it takes."""
+        return self.numbers.nbytes + self.vectors.nbytes + self.squares.nbytes
+
+    def compare(self, query: Query) -> tuple[Integers, Floats]:
+        """Return numbers and distances of the rows."""
+        distances: Floats = np.empty(len(self.numbers), np.float64)
+        for at, wide in _widened(self.vectors):
+            distances[at] = query.distances(wide, self.squares[at])
+        return self.numbers, distances
+
+
+def _widened(vectors: NDArray[np.float32]) -> Iterator[tuple[slice, Floats]]:
+    """Yield rows in 64 bits, some at a time."""
+    step = max(1, WIDENED_AT_ONCE_BYTES // (8 * vectors.shape[1]))
+    for start in range(0, len(vectors), step):
+        at = slice(start, start + step)
+        yield at, vectors[at].astype(np.float64)
+
+
+class Ranking:
+    """Rows, of which are given numbers and distances, in order; equally far ones by number.
+
+    Attributes:
+        given: How many were read.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Integers, Floats]]) -> None:
+        self.given = 0
+        self._numbers: Integers = np.concatenate([np.empty(0, np.int64), *(n for n, _ in parts)])
+        self._distances: Floats = np.concatenate([np.empty(0), *(d for _, d in parts)])
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+        return len(self._numbers)
+
+    def __call__(self, numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
+        """Go through all rows, or those that have one of these numbers, nearest first.
+
+        No more are put in order than are read.
+        """
+        left: Integers = np.arange(len(self), dtype=np.int64)
+        if numbers is not None:
+            wanted = np.fromiter(numbers, np.int64, len(numbers))
+            left = np.flatnonzero(np.isin(self._numbers, wanted))
+        size = FIRST_CANDIDATES
+        while len(left):
+            distances = self._distances[left]
+            last = np.partition(distances, size)[size] if size < len(left) else np.inf
+            rows, left = left[distances <= last], left[distances > last]
+            rows = rows[np.lexsort((self._numbers[rows], self._distances[rows]))]
+            for number, distance in zip(
+                self._numbers[rows].tolist(), self._distances[rows].tolist(), strict=True
+            ):
+                self.given += 1
+                yield Candidate(number, distance)
+            size *= GROWTH
 
 
 class _Held:
-    """Vectors of a tenant that are in memory: the first ones, by number.
+    """The first vectors, by number, of a tenant and a size in bytes; they are in memory.
 
     What was replaced or deleted since stays in it and finds nothing.
     """
@@ -46,33 +168,28 @@ class _Held:
         self.through = 0
         self.passed_by = 0
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes that they take."""
-        return sum(block.size_bytes for block in self.blocks)
+
+_Place = tuple[str, int]
+"""Tenant, and bytes of a vector."""
 
 
 class VectorIndex:
     """Compares a vector with all of a tenant, or of a thread.
 
-    Vectors are held in memory, those of whom was searched last; what does not fit is read
-    for each search. Either way the answer is exact.
-
-    Args:
-        rows: The index.
-        cache_bytes: Most bytes of vectors held in memory, of all tenants together.
+    Vectors are held in memory, those of whom was searched last, up to `cache_bytes` of all
+    tenants together; others are read for each search. Either way the answer is exact.
     """
 
     def __init__(self, rows: FindRows, cache_bytes: int) -> None:
         self._rows = rows
         self._cache_bytes = cache_bytes
         self._held: OrderedDict[_Place, _Held] = OrderedDict()
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="search-vectors")
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="search-vectors")
 
     @property
     def held_bytes(self) -> int:
         """Bytes of vectors held in memory."""
-        return sum(held.size_bytes for held in self._held.values())
+        return sum(block.size_bytes for held in self._held.values() for block in held.blocks)
 
     async def close(self) -> None:
         """Finish what is being computed, and let go of everything."""
@@ -84,23 +201,16 @@ class VectorIndex:
     ) -> list[Found]:
         """Return the checkpoints in scope with the nearest vectors, nearest first.
 
-        Vectors of another dimension are passed over.
-
-        Args:
-            tenant: The tenant.
-            vector: To compare with, packed.
-            metric: How to compare.
-            scope: Which checkpoints may be found.
-            limit: At most so many.
+        Vectors of another dimension than that of `vector`, which is packed, are passed over.
 
         Raises:
             Refusal: `JOURNAL_UNAVAILABLE`.
         """
-        query = await self._run(partial(_query, vector, metric))
+        query = Query(vector, metric)
         if scope.thread_id:
-            rows = _fitting(await self._rows.scan_thread(tenant, scope.thread_id), len(vector))
-            ranking = await self._run(lambda: _ranking([_compared(query, rows, len(vector))]))
-            return await self._rows.by_vectors(tenant, ranking, scope, limit)
+            rows = await self._rows.scan_thread(tenant, scope.thread_id)
+            parts = [await self._run(lambda: Block.of(rows, len(vector)).compare(query))]
+            return await self._rows.by_vectors(tenant, Ranking(parts), scope, limit)
         place = (tenant, len(vector))
         held = self._held.setdefault(place, _Held())
         self._held.move_to_end(place)
@@ -123,10 +233,10 @@ class VectorIndex:
             blocks = list(held.blocks)
         parts = await self._run(lambda: [block.compare(query) for block in blocks])
         while page:
-            rows = _fitting(page, place[1])
-            parts.append(await self._run(partial(_compared, query, rows, place[1])))
+            block = await self._run(partial(Block.of, page, place[1]))
+            parts.append(await self._run(partial(block.compare, query)))
             page = await self._page(place, page[-1].number)
-        return await self._run(lambda: _ranking(parts))
+        return await self._run(lambda: Ranking(parts))
 
     async def _page(self, place: _Place, after: int) -> list[VectorRow]:
         tenant, size = place
@@ -135,15 +245,14 @@ class VectorIndex:
     async def _bring_up_to_date(self, place: _Place, held: _Held) -> list[VectorRow]:
         """Take in what is new; return the first rows that do not fit."""
         while page := await self._page(place, held.through):
-            rows = _fitting(page, place[1])
-            before = held.blocks[-1] if held.blocks else None
-            if before is not None and before.size_bytes >= PAGE_BYTES:
-                before = None  # it is long enough as it is
-            block = await self._run(partial(_block, before, rows, place[1]))
-            added = block.size_bytes - (before.size_bytes if before is not None else 0)
+            last = held.blocks[-1:]
+            if last and last[0].size_bytes >= PAGE_BYTES:
+                last = []  # it is long enough as it is
+            block = await self._run(partial(_extended, last, page, place[1]))
+            added = block.size_bytes - sum(one.size_bytes for one in last)
             if not self._make_room(place, added) or self._held.get(place) is not held:
                 return page
-            held.blocks[len(held.blocks) - (before is not None) :] = [block]
+            held.blocks[len(held.blocks) - len(last) :] = [block]
             held.through = page[-1].number
         return []
 
@@ -164,32 +273,6 @@ class VectorIndex:
             del self._held[place]
 
 
-def _fitting(rows: Sequence[VectorRow], size: int) -> list[VectorRow]:
-    """Return the rows whose vectors have the size."""
-    return [row for row in rows if len(row.vector) == size]
-
-
-# --- with numpy, which the first of these imports: it is called in a thread ---------------
-
-
-def _query(vector: bytes, metric: Metric) -> Query:
-    from .scoring import Query
-
-    return Query(vector, metric)
-
-
-def _compared(query: Query, rows: Sequence[VectorRow], size: int) -> _Distances:
-    return _block(None, rows, size).compare(query)
-
-
-def _ranking(parts: Sequence[_Distances]) -> Ranking:
-    from .scoring import Ranking
-
-    return Ranking(parts)
-
-
-def _block(before: Block | None, rows: Sequence[VectorRow], size: int) -> Block:
-    from .scoring import Block
-
-    block = Block.of(rows, size // COMPONENT_BYTES)
-    return block if before is None else before.joined(block)
+def _extended(last: Sequence[Block], page: Sequence[VectorRow], size: int) -> Block:
+    block = Block.of(page, size)
+    return last[0].joined(block) if last else block

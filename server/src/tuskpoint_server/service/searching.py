@@ -174,7 +174,7 @@ class Search:
     async def _near(
         self, recall: Recall, tenant: str, query: SearchQuery, vector: bytes, unindexed: int
     ) -> SearchAnswer:
-        found = await recall.vectors.nearest(tenant, vector, query.metric, query.scope, query.limit)
+        found = await recall.nearest(tenant, vector, query.metric, query.scope, query.limit)
         return SearchAnswer(
             tuple(found), SearchMode.VECTOR, _METRICS[query.metric], unindexed=unindexed
         )

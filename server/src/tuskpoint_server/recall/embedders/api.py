@@ -9,8 +9,7 @@ from typing import Protocol
 class EmbedderError(Exception):
     """Text could not be embedded; the message says why, in one line without secrets.
 
-    Attributes:
-        retry_after_s: Seconds after which it is worth trying again, if that is known.
+    `retry_after_s`: seconds after which it is worth trying again, if that is known.
     """
 
     def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
@@ -30,11 +29,7 @@ class Embedder(Protocol):
         """Number of texts that are best embedded together."""
 
     async def dimension(self) -> int:
-        """Return the number of components of its vectors.
-
-        Raises:
-            EmbedderError: It takes a call to find out, and that failed.
-        """
+        """Return the number of components of its vectors; it may take a call to find out."""
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
         """Return a packed vector (`domain.search`) for each text, in order.
