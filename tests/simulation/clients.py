@@ -16,7 +16,6 @@ from tests.simulation.shadow import Place
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.checkpoint_ids import mint_checkpoint_id
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.lineage import Closure
 from tuskpoint_server.domain.metadata import parse_metadata
 from tuskpoint_server.domain.model import (
     BlobLocation,
@@ -25,6 +24,7 @@ from tuskpoint_server.domain.model import (
     CheckpointKey,
     Reference,
     Saved,
+    StoredBlob,
     Value,
     Write,
 )
@@ -53,7 +53,7 @@ EXPECTED = {
 }  # fmt: skip
 """Refusals that a client may see while faults are injected."""
 
-Handoff = tuple[Closure, BlobLocation, Mapping[Place, Known]]
+Handoff = tuple[BlobLocation, Mapping[Place, Known]]
 
 
 class Clients:
@@ -212,30 +212,33 @@ class Clients:
     async def hand_off(self, server: Server) -> None:
         """Store a bundle of a checkpoint."""
         key = self.some_key(server)
-        closure = await server.lineage.closure(TENANT, key) if key is not None else None
-        if closure is None or key is None:
+        if key is None:
             return
         known = dict(server.model.stories[key.thread_id].known)
-        location = await server.handoffs.unchanged(TENANT, closure.key)
-        bundle = None
-        if location is None:
-            bundle = await server.archive.handoffs.store(await self._whole(server, closure))
-            location = bundle.location
-        kept = server.handoffs.keep_handoff(
-            TENANT, closure.key, location,
-            bundle.parts if bundle is not None else (), bundle.blobs if bundle is not None else (),
-            "", b"", b"", content_seq=closure.seq,
-        )  # fmt: skip
-        await kept
+        parts: tuple[BlobLocation, ...] | None = None
+        blobs: tuple[StoredBlob, ...] = ()
+        unchanged = await server.handoffs.unchanged(TENANT, key)
+        if unchanged is not None:
+            location, seq = unchanged
+        else:
+            closure = await server.supplied(partial(server.lineage.closure, TENANT, key))
+            if closure is None:
+                return
+            bundle = await server.archive.handoffs.store(closure)
+            location, parts, blobs = bundle.location, bundle.parts, bundle.blobs
+            seq = closure.seq
+        await server.handoffs.keep_handoff(
+            TENANT, key, location, parts, blobs, "", b"", b"", content_seq=seq
+        )
         server.archive.changed(TENANT, 0)
-        if bundle is not None:
-            self.handed_off.append((closure, location, known))
+        if unchanged is None:
+            self.handed_off.append((location, known))
 
     async def adopt(self, server: Server) -> None:
         """Make a thread of a bundle, from whichever server it is."""
         if not self.handed_off:
             return
-        _, location, known = self.rng.choice(self.handed_off)
+        location, known = self.rng.choice(self.handed_off)
         data = await server.archive.handoffs.fetch(location, lambda count: None)
         closure = await server.archive.handoffs.open(data, location.blob_id)
         target, sha256 = self.rng.choice(NAMES), location.sha256.hex()
@@ -303,18 +306,6 @@ class Clients:
         problem = server.model.derive(server.shadow.threads[name], name, known)
         if problem:
             self.problems.append(problem)
-
-    async def _whole(self, server: Server, closure: Closure) -> Closure:
-        complete = server.completer
-        members = [
-            replace(
-                member,
-                checkpoint=await complete.checkpoint(TENANT, member.checkpoint),
-                histories=await complete.histories(TENANT, member.histories),
-            )
-            for member in closure.members
-        ]
-        return replace(closure, members=tuple(members))
 
     def _some_snapshot(self, server: Server) -> str | None:
         ids = sorted(name for of, name in self.captured if of == server.name)

@@ -177,9 +177,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             threads=threads,
             manifests=Manifests(rows, archive, tokens),
             snapshots=Snapshots(SnapshotRows(journal), archive, commits, tokens),
-            handoffs=Handoffs(
-                rows, lineage, handed_off, archive.handoffs, archive, commits, completer
-            ),
+            handoffs=Handoffs(rows, lineage, handed_off, archive.handoffs, archive, commits),
             history=History(rows, Events(journal), completer, clock_us=journal.now_us),
             search=Search(recall),
             admin=Admin(

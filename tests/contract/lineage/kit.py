@@ -11,7 +11,8 @@ from sqlalchemy import insert, select, update
 
 from tests.kit.drafts import TENANT, draft, key, value, write
 from tests.kit.journal import Journal
-from tuskpoint_server.domain.lineage import Closure
+from tuskpoint_server.domain.formats.bundles import Closure
+from tuskpoint_server.domain.formats.segments import decode_delta_base
 from tuskpoint_server.domain.model import (
     CheckpointDraft,
     CheckpointKey,
@@ -21,6 +22,7 @@ from tuskpoint_server.domain.model import (
     View,
     Write,
 )
+from tuskpoint_server.domain.state import decode_state
 from tuskpoint_server.domain.threads import EventKind
 from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.journal.database.database import Database
@@ -158,9 +160,40 @@ async def history(journal: Journal, key: CheckpointKey, channel: str = "log") ->
 
 def places(closure: Closure | None) -> list[Place]:
     """Return where the members of a closure stand."""
+    return list(members_of(closure))
+
+
+@dataclass(frozen=True)
+class Member:
+    """A checkpoint of a closure, and seed and writes of each delta channel that comes along."""
+
+    seen: Seen
+    rebuilt: dict[str, tuple[bytes | None, list[bytes]]]
+
+
+def members_of(closure: Closure | None) -> dict[Place, Member]:
     assert closure is not None
-    keys = [member.checkpoint.entry.key for member in closure.members]
-    return [(one.checkpoint_ns, one.checkpoint_id) for one in keys]
+    values = {one.digest: Value(one.type, one.data) for one in closure.segment.values}
+    found: dict[Place, Member] = {}
+    for row in closure.segment.checkpoints:
+        place = (row.checkpoint_ns, row.checkpoint_id)
+        written = tuple(
+            Write(*task, Value(one.type, one.data), one.digest)
+            for one in closure.segment.writes
+            if (one.checkpoint_ns, one.checkpoint_id) == place
+            for task in [(one.task_id, one.task_path, one.idx, one.channel)]
+        )
+        state = decode_state(row.state, values)
+        rebuilt = {
+            one.name: (
+                values[one.seed.digest].data if one.seed is not None else None,
+                [values[write.digest].data for write in one.writes],
+            )
+            for one in decode_delta_base(row.delta_base, "")
+        }
+        as_seen = Seen(row.parent_id, row.metadata, row.label, row.summary, state, written)
+        found[place] = Member(as_seen, rebuilt)
+    return found
 
 
 async def row_of(journal: Journal, thread_id: str = "t") -> ThreadRow:

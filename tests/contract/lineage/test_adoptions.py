@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ from tests.contract.lineage.kit import (
     chain,
     history,
     logged,
+    members_of,
     open_journal,
-    places,
     save,
     seen,
     under,
@@ -23,7 +22,7 @@ from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.journal import Clock
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.lineage import Closure, ClosureMember
+from tuskpoint_server.domain.formats.bundles import Closure
 from tuskpoint_server.domain.model import CheckpointKey, Reference, View
 from tuskpoint_server.domain.model import Lineage as Origins
 from tuskpoint_server.domain.threads import EventKind, PruneStrategy, Removed, ThreadState
@@ -74,7 +73,7 @@ async def adopt(
     lineage: Lineage, closure: Closure, target: str = "mine", request_id: str = ""
 ) -> CheckpointKey:
     saved = await lineage.adopt(TENANT, closure, HASH, target, "writer", request_id)
-    assert (saved.seq, saved.incarnation) == (len(closure.members), 1)
+    assert (saved.seq, saved.incarnation) == (len(closure.segment.checkpoints), 1)
     return saved.key
 
 
@@ -123,8 +122,7 @@ async def test_an_adopted_thread_is_handed_on(
     first = await closure_of(elsewhere, key("04"))
     await adopt(lineage, first)
     second = await closure_of(journal, key("04", "mine"))
-    assert places(second) == places(first)
-    assert [one.histories for one in second.members] == [one.histories for one in first.members]
+    assert members_of(second) == members_of(first)
     await adopt(elsewhere.lineage, second, "back")
     assert await seen(elsewhere, "back") == await seen(journal, "mine")
     assert await history(elsewhere, key("04", "back")) == await history(elsewhere, key("04"))
@@ -184,15 +182,3 @@ async def test_a_retried_adoption_gets_the_first_answer(
         lineage.fork(TENANT, key("01"), "mine", "r"),
     ):
         await refused(other, Reason.REQUEST_ID_REUSED)
-
-
-async def test_a_closure_without_a_state_is_a_defect(
-    journal: LineageJournal, lineage: Lineage
-) -> None:
-    await save(journal, draft("01"))
-    found = await closure_of(journal, key("01"))
-    [member] = found.members
-    empty = ClosureMember(replace(member.checkpoint, state=None))
-    with pytest.raises(ValueError, match="came without its state"):
-        await lineage.adopt(TENANT, replace(found, members=(empty,)), HASH, "mine", "", "")
-    assert await journal.thread(TENANT, "mine") is None

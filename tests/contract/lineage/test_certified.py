@@ -282,4 +282,4 @@ async def test_a_hand_off_is_in_the_manifest_of_its_thread(home: House) -> None:
     [pin] = (await home.manifest()).pins
     assert pin.segment == bundle.sha256
     assert await home.watermark() == (2, 2)
-    assert await handoffs.unchanged(TENANT, key("01")) == bundle
+    assert await handoffs.unchanged(TENANT, key("01")) == (bundle, 2)

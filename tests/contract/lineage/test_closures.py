@@ -6,47 +6,32 @@ import pytest
 
 from tests.contract.lineage.kit import (
     LineageJournal,
+    Member,
     Place,
     certify,
     chain,
     evict,
+    members_of,
     places,
     save,
+    seen,
     under,
 )
 from tests.kit.drafts import TENANT, channel, draft, key, refused, write
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats import bundles
-from tuskpoint_server.domain.formats.segments import decode_delta_base
-from tuskpoint_server.domain.lineage import Closure, ClosureMember
-from tuskpoint_server.domain.model import EVICTED, View
-from tuskpoint_server.domain.state import lacks_values
+from tuskpoint_server.domain.formats.bundles import Closure
 from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.journal.checkpoints.load import load
-from tuskpoint_server.journal.lineage import Lineage, closures
+from tuskpoint_server.journal.checkpoints import contents
+from tuskpoint_server.journal.lineage import Lineage, ValuesEvicted
 
 
 async def parts(lineage: Lineage, checkpoint_id: str, ns: str = "") -> list[Place]:
     return places(await lineage.closure(TENANT, key(checkpoint_id, "t", ns)))
 
 
-def member(closure: Closure | None, checkpoint_id: str, ns: str = "") -> ClosureMember:
-    assert closure is not None
-    (found,) = (
-        one for one in closure.members if one.checkpoint.entry.key == key(checkpoint_id, "t", ns)
-    )
-    return found
-
-
-def rebuilt(one: ClosureMember) -> dict[str, tuple[bytes | None, list[bytes]]]:
-    """Return seed and writes of each delta channel that comes along."""
-    return {
-        history.channel: (
-            history.seed.value.data if history.seed and history.seed.value else None,
-            [write.value.data for write in history.writes],
-        )
-        for history in one.histories
-    }
+def member(closure: Closure | None, checkpoint_id: str, ns: str = "") -> Member:
+    return members_of(closure)[ns, checkpoint_id]
 
 
 async def test_a_checkpoint_alone_is_its_closure(journal: LineageJournal, lineage: Lineage) -> None:
@@ -60,9 +45,7 @@ async def test_a_checkpoint_alone_is_its_closure(journal: LineageJournal, lineag
     assert found is not None
     assert (found.key, found.seq) == (key("02"), 3)
     assert places(found) == [("", "02")]
-    whole = await journal.load(TENANT, key("02"), View.FULL)
-    assert member(found, "02").checkpoint == whole
-    assert member(found, "02").histories == ()
+    assert member(found, "02") == Member((await seen(journal))["", "02"], {})
     assert await parts(lineage, "") == [("", "03")]
 
 
@@ -84,14 +67,14 @@ async def test_what_no_bundle_can_hold_is_not_read(
     def fail(*_: object) -> None:
         pytest.fail("content was read")
 
-    read = load
-    monkeypatch.setattr(closures, "load", fail)
+    read = contents.read
+    monkeypatch.setattr(contents, "read", fail)
     # Of the ancestors only what "log" is rebuilt from counts.
     least = sum(map(len, (b"03", b"w03", b"v03", b"seed 01", b"w02", b"w01")))
     monkeypatch.setattr(bundles, "MAX_BUNDLE_BYTES", least - 1)
     await refused(lineage.closure(TENANT, key("03")), Reason.LIMIT_EXCEEDED)
     monkeypatch.setattr(bundles, "MAX_BUNDLE_BYTES", least)
-    monkeypatch.setattr(closures, "load", read)
+    monkeypatch.setattr(contents, "read", read)
     assert await parts(lineage, "03") == [("", "03")]
 
 
@@ -227,8 +210,8 @@ async def test_delta_channels_bring_what_they_are_rebuilt_from(
     found = await lineage.closure(TENANT, key("04"))
     assert places(found) == [("", "04")]
     one = member(found, "04")
-    assert one.checkpoint == await journal.load(TENANT, key("04"), View.FULL)
-    assert rebuilt(one) == {"log": (b"seed 02", [b"w02", b"w03"])}
+    assert one.seen == (await seen(journal))["", "04"]
+    assert one.rebuilt == {"log": (b"seed 02", [b"w02", b"w03"])}
 
 
 async def test_each_delta_channel_is_followed_to_its_own_seed(
@@ -246,16 +229,14 @@ async def test_each_delta_channel_is_followed_to_its_own_seed(
         draft("03", "02", delta=names, writes=written[3]),
     )
     found = member(await lineage.closure(TENANT, key("03")), "03")
-    assert rebuilt(found) == {"far": (b"F", [b"f1", b"f2"]), "near": (b"N", [b"n2"])}
-    [far, near] = decode_delta_base(found.delta_base, "")
-    assert [len(far.writes), len(near.writes)] == [2, 1]
+    assert found.rebuilt == {"far": (b"F", [b"f1", b"f2"]), "near": (b"N", [b"n2"])}
 
 
 async def test_a_channel_that_is_stored_needs_no_ancestor(
     journal: LineageJournal, lineage: Lineage
 ) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01", "03"])
-    assert member(await lineage.closure(TENANT, key("03")), "03").histories == ()
+    assert member(await lineage.closure(TENANT, key("03")), "03").rebuilt == {}
 
 
 async def test_delta_channels_of_subgraphs_come_along(
@@ -265,7 +246,7 @@ async def test_delta_channels_of_subgraphs_come_along(
     await chain(journal, ["02", "03", "04"], ns="a:u", seeds=["02"], metadata=under("01"))
     found = await lineage.closure(TENANT, key("01"))
     assert places(found) == [("", "01"), ("a:u", "04")]
-    assert rebuilt(member(found, "04", "a:u")) == {"log": (b"seed 02", [b"w02", b"w03"])}
+    assert member(found, "04", "a:u").rebuilt == {"log": (b"seed 02", [b"w02", b"w03"])}
 
 
 async def test_an_ancestor_that_is_a_member_itself_is_whole(
@@ -277,8 +258,7 @@ async def test_an_ancestor_that_is_a_member_itself_is_whole(
     await chain(journal, ["04"], parent_id="02", ns="keeper", metadata=under("03"))
     found = await lineage.closure(TENANT, key("03"))
     assert places(found) == [("", "03"), ("keeper", "02"), ("keeper", "04")]
-    whole = await journal.load(TENANT, key("02", "t", "keeper"), View.FULL)
-    assert member(found, "02", "keeper").checkpoint == whole
+    assert member(found, "02", "keeper").seen == (await seen(journal))["keeper", "02"]
 
 
 async def test_what_removed_ancestors_held_stays_in_closures(
@@ -288,10 +268,10 @@ async def test_what_removed_ancestors_held_stays_in_closures(
     before = member(await lineage.closure(TENANT, key("04")), "04")
     await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
     after = member(await lineage.closure(TENANT, key("04")), "04")
-    assert after.histories == before.histories
+    assert after == before
     await chain(journal, ["05"], parent_id="04")
     below = member(await lineage.closure(TENANT, key("05")), "05")
-    assert rebuilt(below) == {"log": (b"seed 02", [b"w02", b"w03", b"w04"])}
+    assert below.rebuilt == {"log": (b"seed 02", [b"w02", b"w03", b"w04"])}
 
 
 async def test_a_missing_parent_and_a_loop_end_the_ancestry(
@@ -299,7 +279,7 @@ async def test_a_missing_parent_and_a_loop_end_the_ancestry(
 ) -> None:
     await chain(journal, ["02", "03"], parent_id="01, which never came")
     found = member(await lineage.closure(TENANT, key("03")), "03")
-    assert rebuilt(found) == {"log": (None, [b"w02"])}
+    assert found.rebuilt == {"log": (None, [b"w02"])}
     late = write("log", b"once")
     await save(
         journal,
@@ -309,19 +289,18 @@ async def test_a_missing_parent_and_a_loop_end_the_ancestry(
     )
     await save(journal, draft("07", ns="keeper", metadata=under("99")))
     found = member(await lineage.closure(TENANT, key("06")), "06")
-    assert rebuilt(found) == {"log": (None, [b"once"])}
+    assert found.rebuilt == {"log": (None, [b"once"])}
 
 
 async def test_what_was_evicted_of_a_closure_says_where_it_is(
     journal: LineageJournal, lineage: Lineage
 ) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
+    whole = await lineage.closure(TENANT, key("02"))
     segment = await certify(journal)
-    await evict(journal, segment, b"02", b"seed 01", b"w01", b"v02")
-    one = member(await lineage.closure(TENANT, key("02")), "02")
-    assert lacks_values(one.checkpoint)
-    assert [place.sha256 for place in one.checkpoint.sources] == [segment]
-    [log] = one.histories
-    assert log.seed is not None
-    assert [log.seed.value, *(write.value for write in log.writes)] == [EVICTED, EVICTED]
-    assert [place.sha256 for place in log.sources] == [segment]
+    gone = await evict(journal, segment, b"02", b"seed 01", b"w01", b"v02")
+    with pytest.raises(ValuesEvicted) as lack:
+        await lineage.closure(TENANT, key("02"))
+    assert lack.value.digests == gone.keys()
+    assert [place.sha256 for place in lack.value.places] == [segment]
+    assert await lineage.closure(TENANT, key("02"), gone) == whole

@@ -34,7 +34,7 @@ from tuskpoint_server.journal.checkpoints.located import decode_held
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, contents, holes, uses
 from tuskpoint_server.journal.lineage import Lineage, ValuesEvicted
-from tuskpoint_server.journal.lineage.forks import fork
+from tuskpoint_server.journal.lineage.lineage import fork
 
 INTERRUPT = "__interrupt__"
 

@@ -74,7 +74,8 @@ async def rows(journal: LineageJournal) -> list[tuple[str, bytes]]:
 
 async def unchanged(journal: LineageJournal, checkpoint_id: str = "1") -> BlobLocation | None:
     kept = Handoffs(journal.database, lambda blob: ENDS)
-    return await kept.unchanged(TENANT, key(checkpoint_id))
+    found = await kept.unchanged(TENANT, key(checkpoint_id))
+    return found[0] if found is not None else None
 
 
 @pytest.fixture

@@ -10,21 +10,18 @@ from typing import Any
 import pytest
 
 from tuskpoint_server.domain.errors import Reason, Refusal, Status
+from tuskpoint_server.domain.formats.bundles import Closure
+from tuskpoint_server.domain.formats.segments import Segment
 from tuskpoint_server.domain.lineage import (
-    Closure,
-    ClosureMember,
     Descriptor,
     decode_descriptor,
     encode_descriptor,
 )
 from tuskpoint_server.domain.model import (
     BlobLocation,
-    Checkpoint,
     CheckpointKey,
     Durability,
-    Entry,
     Saved,
-    State,
 )
 from tuskpoint_server.service.commits import Commits
 from tuskpoint_server.service.completing import Completer
@@ -41,9 +38,7 @@ def _nothing() -> None:
 
 
 def closure() -> Closure:
-    of = CheckpointKey("t", "", "1")
-    entry = Entry(of, "", 1, 1, True, 1, b"{}")
-    return Closure(of, (ClosureMember(Checkpoint(entry, State(b"", ()))),))
+    return Closure(CheckpointKey("t", "", "1"), Segment("t", 0, 0, 0, 0))
 
 
 @dataclass
@@ -105,8 +100,7 @@ class House:
 
 def handoffs(house: House, commits: Commits | None = None) -> Handoffs:
     room: Any = house
-    completer = Completer(room, room)
-    return Handoffs(room, room, room, room, room, commits or Commits(room, completer), completer)
+    return Handoffs(room, room, room, room, room, commits or Commits(room, Completer(room, room)))
 
 
 async def adopt(house: House, wanted: Durability = CERTIFIED, **fields: str) -> list[Step]:

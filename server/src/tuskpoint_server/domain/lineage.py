@@ -1,4 +1,4 @@
-"""Where checkpoints come from: lineage, closures, hand-offs and rollbacks."""
+"""Where checkpoints come from: lineage, hand-offs and rollbacks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from enum import IntEnum
 
 from tuskpoint.v1 import checkpoint_pb2
 
-from .formats.segments import DeltaChannel, DeltaSeed, DeltaWrite, encode_delta_base
 from .formats.stored_json import dump
 from .limits import LIMITS
 from .metadata import parse_metadata
-from .model import Checkpoint, CheckpointKey, DeltaHistory, Entry, Metadata, State, Value
-from .state import encode_state
+from .model import CheckpointKey, Entry, Metadata
 
 
 class Descent(IntEnum):
@@ -43,89 +41,6 @@ class LineageTree:
     ancestors: tuple[LineageStep, ...]
     descendants: tuple[LineageStep, ...]
     truncated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ClosureMember:
-    """A checkpoint that is needed to go on from another, or that other itself."""
-
-    checkpoint: Checkpoint  # the checkpoint, with its state and its pending writes
-    # what its delta channels are rebuilt from: of each channel that the checkpoint does not store
-    # itself, the seed and the writes since
-    histories: tuple[DeltaHistory, ...] = ()
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """Namespace and ID of the checkpoint."""
-        key = self.checkpoint.entry.key
-        return (key.checkpoint_ns, key.checkpoint_id)
-
-    @property
-    def state(self) -> State:
-        """Its state.
-
-        Raises:
-            ValueError: It came without one.
-        """
-        if self.checkpoint.state is None:
-            raise ValueError(f"checkpoint {self.checkpoint.entry.key} came without its state")
-        return self.checkpoint.state
-
-    @property
-    def stored_state(self) -> bytes:
-        """Its state as it is stored."""
-        return encode_state(self.state.frame, self.state.channels)
-
-    @property
-    def delta_base(self) -> bytes:
-        """What its delta channels are rebuilt from, as it is stored; empty: nothing."""
-        return encode_delta_base(
-            _delta_channel(one) for one in self.histories if one.seed or one.writes
-        )
-
-    def values(self) -> dict[bytes, Value]:
-        """Return the values of its state and of what its delta channels are rebuilt from.
-
-        Raises:
-            ValueError: A value is not there.
-        """
-        found: dict[bytes, Value] = {}
-        seeds = (one.seed for one in self.histories if one.seed is not None)
-        for channel in (*self.state.channels, *seeds):
-            if channel.digest is not None:
-                if channel.value is None:
-                    raise ValueError(f"channel {channel.name} has a digest and no content")
-                found[channel.digest] = channel.value
-        for history in self.histories:
-            found.update((write.digest, write.value) for write in history.writes)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Closure:
-    """Everything needed to go on from a checkpoint."""
-
-    key: CheckpointKey  # the checkpoint
-    # it, and what subgraphs tied to it stand at; by namespace and ID
-    members: tuple[ClosureMember, ...]
-    seq: int = 0  # last change of the thread when the closure was read; 0 if it came from elsewhere
-
-
-def _delta_channel(history: DeltaHistory) -> DeltaChannel:
-    seed = history.seed
-    return DeltaChannel(
-        history.channel,
-        None
-        if seed is None or seed.digest is None
-        else DeltaSeed(seed.version, seed.digest, seed.size),
-        tuple(
-            DeltaWrite(
-                *(write.task_path, write.task_id, write.idx, write.digest),
-                *(write.value.type, len(write.value.data)),
-            )
-            for write in history.writes
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,16 @@ class Commits:
         Raises:
             Refusal: The change's, and what `Completer.values` raises.
         """
-        return await self.run(tenant, self._supplied(tenant, change))
+        return await self.run(tenant, self.supplied(tenant, change))
+
+    async def supplied(self, tenant: str, call: Callable[[Supplied], Awaitable[Result]]) -> Result:
+        """Return the result of a call that may need evicted values, as `run_supplied` does."""
+        supplied: dict[bytes, Value] = {}
+        while True:
+            try:
+                return await call(supplied)
+            except ValuesEvicted as lack:
+                supplied |= await self._completer.values(tenant, lack, supplied)
 
     async def reach(self, tenant: str, concerns: Callable[[str], bool], wanted: Durability) -> None:
         """Wait until all changes of some threads so far have the durability asked for.
@@ -71,16 +80,6 @@ class Commits:
         result = await change
         self._archive.changed(tenant, _new_bytes(result))
         return result
-
-    async def _supplied(
-        self, tenant: str, change: Callable[[Supplied], Awaitable[Result]]
-    ) -> Result:
-        supplied: dict[bytes, Value] = {}
-        while True:
-            try:
-                return await change(supplied)
-            except ValuesEvicted as lack:
-                supplied |= await self._completer.values(tenant, lack, supplied)
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

@@ -5,29 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 from ..archive.archive import Archive
 from ..archive.flush.handoffs import HandoffStore
 from ..domain.errors import Reason, Refusal, Status, checkpoint_not_found
 from ..domain.limits import MIB
 from ..domain.lineage import (
-    Closure,
     Descriptor,
     decode_descriptor,
     encode_descriptor,
     entry_summary,
     source_of,
 )
-from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Durability, Saved, View
+from ..domain.model import BlobLocation, CheckpointKey, Durability, Saved, StoredBlob, View
 from ..journal.checkpoints.store import Checkpoints as Journal
 from ..journal.lineage.answers import fingerprint_of
 from ..journal.lineage.handoffs import METHOD
 from ..journal.lineage.handoffs import Handoffs as HandoffJournal
 from ..journal.lineage.lineage import Lineage as LineageJournal
 from .commits import Commits
-from .completing import Completer
 
 Progress = Callable[[int], None]
 """Told how many bytes of a bundle have arrived."""
@@ -82,7 +81,6 @@ class Handoffs:
         store: HandoffStore,
         archive: Archive,
         commits: Commits,
-        completer: Completer,
     ) -> None:
         self._journal = journal
         self._lineage = lineage
@@ -90,7 +88,6 @@ class Handoffs:
         self._store = store
         self._archive = archive
         self._commits = commits
-        self._completer = completer
 
     # --- handing off -------------------------------------------------------------------
 
@@ -110,45 +107,48 @@ class Handoffs:
         answered = await self._handoffs.handed_off(tenant, request_id, fingerprint)
         if answered is not None:
             return decode_descriptor(answered)
-        closure = await self._lineage.closure(tenant, key)
-        if closure is None:
-            raise _checkpoint_not_found(key)
-        location = await self._handoffs.unchanged(tenant, closure.key)
-        bundle = None
-        if location is None:
-            bundle = await self._store.store(await self._completed(tenant, closure))
-            location = bundle.location
-        descriptor = _descriptor(closure, location, to_agent)
+        loaded = await self._journal.load(tenant, key, View.ENTRY)
+        if loaded is None:
+            raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+        key = loaded.entry.key
+        parts: tuple[BlobLocation, ...] | None = None
+        blobs: tuple[StoredBlob, ...] = ()
+        unchanged = await self._handoffs.unchanged(tenant, key)
+        if unchanged is not None:
+            location, content_seq = unchanged
+        else:
+            closure = await self._commits.supplied(
+                tenant, partial(self._lineage.closure, tenant, key)
+            )
+            if closure is None:
+                raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+            bundle = await self._store.store(closure)
+            location, parts, blobs = bundle.location, bundle.parts, bundle.blobs
+            content_seq = closure.seq
+        descriptor = Descriptor(
+            source=source_of(key.thread_id, key.checkpoint_id),
+            thread_id=key.thread_id,
+            checkpoint_id=key.checkpoint_id,
+            blob_id=location.blob_id,
+            blob_sha256=location.sha256.hex(),
+            to_agent=to_agent,
+            summary=entry_summary(loaded.entry),
+        )
         kept = await self._commits.run(
             tenant,
             self._handoffs.keep_handoff(
                 tenant,
-                closure.key,
+                key,
                 location,
-                bundle.parts if bundle is not None else (),
-                bundle.blobs if bundle is not None else (),
+                parts,
+                blobs,
                 request_id,
                 fingerprint,
                 encode_descriptor(descriptor),
-                content_seq=closure.seq,
+                content_seq=content_seq,
             ),
         )
         return decode_descriptor(kept)
-
-    async def _completed(self, tenant: str, closure: Closure) -> Closure:
-        """Return a closure with all its values."""
-        loaded = [member.checkpoint for member in closure.members]
-        async with aclosing(self._completer.checkpoints(tenant, loaded)) as completed:
-            whole = [checkpoint async for checkpoint in completed]
-        members = [
-            replace(
-                member,
-                checkpoint=checkpoint,
-                histories=await self._completer.histories(tenant, member.histories),
-            )
-            for member, checkpoint in zip(closure.members, whole, strict=True)
-        ]
-        return replace(closure, members=tuple(members))
 
     # --- adopting ----------------------------------------------------------------------
 
@@ -266,27 +266,6 @@ class _Fetch:
             raise
 
 
-def _descriptor(closure: Closure, location: BlobLocation, to_agent: str) -> Descriptor:
-    key = closure.key
-    return Descriptor(
-        source=source_of(key.thread_id, key.checkpoint_id),
-        thread_id=key.thread_id,
-        checkpoint_id=key.checkpoint_id,
-        blob_id=location.blob_id,
-        blob_sha256=location.sha256.hex(),
-        to_agent=to_agent,
-        summary=entry_summary(_checkpoint(closure).entry),
-    )
-
-
-def _checkpoint(closure: Closure) -> Checkpoint:
-    """Return the checkpoint that a closure is of."""
-    for member in closure.members:
-        if member.checkpoint.entry.key == closure.key:
-            return member.checkpoint
-    raise LookupError(f"the closure of {closure.key} lacks it")
-
-
 def _check_reference(descriptor: Descriptor, found: CheckpointKey) -> None:
     """Refuse a descriptor that names another checkpoint than its blob holds."""
     for field in ("thread_id", "checkpoint_id"):
@@ -315,7 +294,3 @@ def _not_in_this_store(blob_id: str, backend: str) -> Refusal:
         blob_id=blob_id,
         backend=backend,
     )
-
-
-def _checkpoint_not_found(key: CheckpointKey) -> Refusal:
-    return checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)

@@ -12,33 +12,22 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 
 from ..errors import Reason, Refusal, malformed
 from ..limits import LIMITS, MIB, text_problem
-from ..lineage import Closure, ClosureMember
 from ..metadata import parse_metadata
-from ..model import (
-    Channel,
-    Checkpoint,
-    CheckpointKey,
-    DeltaHistory,
-    Entry,
-    Value,
-    Version,
-    Write,
-    write_order,
-)
-from ..state import decode_channels, decode_state, delta_channels
+from ..model import Channel, CheckpointKey, Value, Version
+from ..state import decode_channels, decode_state, delta_channels, encode_state
 from ..values import Encoding
 from .segment_reading import decode_segment, whole_value
 from .segments import (
-    DeltaChannel,
     Segment,
     SegmentCheckpoint,
     SegmentValue,
-    SegmentWrite,
     decode_delta_base,
+    encode_delta_base,
     encode_segment,
 )
 
@@ -48,7 +37,7 @@ MAX_BUNDLE_BYTES = LIMITS.max_bundle
 MAX_STORED_BYTES = MAX_BUNDLE_BYTES + 64 * MIB
 """Bound on a stored one."""
 
-_place = attrgetter("place")
+_place = attrgetter("checkpoint_ns", "checkpoint_id")
 
 
 def check_bytes(key: CheckpointKey, size: int) -> None:
@@ -67,79 +56,32 @@ def _too_large(what: str) -> Refusal:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """Everything needed to go on from a checkpoint.
+
+    `segment` has the rows of the checkpoint and of what subgraphs tied to it stand at, by
+    namespace and ID, and the values of all of them, whole. `seq` is the last change of the
+    thread when they were read; 0 if they came from elsewhere.
+    """
+
+    key: CheckpointKey
+    segment: Segment
+    seq: int = 0
+
+
 def encode_bundle(closure: Closure) -> bytes:
-    """Return the stored bytes of a closure that has all its values.
+    """Return the stored bytes of a closure; equal content gives equal bytes.
 
     Raises:
         Refusal: `LIMIT_EXCEEDED`.
-        ValueError: A value is not there.
     """
-    members = sorted(closure.members, key=_place)
-    found: dict[bytes, Value] = {}
-    for member in members:
-        found |= member.values()
-    # In order, so that equal content gives equal bytes; as they are, so that zstd sees what
-    # they have in common.
-    values = tuple(
-        SegmentValue(digest, value.type, len(value.data), Encoding.PLAIN, value.data)
-        for digest, value in sorted(found.items(), key=itemgetter(0))
-    )
-    writes = tuple(
-        _segment_write(member, write)
-        for member in members
-        for write in sorted(member.checkpoint.writes, key=write_order)
-    )
-    check_bytes(closure.key, sum(one.size for one in values) + sum(one.size for one in writes))
-    segment = Segment(
-        thread_id=closure.key.thread_id,
-        incarnation=0,
-        generation=0,
-        first_seq=0,
-        last_seq=0,
-        checkpoints=tuple(_segment_checkpoint(member) for member in members),
-        writes=writes,
-        values=values,
-        handoff=(closure.key.checkpoint_ns, closure.key.checkpoint_id),
-    )
+    segment = closure.segment
+    check_bytes(closure.key, _values_size(segment))
     try:
         return encode_segment(segment)
     except ValueError as error:
         raise _too_large(f"what is needed to go on from {closure.key} ({error})") from error
-
-
-def _segment_checkpoint(member: ClosureMember) -> SegmentCheckpoint:
-    entry = member.checkpoint.entry
-    return SegmentCheckpoint(
-        *member.place,
-        seq=0,
-        parent_id=entry.parent_id,
-        state=member.stored_state,
-        metadata=entry.metadata,
-        created_us=entry.created_us,
-        label=entry.label,
-        summary=entry.summary,
-        delta_base=member.delta_base,
-        lineage=entry.lineage,
-    )
-
-
-def _segment_write(member: ClosureMember, write: Write) -> SegmentWrite:
-    return SegmentWrite(
-        *member.place,
-        seq=0,
-        task_id=write.task_id,
-        idx=write.idx,
-        task_path=write.task_path,
-        channel=write.channel,
-        type=write.value.type,
-        digest=write.digest,
-        size=len(write.value.data),
-        encoding=Encoding.PLAIN,
-        data=write.value.data,
-    )
-
-
-# --- reading ---------------------------------------------------------------------------
 
 
 def decode_bundle(data: bytes, name: str) -> Closure:
@@ -149,76 +91,65 @@ def decode_bundle(data: bytes, name: str) -> Closure:
         raise malformed(name, "it is a segment that hands nothing off")
     if problem := segment_problem(segment):
         raise malformed(name, problem)
-    size = sum(one.size for one in segment.values) + sum(one.size for one in segment.writes)
+    size = _values_size(segment)
     if size > MAX_BUNDLE_BYTES:
         raise malformed(name, f"its values take {size} bytes")
     stored = {value.digest: value for value in segment.values}
-    values = {}
+    values: dict[bytes, Value] = {}
     for digest, one in stored.items():
         keyframe = whole_value(stored[one.keyframe], None, name).data if one.keyframe else None
         values[digest] = whole_value(one, keyframe, name)
-    writes: defaultdict[tuple[str, str], list[Write]] = defaultdict(list)
-    for write in segment.writes:
-        task = (write.task_id, write.task_path, write.idx, write.channel)
-        value = whole_value(write, None, name)
-        writes[write.checkpoint_ns, write.checkpoint_id].append(Write(*task, value, write.digest))
-    members = [
-        _member(segment, checkpoint, values, writes, name) for checkpoint in segment.checkpoints
-    ]
-    if writes:
-        raise malformed(name, "it has writes of a checkpoint that it lacks")
-    key = CheckpointKey(segment.thread_id, *segment.handoff)
-    return Closure(key, tuple(sorted(members, key=_place)))
-
-
-def _member(
-    segment: Segment,
-    checkpoint: SegmentCheckpoint,
-    values: Mapping[bytes, Value],
-    writes: dict[tuple[str, str], list[Write]],
-    name: str,
-) -> ClosureMember:
-    """Take a checkpoint and its writes."""
-    place = (checkpoint.checkpoint_ns, checkpoint.checkpoint_id)
-    entry = Entry(
-        key=CheckpointKey(segment.thread_id, *place),
-        parent_id=checkpoint.parent_id,
-        incarnation=0,
-        seq=0,
-        certified=False,
-        created_us=checkpoint.created_us,
-        metadata=parse_metadata(checkpoint.metadata, "metadata_json").raw,
-        label=checkpoint.label,
-        summary=checkpoint.summary,
-        lineage=checkpoint.lineage,
-    )
-    state = decode_state(checkpoint.state, values)
-    for channel in state.channels:
-        if channel.size != (len(channel.value.data) if channel.value is not None else 0):
-            problem = f"checkpoint '{place[1]}' has a channel of another size than it says"
-            raise malformed(name, problem)
-    own = sorted(writes.pop(place, ()), key=write_order)
-    histories = tuple(
-        _history(channel, values, name)
-        for channel in decode_delta_base(checkpoint.delta_base, name)
-    )
-    return ClosureMember(Checkpoint(entry, state, tuple(own)), histories)
-
-
-def _history(channel: DeltaChannel, values: Mapping[bytes, Value], name: str) -> DeltaHistory:
-    if channel.ancestor_id:
-        raise malformed(name, f"channel {channel.name} is rebuilt from an ancestor that it lacks")
-    seed = None
-    if channel.seed is not None:
-        value = values[channel.seed.digest]
-        seed = Channel(
-            channel.name, channel.seed.version, channel.seed.digest, len(value.data), value
-        )
     writes = [
-        Write(one.task_id, one.task_path, one.idx, channel.name, values[one.digest], one.digest)
-        for one in channel.writes
+        replace(one, encoding=Encoding.PLAIN, data=whole_value(one, None, name).data)
+        for one in segment.writes
     ]
-    return DeltaHistory(channel.name, seed, tuple(writes))
+    checkpoints = [_checked(one, values, name) for one in segment.checkpoints]
+    places = set(map(_place, checkpoints))
+    if any(_place(write) not in places for write in writes):
+        raise malformed(name, "it has writes of a checkpoint that it lacks")
+    whole = replace(
+        segment,
+        checkpoints=tuple(sorted(checkpoints, key=_place)),
+        writes=tuple(writes),
+        values=tuple(
+            SegmentValue(digest, value.type, len(value.data), Encoding.PLAIN, value.data)
+            for digest, value in sorted(values.items(), key=itemgetter(0))
+        ),
+    )
+    return Closure(CheckpointKey(segment.thread_id, *segment.handoff), whole)
+
+
+def _values_size(segment: Segment) -> int:
+    return sum(one.size for one in segment.values) + sum(one.size for one in segment.writes)
+
+
+def _checked(
+    checkpoint: SegmentCheckpoint, values: Mapping[bytes, Value], name: str
+) -> SegmentCheckpoint:
+    """Return a checkpoint whose values are as it says, in the form in which it is stored."""
+    state = decode_state(checkpoint.state, values)
+    fits = all(
+        channel.size == (0 if channel.value is None else len(channel.value.data))
+        for channel in state.channels
+    )
+    base = decode_delta_base(checkpoint.delta_base, name)
+    for channel in base:
+        if channel.ancestor_id:
+            problem = f"channel {channel.name} is rebuilt from an ancestor that it lacks"
+            raise malformed(name, problem)
+        seed = channel.seed
+        fits &= seed is None or seed.size == len(values[seed.digest].data)
+        for write in channel.writes:
+            value = values[write.digest]
+            fits &= (write.type, write.size) == (value.type, len(value.data))
+    if not fits:
+        problem = f"checkpoint '{checkpoint.checkpoint_id}' has a channel of another size"
+        raise malformed(name, f"{problem} than it says")
+    return replace(
+        checkpoint,
+        state=encode_state(state.frame, state.channels),
+        delta_base=encode_delta_base(one for one in base if one.seed or one.writes),
+    )
 
 
 # --- limits ----------------------------------------------------------------------------

@@ -28,19 +28,12 @@ _STORE = Statement(inserting(requests))
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that may be a retry.
-
-    Attributes:
-        tenant: The tenant.
-        request_id: What a retry is known by; empty: there are none.
-        method: The call.
-        fingerprint: Digest of what it asks for.
-    """
+    """A request that may be a retry."""
 
     tenant: str
-    request_id: str
+    request_id: str  # what a retry is known by; empty: there are none
     method: str
-    fingerprint: bytes
+    fingerprint: bytes  # digest of what it asks for
 
     def first_answer(self, connection: Connection) -> bytes | None:
         """Return the answer that this request got before; `None` if it is new.

@@ -1,30 +1,51 @@
-"""Copies: checkpoints of one thread, made ready to be inserted into another.
+"""Copies: checkpoints of one thread, made ready to be inserted into another, or handed off.
 
-The values are the family's, so nothing of them is copied. A copy of what is certified is
-held by the segments of its origin and is not stored again; it may lack its data. A copy that
-has to be stored by itself is whole: evicted values come back with it.
+Inside a server the values are the family's, so nothing of them is copied. A copy of what is
+certified is held by the segments of its origin and is not stored again; it may lack its data.
+A copy that has to be stored by itself is whole: evicted values come back with it. A closure is
+all that is needed to go on from a checkpoint: the checkpoint itself, and of each subgraph tied
+to it the checkpoint that it stands at. Ancestors are not needed: what delta channels are
+rebuilt from goes along.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import astuple
 from typing import Any
 
 from sqlalchemy import Connection, select
 
-from ...domain.model import EVICTED, BlobLocation, Value
+from ...domain.formats.bundles import Closure, check_bytes
+from ...domain.formats.segments import (
+    Segment,
+    SegmentCheckpoint,
+    SegmentValue,
+    SegmentWrite,
+    decode_delta_base,
+    encode_delta_base,
+)
+from ...domain.model import EVICTED, BlobLocation, CheckpointKey, Value
+from ...domain.state import decode_channels
+from ...domain.values import Encoding
 from ..checkpoints import contents, located
 from ..checkpoints.contents import referred
+from ..checkpoints.delta_history import follow
 from ..checkpoints.located import Row, decode_held
 from ..database.logs import Place, ThreadRow
 from ..database.overlay import StoredWrite
 from ..database.schema import checkpoints, holes, writes
 from ..database.statements import in_lists
-from .closures import delta_base
-from .stored import Stored, StoredValue, read, stored_value
+from ..removal.delta_bases import NO_NAMES, rebuilt_from
+from .stored import Stored, live, named, numbers_of, read, stored_value
+from .subgraphs import tied
 
 Supplied = Mapping[bytes, Value]
 """Values by digest that were read from segments after `ValuesEvicted`."""
+
+NOTHING: Supplied = {}
 
 
 class ValuesEvicted(Exception):
@@ -39,6 +60,11 @@ class ValuesEvicted(Exception):
         self.digests = frozenset(digests)
         self.places = tuple(dict.fromkeys(places))
         super().__init__(f"{len(self.digests)} values were evicted")
+
+
+def size_of(supplied: Supplied) -> int:
+    """Return the bytes of values that were read, for the bound of a batch."""
+    return sum(len(value.data) for value in supplied.values())
 
 
 def prepare(
@@ -61,31 +87,58 @@ def prepare(
         ValuesEvicted: Values are neither here nor supplied.
     """
     prepared: list[list[Stored]] = []
-    lacking: list[ValuesEvicted] = []
+    missing: set[bytes] = set()
+    places: list[BlobLocation] = []
     for origin, numbers in sources:
         found = read(connection, numbers)
-        written: dict[bytes, int] = {}
         held = _held_by(connection, origin, found)
-        for one, segments in zip(found, held, strict=True):
-            own = one.delta_base or None
-            if not with_ancestors:
-                state, names = one.known.state, one.known.delta_channels
-                base = delta_base(connection, origin.number, one.place, state, names)
-                one.delta_base = base.stored
-                written |= base.written
+        bases = [one.delta_base for one in found]
+        written = {} if with_ancestors else _give_bases(connection, origin.number, found)
+        for one, segments, base in zip(found, held, bases, strict=True):
             # A segment has the base that its checkpoint had there.
-            one.segments = segments if one.delta_base == own else ()
+            one.segments = segments if one.delta_base == base else ()
         try:
             bring_values(connection, origin.family, origin, found, supplied, written)
         except ValuesEvicted as lack:
-            lacking.append(lack)
+            missing |= lack.digests
+            places += lack.places
         prepared.append(found)
-    if lacking:
-        raise ValuesEvicted(
-            frozenset[bytes]().union(*(lack.digests for lack in lacking)),
-            (place for lack in lacking for place in lack.places),
-        )
+    if missing:
+        raise ValuesEvicted(missing, places)
     return prepared
+
+
+def closure(
+    connection: Connection, tenant: str, key: CheckpointKey, supplied: Supplied
+) -> Closure | None:
+    """Return what is needed to go on from a checkpoint; see `Lineage.closure`."""
+    thread = live(connection, tenant, key.thread_id)
+    place = named(connection, thread, key) if thread is not None else None
+    if thread is None or place is None:
+        return None
+    needed = sorted(closure_places(connection, thread.number, place))
+    found = read(connection, numbers_of(connection, thread.number, needed))
+    written = _give_bases(connection, thread.number, found)
+    of = CheckpointKey(key.thread_id, *place)
+    check_bytes(of, sum(map(_whole_bytes, found)))
+    wanted = frozenset[bytes]().union(*(referred(one.known.state, one.delta_base) for one in found))
+    values = _gather(connection, thread, found, wanted, supplied, written)
+    segment = Segment(
+        *(key.thread_id, 0, 0, 0, 0),
+        checkpoints=tuple(map(_segment_checkpoint, found)),
+        writes=tuple(_segment_write(one.place, write) for one in found for write in _ordered(one)),
+        values=tuple(
+            SegmentValue(digest, value.type, len(value.data), Encoding.PLAIN, value.data)
+            for digest, value in sorted(values.items())
+        ),
+        handoff=place,
+    )
+    return Closure(of, segment, thread.seq)
+
+
+def closure_places(connection: Connection, number: int, place: Place) -> list[Place]:
+    """Return where the checkpoints of a closure stand, the one that it is of first."""
+    return [place, *sorted(tied(connection, number, place))]
 
 
 def bring_values(
@@ -109,41 +162,46 @@ def bring_values(
     Raises:
         ValuesEvicted: Values are neither here nor supplied.
     """
-    needed = {
-        one.place: referred(one.known.state, one.delta_base) for one in found if not one.segments
-    }
-    wanted = frozenset[bytes]().union(*needed.values())
+    new = [one for one in found if not one.segments]
+    needed = [referred(one.known.state, one.delta_base) for one in new]
+    wanted = frozenset[bytes]().union(*needed)
     lacking = wanted - contents.present(connection, family, wanted)
-    here = {one: stored_value(one, supplied[one]) for one in lacking if one in supplied}
-    rows = {written[digest] for digest in lacking - here.keys() if digest in written}
-    here.update((one.digest, one) for one in _values_of_writes(connection, rows))
-    if at.family != family:
-        others = contents.read(connection, at.family, lacking - here.keys())
-        for digest, value in others.items():
-            if value is not EVICTED:
-                here[digest] = stored_value(digest, value)
+    here = _gather(connection, at, new, lacking, supplied, written)
+    packed = {digest: stored_value(digest, value) for digest, value in here.items()}
+    for one, digests in zip(new, needed, strict=True):
+        one.values = [packed[digest] for digest in sorted(digests & packed.keys())]
+
+
+def _gather(
+    connection: Connection,
+    at: ThreadRow,
+    found: Sequence[Stored],
+    wanted: AbstractSet[bytes],
+    supplied: Supplied,
+    written: Mapping[bytes, int],
+) -> dict[bytes, Value]:
+    """Return the wanted values that checkpoints of a thread need, and make their writes whole."""
+    here = {digest: supplied[digest] for digest in wanted if digest in supplied}
+    stored = contents.read(connection, at.family, wanted - here.keys())
+    here |= {digest: value for digest, value in stored.items() if value is not EVICTED}
+    rows = {written[digest] for digest in wanted - here.keys() if digest in written}
+    columns = (writes.c.digest, writes.c.type, writes.c.size, writes.c.encoding, writes.c.data)
+    for some in in_lists(sorted(rows)):
+        chosen = select(*columns).where(writes.c.number.in_(some), writes.c.data.is_not(None))
+        for digest, *value in connection.execute(chosen):
+            here[digest] = contents.stored_value(*value)
     missing: set[bytes] = set()
     places: list[BlobLocation] = []
     for one in found:
-        if one.segments:
-            continue
-        one.values = [here[digest] for digest in sorted(needed[one.place] & here.keys())]
         one.writes = [_whole(write, supplied) for write in one.writes]
-        lacks = needed[one.place] & lacking - here.keys()
+        lacks = (referred(one.known.state, one.delta_base) & wanted) - here.keys()
         lacks |= {write.digest for write in one.writes if write.data is None}
         if lacks:
             missing |= lacks
             places += _places_of(connection, at, one, written, lacks)
     if missing:
         raise ValuesEvicted(missing, places)
-
-
-def _values_of_writes(connection: Connection, numbers: Collection[int]) -> Iterable[StoredValue]:
-    """Yield the values of pending writes that are here."""
-    columns = [writes.c[name] for name in StoredValue._fields]
-    for some in in_lists(sorted(numbers)):
-        stored = select(*columns).where(writes.c.number.in_(some), writes.c.data.is_not(None))
-        yield from (StoredValue(*row) for row in connection.execute(stored))
+    return here
 
 
 def _whole(write: StoredWrite, supplied: Supplied) -> StoredWrite:
@@ -152,6 +210,68 @@ def _whole(write: StoredWrite, supplied: Supplied) -> StoredWrite:
         return write
     packed = stored_value(write.digest, supplied[write.digest])
     return write._replace(encoding=packed.encoding, data=packed.data)
+
+
+def _give_bases(connection: Connection, number: int, found: Sequence[Stored]) -> dict[bytes, int]:
+    """Give checkpoints of a thread all that their delta channels are rebuilt from.
+
+    Return the values of it that pending writes hold: digest to number of the row.
+    """
+    written: dict[bytes, int] = {}
+    for one in found:
+        one.delta_base = None
+        if one.known.delta_channels == NO_NAMES:
+            continue
+        channels = decode_channels(one.known.state)
+        names = set(json.loads(one.known.delta_channels))
+        names -= {channel.name for channel in channels if channel.digest is not None}
+        paths = follow(connection, number, one.place, sorted(names))
+        one.delta_base = encode_delta_base(rebuilt_from(paths)) or None
+        for write in (write for path in paths.values() for write in path.newest_first):
+            if write.number is not None:
+                written[write.write.digest] = write.number
+    return written
+
+
+# --- rows of a segment -------------------------------------------------------------------
+
+
+def _whole_bytes(one: Stored) -> int:
+    """Return the bytes of the values of a checkpoint, those of delta channels as often as used."""
+    sizes = {channel.digest: channel.size for channel in decode_channels(one.known.state)}
+    based = 0
+    for channel in decode_delta_base(one.delta_base or b"", one.place[1]):
+        based += channel.seed.size if channel.seed is not None else 0
+        based += sum(write.size for write in channel.writes)
+    return sum(sizes.values()) + based + sum(write.size for write in one.writes)
+
+
+def _segment_checkpoint(one: Stored) -> SegmentCheckpoint:
+    known = one.known
+    return SegmentCheckpoint(
+        *one.place,
+        seq=0,
+        parent_id=known.parent_id,
+        state=known.state,
+        metadata=known.metadata,
+        created_us=known.created_us,
+        label=known.label,
+        summary=known.summary,
+        delta_base=one.delta_base or b"",
+        lineage=one.lineage,
+    )
+
+
+def _ordered(one: Stored) -> list[StoredWrite]:
+    return sorted(one.writes, key=lambda write: (write.task_path, write.task_id, write.idx))
+
+
+def _segment_write(place: Place, one: StoredWrite) -> SegmentWrite:
+    value = contents.stored_value(one.type, one.size, one.encoding, one.data)
+    return SegmentWrite(
+        *(*place, 0, one.task_id, one.idx, one.task_path, one.channel, one.type, one.digest),
+        *(one.size, Encoding.PLAIN, value.data),
+    )
 
 
 # --- where it is stored ------------------------------------------------------------------
@@ -165,7 +285,13 @@ def _held_by(
     Only one of which everything is stored, late writes too, is held as it is.
     """
     numbers = [[one.known.seq, *(write.seq for write in one.writes)] for one in found]
-    lost, unstored = _holes(connection, thread)
+    gaps = connection.execute(
+        select(holes.c.segment, holes.c.thread, holes.c.checkpoint_ns, holes.c.checkpoint_id).where(
+            holes.c.tenant == thread.tenant
+        )
+    ).all()
+    lost = {row[0] for row in gaps if row[0] is not None}
+    unstored = {(row[2], row[3]) for row in gaps if row[1] == thread.number}
     rows = [_located(thread, one, one.place in unstored) for one in found]
     locations = located.of_rows(connection, thread.tenant, rows, numbers)
     held: list[tuple[bytes, ...]] = []
@@ -180,25 +306,13 @@ def _held_by(
 
 
 def _located(thread: ThreadRow, one: Stored, hole: bool) -> Row:
-    known, lineage = one.known, one.lineage
+    known = one.known
     columns: tuple[Any, ...] = (
         *(thread.thread_id, thread.number, thread.family, thread.incarnation),
         *(thread.certified_seq, *one.place, known.seq, known.parent_id, known.created_us),
-        *(known.metadata, known.label, known.summary),
-        *(lineage.forked_from, lineage.rolled_back_from, lineage.adopted_from, one.held, hole),
+        *(known.metadata, known.label, known.summary, *astuple(one.lineage), one.held, hole),
     )
     return Row(*columns)
-
-
-def _holes(connection: Connection, thread: ThreadRow) -> tuple[set[bytes], set[Place]]:
-    """Return the tenant's lost segments, and which checkpoints of a thread are not stored."""
-    rows = connection.execute(
-        select(holes.c.segment, holes.c.thread, holes.c.checkpoint_ns, holes.c.checkpoint_id).where(
-            holes.c.tenant == thread.tenant
-        )
-    ).all()
-    lost = {bytes(row[0]) for row in rows if row[0] is not None}
-    return lost, {(row[2], row[3]) for row in rows if row[1] == thread.number}
 
 
 def _places_of(

@@ -37,7 +37,10 @@ _SINCE = exists().where(
     changes.c.kind != int(EventKind.HANDED_OFF),
 )
 _UNCHANGED = Statement(
-    select(members.c.sha256, members.c.size, members.c.blob_id, members.c.identifier)
+    select(
+        *(members.c[name] for name in ("sha256", "size", "blob_id", "identifier")),
+        threads.c.seq,
+    )
     .join(
         handoffs, (handoffs.c.tenant == members.c.tenant) & (handoffs.c.sha256 == members.c.sha256)
     )
@@ -75,13 +78,13 @@ class Handoffs:
         request = Request(tenant, request_id, METHOD, fingerprint)
         return await self._database.query(request.first_answer)
 
-    async def unchanged(self, tenant: str, key: CheckpointKey) -> BlobLocation | None:
+    async def unchanged(self, tenant: str, key: CheckpointKey) -> tuple[BlobLocation, int] | None:
         """Return the bundle of a checkpoint whose thread is as it was when it was handed off.
 
-        `None`: there is none, and one has to be made.
+        With the last change of the thread. `None`: there is none, and one has to be made.
         """
 
-        def look(connection: Connection) -> BlobLocation | None:
+        def look(connection: Connection) -> tuple[BlobLocation, int] | None:
             row = _UNCHANGED.run(
                 connection,
                 of_tenant=tenant,
@@ -89,7 +92,7 @@ class Handoffs:
                 of_ns=key.checkpoint_ns,
                 of_id=key.checkpoint_id,
             ).fetchone()
-            return BlobLocation(*row) if row is not None else None
+            return (BlobLocation(*row[:4]), row[4]) if row is not None else None
 
         return await self._database.query(look)
 
@@ -98,7 +101,7 @@ class Handoffs:
         tenant: str,
         key: CheckpointKey,
         bundle: BlobLocation,
-        parts: Sequence[BlobLocation],
+        parts: Sequence[BlobLocation] | None,
         blobs: Sequence[StoredBlob],
         request_id: str,
         fingerprint: bytes,
@@ -112,7 +115,8 @@ class Handoffs:
             tenant: The tenant.
             key: The checkpoint.
             bundle: Where the bundle lies, or the list of its parts.
-            parts: Where its parts lie, in order; empty if it is whole.
+            parts: Where its parts lie, in order; empty if it is whole; `None` if it was kept
+                before, as `unchanged` returned it.
             blobs: The blobs that it was stored as; none if it was there already.
             request_id: What a retry is known by; may be empty.
             fingerprint: Of the request.
@@ -144,16 +148,17 @@ def _keep_bundle(
     tenant: str,
     key: CheckpointKey,
     bundle: BlobLocation,
-    parts: Sequence[BlobLocation],
+    parts: Sequence[BlobLocation] | None,
     content_seq: int,
 ) -> None:
     log = batch.find(tenant, key.thread_id)
     if log is None or log.row.deleted:
         raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-    kind = Kind.PARTS if parts else Kind.SEGMENT
-    rows = [_member(tenant, part, Kind.PART, None) for part in parts]
-    listed = b"".join(part.sha256 for part in parts) or None
-    _PLACE.run_many(batch.connection, [*rows, _member(tenant, bundle, kind, listed)])
+    if parts is not None:
+        kind = Kind.PARTS if parts else Kind.SEGMENT
+        rows = [_member(tenant, part, Kind.PART, None) for part in parts]
+        listed = b"".join(part.sha256 for part in parts) or None
+        _PLACE.run_many(batch.connection, [*rows, _member(tenant, bundle, kind, listed)])
     _KEEP.run(
         batch.connection,
         tenant=tenant,

@@ -6,22 +6,38 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import astuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, bindparam, select
 
-from ...domain.errors import Reason, Refusal
-from ...domain.lineage import Closure, LineageTree
-from ...domain.model import CheckpointKey, Saved
+from ...domain.errors import Reason, Refusal, checkpoint_not_found
+from ...domain.formats.bundles import Closure
+from ...domain.lineage import LineageTree
+from ...domain.metadata import parse_metadata
+from ...domain.model import CheckpointKey, Saved, Value
+from ...domain.model import Lineage as Origins
+from ...domain.threads import EventKind
+from ..checkpoints.contents import referred
 from ..database.database import Database
-from ..database.logs import find_thread
-from ..database.overlay import Batch
-from . import answers, closures, descent, forks, insert, rollbacks
+from ..database.logs import Log, Place, find_thread
+from ..database.overlay import Batch, StoredWrite
+from ..database.schema import writes
+from ..database.statements import Statement, in_lists
+from . import answers, copies, descent, rollbacks, stored
 from .answers import Request, decode_saved, encode_saved
-from .copies import Supplied
+from .copies import NOTHING, Supplied, size_of
+from .stored import Stored, live, named, stored_value
 
 ADOPT, COPY, FORK = "AdoptHandoff", "CopyThread", "ForkThread"
 ROLLBACK = "RollbackThread"
 
-NOTHING: Supplied = {}
+_EARLY = Statement(
+    select(writes.c.checkpoint_ns, writes.c.checkpoint_id, *stored.WRITE)
+    .where(
+        writes.c.thread == bindparam("of_thread"),
+        writes.c.early_us.is_not(None),
+        writes.c.data.is_not(None),
+    )
+    .order_by(writes.c.seq, writes.c.checkpoint_ns, writes.c.checkpoint_id)
+)
 
 
 class Lineage:
@@ -37,16 +53,19 @@ class Lineage:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def closure(self, tenant: str, key: CheckpointKey) -> Closure | None:
+    async def closure(
+        self, tenant: str, key: CheckpointKey, supplied: Supplied = NOTHING
+    ) -> Closure | None:
         """Return what is needed to go on from a checkpoint; an empty ID means the latest.
 
-        Where a value was evicted stands `EVICTED`. `None`: there is no such checkpoint.
+        `None`: there is no such checkpoint.
 
         Raises:
-            Refusal: `LIMIT_EXCEEDED` if it is larger than a bundle.
+            Refusal: `LIMIT_EXCEEDED` if it is larger than a bundle; no values were read then.
+            ValuesEvicted: It needs values that are not here.
         """
         return await self._database.query(
-            lambda connection: closures.closure(connection, tenant, key)
+            lambda connection: copies.closure(connection, tenant, key, supplied)
         )
 
     async def lineage(self, tenant: str, thread_id: str, max_steps: int) -> LineageTree | None:
@@ -71,10 +90,10 @@ class Lineage:
             Refusal: `CHECKPOINT_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
             ValuesEvicted: It needs values that are not here.
         """
-        named = target or self._new_name()
+        name = target or self._new_name()
         return await self._saved(
             answers.request(tenant, request_id, FORK, *astuple(key), target),
-            lambda batch: forks.fork(batch, tenant, key, named, supplied),
+            lambda batch: fork(batch, tenant, key, name, supplied),
             size_of(supplied),
         )
 
@@ -95,7 +114,7 @@ class Lineage:
         request = answers.request(tenant, request_id, COPY, source, target)
 
         def copy(batch: Batch) -> int:
-            return forks.copy_thread(batch, tenant, source, target, supplied)
+            return _copy_thread(batch, tenant, source, target, supplied)
 
         return await self._database.transact(
             lambda batch: request.once(batch, copy, lambda count: b"%d" % count, int),
@@ -138,7 +157,7 @@ class Lineage:
         agent_id: str,
         request_id: str,
     ) -> Saved:
-        """Make a thread of a closure from elsewhere, with all its values.
+        """Make a thread, of a family of its own, of a closure from elsewhere.
 
         The lineage of its checkpoint says `adopted_from`. `sha256` is the descriptor's hash;
         an empty `target` means: make up a name.
@@ -146,11 +165,11 @@ class Lineage:
         Raises:
             Refusal: `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
         """
-        new = await asyncio.to_thread(forks.adoptable, closure)
-        named = target or self._new_name()
+        new = await asyncio.to_thread(_adoptable, closure)
+        name = target or self._new_name()
         return await self._saved(
             _adoption(tenant, closure.key, sha256, target, agent_id, request_id),
-            lambda batch: forks.adopt(batch, tenant, closure.key, new, named, agent_id),
+            lambda batch: _adopt(batch, tenant, closure.key, new, name, agent_id),
             sum(one.new_bytes for one in new),
         )
 
@@ -179,7 +198,7 @@ class Lineage:
             if answered is not None:
                 return decode_saved(answered)
             found = find_thread(connection, tenant, target) if target else None
-            if found is not None and insert.is_taken(connection, found.number):
+            if found is not None and stored.is_taken(connection, found.number):
                 raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
             return None
 
@@ -193,8 +212,61 @@ class Lineage:
         )
 
     def _new_name(self) -> str:
-        """Return a name for a thread that nobody named."""
         return f"{self._database.random_bits():016x}{self._database.random_bits():016x}"
+
+
+# --- threads that begin with checkpoints of others ---------------------------------------
+
+
+def fork(batch: Batch, tenant: str, key: CheckpointKey, target: str, supplied: Supplied) -> Saved:
+    """Make a thread that begins with a checkpoint; see `Lineage.fork`."""
+    connection = batch.connection
+    origin = live(connection, tenant, key.thread_id)
+    place = named(connection, origin, key) if origin is not None else None
+    if origin is None or place is None:
+        raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+    hidden = origin.unsearchable
+    log = stored.begin(batch, tenant, target, origin.family, origin.agent_id, unsearchable=hidden)
+    needed = copies.closure_places(connection, origin.number, place)
+    numbers = stored.numbers_of(connection, origin.number, needed)
+    [new] = copies.prepare(connection, [(origin, numbers)], supplied)
+    reference = str(CheckpointKey(key.thread_id, *place))
+    return stored.fill(batch, log, new, place, Origins(forked_from=reference))
+
+
+def _copy_thread(batch: Batch, tenant: str, source: str, target: str, supplied: Supplied) -> int:
+    connection = batch.connection
+    origin = live(connection, tenant, source)
+    if origin is None:
+        raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=source)
+    if source == target:
+        raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
+    hidden = origin.unsearchable
+    log = stored.begin(batch, tenant, target, origin.family, origin.agent_id, unsearchable=hidden)
+    numbers = stored.all_numbers(connection, origin.number)
+    for some in in_lists(numbers):
+        [new] = copies.prepare(connection, [(origin, some)], supplied, with_ancestors=True)
+        stored.add(batch, log, new)
+        batch.write_out()
+    _copy_early_writes(batch, log, origin.number)
+    stored.end(batch, log, ("", ""), 0)
+    return len(numbers)
+
+
+def _copy_early_writes(batch: Batch, log: Log, origin: int) -> None:
+    """Copy the writes that wait for their checkpoint; each checkpoint takes a number."""
+    rows = _EARLY.run(batch.connection, of_thread=origin).fetchall()
+    seqs: dict[Place, int] = {}
+    for checkpoint_ns, checkpoint_id, *columns in rows:
+        place, write = (checkpoint_ns, checkpoint_id), StoredWrite(*columns)
+        if place not in seqs:
+            seqs[place] = batch.change(log, EventKind.WRITES_SAVED, place)
+        log.row.dirty_bytes += len(write.data or b"")
+        batch.put_write(log, place, write._replace(seq=seqs[place]))
+    log.early = bool(seqs)
+
+
+# --- adopting ----------------------------------------------------------------------------
 
 
 def _adoption(
@@ -204,6 +276,52 @@ def _adoption(
     return answers.request(tenant, request_id, ADOPT, *asked)
 
 
-def size_of(supplied: Supplied) -> int:
-    """Return the bytes of values that were read, for the bound of a batch."""
-    return sum(len(value.data) for value in supplied.values())
+def _adoptable(closure: Closure) -> list[Stored]:
+    """Return the checkpoints of a closure as they are inserted; before the queue.
+
+    The values have the digests that the closure says: who reads a bundle checks that.
+    """
+    segment = closure.segment
+    packed = {
+        one.digest: stored_value(one.digest, Value(one.type, one.data)) for one in segment.values
+    }
+    found: dict[Place, Stored] = {}
+    for row in segment.checkpoints:
+        new = stored.of_segment(row, parse_metadata(row.metadata, "metadata_json"))
+        new.values = [packed[digest] for digest in sorted(referred(row.state, new.delta_base))]
+        found[new.place] = new
+    for write in segment.writes:
+        value = stored_value(write.digest, Value(write.type, write.data))
+        found[write.checkpoint_ns, write.checkpoint_id].writes.append(
+            StoredWrite(
+                write.task_id,
+                write.idx,
+                write.task_path,
+                write.channel,
+                value.type,
+                value.digest,
+                value.size,
+                value.encoding,
+                seq=0,
+                early_us=None,
+                data=value.data,
+            )
+        )
+    return list(found.values())
+
+
+def _adopt(
+    batch: Batch,
+    tenant: str,
+    source: CheckpointKey,
+    new: list[Stored],
+    target: str,
+    agent_id: str,
+) -> Saved:
+    # A bundle does not say whether search finds its thread; where that is here too, it counts.
+    origin = live(batch.connection, tenant, source.thread_id)
+    here = origin is not None and named(batch.connection, origin, source) is not None
+    hidden = origin is not None and here and origin.unsearchable
+    log = stored.begin(batch, tenant, target, None, agent_id, unsearchable=hidden)
+    place = (source.checkpoint_ns, source.checkpoint_id)
+    return stored.fill(batch, log, new, place, Origins(adopted_from=str(source)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from sqlalchemy import Connection
 
 from ...domain.checkpoint_ids import mint_next_checkpoint_id
@@ -18,11 +16,10 @@ from ...domain.lineage import (
 from ...domain.model import CheckpointKey, Lineage, Saved
 from ...domain.state import decode_channels, decode_state, encode_state
 from ..checkpoints.save import check_head
-from ..database.logs import Known, Log, Place, ThreadRow
+from ..database.logs import Log, Place, ThreadRow
 from ..database.overlay import Batch
 from .copies import Supplied, bring_values
-from .insert import insert_checkpoint
-from .stored import NO_NAMES, Stored, latest, numbers_of, read
+from .stored import Stored, insert_checkpoint, known_of, latest, numbers_of, read
 from .subgraphs import RootPath, stateful_namespaces
 
 
@@ -70,31 +67,29 @@ def roll_back(
     batch.write_out()
     connection = batch.connection
     [target] = read(connection, numbers_of(connection, at.number, [place]))
-    followers = {} if place[0] else _followers(connection, log.row.number, at.number, target)
-    earlier = [target, *(one for one in followers.values() if one is not None)]
-    for one in earlier:
+    earlier: dict[str, Stored | None] = {}
+    if not place[0]:
+        earlier = _followers(connection, log.row.number, at.number, target)
+    earlier[place[0]] = target
+    stored = [one for one in earlier.values() if one is not None]
+    for one in stored:
         one.writes = []
-    bring_values(connection, log.row.family, at, earlier, supplied, {})
+    bring_values(connection, log.row.family, at, stored, supplied, {})
     # An ID above the greatest of its namespace, and the root's above all others.
     last = ""
     ids: dict[str, str] = {}
-    for namespace in (*followers, place[0]):
+    for namespace in earlier:
         above = max(batch.greatest(log, namespace), last)
         last = mint_next_checkpoint_id(batch.now_us, entropy, above, field="ref.checkpoint_id")
         ids[namespace] = last
     size = 0
-    for namespace, follower in followers.items():
-        if follower is None:
-            new = _of_nothing(batch, log, (namespace, ids[namespace]), last)
-        else:
-            new = _of_earlier(batch, log, (namespace, ids[namespace]), follower, last)
+    for namespace, before in earlier.items():
+        root_id = "" if namespace == place[0] else last
+        new = _again(batch, log, (namespace, ids[namespace]), before, root_id)
         insert_checkpoint(batch, log, new)
         size += new.new_bytes
-    new = _of_earlier(batch, log, (place[0], last), target, "")
-    insert_checkpoint(batch, log, new)
-    size += new.new_bytes
     log.forget_checkpoints()
-    key = CheckpointKey(log.row.thread_id, *new.place)
+    key = CheckpointKey(log.row.thread_id, place[0], last)
     return Saved(key, log.row.seq, log.row.incarnation, size)
 
 
@@ -118,46 +113,30 @@ def _followers(
     return found
 
 
-def _of_earlier(batch: Batch, log: Log, place: Place, earlier: Stored, root_id: str) -> Stored:
-    """Return a checkpoint with the state of an earlier one; `root_id` as for the metadata."""
-    reference = str(CheckpointKey(log.row.thread_id, *earlier.place))
-    known = earlier.known
-    frame = rollback_frame(decode_state(known.state, {}).frame, batch.now_us)
-    metadata = rollback_metadata(known.metadata, place[0], root_id)
-    return replace(
-        earlier,
-        place=place,
-        known=replace(
-            known,
-            state=encode_state(frame, decode_channels(known.state)),
-            metadata=metadata.raw,
-            run_id=metadata.run_id,
-            root_id=metadata.root_id,
-            label="",
-            summary=rollback_summary(reference, known.summary),
-            created_us=batch.now_us,
-        ),
-        lineage=Lineage(rolled_back_from=reference),
-    )
+def _again(batch: Batch, log: Log, place: Place, earlier: Stored | None, root_id: str) -> Stored:
+    """Return a checkpoint with the state of an earlier one; `None`: of before the first run.
 
-
-def _of_nothing(batch: Batch, log: Log, place: Place, root_id: str) -> Stored:
-    """Return a checkpoint that takes a subgraph back to before its first run."""
-    newest = batch.checkpoint(log, (place[0], batch.greatest(log, place[0])))
-    frame = decode_state(newest.state, {}).frame if newest is not None else b""
-    metadata = empty_rollback_metadata(root_id)
-    return Stored(
-        place,
-        Known(
-            seq=0,
-            parent_id="",
-            state=empty_rollback_frame(frame, batch.now_us),
-            metadata=metadata.raw,
-            run_id=metadata.run_id,
-            root_id=metadata.root_id,
-            delta_channels=NO_NAMES,
-            label="",
+    `root_id` is for the metadata of a subgraph.
+    """
+    if earlier is None:
+        newest = batch.checkpoint(log, (place[0], batch.greatest(log, place[0])))
+        frame = decode_state(newest.state, {}).frame if newest is not None else b""
+        known = known_of(
+            empty_rollback_frame(frame, batch.now_us),
+            empty_rollback_metadata(root_id),
             summary="Rolled back to before its first run.",
             created_us=batch.now_us,
-        ),
+        )
+        return Stored(place, known)
+    reference = str(CheckpointKey(log.row.thread_id, *earlier.place))
+    before = earlier.known
+    frame = rollback_frame(decode_state(before.state, {}).frame, batch.now_us)
+    known = known_of(
+        encode_state(frame, decode_channels(before.state)),
+        rollback_metadata(before.metadata, place[0], root_id),
+        parent_id=before.parent_id,
+        summary=rollback_summary(reference, before.summary),
+        created_us=batch.now_us,
     )
+    origin = Lineage(rolled_back_from=reference)
+    return Stored(place, known, origin, earlier.delta_base, values=earlier.values)

@@ -25,17 +25,16 @@ from ...domain.state import encode_state
 from ...domain.values import value_digest
 from ..checkpoints.load import load
 from ..database.database import Database
-from ..database.logs import Known, ThreadRow
+from ..database.logs import ThreadRow
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, threads
 from ..database.statements import Statement
 from ..removal.delete import delete_thread
-from . import answers, closures, copies, insert
+from . import answers, copies, stored
 from .answers import decode_saved, encode_saved
-from .copies import Supplied
-from .lineage import NOTHING, size_of
+from .copies import NOTHING, Supplied, size_of
 from .rollbacks import roll_back
-from .stored import NO_NAMES, Stored, all_numbers, live, numbers_of, stored_value
+from .stored import Stored, all_numbers, known_of, live, stored_value
 
 CREATE, RESTORE = "CreateSnapshot", "RestoreSnapshot"
 
@@ -218,11 +217,11 @@ def _create(
     for number, (key, origin, new) in enumerate(zip(keys, origins, captured, strict=True)):
         member = kept.Member(key, origin.agent_id, origin.unsearchable)
         name = kept.member_thread_of(snapshot.snapshot_id, number)
-        log = insert.begin(
+        log = stored.begin(
             *(batch, tenant, name, origin.family, member.agent_id),
             unsearchable=member.unsearchable,
         )
-        insert.fill(batch, log, new, ("", key.checkpoint_id))
+        stored.fill(batch, log, new, ("", key.checkpoint_id))
         members.append(member)
     _describe(batch, tenant, snapshot, members)
     return snapshot
@@ -238,8 +237,8 @@ def _captured(connection: Connection, tenant: str, thread_id: str) -> ThreadRow:
 
 def _needed(connection: Connection, origin: ThreadRow) -> list[int]:
     """Return the numbers of what is needed to go on from the latest root checkpoint."""
-    places = closures.places(connection, origin.number, ("", origin.head_id))
-    return numbers_of(connection, origin.number, places)
+    places = copies.closure_places(connection, origin.number, ("", origin.head_id))
+    return stored.numbers_of(connection, origin.number, places)
 
 
 def _describe(batch: Batch, tenant: str, snapshot: Snapshot, members: list[kept.Member]) -> None:
@@ -249,23 +248,15 @@ def _describe(batch: Batch, tenant: str, snapshot: Snapshot, members: list[kept.
         for name, value in record.values
     ]
     count = len(members)
-    metadata = parse_metadata(record.metadata, "metadata_json")
-    known = Known(
-        seq=0,
-        parent_id="",
-        state=encode_state(record.frame, channels),
-        metadata=metadata.raw,
-        run_id=metadata.run_id,
-        root_id=metadata.root_id,
-        delta_channels=NO_NAMES,
-        label="",
+    known = known_of(
+        encode_state(record.frame, channels),
+        parse_metadata(record.metadata, "metadata_json"),
         summary=f"Snapshot of {count} thread{'s' if count != 1 else ''}.",
-        created_us=0,
     )
     place = ("", snapshot.snapshot_id)
     values = [stored_value(value_digest(value), value) for _, value in record.values]
-    log = insert.begin(batch, tenant, kept.thread_of(snapshot.snapshot_id), None)
-    insert.fill(batch, log, [Stored(place, known, values=values)], place)
+    log = stored.begin(batch, tenant, kept.thread_of(snapshot.snapshot_id), None)
+    stored.fill(batch, log, [Stored(place, known, values=values)], place)
 
 
 # --- reading ---------------------------------------------------------------------------
@@ -337,11 +328,11 @@ def _restore_anew(
     for number, (member, at, new) in enumerate(zip(members, held, captured, strict=True)):
         own = live(connection, tenant, member.key.thread_id)
         hidden = member.unsearchable or (own is not None and own.unsearchable)
-        log = insert.begin(
+        log = stored.begin(
             *(batch, tenant, f"{names}-{number}", at.family, member.agent_id), unsearchable=hidden
         )
         place, lineage = ("", member.key.checkpoint_id), Lineage(forked_from=str(member.key))
-        restored.append(insert.fill(batch, log, new, place, lineage))
+        restored.append(stored.fill(batch, log, new, place, lineage))
     return tuple(restored)
 
 

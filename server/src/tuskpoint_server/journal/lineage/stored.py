@@ -1,4 +1,8 @@
-"""Checkpoints as the journal stores them: read to make others of them, and inserted."""
+"""Checkpoints as the journal stores them, and the one path by which made ones come into a thread.
+
+Forks, copies, adoptions, rollbacks, snapshots and what is restored from them are read here as
+rows, made into others, and inserted here. Recovery has the same rows from segments.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,19 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, func, select
 
-from ...domain.model import CheckpointKey, Lineage, Value
+from ...domain.errors import Reason, Refusal
+from ...domain.formats.segments import SegmentCheckpoint
+from ...domain.model import CheckpointKey, Lineage, Metadata, Saved, Value
+from ...domain.snapshots import is_reserved
+from ...domain.state import delta_channels
+from ...domain.threads import EventKind, judge_state
 from ...domain.values import compress
-from ..database.logs import Known, Place, ThreadRow, find_thread
-from ..database.overlay import StoredWrite
+from ..archiving.holding import add_uses, with_needs
+from ..checkpoints.contents import referred
+from ..checkpoints.drafts import encode_names
+from ..checkpoints.located import encode_held
+from ..database.logs import Known, Log, Place, ThreadRow, find_thread
+from ..database.overlay import Batch, StoredWrite, checkpoint_row, content_row
 from ..database.schema import checkpoints, writes
 from ..database.statements import (
     Statement,
@@ -21,9 +34,7 @@ from ..database.statements import (
     of_thread,
     parameters_of,
 )
-
-NO_NAMES = b"[]"
-"""Stored form of no delta channels."""
+from ..removal.delete import delete_thread, end_incarnation
 
 NO_LINEAGE = Lineage()
 
@@ -40,28 +51,18 @@ class StoredValue(NamedTuple):
 
 @dataclass(slots=True)
 class Stored:
-    """A checkpoint that stands in a thread, or is about to be inserted into one.
-
-    Attributes:
-        place: Its namespace and ID.
-        known: What its row holds.
-        lineage: Lineage beyond the parent.
-        delta_base: What delta channels are rebuilt from that no ancestor holds, or nothing.
-        held: What holds it besides the segments of its thread, as the column.
-        writes: Its pending writes.
-        segments: Of a copy: the segments that hold it already, that of its state first. It may
-            lack data then. Without any it has to be stored, and is whole.
-        values: Values that come along.
-    """
+    """A checkpoint that stands in a thread, or is about to be inserted into one."""
 
     place: Place
     known: Known
     lineage: Lineage = NO_LINEAGE
-    delta_base: bytes | None = None
-    held: bytes | None = None
+    delta_base: bytes | None = None  # what delta channels are rebuilt from that no ancestor holds
+    held: bytes | None = None  # what holds it besides the segments of its thread, as the column
     writes: list[StoredWrite] = field(default_factory=list)
+    # Of a copy: the segments that hold it already, that of its state first. It may lack data
+    # then. Without any it has to be stored, and is whole.
     segments: tuple[bytes, ...] = ()
-    values: list[StoredValue] = field(default_factory=list)
+    values: list[StoredValue] = field(default_factory=list)  # that come along
 
     @property
     def new_bytes(self) -> int:
@@ -79,20 +80,57 @@ def stored_value(digest: bytes, value: Value) -> StoredValue:
     return StoredValue(digest, value.type, len(value.data), int(packed.encoding), packed.data)
 
 
+def known_of(
+    state: bytes,
+    metadata: Metadata,
+    *,
+    seq: int = 0,
+    parent_id: str = "",
+    label: str = "",
+    summary: str = "",
+    created_us: int = 0,
+) -> Known:
+    """Return what the row of a checkpoint holds."""
+    return Known(
+        seq=seq,
+        parent_id=parent_id,
+        state=state,
+        metadata=metadata.raw,
+        run_id=metadata.run_id,
+        root_id=metadata.root_id,
+        delta_channels=encode_names(delta_channels(state)),
+        label=label,
+        summary=summary,
+        created_us=created_us,
+    )
+
+
+def of_segment(row: SegmentCheckpoint, metadata: Metadata) -> Stored:
+    """Return a checkpoint as a segment has it, without its writes and values."""
+    known = known_of(
+        row.state,
+        metadata,
+        seq=row.seq,
+        parent_id=row.parent_id,
+        label=row.label,
+        summary=row.summary,
+        created_us=row.created_us,
+    )
+    place = (row.checkpoint_ns, row.checkpoint_id)
+    return Stored(place, known, row.lineage, row.delta_base or None)
+
+
+# --- reading -----------------------------------------------------------------------------
+
 _of = checkpoints.c
 _NUMBER = Statement(select(_of.number).where(of_checkpoint(checkpoints)))
 _NUMBERS = Statement(select(_of.seq, _of.number).where(of_thread(checkpoints)))
 _LATEST = Statement(select(func.max(_of.checkpoint_id)).where(of_namespace(checkpoints)))
+_ANY = Statement(select(_of.checkpoint_id).where(of_thread(checkpoints)).limit(1))
 _KNOWN = tuple(column.name for column in fields(Known) if column.name in _of)
 _LINEAGE = tuple(column.name for column in fields(Lineage))
-_COLUMNS = tuple(
-    _of[name]
-    for name in (
-        *("number", "checkpoint_ns", "checkpoint_id", "delta_base", "held"),
-        *_KNOWN,
-        *_LINEAGE,
-    )
-)
+_PLACE = ("number", "checkpoint_ns", "checkpoint_id", "delta_base", "held")
+_COLUMNS = tuple(_of[name] for name in (*_PLACE, *_KNOWN, *_LINEAGE))
 _LINEAGE_AT = len(_COLUMNS) - len(_LINEAGE)
 WRITE = tuple(writes.c[name] for name in StoredWrite._fields)
 """Columns that a `StoredWrite` is made of."""
@@ -102,6 +140,11 @@ def live(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | Non
     """Return the row of a thread that is not deleted, or `None`."""
     row = find_thread(connection, tenant, thread_id)
     return None if row is None or row.deleted else row
+
+
+def is_taken(connection: Connection, number: int) -> bool:
+    """Return whether a thread has checkpoints."""
+    return _ANY.run(connection, of_thread=number).fetchone() is not None
 
 
 def latest(connection: Connection, number: int, checkpoint_ns: str) -> str:
@@ -133,8 +176,8 @@ def read(connection: Connection, numbers: Collection[int]) -> list[Stored]:
     found: dict[int, Stored] = {}
     for some in in_lists(numbers):
         for row in connection.execute(select(*_COLUMNS).where(_of.number.in_(some))):
-            known, lineage = Known(*row[5:_LINEAGE_AT]), Lineage(*row[_LINEAGE_AT:])
-            found[row[0]] = Stored((row[1], row[2]), known, lineage, row[3], row[4])
+            known, lineage = Known(*row[len(_PLACE) : _LINEAGE_AT]), Lineage(*row[_LINEAGE_AT:])
+            found[row[0]] = Stored((row[1], row[2]), known, lineage, row[3] or None, row[4])
         written = connection.execute(
             select(_of.number, *WRITE)
             .join(
@@ -148,3 +191,105 @@ def read(connection: Connection, numbers: Collection[int]) -> list[Stored]:
         for number, *columns in written:
             found[number].writes.append(StoredWrite(*columns))
     return [found[number] for number in numbers]
+
+
+# --- inserting ---------------------------------------------------------------------------
+
+
+def begin(
+    batch: Batch,
+    tenant: str,
+    target: str,
+    family: int | None,
+    agent_id: str = "",
+    *,
+    unsearchable: bool = False,
+) -> Log:
+    """Return a thread that begins now, and shares the values of a family or founds one.
+
+    Raises:
+        Refusal: `THREAD_EXISTS` if it has checkpoints.
+    """
+    log = batch.find(tenant, target)
+    if log is None:
+        log = batch.begin(tenant, target, family)
+    else:
+        if is_taken(batch.connection, log.row.number):
+            raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
+        if log.row.deleted:
+            delete_thread(batch, tenant, target)  # the writes that came for the next incarnation
+            log = batch.find(tenant, target) or log
+        else:
+            end_incarnation(batch, log)
+        log.row.begin_next(batch.new_family() if family is None else family, batch.now_us)
+    log.row.agent_id, log.row.unsearchable = agent_id, unsearchable
+    return log
+
+
+def fill(
+    batch: Batch, log: Log, new: Sequence[Stored], place: Place, lineage: Lineage = NO_LINEAGE
+) -> Saved:
+    """Insert all checkpoints of a thread that began; they come into being now.
+
+    Args:
+        batch: In a change of its own.
+        log: The thread, of the family that has the values which do not come along.
+        new: The checkpoints.
+        place: The one that the thread is about.
+        lineage: Where that one comes from.
+    """
+    for one in new:
+        one.lineage = lineage if one.place == place else NO_LINEAGE
+        one.known.created_us = batch.now_us
+    add(batch, log, new)
+    return end(batch, log, place, sum(one.new_bytes for one in new))
+
+
+def add(batch: Batch, log: Log, new: Sequence[Stored]) -> None:
+    """Insert checkpoints into a thread, and record that it uses the segments that hold them."""
+    for one in new:
+        insert_checkpoint(batch, log, one)
+    held = dict.fromkeys(sha256 for one in new for sha256 in one.segments)
+    needed = with_needs(batch.connection, log.row.tenant, held)
+    add_uses(batch.connection, log.row.tenant, ((sha256, log.row.number) for sha256 in needed))
+
+
+def end(batch: Batch, log: Log, place: Place, size: int) -> Saved:
+    """End the change that made a thread: its settings belong to it too."""
+    row = log.row
+    row.settings_seq = row.seq
+    batch.store(log)
+    log.forget_checkpoints()
+    return Saved(CheckpointKey(row.thread_id, *place), row.seq, row.incarnation, size)
+
+
+def insert_checkpoint(batch: Batch, log: Log, new: Stored) -> None:
+    """Insert a checkpoint, which must not be there, as a change of its own."""
+    row, place = log.row, new.place
+    searched = not is_reserved(row.thread_id)
+    seq = batch.change(
+        log, EventKind.CHECKPOINT_SAVED, place, size_bytes=new.new_bytes, indexed=searched
+    )
+    new.known.seq = seq
+    new.held = encode_held(seq, new.segments) if new.segments else None
+    put(batch, log, new)
+    for value in new.values:
+        batch.put_content(row.family, value.digest, content_row(log, seq, *value))
+    batch.note_digests(log, referred(new.known.state, new.delta_base))
+    for write in new.writes:
+        batch.put_write(log, place, write._replace(seq=seq, early_us=None))
+    row.checkpoint_count += 1
+    if place[0] == "" and place[1] >= row.head_id:
+        row.head_id = place[1]
+        row.state = judge_state((one.task_id, one.channel, seq) for one in new.writes)
+
+
+def put(batch: Batch, log: Log, one: Stored) -> None:
+    """Insert the row of a checkpoint as it is."""
+    row = checkpoint_row(
+        *(log, one.place, one.known),
+        lineage=one.lineage,
+        delta_base=one.delta_base,
+        held=one.held,
+    )
+    batch.put_checkpoint(log, one.place, row)

@@ -31,18 +31,32 @@ NAMESPACE_SEPARATOR = "|"
 """Separates the namespaces of nested subgraphs in LangGraph."""
 
 _RUNS_AT_ONCE = 64
-_FIRST_BLOCK, _LONGEST_BLOCK = 16, 256
 _LEAST = "\x01"
 """The least name that is not empty; names hold no zero character."""
 
 _of = checkpoints.c
 _PARENT = Statement(select(_of.parent_id).where(of_checkpoint(checkpoints)))
-_BLOCK = Statement(
-    select(_of.checkpoint_id, _of.parent_id)
-    .where(of_namespace(checkpoints), _of.checkpoint_id <= bindparam("of_id"))
-    .order_by(_of.checkpoint_id.desc())
-    .limit(bindparam("max_rows"))
-)
+
+
+def _path() -> Statement:
+    """Return the statement that walks from a checkpoint to its ancestors, as far as is read."""
+    path = (
+        select(_of.checkpoint_id, _of.parent_id)
+        .where(of_checkpoint(checkpoints))
+        .cte("path", recursive=True)
+    )
+    above = checkpoints.alias("above")
+    path = path.union(
+        select(above.c.checkpoint_id, above.c.parent_id).where(
+            above.c.thread == bindparam("of_thread"),
+            above.c.checkpoint_ns == bindparam("of_ns"),
+            above.c.checkpoint_id == path.c.parent_id,
+        )
+    )
+    return Statement(select(path.c.checkpoint_id, path.c.parent_id))
+
+
+_PATH = _path()
 # Not in order: for that SQLite would leave the index by root, and walk the whole thread.
 _TIED_TO_ROOT = Statement(
     select(_of.checkpoint_ns, _of.checkpoint_id).where(
@@ -157,19 +171,13 @@ class RootPath:
         self._number = number
         self._known: set[str] = set()
         self._next = root_id
-        self._block: dict[str, str] = {}
-        self._block_size = _FIRST_BLOCK
+        self._rows = _PATH.run(connection, **parameters_of(number, "", root_id))
 
     def left_at(self, namespace: str, *, child: str = "") -> str:
-        """Return where the last run on the path left a stateful subgraph.
+        """Return where the last run on the path left a stateful subgraph; empty if none ran.
 
-        Args:
-            namespace: The subgraph's namespace.
-            child: A child of the root checkpoint. What ran under it is known to be off the
-                path: to find that out takes a walk to the path's end.
-
-        Returns:
-            A checkpoint ID of the namespace; empty if it had not run yet.
+        `child` is a child of the root checkpoint. What ran under it is known to be off the
+        path: to find that out takes a walk to the path's end.
         """
         rows = _RUNS.run(self._connection, of_thread=self._number, of_ns=namespace)
         while some := rows.fetchmany(_RUNS_AT_ONCE):
@@ -181,27 +189,11 @@ class RootPath:
     def _leads_to(self, root_id: str) -> bool:
         # IDs fall along the path, but for those of other clocks: these are met at its end.
         while root_id not in self._known:
-            if not self._walk_on():
+            row = self._rows.fetchone()
+            if row is None:
                 return self._may_have_led_to(root_id)
-        return True
-
-    def _walk_on(self) -> bool:
-        """Walk on by one; return whether that was possible.
-
-        IDs mostly fall along the path, so each read takes the next ones below.
-        """
-        at = self._next
-        if not at or at in self._known:
-            return False
-        if at not in self._block:
-            of = parameters_of(self._number, "", at)
-            rows = _BLOCK.run(self._connection, **of, max_rows=self._block_size)
-            self._block = dict(rows.fetchall())
-            self._block_size = min(self._block_size * 2, _LONGEST_BLOCK)
-            if at not in self._block:
-                return False
-        self._known.add(at)
-        self._next = self._block[at]
+            self._known.add(row[0])
+            self._next = row[1]
         return True
 
     def _may_have_led_to(self, root_id: str) -> bool:
