@@ -21,7 +21,7 @@ from .domain.credentials import Credentials, is_loopback
 from .process import ConfigError
 from .rpc.authentication import Authentication
 from .rpc.errors import incident
-from .rpc.tls import Certified, Tls
+from .rpc.server import Certified, Tls
 from .tokens import read_tokens
 
 LOOK_SECONDS = 1.0

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from .process import ConfigError, read_bytes
-from .rpc.tls import Certified
+from .rpc.server import Certified
 
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 """Elliptic curves of keys that gRPC's TLS speaks; it serves nothing with a key of another."""

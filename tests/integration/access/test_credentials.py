@@ -21,7 +21,14 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tests.integration.access.tls_kit import GRANTS, bearer, write_tokens
-from tests.integration.rpc.shapes import SHAPES, Behavior, end_of, serving, start_call
+from tests.integration.rpc.shapes import (
+    SHAPES,
+    Behavior,
+    around_calls,
+    end_of,
+    serving,
+    start_call,
+)
 from tests.kit.contract_files import FILES
 from tests.kit.messages import FIRST, SECOND, THREAD, Told, ref, refused, save_request, told
 from tuskpoint.v1 import (
@@ -38,11 +45,8 @@ from tuskpoint_server.archive.archive import ArchiveStatus
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.credentials import EVERYTHING, Credentials, Grant, Scope, token_digest
 from tuskpoint_server.rpc.admin_servicer import AdminServicer
-from tuskpoint_server.rpc.authentication import Authentication
+from tuskpoint_server.rpc.authentication import POLICY, Authentication
 from tuskpoint_server.rpc.calls import Call
-from tuskpoint_server.rpc.layers import DrainGate, errors
-from tuskpoint_server.rpc.policy import POLICY, Authorisation
-from tuskpoint_server.rpc.server import layers
 from tuskpoint_server.rpc.telemetry import Telemetry
 from tuskpoint_server.service.admin import Standing
 
@@ -325,7 +329,7 @@ async def test_a_call_ends_when_its_token_expires(shape: str) -> None:
     grant = Grant("brief", "default", frozenset(Scope), expires)
     authentication = Authentication(Credentials({token_digest("brief"): grant}))
     behavior = Behavior("cancel")
-    async with serving(behavior, [errors, authentication]) as channel:
+    async with serving(behavior, around_calls(authentication=authentication)) as channel:
         ended = await end_of(start_call(channel, shape, metadata=bearer("brief")))
         assert behavior.left.is_set()
         again = await end_of(start_call(channel, shape, metadata=bearer("brief")))
@@ -343,7 +347,7 @@ async def test_a_longer_life_is_taken_up_by_calls_that_run() -> None:
     digest = token_digest("t")
     authentication = Authentication(Credentials({digest: brief}), now=lambda: clock[0])
     behavior = Behavior("cancel")
-    async with serving(behavior, [errors, authentication]) as channel:
+    async with serving(behavior, around_calls(authentication=authentication)) as channel:
         call = start_call(channel, "UnaryUnary", metadata=bearer("t"))
         await behavior.entered.wait()
         authentication.replace(Credentials({digest: longer}))
@@ -362,7 +366,7 @@ async def test_refusals_are_counted_by_their_reason() -> None:
     telemetry = Telemetry(meter_provider=MeterProvider([reader]))
     grant = Grant("t", "default", frozenset())
     authentication = Authentication(Credentials({token_digest("t"): grant}))
-    around = layers(telemetry, DrainGate(), authentication, Authorisation({}), 60)
+    around = around_calls(telemetry, authentication, policy={})
     async with serving(Behavior("ok"), around) as channel:
         for metadata in ((), bearer("?"), bearer("unknown"), bearer("t"), bearer("t")):
             await end_of(start_call(channel, "UnaryUnary", metadata=metadata))

@@ -34,8 +34,7 @@ from tuskpoint_server import access, app, process
 from tuskpoint_server.certificates import TlsFiles
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.credentials import Grant, Scope
-from tuskpoint_server.rpc.server import Server
-from tuskpoint_server.rpc.tls import Tls
+from tuskpoint_server.rpc.server import Server, Tls
 
 Metadata = tuple[tuple[str, str], ...]
 

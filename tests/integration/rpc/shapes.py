@@ -12,9 +12,12 @@ from google.protobuf import descriptor_pb2, descriptor_pool, wrappers_pb2
 from google.protobuf.descriptor import ServiceDescriptor
 
 from tests.kit.messages import Told, told
+from tuskpoint_server.domain.credentials import Scope
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.rpc.calls import Call
-from tuskpoint_server.rpc.handlers import service_handler
+from tuskpoint_server.rpc.around import Around
+from tuskpoint_server.rpc.authentication import Authentication
+from tuskpoint_server.rpc.calls import Call, service_handler
+from tuskpoint_server.rpc.telemetry import Telemetry
 
 SHAPES = {
     "UnaryUnary": (False, False),
@@ -56,6 +59,21 @@ def shapes_service() -> ServiceDescriptor:
 
 
 SERVICE = shapes_service()
+
+
+OPEN: dict[str, frozenset[Scope]] = {f"/tests.Shapes/{shape}": frozenset() for shape in SHAPES}
+
+
+def around_calls(
+    telemetry: Telemetry | None = None,
+    authentication: Authentication | None = None,
+    *,
+    seconds: float = 60,
+    policy: dict[str, frozenset[Scope]] = OPEN,
+) -> Around:
+    return Around(
+        telemetry or Telemetry(), authentication or Authentication(), seconds, policy=policy
+    )
 
 
 class Behavior:
@@ -103,7 +121,7 @@ class Behavior:
 
 
 @asynccontextmanager
-async def serving(behavior: object, around: list[Any]) -> AsyncIterator[grpc.aio.Channel]:
+async def serving(behavior: object, around: Around) -> AsyncIterator[grpc.aio.Channel]:
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers((service_handler(SERVICE, behavior, around),))
     port = server.add_insecure_port("127.0.0.1:0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,15 +21,12 @@ from tests.integration.rpc.shapes import (
     TRACE_PARENT,
     Behavior,
     Text,
+    around_calls,
     end_of,
     serving,
     start_call,
 )
-from tuskpoint_server.rpc.authentication import Authentication
-from tuskpoint_server.rpc.calls import Call, Layer
-from tuskpoint_server.rpc.layers import DeadlineCap, DrainGate, errors
-from tuskpoint_server.rpc.policy import Authorisation
-from tuskpoint_server.rpc.server import layers
+from tuskpoint_server.rpc.calls import Call, endless
 from tuskpoint_server.rpc.telemetry import Telemetry
 
 OUTCOMES = ["ok", "abort", "exception", "cancel", "deadline"]
@@ -39,13 +37,6 @@ CODES = {
     "cancel": "CANCELLED",
     "deadline": "DEADLINE_EXCEEDED",
 }
-
-
-OPEN = Authorisation({f"/tests.Shapes/{shape}": frozenset() for shape in SHAPES})
-
-
-def all_layers(telemetry: Telemetry, gate: DrainGate) -> list[Layer]:
-    return layers(telemetry, gate, Authentication(), OPEN, 60)
 
 
 class Ended(SpanProcessor):
@@ -89,7 +80,7 @@ async def test_every_call_has_one_span_with_its_final_code(
     measured: SimpleNamespace, shape: str, outcome: str
 ) -> None:
     behavior = Behavior(outcome)
-    around = all_layers(measured.telemetry, DrainGate())
+    around = around_calls(measured.telemetry)
     async with serving(behavior, around) as channel:
         call = start_call(channel, shape, 0.3 if outcome == "deadline" else None)
         ending = asyncio.create_task(end_of(call))
@@ -135,7 +126,7 @@ async def test_a_handler_runs_inside_its_span(measured: SimpleNamespace) -> None
             seen.append(trace.get_current_span().get_span_context().span_id)
             return Text()
 
-    async with serving(Looking(), [measured.telemetry]) as channel:
+    async with serving(Looking(), around_calls(measured.telemetry)) as channel:
         await start_call(channel, "UnaryUnary")
         span = await measured.spans.get()
     assert span.context is not None
@@ -146,7 +137,7 @@ async def test_a_handler_runs_inside_its_span(measured: SimpleNamespace) -> None
 async def test_the_text_of_an_exception_never_leaves(
     shape: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(Behavior("exception"), [errors]) as channel:
+    async with serving(Behavior("exception"), around_calls()) as channel:
         ended = await end_of(start_call(channel, shape))
     assert ended is not None
     assert (ended.code, ended.reason) == (grpc.StatusCode.INTERNAL, "INTERNAL_ERROR")
@@ -159,7 +150,7 @@ async def test_the_text_of_an_exception_never_leaves(
 @pytest.mark.parametrize("shape", ["UnaryUnary", "UnaryStream"])
 async def test_the_server_caps_the_time_of_a_call(shape: str) -> None:
     behavior = Behavior("deadline")
-    async with serving(behavior, [errors, DeadlineCap(0.05)]) as channel:
+    async with serving(behavior, around_calls(seconds=0.05)) as channel:
         ended = await end_of(start_call(channel, shape))
     assert ended is not None
     assert (ended.code, ended.reason) == (
@@ -171,7 +162,7 @@ async def test_the_server_caps_the_time_of_a_call(shape: str) -> None:
 
 async def test_streams_of_requests_live_as_long_as_their_client() -> None:
     behavior = Behavior("cancel")
-    async with serving(behavior, [errors, DeadlineCap(0.01)]) as channel:
+    async with serving(behavior, around_calls(seconds=0.01)) as channel:
         call = start_call(channel, "StreamStream")
         assert (await call.read()).value == "first"
         await behavior.entered.wait()
@@ -187,63 +178,66 @@ async def test_a_timeout_of_the_handlers_own_is_a_defect() -> None:
         async def UnaryUnary(self, request: Any, call: Call) -> None:
             raise TimeoutError
 
-    async with serving(Impatient(), [errors, DeadlineCap(60)]) as channel:
+    async with serving(Impatient(), around_calls()) as channel:
         ended = await end_of(start_call(channel, "UnaryUnary"))
     assert ended is not None
     assert ended.reason == "INTERNAL_ERROR"
 
 
-async def test_the_gate_waits_for_the_calls_inside() -> None:
-    gate = DrainGate()
+async def test_a_drain_waits_for_the_calls_inside() -> None:
+    around = around_calls()
     behavior = Behavior("cancel")
-    async with serving(behavior, [errors, gate]) as channel:
+    async with serving(behavior, around) as channel:
         call = start_call(channel, "UnaryUnary")
         await behavior.entered.wait()
-        assert not await gate.drain(0.01)
+        assert not await around.drain(0.01)
         refused = await end_of(start_call(channel, "UnaryUnary"))
         assert refused is not None
         assert refused.reason == "DRAINING"
         assert behavior.call is not None
         assert behavior.call.draining.is_set()
         call.cancel()
-        assert await gate.drain(30)
+        assert await around.drain(30)
 
 
-def test_the_layers_stand_in_their_order() -> None:
-    telemetry, gate, authentication = Telemetry(), DrainGate(), Authentication()
-    first, second, third, *others = layers(telemetry, gate, authentication, OPEN, 1)
-    assert (first, second) == (telemetry, errors)
-    assert isinstance(third, DeadlineCap)
-    assert others == [gate, authentication, OPEN]
+async def test_a_drain_ends_what_would_never_end() -> None:
+    around = around_calls(seconds=0.01)
+
+    entered = asyncio.Event()
+
+    class Endless:
+        @endless
+        async def UnaryStream(self, request: Any, call: Call) -> AsyncIterator[Any]:
+            yield Text(value="first")
+            entered.set()
+            await asyncio.Event().wait()
+
+    async with serving(Endless(), around) as channel:
+        ending = asyncio.create_task(end_of(start_call(channel, "UnaryStream")))
+        await entered.wait()
+        done, _ = await asyncio.wait({ending}, timeout=0.1)
+        assert not done, "no cap on its time"
+        assert await around.drain(30)
+        ended = await ending
+    assert ended is not None
+    assert ended.reason == "DRAINING"
 
 
-async def test_the_first_layer_is_the_outermost(measured: SimpleNamespace) -> None:
-    gate = DrainGate()
-    gate.draining.set()
-    around = all_layers(measured.telemetry, gate)
+async def test_telemetry_and_errors_are_around_the_gate(measured: SimpleNamespace) -> None:
+    around = around_calls(measured.telemetry)
+    await around.drain(0)
     async with serving(Behavior("ok"), around) as channel:
         refused = await end_of(start_call(channel, "UnaryUnary"))
     assert refused is not None
-    assert refused.reason == "DRAINING", "errors are around the gate"
+    assert refused.reason == "DRAINING"
     span = await measured.spans.get()
     assert span.attributes is not None
-    assert span.attributes["rpc.response.status_code"] == "UNAVAILABLE", "telemetry is around both"
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-async def test_a_method_without_behavior_is_refused(shape: str) -> None:
-    async with serving(object(), [errors]) as channel:
-        ended = await end_of(start_call(channel, shape))
-    assert ended is not None
-    assert (ended.code, ended.metadata) == (
-        grpc.StatusCode.UNIMPLEMENTED,
-        {"method": f"/tests.Shapes/{shape}"},
-    )
+    assert span.attributes["rpc.response.status_code"] == "UNAVAILABLE"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_calls_that_are_not_built_say_so(measured: SimpleNamespace, shape: str) -> None:
-    around = all_layers(measured.telemetry, DrainGate())
+    around = around_calls(measured.telemetry)
     async with serving(object(), around) as channel:
         ended = await end_of(start_call(channel, shape))
     assert ended is not None

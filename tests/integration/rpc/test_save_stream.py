@@ -256,7 +256,7 @@ async def test_draining_ends_a_stream_after_its_answers(
     await stream.write(save(1))
     await stream.read()
     await stream.write(save(2, SECOND, channels=TWO))
-    draining = asyncio.create_task(server.gate.drain(60))
+    draining = asyncio.create_task(server.around.drain(60))
     with pytest.raises(grpc.aio.AioRpcError) as ended:
         await stream.read()
     answer = told(ended.value)

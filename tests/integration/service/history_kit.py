@@ -22,7 +22,7 @@ from tuskpoint_server.domain.model import Checkpoint, Saved, View, Write
 from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
 from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.rpc import server as rpc
-from tuskpoint_server.rpc.history_servicer import HistoryServicer
+from tuskpoint_server.rpc.servicers import HistoryServicer
 from tuskpoint_server.service.completing import Completer
 from tuskpoint_server.service.history import History
 

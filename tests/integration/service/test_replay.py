@@ -24,7 +24,7 @@ from tuskpoint_server.journal.checkpoints import load
 from tuskpoint_server.journal.checkpoints.load import Page
 from tuskpoint_server.journal.database import schema
 from tuskpoint_server.journal.database.overlay import Batch
-from tuskpoint_server.rpc.history_servicer import HistoryServicer
+from tuskpoint_server.rpc.servicers import HistoryServicer
 from tuskpoint_server.service import history as service
 from tuskpoint_server.service.checkpoints import PAGE_BYTES
 
@@ -182,7 +182,7 @@ async def test_memory_does_not_grow_with_the_thread(house: HistoryHouse) -> None
     await house.save("0")
     await house.home.journal.database.transact(copies_of_the_first)
     call: Any = SimpleNamespace(tenant=TENANT)
-    request = pb.ReplayThreadRequest(thread_id="t", view=ENTRY)
+    request = pb.ReplayThreadRequest(thread_id="t", view=ENTRY, source=checkpoint_pb2.SOURCE_ANY)
     blocks: list[int] = []
     count = 0
     async for _ in HistoryServicer(house.history).ReplayThread(request, call):

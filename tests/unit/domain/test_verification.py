@@ -13,8 +13,8 @@ from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation, CheckpointKey
 from tuskpoint_server.domain.threads import Verdict, VerdictKind, VerificationTotal, row_digests
 from tuskpoint_server.rpc.calls import Call
-from tuskpoint_server.rpc.thread_answers import verification_frame
-from tuskpoint_server.rpc.thread_servicer import ThreadServicer
+from tuskpoint_server.rpc.convert import verification_frame
+from tuskpoint_server.rpc.servicers import ThreadServicer
 
 KEY = CheckpointKey("t", "inner", "1")
 AT = BlobLocation(b"r" * 32, 7, "blob", "patch")

@@ -53,7 +53,7 @@ def test_what_is_cut_can_be_put_together(
         assert 1 <= len(piece.data) <= LIMITS.max_chunk
         assembly.add(piece)
     assert assembly.complete
-    received = iter(assembly.received())
+    received = iter(assembly.received)
     for channel, value in zip(channels, values, strict=True):
         if channel.HasField("large"):
             came = next(received)
@@ -114,4 +114,4 @@ def test_chunks_of_a_refused_save_are_dropped() -> None:
     assembly.add(chunk(0, 0, b"abcd"))
     assembly.add(chunk(9, 9, b"x"))
     assert not assembly.complete
-    assert not assembly.received()
+    assert not assembly.received

@@ -16,13 +16,10 @@ from tuskpoint_server.domain.model import (
     Channel,
     Checkpoint,
     CheckpointKey,
-    Durability,
     Entry,
     Reference,
-    Source,
     State,
     Value,
-    View,
     Write,
 )
 from tuskpoint_server.domain.state import decode_state, encode_state
@@ -262,12 +259,6 @@ def test_a_wrong_digest_of_a_received_value_is_refused() -> None:
     with pytest.raises(Refusal) as refused:
         convert.checkpoint_draft(request, [Received(value, value_digest(value))])
     assert refused.value.reason is Reason.DIGEST_MISMATCH
-
-
-def test_what_is_not_asked_for_is_the_default() -> None:
-    assert convert.durability(0) is Durability.JOURNALED
-    assert convert.view(0) is View.FULL
-    assert convert.source(0) is Source.ANY
 
 
 def test_an_entry_tells_what_is_known() -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import Channel, DeltaHistory, Value, Write
 from tuskpoint_server.domain.values import value_digest
-from tuskpoint_server.rpc.answers import history_frames
 from tuskpoint_server.rpc.chunks import INLINE_VALUE, Assembly
+from tuskpoint_server.rpc.convert import history_frames
 
 SIZES = st.sampled_from([0, 1, 10_000, INLINE_VALUE, INLINE_VALUE + 1, LIMITS.max_chunk + 1])
 
@@ -36,7 +36,7 @@ def rebuilt(history: DeltaHistory) -> tuple[Value | None, list[Value], int]:
         assembly = Assembly(1, [each.large for each in holders if each.HasField("large")])
         while not assembly.complete:
             assembly.add(frames.pop(0).chunk)
-        received = iter(assembly.received())
+        received = iter(assembly.received)
         found = [
             next(received).value
             if each.HasField("large")

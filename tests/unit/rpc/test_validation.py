@@ -8,6 +8,7 @@ import pytest
 
 from tuskpoint.v1 import (
     admin_service_pb2,
+    checkpoint_pb2,
     checkpoint_service_pb2,
     handoff_service_pb2,
     history_service_pb2,
@@ -15,6 +16,7 @@ from tuskpoint.v1 import (
     snapshot_service_pb2,
     thread_service_pb2,
 )
+from tuskpoint_server.domain.model import Durability, Source, View
 from tuskpoint_server.rpc import validation
 
 SERVICES = (
@@ -32,6 +34,7 @@ REQUESTS: list[Any] = [
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
+REF = checkpoint_pb2.CheckpointRef(thread_id="t")
 ELSEWHERE = {"page_token", "text"}
 """Opened by who sealed it; checked with the search."""
 
@@ -54,3 +57,12 @@ def test_what_a_kind_demands_besides_is_of_a_request_that_there_is() -> None:
     assert names >= validation._ID_REQUIRED
     fields = {(one.name, field.name) for one in REQUESTS for field in one.fields}
     assert fields >= validation._UNNAMED
+
+
+def test_what_is_not_asked_for_is_the_default() -> None:
+    load = checkpoint_service_pb2.GetCheckpointRequest(ref=REF)
+    validation.check(load)
+    assert (View(load.view), Source(load.source)) == (View.FULL, Source.ANY)
+    writes = checkpoint_service_pb2.SetLabelRequest(ref=REF, label="l")
+    validation.check(writes)
+    assert Durability(writes.durability) is Durability.JOURNALED

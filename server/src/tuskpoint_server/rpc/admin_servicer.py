@@ -11,17 +11,12 @@ from ..domain.credentials import Scope
 from ..domain.limits import LIMITS
 from ..recall.recall import RecallStanding
 from ..service.admin import Admin
-from . import convert
 from .calls import Call
+from .convert import location, optional_timestamp, timestamp
 
 
 class AdminServicer:
-    """Tells what the server is and how its archive stands.
-
-    Args:
-        admin: The server.
-        methods: Fully qualified names of the methods that are built.
-    """
+    """Tells what the server is, the names of the methods that are built, and how it stands."""
 
     def __init__(self, admin: Admin, methods: Sequence[str]) -> None:
         self._admin = admin
@@ -30,7 +25,6 @@ class AdminServicer:
     async def GetServerInfo(
         self, request: pb.GetServerInfoRequest, call: Call
     ) -> pb.GetServerInfoResponse:
-        """Return version, limits, methods and backends."""
         info = self._admin
         return pb.GetServerInfoResponse(
             version=info.version,
@@ -39,7 +33,7 @@ class AdminServicer:
             journal_backend=info.journal_backend,
             blob_backend=info.blob_backend,
             journal_id=info.journal_id,
-            start_time=convert.timestamp(info.started_us),
+            start_time=timestamp(info.started_us),
             search_modes=[search_service_pb2.SearchMode.Name(mode) for mode in info.search_modes],
             embedder=info.embedder,
         )
@@ -47,11 +41,21 @@ class AdminServicer:
     async def GetArchiveStatus(
         self, request: pb.GetArchiveStatusRequest, call: Call
     ) -> pb.GetArchiveStatusResponse:
-        """Return how the archive stands; what all tenants take together, to `admin` only."""
         standing = await self._admin.standing(call.tenant)
         status = standing.archive
-        told_all = Scope.ADMIN in call.scopes
-        message = pb.GetArchiveStatusResponse(
+        told_all = Scope.ADMIN in call.scopes  # what all tenants take together
+        holes = [
+            pb.Hole(
+                thread_id=hole.thread_id,
+                checkpoint_ns=hole.checkpoint_ns,
+                checkpoint_id=hole.checkpoint_id,
+                segment_sha256=hole.segment or b"",
+                reason=hole.reason,
+                retry_time=timestamp(hole.retry_us),
+            )
+            for hole in status.first_holes
+        ]
+        return pb.GetArchiveStatusResponse(
             backlog_checkpoints=status.backlog_checkpoints,
             backlog_bytes=status.backlog_bytes,
             last_error=status.last_error,
@@ -66,39 +70,21 @@ class AdminServicer:
             cost=status.cost,
             failing_renewals=status.failing_renewals,
             holes=status.holes,
-            first_holes=[
-                pb.Hole(
-                    thread_id=hole.thread_id,
-                    checkpoint_ns=hole.checkpoint_ns,
-                    checkpoint_id=hole.checkpoint_id,
-                    segment_sha256=hole.segment or b"",
-                    reason=hole.reason,
-                    retry_time=convert.timestamp(hole.retry_us),
-                )
-                for hole in status.first_holes
-            ],
+            first_holes=holes,
+            oldest_uncertified_time=optional_timestamp(status.oldest_uncertified_us),
+            last_error_time=optional_timestamp(status.last_error_us),
+            last_flush_time=optional_timestamp(status.last_flush_us),
+            earliest_expire_time=optional_timestamp(status.earliest_expire_us),
+            catalog=location(status.catalog) if status.catalog is not None else None,
+            search=_search_status(standing.recall) if standing.recall is not None else None,
         )
-        for field, microseconds in (
-            ("oldest_uncertified_time", status.oldest_uncertified_us),
-            ("last_error_time", status.last_error_us),
-            ("last_flush_time", status.last_flush_us),
-            ("earliest_expire_time", status.earliest_expire_us),
-        ):
-            if microseconds is not None:
-                getattr(message, field).CopyFrom(convert.timestamp(microseconds))
-        if status.catalog is not None:
-            message.catalog.CopyFrom(convert.location(status.catalog))
-        if standing.recall is not None:
-            message.search.CopyFrom(_search_status(standing.recall))
-        return message
 
     async def Flush(self, request: pb.FlushRequest, call: Call) -> pb.FlushResponse:
-        """Certify everything journaled before the call."""
         outcome = await self._admin.flush(call.tenant)
-        message = pb.FlushResponse(certified_checkpoints=outcome.certified)
-        if outcome.catalog is not None:
-            message.catalog.CopyFrom(convert.location(outcome.catalog))
-        return message
+        return pb.FlushResponse(
+            certified_checkpoints=outcome.certified,
+            catalog=location(outcome.catalog) if outcome.catalog is not None else None,
+        )
 
 
 def limits() -> pb.ServerLimits:
@@ -130,30 +116,24 @@ def limits() -> pb.ServerLimits:
 
 
 def _search_status(standing: RecallStanding) -> pb.SearchStatus:
-    """Return the message that tells how search stands."""
-    index = standing.index
-    message = pb.SearchStatus(
+    index, memwal = standing.index, None
+    if (found := standing.memwal) is not None and (memories := standing.memories) is not None:
+        memwal = pb.MemWalStatus(
+            healthy=found.healthy,
+            waiting=memories.waiting,
+            underway=memories.underway,
+            delivered=memories.delivered,
+            last_error=found.last_error,
+            oldest_waiting_time=optional_timestamp(memories.oldest_waiting_us),
+            last_error_time=optional_timestamp(found.last_error_us),
+            last_recall_time=optional_timestamp(found.last_recall_us),
+        )
+    return pb.SearchStatus(
         unindexed_checkpoints=index.unindexed,
         indexed_checkpoints=index.indexed,
         vectors=index.vectors,
         last_error=standing.last_error,
         truncated_checkpoints=index.truncated,
+        oldest_unindexed_time=optional_timestamp(index.oldest_unindexed_us),
+        memwal=memwal,
     )
-    if index.oldest_unindexed_us is not None:
-        message.oldest_unindexed_time.CopyFrom(convert.timestamp(index.oldest_unindexed_us))
-    memwal, memories = standing.memwal, standing.memories
-    if memwal is None or memories is None:
-        return message
-    message.memwal.healthy = memwal.healthy
-    message.memwal.waiting = memories.waiting
-    message.memwal.underway = memories.underway
-    message.memwal.delivered = memories.delivered
-    message.memwal.last_error = memwal.last_error
-    for field, microseconds in (
-        ("oldest_waiting_time", memories.oldest_waiting_us),
-        ("last_error_time", memwal.last_error_us),
-        ("last_recall_time", memwal.last_recall_us),
-    ):
-        if microseconds is not None:
-            getattr(message.memwal, field).CopyFrom(convert.timestamp(microseconds))
-    return message

@@ -1,4 +1,4 @@
-"""Who calls: the layer that takes a call's tenant and scopes from its credential.
+"""Who calls and what that allows: a call's tenant and scopes, from its credential.
 
 A token comes as `authorization: Bearer TOKEN` (RFC 6750) and is known by its SHA-256, which
 is looked up in a mapping; `domain.credentials` says why that is safe. No call waits for a
@@ -14,16 +14,54 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 
-from ..domain.credentials import EVERYTHING, Credentials, Grant, Presented, token_digest
+from ..domain.credentials import (
+    EVERYTHING,
+    Credentials,
+    Grant,
+    Presented,
+    Scope,
+    token_digest,
+)
 from ..domain.errors import Reason, Refusal
-from .calls import Call
+from .calls import Call, late
 
-HEADER = "authorization"
+_SCOPES: dict[str, dict[tuple[Scope, ...], str]] = {
+    "CheckpointService": {
+        (Scope.READ,): "GetCheckpoint LoadCheckpoint ListCheckpoints GetDeltaHistory",
+        (Scope.WRITE,): "SaveCheckpoint SaveCheckpoints SaveWrites SetLabel",
+    },
+    "ThreadService": {
+        (Scope.READ,): "GetThread ListThreads GetLineage DiffCheckpoints VerifyThread GetManifest",
+        (Scope.WRITE,): "DeleteThread SetRetention SetSearchable CopyThread PruneThreads"
+        " DeleteRuns ForkThread RollbackThread",
+    },
+    "HistoryService": {(Scope.READ,): "ReplayThread WatchThread"},
+    "HandoffService": {
+        (Scope.READ, Scope.HANDOFF): "CreateHandoff",
+        (Scope.WRITE, Scope.HANDOFF): "AdoptHandoff",
+    },
+    "SearchService": {(Scope.READ,): "SearchCheckpoints"},
+    "SnapshotService": {
+        (Scope.READ,): "GetSnapshot GetLatestSnapshot ListSnapshots",
+        (Scope.WRITE,): "CreateSnapshot RestoreSnapshot DeleteSnapshot",
+    },
+    "AdminService": {(Scope.READ,): "GetServerInfo GetArchiveStatus", (Scope.ADMIN,): "Flush"},
+}
+
+POLICY: Mapping[str, frozenset[Scope]] = {
+    f"/tuskpoint.v1.{service}/{method}": frozenset(scopes)
+    for service, needed in _SCOPES.items()
+    for scopes, methods in needed.items()
+    for method in methods.split()
+}
+"""Scopes that a call needs, all of them, by the full name of its method.
+
+A method that is not in it is denied to everybody, so that a new one is not open by accident.
+"""
 
 _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
 """https://www.rfc-editor.org/rfc/rfc6750#section-2.1; schemes are compared without case."""
@@ -31,18 +69,20 @@ _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, eq=False)
-class _Open:
-    """A call that is running, what it runs on, and whether that was taken away."""
+def check_scopes(call: Call, needed: frozenset[Scope] | None) -> None:
+    """Let a call pass that has all these scopes; `None`: none would do.
 
-    presented: Presented
-    grant: Grant
-    lifetime: asyncio.Timeout
-    is_revoked: bool = False
+    Raises:
+        Refusal: `SCOPE_MISSING`, with the first that it lacks.
+    """
+    if needed is None or not needed <= call.scopes:
+        missing = [scope for scope in Scope if scope in (needed or ()) and scope not in call.scopes]
+        call.denied = "scope"
+        raise Refusal(Reason.SCOPE_MISSING, scope=missing[0] if missing else "", method=call.method)
 
 
 class Authentication:
-    """The layer that says whose data a call is about, and what it may do.
+    """Says whose data a call is about, and what it may do.
 
     Args:
         credentials: Those in force; `None` if none are asked for, so that every caller is
@@ -58,74 +98,62 @@ class Authentication:
     ) -> None:
         self._credentials = credentials
         self._now = now
-        self._open: set[_Open] = set()
+        self._running: dict[Call, tuple[Presented, Grant]] = {}
 
-    @asynccontextmanager
-    async def __call__(self, call: Call) -> AsyncIterator[None]:
-        """Run a call as its credential allows.
+    def admit(self, call: Call) -> None:
+        """Give a call what its credential allows, until `forget`.
 
         Raises:
-            Refusal: `CREDENTIAL_INVALID`, also in the middle of a call.
+            Refusal: `CREDENTIAL_INVALID`; also what ends the call once its credential does.
         """
         if self._credentials is None:
             call.tenant, call.scopes = EVERYTHING.tenant, EVERYTHING.scopes
-            yield
             return
         presented = _presented(call, self._credentials)
-        grant = self._granted(call, presented, self._credentials)
+        grant = self._credentials.find(presented)
+        if grant is None and presented.token is None:
+            raise _refused(call, "missing", "send metadata 'authorization: Bearer TOKEN'")
+        if grant is None:
+            raise _refused(call, "unknown")
+        if grant.expires is not None and self._now() >= grant.expires:
+            raise _refused(call, "expired", "it has expired; ask for another")
         call.tenant, call.scopes = grant.tenant, grant.scopes
-        try:
-            async with asyncio.timeout_at(self._end(grant)) as lifetime:
-                running = _Open(presented, grant, lifetime)
-                self._open.add(running)
-                try:
-                    yield
-                finally:
-                    self._open.discard(running)
-        except TimeoutError:
-            if not lifetime.expired():
-                raise
-            if running.is_revoked:
-                raise _refused(call, "revoked", "it was revoked while the call ran") from None
-            raise _refused(call, "expired", "it expired while the call ran") from None
+        self._running[call] = presented, grant
+        self._end_with(call, grant)
+
+    def forget(self, call: Call) -> None:
+        """Take note that a call has ended."""
+        self._running.pop(call, None)
 
     def replace(self, credentials: Credentials) -> None:
         """Put other credentials in force, and cut off calls that they do not allow any more."""
         self._credentials = credentials
         cut_off: Counter[str] = Counter()
-        for running in self._open:
-            if running.lifetime.expired():
+        for call, (presented, before) in self._running.items():
+            if call.lifetime.expired():
                 continue  # it is on its way out
-            grant = credentials.find(running.presented)
-            if grant is None or not grant.covers(running.grant):
-                cut_off[running.grant.name] += 1
-                running.is_revoked = True
-                running.lifetime.reschedule(asyncio.get_running_loop().time())
+            grant = credentials.find(presented)
+            if grant is None or not grant.covers(before):
+                cut_off[before.name] += 1
+                why = "it was revoked while the call ran"
+                call.end_at(0, partial(_refused, call, "revoked", why))
             else:
-                running.grant = grant
-                running.lifetime.reschedule(self._end(grant))
+                self._running[call] = presented, grant
+                self._end_with(call, grant)
         for name, count in cut_off.items():
             _log.info("credential '%s' is not in force any more: %d calls cut off", name, count)
 
-    def _granted(self, call: Call, presented: Presented, credentials: Credentials) -> Grant:
-        grant = credentials.find(presented)
-        if grant is not None and not self._is_over(grant):
-            return grant
-        if grant is not None:
-            raise _refused(call, "expired", "it has expired; ask for another")
-        if presented.token is not None:
-            raise _refused(call, "unknown")
-        raise _refused(call, "missing", "send metadata 'authorization: Bearer TOKEN'")
-
-    def _is_over(self, grant: Grant) -> bool:
-        return grant.expires is not None and self._now() >= grant.expires
-
-    def _end(self, grant: Grant) -> float | None:
-        """Return the time of the event loop at which a grant expires."""
-        if grant.expires is None:
-            return None
-        left = (grant.expires - self._now()).total_seconds()
-        return asyncio.get_running_loop().time() + left
+    def _end_with(self, call: Call, grant: Grant) -> None:
+        """End a call when its grant expires, unless its time is up before."""
+        end = call.cap
+        if grant.expires is not None:
+            left = (grant.expires - self._now()).total_seconds()
+            end = asyncio.get_running_loop().time() + left
+        if end is None or (call.cap is not None and call.cap <= end):
+            call.end_at(call.cap, late)
+        else:
+            why = "it expired while the call ran"
+            call.end_at(end, partial(_refused, call, "expired", why))
 
 
 def _presented(call: Call, credentials: Credentials) -> Presented:
@@ -135,25 +163,19 @@ def _presented(call: Call, credentials: Credentials) -> Presented:
         Refusal: `CREDENTIAL_INVALID` if its metadata is malformed.
     """
     metadata = call.context.invocation_metadata() or ()
-    sent = [value for name, value in metadata if name == HEADER]
+    sent = [value for name, value in metadata if name == "authorization"]
     if not sent:
-        return Presented(names=_certified_names(call) if credentials.subjects else ())
+        # Names in the client's certificate, which the handshake has checked.
+        names = call.context.auth_context() if credentials.subjects else {}
+        kinds = ("peer_dns", "x509_common_name")
+        found = [name.decode(errors="replace") for kind in kinds for name in names.get(kind, ())]
+        return Presented(names=found)
     if len(sent) > 1:
         raise _refused(call, "malformed", "send metadata 'authorization' once")
-    found = _BEARER.fullmatch(sent[0]) if isinstance(sent[0], str) else None
-    if found is None:
+    bearer = _BEARER.fullmatch(sent[0]) if isinstance(sent[0], str) else None
+    if bearer is None:
         raise _refused(call, "malformed", "metadata 'authorization' has to be 'Bearer TOKEN'")
-    return Presented(token_digest(found[1]))
-
-
-def _certified_names(call: Call) -> list[str]:
-    """Return the names in the client's certificate, which the handshake has checked."""
-    names = call.context.auth_context()
-    return [
-        name.decode(errors="replace")
-        for kind in ("peer_dns", "x509_common_name")
-        for name in names.get(kind, ())
-    ]
+    return Presented(token_digest(bearer[1]))
 
 
 def _refused(call: Call, why: str, advice: str = "") -> Refusal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tuskpoint.v1 import value_pb2
 
@@ -20,12 +20,7 @@ INLINE_BUDGET = 2 * MIB
 
 
 class Cutter:
-    """Places the values of one outgoing message: inline, or announced and cut.
-
-    Args:
-        inline_value: Largest value that goes inline.
-        inline_budget: Bytes of values that may go inline in total.
-    """
+    """Places the values of one outgoing message: inline, or announced and cut."""
 
     def __init__(
         self, inline_value: int = INLINE_VALUE, inline_budget: int = INLINE_BUDGET
@@ -51,11 +46,8 @@ class Cutter:
         for index, data in enumerate(self._large):
             view = memoryview(data)
             for offset in range(0, len(data), LIMITS.max_chunk):
-                yield value_pb2.ValueChunk(
-                    value_index=index,
-                    offset=offset,
-                    data=bytes(view[offset : offset + LIMITS.max_chunk]),
-                )
+                piece = bytes(view[offset : offset + LIMITS.max_chunk])
+                yield value_pb2.ValueChunk(value_index=index, offset=offset, data=piece)
 
 
 def whole() -> Cutter:
@@ -63,47 +55,18 @@ def whole() -> Cutter:
     return Cutter(LIMITS.max_value, LIMITS.max_checkpoint)
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """A value that came in chunks, and its digest (`domain.values.value_digest`)."""
 
     value: Value
     digest: bytes
 
 
-class _Incoming:
-    """One announced value: what came of it so far, hashed as it came."""
-
-    def __init__(self, announced: value_pb2.LargeValue) -> None:
-        self.type = announced.type
-        self.size = announced.size_bytes
-        self.offset = 0
-        self._pieces: list[bytes] = []
-        self._hash = hashlib.sha256(announced.type.encode())
-        self._hash.update(b"\0")
-
-    def add(self, data: bytes) -> None:
-        self._pieces.append(data)
-        self._hash.update(data)
-        self.offset += len(data)
-
-    def finish(self) -> Received:
-        data = b"".join(self._pieces)
-        self._pieces.clear()
-        return Received(Value(self.type, data), self._hash.digest())
-
-
 class Assembly:
-    """Puts the announced values of one save together.
+    """Puts the announced values of one save together, into `received`.
 
     Chunks must come in order and without gaps; sizes are those announced, which were
-    checked against the limits before. A save that was refused is told by `refused`: its
-    chunks are checked and dropped.
-
-    Args:
-        save_id: Number of the save, for messages.
-        announced: Its large values, in order.
-        refused: The save was answered with an error already.
+    checked against the limits before. Of a save that was `refused` chunks are checked and dropped.
     """
 
     def __init__(
@@ -111,21 +74,14 @@ class Assembly:
     ) -> None:
         self.save_id = save_id
         self.refused = refused
+        self.received: list[Received] = []
         self._announced = announced
-        self._done: list[Received] = []
-        self._index = 0
-        self._current: _Incoming | None = None
-        if not refused:
-            self._advance()
+        self._begin()
 
     @property
     def complete(self) -> bool:
         """Whether every announced byte has come."""
-        return not self.refused and self._index == len(self._announced)
-
-    def received(self) -> Sequence[Received]:
-        """Return the values, in order, once complete."""
-        return self._done
+        return not self.refused and len(self.received) == len(self._announced)
 
     def add(self, chunk: value_pb2.ValueChunk) -> None:
         """Take the next chunk.
@@ -137,36 +93,42 @@ class Assembly:
             raise invalid_field("chunk.data", f"must be 1 to {LIMITS.max_chunk} bytes")
         if self.refused:
             return
-        current = self._current
-        if current is None:
+        if self.complete:
             raise invalid_field("chunk", f"save {self.save_id} waits for no chunks")
-        if chunk.value_index != self._index or chunk.offset != current.offset:
+        index = len(self.received)
+        if chunk.value_index != index or chunk.offset != self._offset:
             raise Refusal(
                 Reason.CHUNK_OUT_OF_ORDER,
                 save_id=self.save_id,
-                expected_value=self._index,
-                expected_offset=current.offset,
+                expected_value=index,
+                expected_offset=self._offset,
                 value=chunk.value_index,
                 offset=chunk.offset,
             )
-        if len(chunk.data) > current.size - current.offset:
+        size = self._announced[index].size_bytes
+        if len(chunk.data) > size - self._offset:
             raise invalid_field(
                 "chunk.data",
-                f"value {self._index} of save {self.save_id} was announced with "
-                f"{current.size} bytes; {current.size - current.offset} of them are left",
+                f"value {index} of save {self.save_id} was announced with "
+                f"{size} bytes; {size - self._offset} of them are left",
             )
-        current.add(chunk.data)
-        if current.offset == current.size:
-            self._done.append(current.finish())
-            self._index += 1
-            self._advance()
+        self._pieces.append(chunk.data)
+        self._hash.update(chunk.data)
+        self._offset += len(chunk.data)
+        if self._offset == size:
+            self._finish()
 
-    def _advance(self) -> None:
-        """Go to the next value that has bytes; empty values have no chunks."""
-        while self._index < len(self._announced):
-            self._current = _Incoming(self._announced[self._index])
-            if self._current.size:
-                return
-            self._done.append(self._current.finish())
-            self._index += 1
-        self._current = None
+    def _begin(self) -> None:
+        """Begin the next value that has bytes; empty values have no chunks."""
+        self._offset = 0
+        self._pieces: list[bytes] = []
+        if len(self.received) < len(self._announced):
+            announced = self._announced[len(self.received)]
+            self._hash = hashlib.sha256(announced.type.encode() + b"\0")
+            if not announced.size_bytes:
+                self._finish()
+
+    def _finish(self) -> None:
+        kind = self._announced[len(self.received)].type
+        self.received.append(Received(Value(kind, b"".join(self._pieces)), self._hash.digest()))
+        self._begin()

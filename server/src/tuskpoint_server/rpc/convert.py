@@ -6,18 +6,23 @@ Requests must have passed `validation`. Digests of values are computed here, onc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import Any
 
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tuskpoint.v1 import (
     checkpoint_pb2,
     checkpoint_service_pb2,
+    manifest_pb2,
     thread_pb2,
+    thread_service_pb2,
     value_pb2,
 )
 
 from ..domain.errors import Reason, Refusal
+from ..domain.formats.manifests import Manifest, ManifestEntry
+from ..domain.limits import LIMITS
 from ..domain.metadata import parse_metadata, parse_object
 from ..domain.model import (
     BlobLocation,
@@ -27,20 +32,21 @@ from ..domain.model import (
     CheckpointDraft,
     CheckpointKey,
     CheckpointQuery,
+    DeltaHistory,
     Durability,
     Entry,
     Lineage,
     Reference,
-    Source,
     Value,
-    View,
     Write,
 )
 from ..domain.search import pack_vector
 from ..domain.state import decode_version, encode_version
-from ..domain.threads import Thread, ThreadDetail, ThreadState
+from ..domain.threads import Thread, ThreadDetail, Verdict, VerdictKind, VerificationTotal
 from ..domain.values import value_digest
-from .chunks import Cutter, Received
+from ..service.manifests import ManifestPage
+from .checks import limit_exceeded
+from .chunks import INLINE_BUDGET, Cutter, Received
 
 SPECIAL_CHANNELS = {
     "__error__": -1,
@@ -50,20 +56,14 @@ SPECIAL_CHANNELS = {
 }
 """Slots of the writes that the last one wins; see `tuskpoint.v1.PendingWrite.idx`."""
 
-DURABILITIES = {
-    Durability.JOURNALED: checkpoint_pb2.DURABILITY_JOURNALED,
-    Durability.CERTIFIED: checkpoint_pb2.DURABILITY_CERTIFIED,
-}
-"""The contract's numbers for what was reached."""
-
-_THREAD_STATES = {
-    ThreadState.IDLE: thread_pb2.THREAD_STATE_IDLE,
-    ThreadState.INTERRUPTED: thread_pb2.THREAD_STATE_INTERRUPTED,
-    ThreadState.FAILED: thread_pb2.THREAD_STATE_FAILED,
-}
-
 MAX_HEADS = 1000
 """Most namespace heads in a `Thread` message."""
+
+_HISTORY_WRITES = 512
+_FRAME_OVERHEAD = 256
+"""Bytes that the frame around a checkpoint takes, at most."""
+
+_NO_LINEAGE = Lineage()
 
 
 # --- from the wire -------------------------------------------------------------------------
@@ -74,35 +74,15 @@ def key(ref: checkpoint_pb2.CheckpointRef) -> CheckpointKey:
     return CheckpointKey(ref.thread_id, ref.checkpoint_ns, ref.checkpoint_id)
 
 
-def durability(number: int) -> Durability:
-    """Return the durability that a request asks for."""
-    return Durability(number or Durability.JOURNALED)
-
-
-def view(number: int) -> View:
-    """Return the view that a request asks for."""
-    return View(number or View.FULL)
-
-
-def source(number: int) -> Source:
-    """Return the source that a request allows."""
-    return Source(number or Source.ANY)
-
-
 def announced(
     request: checkpoint_service_pb2.SaveCheckpointRequest
     | checkpoint_service_pb2.SaveWritesRequest,
 ) -> list[value_pb2.LargeValue]:
     """Return the large values that a save announces, in the order of their chunks."""
-    found: list[value_pb2.LargeValue] = []
+    holders: list[value_pb2.Channel | value_pb2.PendingWrite] = [*request.writes]
     if isinstance(request, checkpoint_service_pb2.SaveCheckpointRequest):
-        found.extend(
-            channel.large
-            for channel in request.checkpoint.state.channels
-            if channel.HasField("large")
-        )
-    found.extend(write.large for write in request.writes if write.HasField("large"))
-    return found
+        holders[:0] = request.checkpoint.state.channels
+    return [holder.large for holder in holders if holder.HasField("large")]
 
 
 def checkpoint_draft(
@@ -201,13 +181,28 @@ def _content(
     message: value_pb2.Channel | value_pb2.PendingWrite, large: Iterator[Received]
 ) -> tuple[Value, bytes]:
     if message.HasField("large"):
-        received = next(large)
-        return received.value, received.digest
+        return next(large)
     value = Value(message.value.type, message.value.data)
     return value, value_digest(value)
 
 
-# --- to the wire ---------------------------------------------------------------------------
+# --- to the wire: checkpoints --------------------------------------------------------------
+
+
+def number(word: IntEnum) -> Any:
+    """Return the contract's number of a word; the domain's enums have the same."""
+    return word.value
+
+
+def timestamp(microseconds: int) -> Timestamp:
+    """Return the message for a time in microseconds since the Unix epoch."""
+    seconds, rest = divmod(microseconds, 1_000_000)
+    return Timestamp(seconds=seconds, nanos=rest * 1000)
+
+
+def optional_timestamp(microseconds: int | None) -> Timestamp | None:
+    """Return the message for a time, if there is one."""
+    return None if microseconds is None else timestamp(microseconds)
 
 
 def ref(checkpoint_key: CheckpointKey) -> checkpoint_pb2.CheckpointRef:
@@ -219,6 +214,20 @@ def ref(checkpoint_key: CheckpointKey) -> checkpoint_pb2.CheckpointRef:
     )
 
 
+def checkpoint_header(loaded: Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
+    """Return the message that begins a checkpoint on a stream.
+
+    Raises:
+        Refusal: `LIMIT_EXCEEDED` if it does not fit a message.
+    """
+    message = checkpoint(loaded, cutter)
+    size = message.ByteSize()
+    if size > LIMITS.max_message - _FRAME_OVERHEAD:
+        what = f"the checkpoint without its large values: {size} bytes"
+        raise limit_exceeded(what, "max_message_bytes", LIMITS.max_message)
+    return message
+
+
 def checkpoint(loaded: Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
     """Return the message for a checkpoint, its values placed by the cutter."""
     message = entry(loaded.entry)
@@ -226,33 +235,30 @@ def checkpoint(loaded: Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
         message.state.MergeFromString(loaded.state.frame)
         message.state.SetInParent()
         for stored in loaded.state.channels:
-            fill_channel(message.state.channels.add(), stored, cutter)
+            _fill_channel(message.state.channels.add(), stored, cutter)
     for write in loaded.writes:
-        fill_write(message.writes.add(), write, cutter)
+        _fill_write(message.writes.add(), write, cutter)
     return message
 
 
 def entry(stored: Entry) -> checkpoint_pb2.Checkpoint:
     """Return the message for a checkpoint without its state."""
-    message = checkpoint_pb2.Checkpoint(
+    reached = Durability.CERTIFIED if stored.certified else Durability.JOURNALED
+    return checkpoint_pb2.Checkpoint(
         ref=ref(stored.key),
         parent_checkpoint_id=stored.parent_id,
         metadata_json=stored.metadata,
         label=stored.label,
         summary=stored.summary,
         seq=stored.seq,
-        durability=DURABILITIES[Durability.CERTIFIED if stored.certified else Durability.JOURNALED],
+        durability=number(reached),
+        create_time=timestamp(stored.created_us),
+        lineage=_lineage(stored.lineage),
+        location=location(stored.segments[0]) if stored.segments else None,
     )
-    message.create_time.CopyFrom(timestamp(stored.created_us))
-    if stored.lineage != Lineage():
-        message.lineage.CopyFrom(lineage(stored.lineage))
-    if stored.segments:
-        message.location.CopyFrom(location(stored.segments[0]))
-    return message
 
 
-def fill_channel(message: value_pb2.Channel, stored: Channel, cutter: Cutter) -> None:
-    """Write a stored channel into a message."""
+def _fill_channel(message: value_pb2.Channel, stored: Channel, cutter: Cutter) -> None:
     message.name = stored.name
     if stored.version is not None:
         message.version.CopyFrom(encode_version(stored.version))
@@ -266,8 +272,7 @@ def fill_channel(message: value_pb2.Channel, stored: Channel, cutter: Cutter) ->
         message.size_bytes = stored.size
 
 
-def fill_write(message: value_pb2.PendingWrite, write: Write, cutter: Cutter) -> None:
-    """Write a pending write into a message."""
+def _fill_write(message: value_pb2.PendingWrite, write: Write, cutter: Cutter) -> None:
     message.task_id = write.task_id
     message.task_path = write.task_path
     message.idx = write.idx
@@ -286,13 +291,43 @@ def location(stored: BlobLocation) -> checkpoint_pb2.BlobLocation:
     )
 
 
-def lineage(stored: Lineage) -> checkpoint_pb2.Lineage:
-    """Return the message for a lineage."""
+def _lineage(stored: Lineage) -> checkpoint_pb2.Lineage | None:
+    if stored == _NO_LINEAGE:
+        return None
     return checkpoint_pb2.Lineage(
         forked_from=stored.forked_from,
         rolled_back_from=stored.rolled_back_from,
         adopted_from=stored.adopted_from,
     )
+
+
+def history_frames(
+    history: DeltaHistory,
+) -> Iterator[checkpoint_service_pb2.GetDeltaHistoryResponse]:
+    """Yield the frames of one channel: its history in parts, each with its chunks.
+
+    A part ends at 512 writes or 2 MiB of content; only the first has the seed. A channel
+    without history has one empty part.
+    """
+    frame = checkpoint_service_pb2.GetDeltaHistoryResponse
+    cutter = Cutter()
+    part = checkpoint_service_pb2.DeltaChannelHistory(channel=history.channel)
+    if history.seed is not None:
+        _fill_channel(part.seed, history.seed, cutter)
+    content = 0
+    for write in history.writes:
+        if len(part.writes) >= _HISTORY_WRITES or content >= INLINE_BUDGET:
+            yield frame(history=part)
+            yield from (frame(chunk=chunk) for chunk in cutter.chunks())
+            cutter, content = Cutter(), 0
+            part = checkpoint_service_pb2.DeltaChannelHistory(channel=history.channel)
+        _fill_write(part.writes.add(), write, cutter)
+        content += len(write.value.data)
+    yield frame(history=part)
+    yield from (frame(chunk=chunk) for chunk in cutter.chunks())
+
+
+# --- to the wire: threads ------------------------------------------------------------------
 
 
 def thread(stored: Thread) -> thread_pb2.Thread:
@@ -302,14 +337,14 @@ def thread(stored: Thread) -> thread_pb2.Thread:
         incarnation=stored.incarnation,
         seq=stored.seq,
         agent_id=stored.agent_id,
-        state=_THREAD_STATES[stored.state],
+        state=number(stored.state),
         head_checkpoint_id=stored.head_id,
         create_time=timestamp(stored.created_us),
         update_time=timestamp(stored.updated_us),
+        unsearchable=stored.unsearchable,
     )
     if stored.retention_s:
         message.retention.seconds = stored.retention_s
-    message.unsearchable = stored.unsearchable
     return message
 
 
@@ -325,12 +360,63 @@ def thread_detail(detail: ThreadDetail) -> thread_pb2.Thread:
     return message
 
 
-def seconds(message: Duration) -> float:
-    """Return a duration in seconds."""
-    return message.seconds + message.nanos / 1e9
+def manifest_response(page: ManifestPage) -> thread_service_pb2.GetManifestResponse:
+    """Return the answer with a page of a manifest."""
+    manifest, catalog = page.manifest, page.catalog
+    if manifest is None or catalog is None:
+        return thread_service_pb2.GetManifestResponse(incarnation=page.incarnation)
+    return thread_service_pb2.GetManifestResponse(
+        incarnation=page.incarnation,
+        next_page_token=page.next_token,
+        generation=manifest.generation,
+        seq=manifest.seq,
+        catalog=location(catalog.location),
+        certify_time=timestamp(catalog.certified_us),
+        manifest=location(page.stored) if page.stored is not None else None,
+        entries=[_manifest_entry(manifest, entry) for _, entry in page.entries],
+    )
 
 
-def timestamp(microseconds: int) -> Timestamp:
-    """Return the message for a time in microseconds since the Unix epoch."""
-    seconds, rest = divmod(microseconds, 1_000_000)
-    return Timestamp(seconds=seconds, nanos=rest * 1000)
+def _manifest_entry(manifest: Manifest, entry: ManifestEntry) -> manifest_pb2.ManifestEntry:
+    def segment(sha256: bytes) -> checkpoint_pb2.BlobLocation:
+        """Return where a segment lies, or only its hash if no record says so."""
+        return location(manifest.location(sha256) or BlobLocation(sha256, 0))
+
+    record = entry.record
+    return manifest_pb2.ManifestEntry(
+        checkpoint_ns=record.checkpoint_ns,
+        checkpoint_id=record.checkpoint_id,
+        parent_checkpoint_id=record.parent_id,
+        seq=max(record.seq, *(writes.seq for writes in entry.writes), 0),
+        segment=segment(record.segment),
+        state_sha256=record.state_sha256,
+        writes=[segment(writes.segment) for writes in entry.writes],
+        summary=record.summary,
+        label=record.label,
+        create_time=timestamp(record.created_us),
+        lineage=_lineage(record.lineage),
+    )
+
+
+def verification_frame(
+    found: Verdict | VerificationTotal,
+) -> thread_service_pb2.VerifyThreadResponse:
+    """Return the frame of a verdict, or of the total."""
+    if isinstance(found, Verdict):
+        verdict = thread_service_pb2.CheckpointVerdict(
+            ref=ref(found.key),
+            verdict=number(found.kind),
+            actual_sha256=found.actual_sha256,
+            detail=found.detail,
+            location=location(found.location) if found.location is not None else None,
+        )
+        return thread_service_pb2.VerifyThreadResponse(verdict=verdict)
+    total = thread_service_pb2.VerificationTotal(
+        ok=found.ok,
+        passed=found.counts[VerdictKind.PASS],
+        failed=found.counts[VerdictKind.FAIL],
+        unverified=found.counts[VerdictKind.UNVERIFIED],
+        retracted=found.counts[VerdictKind.RETRACTED],
+        chain_detail=found.chain_problem,
+    )
+    return thread_service_pb2.VerifyThreadResponse(total=total)

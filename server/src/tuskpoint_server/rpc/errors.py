@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from google.protobuf import message as protobuf_message
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from tuskpoint.v1 import errors_pb2
@@ -35,26 +35,34 @@ _log = logging.getLogger(__name__)
 
 def to_status(refusal: Refusal) -> status_pb2.Status:
     """Return the status of a call that a refusal ends."""
-    status = status_pb2.Status(
-        code=refusal.status.value, message=cut(refusal.message, _MESSAGE_BYTES)
-    )
-    details: list[protobuf_message.Message] = [
+    message = cut(refusal.message, _MESSAGE_BYTES)
+    metadata = {name: cut(value, _METADATA_VALUE_BYTES) for name, value in refusal.metadata.items()}
+    details: list[Message] = [
         error_details_pb2.ErrorInfo(
-            reason=refusal.reason.name,
-            domain=ERROR_DOMAIN,
-            metadata={
-                name: cut(value, _METADATA_VALUE_BYTES) for name, value in refusal.metadata.items()
-            },
+            reason=refusal.reason.name, domain=ERROR_DOMAIN, metadata=metadata
         )
     ]
     if refusal.status is Status.INVALID_ARGUMENT and refusal.violations:
-        details.append(_bad_request(refusal.violations))
+        details.append(
+            error_details_pb2.BadRequest(
+                field_violations=[
+                    error_details_pb2.BadRequest.FieldViolation(field=field, description=problem)
+                    for field, problem in _fitting(refusal.violations)
+                ]
+            )
+        )
     if refusal.status is Status.FAILED_PRECONDITION:
-        details.append(_precondition_failure(refusal))
+        failure = error_details_pb2.PreconditionFailure()
+        for subject, problem in _fitting(refusal.violations):
+            failure.violations.add(type="VALUE", subject=subject, description=problem)
+        if not refusal.violations:
+            failure.violations.add(type=refusal.reason.name, description=message)
+        details.append(failure)
     if refusal.retry_after_s is not None:
         retry = error_details_pb2.RetryInfo()
         retry.retry_delay.FromNanoseconds(int(refusal.retry_after_s * 1e9))
         details.append(retry)
+    status = status_pb2.Status(code=refusal.status.value, message=message)
     for detail in details:
         status.details.add().Pack(detail)
     return status
@@ -80,13 +88,17 @@ def to_call_error(refusal: Refusal) -> errors_pb2.CallError:
 def incident(error: BaseException, method: str) -> Refusal:
     """Log an exception that nobody expected; return the refusal that hides it."""
     number = secrets.token_hex(6)
-    _log.error(
-        "incident %s in %s: %s at %s",
-        number,
-        method,
-        " <- ".join(_types(error)),
-        " <- ".join(_places(error)),
-    )
+    types = []
+    chain: BaseException | None = error
+    while chain is not None:
+        types.append(type(chain).__qualname__)
+        chain = chain.__cause__ or chain.__context__
+    places = [
+        f"{frame.name} ({frame.filename}:{frame.lineno})"
+        for frame in reversed(traceback.extract_tb(error.__traceback__))
+    ]
+    told = (number, method, " <- ".join(types), " <- ".join(places))
+    _log.error("incident %s in %s: %s at %s", *told)
     _log.debug("incident %s: %s", number, error)
     return Refusal(Reason.INTERNAL_ERROR, incident=number)
 
@@ -99,26 +111,6 @@ def cut(text: str, max_bytes: int) -> str:
     return raw[: max_bytes - 3].decode(errors="ignore") + "..."
 
 
-def _bad_request(violations: Sequence[Violation]) -> error_details_pb2.BadRequest:
-    return error_details_pb2.BadRequest(
-        field_violations=[
-            error_details_pb2.BadRequest.FieldViolation(field=field, description=description)
-            for field, description in _fitting(violations)
-        ]
-    )
-
-
-def _precondition_failure(refusal: Refusal) -> error_details_pb2.PreconditionFailure:
-    failure = error_details_pb2.PreconditionFailure()
-    for subject, description in _fitting(refusal.violations):
-        failure.violations.add(type="VALUE", subject=subject, description=description)
-    if not refusal.violations:
-        failure.violations.add(
-            type=refusal.reason.name, description=cut(refusal.message, _MESSAGE_BYTES)
-        )
-    return failure
-
-
 def _fitting(violations: Sequence[Violation]) -> Iterator[tuple[str, str]]:
     """Yield as many violations as trailers can carry, at least one."""
     left = _VIOLATIONS_BYTES
@@ -129,15 +121,3 @@ def _fitting(violations: Sequence[Violation]) -> Iterator[tuple[str, str]]:
         left -= len(field.encode()) + len(description.encode())
         if left <= 0:
             return
-
-
-def _types(error: BaseException) -> Iterator[str]:
-    chain: BaseException | None = error
-    while chain is not None:
-        yield type(chain).__qualname__
-        chain = chain.__cause__ or chain.__context__
-
-
-def _places(error: BaseException) -> Iterator[str]:
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        yield f"{frame.name} ({frame.filename}:{frame.lineno})"

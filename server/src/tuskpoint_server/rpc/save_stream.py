@@ -14,25 +14,26 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from google.protobuf.message import Message
-
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
+from tuskpoint.v1 import errors_pb2
 
 from ..domain.errors import Reason, Refusal, invalid_field
 from ..domain.limits import MIB
 from ..domain.model import Durability
 from ..service.checkpoints import Checkpoints, SaveOutcome
-from . import convert, validation
-from .answers import save_response, writes_response
+from . import convert
 from .calls import Call
 from .chunks import Assembly
 from .errors import incident, to_call_error
+from .validation import check
 
 MAX_UNANSWERED = 256
 """Saves that may wait for their last answer before reading pauses."""
 
 MAX_UNCOMMITTED_BYTES = 64 * MIB
 """Bytes of saves that may wait for the journal before reading pauses."""
+
+Respond = Callable[[SaveOutcome], pb.SaveCheckpointsResponse]
 
 
 class SaveStream:
@@ -41,14 +42,13 @@ class SaveStream:
     def __init__(self, checkpoints: Checkpoints, call: Call) -> None:
         self._checkpoints = checkpoints
         self._call = call
-        self._last_id = 0
         self._request: pb.SaveCheckpointRequest | pb.SaveWritesRequest | None = None
-        self._assembly = Assembly(0, ())
+        self._assembly = Assembly(0, ())  # of the last save, whose number it has
         self._outgoing: asyncio.Queue[tuple[pb.SaveCheckpointsResponse, bool] | None] = (
             asyncio.Queue()
         )
         self._acknowledging: set[asyncio.Task[None]] = set()
-        self._certifying: set[asyncio.Task[Any]] = set()
+        self._certifying: set[asyncio.Task[Any] | None] = set()
         self._gone = False
         self._unanswered = 0
         self._uncommitted = 0
@@ -74,7 +74,7 @@ class SaveStream:
         finally:
             # Whoever waits for certification may stop; whoever waits for the journal goes on.
             self._gone = True
-            waiting = [reader, *self._certifying]
+            waiting = [reader, *(task for task in self._certifying if task is not None)]
             for task in waiting:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
@@ -103,53 +103,38 @@ class SaveStream:
 
     async def _read(self, requests: AsyncIterator[pb.SaveCheckpointsRequest]) -> None:
         async for frame in requests:
-            if frame.HasField("chunk"):
-                self._continue(frame)
-            else:
+            if not frame.HasField("chunk"):
                 self._begin(frame)
+            elif frame.save_id == self._assembly.save_id:
+                self._assembly.add(frame.chunk)
+            else:
+                raise invalid_field(
+                    "save_id", f"chunks must be of save {self._assembly.save_id}, begun last"
+                )
+            if self._request is not None and self._assembly.complete:
+                self._submit(self._request)
             while self._unanswered >= MAX_UNANSWERED or self._uncommitted >= MAX_UNCOMMITTED_BYTES:
                 self._room.clear()
                 await self._room.wait()
-        if self._unfinished:
+        if self._request is not None:
             raise Refusal(Reason.STREAM_TRUNCATED, save_id=self._assembly.save_id)
 
-    @property
-    def _unfinished(self) -> bool:
-        return not self._assembly.complete and not self._assembly.refused
-
     def _begin(self, frame: pb.SaveCheckpointsRequest) -> None:
-        kind = frame.WhichOneof("frame")
+        kind, last = frame.WhichOneof("frame"), self._assembly.save_id
         if kind is None:
             raise invalid_field("frame", "one of checkpoint, writes or chunk must be set")
-        if frame.save_id <= self._last_id:
-            raise invalid_field(
-                "save_id", f"must be above {self._last_id}, the number of the save before"
-            )
-        if self._unfinished:
-            raise invalid_field(
-                "frame", f"save {self._assembly.save_id} waits for chunks; send them first"
-            )
-        self._last_id = frame.save_id
+        if frame.save_id <= last:
+            raise invalid_field("save_id", f"must be above {last}, the number of the save before")
+        if self._request is not None:
+            raise invalid_field("frame", f"save {last} waits for chunks; send them first")
+        request = frame.checkpoint if kind == "checkpoint" else frame.writes
         try:
-            if kind == "checkpoint":
-                validation.check(frame.checkpoint, streamed=True)
-                self._request = frame.checkpoint
-            else:
-                validation.check(frame.writes, streamed=True)
-                self._request = frame.writes
+            check(request, streamed=True)
         except Refusal as refusal:
             self._refuse(frame.save_id, refusal)
-            return
-        self._assembly = Assembly(frame.save_id, convert.announced(self._request))
-        self._submit_if_complete()
-
-    def _continue(self, frame: pb.SaveCheckpointsRequest) -> None:
-        if frame.save_id != self._assembly.save_id:
-            raise invalid_field(
-                "save_id", f"chunks must be of save {self._assembly.save_id}, begun last"
-            )
-        self._assembly.add(frame.chunk)
-        self._submit_if_complete()
+        else:
+            self._request = request
+            self._assembly = Assembly(frame.save_id, convert.announced(request))
 
     def _refuse(self, save_id: int, refusal: Refusal) -> None:
         """Answer a save with an error, and drop the chunks that may still come for it."""
@@ -160,36 +145,42 @@ class SaveStream:
 
     # --- committing --------------------------------------------------------------------
 
-    def _submit_if_complete(self) -> None:
-        request = self._request
-        if request is None or not self._assembly.complete:
-            return
-        save_id, received = self._assembly.save_id, self._assembly.received()
-        size = request.ByteSize() + sum(len(each.value.data) for each in received)
+    def _submit(self, request: pb.SaveCheckpointRequest | pb.SaveWritesRequest) -> None:
+        save_id, received = self._assembly.save_id, self._assembly.received
+        size = request.ByteSize() + sum(len(value.data) for value, _ in received)
         self._request = None
         self._assembly = Assembly(save_id, ())
-        wanted = convert.durability(request.durability)
-        commit: Coroutine[Any, Any, SaveOutcome]
         try:
-            if isinstance(request, pb.SaveCheckpointRequest):
-                draft = convert.checkpoint_draft(request, received)
-                commit = self._checkpoints.save(self._call.tenant, draft)
-                respond: Callable[[SaveOutcome], Message] = save_response
-            else:
-                writes = convert.write_drafts(request.writes, iter(received))
-                # The order of the stream must not wait for a look at the checkpoint.
-                commit = self._checkpoints.save_writes(
-                    self._call.tenant, convert.key(request.ref), writes, Durability.JOURNALED
-                )
-                respond = writes_response
+            commit, respond = self._commit(save_id, request, received)
         except Refusal as refusal:
             self._refuse(save_id, refusal)
             return
         self._unanswered += 1
         self._uncommitted += size
+        wanted = Durability(request.durability)
         task = asyncio.create_task(self._acknowledge(save_id, commit, size, wanted, respond))
         self._acknowledging.add(task)
         task.add_done_callback(self._acknowledging.discard)
+
+    def _commit(
+        self, save_id: int, request: pb.SaveCheckpointRequest | pb.SaveWritesRequest, received: Any
+    ) -> tuple[Coroutine[Any, Any, SaveOutcome], Respond]:
+        """Return what journals a save, and what answers it."""
+        answer = pb.SaveCheckpointsResponse
+        if isinstance(request, pb.SaveCheckpointRequest):
+            draft = convert.checkpoint_draft(request, received)
+            return (
+                self._checkpoints.save(self._call.tenant, draft),
+                lambda outcome: answer(save_id=save_id, checkpoint=save_response(outcome)),
+            )
+        key = convert.key(request.ref)
+        writes = convert.write_drafts(request.writes, iter(received))
+        # The order of the stream must not wait for a look at the checkpoint.
+        journaled = Durability.JOURNALED
+        return (
+            self._checkpoints.save_writes(self._call.tenant, key, writes, journaled),
+            lambda outcome: answer(save_id=save_id, writes=writes_response(outcome)),
+        )
 
     async def _acknowledge(
         self,
@@ -197,9 +188,10 @@ class SaveStream:
         commit: Coroutine[Any, Any, SaveOutcome],
         size: int,
         wanted: Durability,
-        respond: Callable[[SaveOutcome], Message],
+        respond: Respond,
     ) -> None:
-        """Wait for a save and answer each durability that it reaches."""
+        """Answer a save once it is journaled, and again once it has the durability asked for."""
+        task = asyncio.current_task()
         try:
             try:
                 outcome = await commit
@@ -207,20 +199,15 @@ class SaveStream:
                 self._uncommitted -= size
                 self._room.set()
             last = wanted <= outcome.durability
-            self._answer(_response(save_id, respond(outcome)), last=last)
+            self._answer(respond(outcome), last=last)
             if not last and not self._gone:
-                outcome = await self._reach(outcome, wanted)
-                self._answer(_response(save_id, respond(outcome)), last=True)
+                self._certifying.add(task)
+                outcome = await self._checkpoints.reach(self._call.tenant, outcome, wanted)
+                self._answer(respond(outcome), last=True)
         except Refusal as refusal:
             self._answer(_error(save_id, refusal), last=True)
         except Exception as error:  # noqa: BLE001 - a defect ends its save, not the stream
             self._answer(_error(save_id, incident(error, self._call.method)), last=True)
-
-    async def _reach(self, outcome: SaveOutcome, wanted: Durability) -> SaveOutcome:
-        task = asyncio.create_task(self._checkpoints.reach(self._call.tenant, outcome, wanted))
-        self._certifying.add(task)
-        try:
-            return await task
         finally:
             self._certifying.discard(task)
 
@@ -228,12 +215,36 @@ class SaveStream:
         self._outgoing.put_nowait((answer, last))
 
 
-def _response(save_id: int, result: Message) -> pb.SaveCheckpointsResponse:
-    if isinstance(result, pb.SaveCheckpointResponse):
-        return pb.SaveCheckpointsResponse(save_id=save_id, checkpoint=result)
-    assert isinstance(result, pb.SaveWritesResponse)  # noqa: S101 - saves have two kinds of answer
-    return pb.SaveCheckpointsResponse(save_id=save_id, writes=result)
-
-
 def _error(save_id: int, refusal: Refusal) -> pb.SaveCheckpointsResponse:
     return pb.SaveCheckpointsResponse(save_id=save_id, error=to_call_error(refusal))
+
+
+def save_response(outcome: SaveOutcome) -> pb.SaveCheckpointResponse:
+    """Return the answer to the save of a checkpoint."""
+    saved = outcome.saved
+    return pb.SaveCheckpointResponse(
+        ref=convert.ref(saved.key),
+        durability=convert.number(outcome.durability),
+        seq=saved.seq,
+        incarnation=saved.incarnation,
+        catalog_blob_id=outcome.catalog_blob_id,
+        warnings=_warnings(outcome),
+    )
+
+
+def writes_response(outcome: SaveOutcome) -> pb.SaveWritesResponse:
+    """Return the answer to the save of pending writes."""
+    return pb.SaveWritesResponse(
+        durability=convert.number(outcome.durability),
+        seq=outcome.saved.seq,
+        early=outcome.saved.early,
+        catalog_blob_id=outcome.catalog_blob_id,
+        warnings=_warnings(outcome),
+    )
+
+
+def _warnings(outcome: SaveOutcome) -> list[errors_pb2.Warning]:
+    if not outcome.backlog_warning:
+        return []
+    told = "much is waiting for certification; saves are refused if it grows on"
+    return [errors_pb2.Warning(kind=errors_pb2.WARNING_KIND_BACKLOG, message=told)]

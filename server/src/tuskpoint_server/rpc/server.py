@@ -1,16 +1,22 @@
-"""The gRPC server: every service of the contract, health, and reflection if wanted."""
+"""The gRPC server: every service of the contract, health, TLS, and reflection if wanted."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
-from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, Observation
 
 from tuskpoint.v1 import (
     admin_service_pb2,
@@ -32,26 +38,21 @@ from ..service.searching import Search
 from ..service.snapshots import Snapshots
 from ..service.threads import Threads
 from .admin_servicer import AdminServicer
+from .around import Around
 from .authentication import Authentication
-from .calls import Layer
-from .checkpoint_servicer import CheckpointServicer
-from .handlers import built_methods, service_handler
-from .handoff_servicer import HandoffServicer
-from .health import SERVICE_NAME as HEALTH
-from .health import Health
-from .history_servicer import HistoryServicer
-from .layers import DeadlineCap, DrainGate, errors
-from .policy import Authorisation
+from .calls import Context, service_handler
 from .search_servicer import SearchServicer
-from .snapshot_servicer import SnapshotServicer
-from .telemetry import Telemetry
-from .thread_servicer import ThreadServicer
+from .servicers import (
+    CheckpointServicer,
+    HandoffServicer,
+    HistoryServicer,
+    SnapshotServicer,
+    ThreadServicer,
+)
+from .telemetry import SCOPE, Telemetry
 
 MAX_PENDING_CALLS = 100_000
 """Calls that may wait to be picked up."""
-
-MAX_CONCURRENT_STREAMS = 1024
-"""Calls that one connection may have open."""
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     # Above the limit, so that a message which is too large can be told why; gRPC's own refusal
@@ -60,7 +61,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", LIMITS.max_message),
     # A second server on a taken port must fail, not share it silently.
     ("grpc.so_reuseport", 0),
-    ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
+    ("grpc.max_concurrent_streams", 1024),  # of one connection
     # By default the core cancels calls at random once about 1,000 wait to be picked up.
     ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
     ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
@@ -91,57 +92,36 @@ class Rooms:
 
 def services(rooms: Rooms) -> list[tuple[ServiceDescriptor, object]]:
     """Return every service of the contract with its servicer."""
-    built: list[tuple[ServiceDescriptor, object]] = [
-        (
-            _service(checkpoint_service_pb2, "CheckpointService"),
-            CheckpointServicer(rooms.checkpoints),
-        ),
-        (
-            _service(thread_service_pb2, "ThreadService"),
-            ThreadServicer(rooms.threads, rooms.manifests, rooms.checkpoints),
-        ),
-        (_service(history_service_pb2, "HistoryService"), HistoryServicer(rooms.history)),
-        (_service(handoff_service_pb2, "HandoffService"), HandoffServicer(rooms.handoffs)),
-        (_service(search_service_pb2, "SearchService"), SearchServicer(rooms.search)),
-        (_service(snapshot_service_pb2, "SnapshotService"), SnapshotServicer(rooms.snapshots)),
+    methods: list[str] = []
+    threads = ThreadServicer(rooms.threads, rooms.manifests, rooms.checkpoints)
+    built: list[tuple[Any, str, object]] = [
+        (checkpoint_service_pb2, "CheckpointService", CheckpointServicer(rooms.checkpoints)),
+        (thread_service_pb2, "ThreadService", threads),
+        (history_service_pb2, "HistoryService", HistoryServicer(rooms.history)),
+        (handoff_service_pb2, "HandoffService", HandoffServicer(rooms.handoffs)),
+        (search_service_pb2, "SearchService", SearchServicer(rooms.search)),
+        (snapshot_service_pb2, "SnapshotService", SnapshotServicer(rooms.snapshots)),
+        (admin_service_pb2, "AdminService", AdminServicer(rooms.admin, methods)),
     ]
-    admin_service = _service(admin_service_pb2, "AdminService")
-    methods = [name for service, servicer in built for name in built_methods(service, servicer)]
-    methods += built_methods(admin_service, AdminServicer)
-    return [*built, (admin_service, AdminServicer(rooms.admin, methods))]
-
-
-def layers(
-    telemetry: Telemetry,
-    gate: DrainGate,
-    authentication: Authentication,
-    authorisation: Authorisation,
-    max_call_seconds: float,
-) -> list[Layer]:
-    """Return what is done around every call, outermost first."""
-    return [
-        telemetry,
-        errors,
-        DeadlineCap(max_call_seconds),
-        gate,
-        authentication,
-        authorisation,
+    contract: list[tuple[ServiceDescriptor, object]] = [
+        (file.DESCRIPTOR.services_by_name[name], servicer) for file, name, servicer in built
     ]
+    methods += [
+        f"{service.full_name}/{method.name}"
+        for service, servicer in contract
+        for method in service.methods
+        if hasattr(servicer, method.name)
+    ]
+    return contract
 
 
 @dataclass(slots=True)
 class Server:
-    """A built server, not yet started.
-
-    Attributes:
-        grpc_server: gRPC's own.
-        gate: Closed by draining.
-        port: The port that it listens on.
-    """
+    """A built server, not yet started, and the port that it listens on."""
 
     grpc_server: grpc.aio.Server
-    gate: DrainGate
     port: int
+    around: Around
     _health: Health
 
     async def start(self) -> None:
@@ -156,7 +136,7 @@ class Server:
         are told; then the calls inside finish; then the connections close.
         """
         self._health.tell(serving=False)
-        finished = await self.gate.drain(grace_s)
+        finished = await self.around.drain(grace_s)
         # Lets last answers leave. Only watchers of health are still connected for longer.
         await self.grpc_server.stop(1.0 if finished else 0)
         return finished
@@ -198,14 +178,7 @@ def build(
         port = 0
     if not port:
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-    gate = DrainGate()
-    around = layers(
-        Telemetry(host, port),
-        gate,
-        authentication or Authentication(),
-        Authorisation(),
-        max_call_seconds,
-    )
+    around = Around(Telemetry(host, port), authentication or Authentication(), max_call_seconds)
     for service, servicer in contract:
         server.add_generic_rpc_handlers((service_handler(service, servicer, around),))
     names = [service.full_name for service, _ in contract]
@@ -214,8 +187,9 @@ def build(
     if reflect:
         from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
-        reflection.enable_server_reflection((*names, HEALTH, reflection.SERVICE_NAME), server)
-    return Server(server, gate, port, health)
+        names += ["grpc.health.v1.Health", reflection.SERVICE_NAME]
+        reflection.enable_server_reflection(names, server)
+    return Server(server, port, around, health)
 
 
 def _try_to_listen(host: str, port: int) -> None:
@@ -229,6 +203,94 @@ def _try_to_listen(host: str, port: int) -> None:
         probe.listen(1)
 
 
-def _service(module: object, name: str) -> ServiceDescriptor:
-    service: ServiceDescriptor = module.DESCRIPTOR.services_by_name[name]  # type: ignore[attr-defined]
-    return service
+class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # gRPC's class has no types
+    """Whether the server takes calls: one answer for it and for its services, to everybody.
+
+    gRPC's own servicer holds a lock while it writes to a watcher. One that stops reading, which
+    takes no credential, would then keep all others waiting, and the server from draining.
+    """
+
+    def __init__(self, services: Iterable[str]) -> None:
+        self._names = frozenset(("", *services))
+        self._status = health_pb2.HealthCheckResponse.NOT_SERVING
+        self._changed = asyncio.Event()
+
+    def tell(self, *, serving: bool) -> None:
+        """Change the answer, and wake who watches it."""
+        status = health_pb2.HealthCheckResponse
+        self._status = status.SERVING if serving else status.NOT_SERVING
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def Check(self, request: Any, context: Context) -> Any:
+        if request.service not in self._names:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
+        return self._answer(request.service)
+
+    async def Watch(self, request: Any, context: Context) -> None:
+        while True:
+            changed = self._changed  # taken before the answer: what changes meanwhile is told
+            await context.write(self._answer(request.service))
+            await changed.wait()
+
+    def _answer(self, service: str) -> Any:
+        unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        status = self._status if service in self._names else unknown
+        return health_pb2.HealthCheckResponse(status=status)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Certified:
+    """What a server shows of itself, and whom it asks to do the same. All PEM, or seconds."""
+
+    certificates: bytes  # its certificate, and those between it and the root
+    key: bytes  # the private key of the first
+    client_ca: bytes | None  # roots that a client's must lead to; `None`: none is asked for
+    expires_s: float  # end of the certificate, since the Unix epoch
+
+
+class Tls:
+    """gRPC's `credentials` of a server, of which the certificate can be replaced as it serves.
+
+    gRPC asks for the certificate before each handshake, so new connections get the new one and
+    old ones go on. TLS 1.2 is the oldest version that gRPC's core speaks.
+    """
+
+    def __init__(
+        self, certified: Certified, *, meter_provider: metrics.MeterProvider | None = None
+    ) -> None:
+        self._expires_s = certified.expires_s
+        # Read in gRPC's threads, written in the event loop's; both ends are atomic.
+        self._next: deque[grpc.ServerCertificateConfiguration] = deque(maxlen=1)
+        self.credentials = grpc.dynamic_ssl_server_credentials(
+            _configuration(certified),
+            self._fetch,  # type: ignore[arg-type] # it may return None, says gRPC
+            require_client_authentication=certified.client_ca is not None,
+        )
+        metrics.get_meter(SCOPE, meter_provider=meter_provider).create_observable_gauge(
+            "tuskpoint.server.certificate.expiry",
+            [self._observe],
+            unit="s",
+            description="Seconds until the certificate of the server expires.",
+        )
+
+    def replace(self, certified: Certified) -> None:
+        """Show another certificate from the next handshake on."""
+        self._next.append(_configuration(certified))
+        self._expires_s = certified.expires_s
+
+    def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return the certificate to use from now on; `None` if it is the same as before."""
+        try:
+            return self._next.pop()
+        except IndexError:
+            return None
+
+    def _observe(self, options: CallbackOptions) -> Iterable[Observation]:
+        yield Observation(self._expires_s - time.time())
+
+
+def _configuration(certified: Certified) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(certified.key, certified.certificates)], root_certificates=certified.client_ca
+    )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import grpc
 from opentelemetry import context as otel_context
@@ -27,13 +27,12 @@ _SERVER_ERRORS = frozenset(
 )
 """Codes that mark a server's span as failed, by the semantic conventions for gRPC."""
 
+_NAMES: dict[int | None, str] = {code.value[0]: code.name for code in grpc.StatusCode}
+
 
 class _MetadataGetter(Getter[Sequence[tuple[str, str | bytes]]]):
-    """Reads propagation headers from a call's metadata."""
-
     def get(self, carrier: Sequence[tuple[str, str | bytes]], key: str) -> list[str] | None:
-        found = [value for name, value in carrier if name == key and isinstance(value, str)]
-        return found or None
+        return [text for name, text in carrier if name == key and isinstance(text, str)] or None
 
     def keys(self, carrier: Sequence[tuple[str, str | bytes]]) -> list[str]:
         return [name for name, _ in carrier]
@@ -43,7 +42,7 @@ _getter = _MetadataGetter()
 
 
 class Telemetry:
-    """The outermost layer: measures each call to its end, however it ends.
+    """Measures each call to its end, however it ends.
 
     Args:
         address: Address that the server listens on.
@@ -60,9 +59,9 @@ class Telemetry:
         tracer_provider: trace.TracerProvider | None = None,
         meter_provider: metrics.MeterProvider | None = None,
     ) -> None:
-        self._server: dict[str, str | int] = {}
+        self._server: dict[str, str | int] = {"rpc.system.name": "grpc"}
         if address:
-            self._server = {"server.address": address, "server.port": port}
+            self._server |= {"server.address": address, "server.port": port}
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
         self._propagated = propagate.get_global_textmap().fields
         meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
@@ -83,20 +82,18 @@ class Telemetry:
             description="Calls refused or cut off for their credential, by reason.",
         )
 
-    @asynccontextmanager
-    async def __call__(self, call: Call) -> AsyncIterator[None]:
-        """Measure a call."""
+    @contextmanager
+    def measured(self, call: Call) -> Iterator[None]:
+        """Measure a call that runs inside the context."""
         began = time.perf_counter()
         remaining: float | None = call.context.time_remaining()
-        basic: dict[str, str | int] = {
-            "rpc.system.name": "grpc",
-            "rpc.method": call.method.removeprefix("/"),
-            **self._server,
-        }
-        parent = self._parent(call)
-        span = self._tracer.start_span(
-            call.method.removeprefix("/"), parent, SpanKind.SERVER, basic
-        )
+        name = call.method.removeprefix("/")
+        basic = {**self._server, "rpc.method": name}
+        metadata = tuple(call.context.invocation_metadata() or ())
+        parent = None  # the cheap case: the caller sent no context
+        if any(header in self._propagated for header, _ in metadata):
+            parent = propagate.extract(metadata, getter=_getter)
+        span = self._tracer.start_span(name, parent, SpanKind.SERVER, basic)
         token = otel_context.attach(trace.set_span_in_context(span, parent))
         self._active.add(1, basic)
         code, error_type = "OK", ""
@@ -107,7 +104,9 @@ class Telemetry:
             code = _code(call) or "UNKNOWN"
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            late = _is_late(time.perf_counter() - began, remaining)
+            # A client cancels at its own deadline too, which may be seen a little before ours.
+            slack = min(0.05, remaining / 2) if remaining is not None else 0
+            late = remaining is not None and time.perf_counter() - began >= remaining - slack
             code = "DEADLINE_EXCEEDED" if late else "CANCELLED"
             raise
         except BaseException as error:
@@ -117,49 +116,17 @@ class Telemetry:
             otel_context.detach(token)
             if call.denied:
                 self._denied.add(1, {"reason": call.denied})
-            self._finish(span, basic, code, error_type, began)
-
-    def _parent(self, call: Call) -> otel_context.Context | None:
-        """Return the context that the caller sent; `None`, the cheap case, if it sent none."""
-        metadata = tuple(call.context.invocation_metadata() or ())
-        if not any(name in self._propagated for name, _ in metadata):
-            return None
-        return propagate.extract(metadata, getter=_getter)
-
-    def _finish(
-        self,
-        span: trace.Span,
-        basic: dict[str, str | int],
-        code: str,
-        error_type: str,
-        began: float,
-    ) -> None:
-        attributes = {**basic, "rpc.response.status_code": code}
-        failed = code in _SERVER_ERRORS
-        if failed:
-            attributes["error.type"] = error_type or code
-        self._active.add(-1, basic)
-        self._duration.record(time.perf_counter() - began, attributes)
-        for name in ("rpc.response.status_code", "error.type"):
-            if name in attributes:
-                span.set_attribute(name, attributes[name])
-        if failed:
-            span.set_status(StatusCode.ERROR)
-        span.end()
-
-
-def _is_late(elapsed: float, remaining: float | None) -> bool:
-    """Tell whether a cancelled call ran into its deadline.
-
-    A client cancels at its own deadline too, which may be seen a little before ours.
-    """
-    return remaining is not None and elapsed >= remaining - min(0.05, remaining / 2)
+            self._active.add(-1, basic)
+            ending = {"rpc.response.status_code": code}
+            if code in _SERVER_ERRORS:
+                ending["error.type"] = error_type or code
+                span.set_status(StatusCode.ERROR)
+            self._duration.record(time.perf_counter() - began, {**basic, **ending})
+            span.set_attributes(ending)
+            span.end()
 
 
 def _code(call: Call) -> str:
     """Return the name of the code that the call was given; empty if it was given none."""
     code: grpc.StatusCode | int | None = call.context.code()
     return code.name if isinstance(code, grpc.StatusCode) else _NAMES.get(code, "")
-
-
-_NAMES: dict[int | None, str] = {code.value[0]: code.name for code in grpc.StatusCode}

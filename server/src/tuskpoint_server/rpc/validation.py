@@ -1,15 +1,17 @@
 """What the limits of the contract say about a request.
 
-Fields are checked by what they are called and by their type, so a name means the same in every
-request; `_FURTHER` has what a kind of request demands besides. Field paths are those of the
-request message; in a `SaveCheckpoints` frame, of the save inside the frame.
+Every check of a request runs before anything of it is used; all violations are collected, so
+that a caller can mend them at once. Fields are checked by what they are called and by their
+type, so a name means the same in every request; `_FURTHER` has what a kind of request demands
+besides. Field paths are those of the request message; in a `SaveCheckpoints` frame, of the save
+inside the frame.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from google.protobuf.message import Message
@@ -25,19 +27,33 @@ from tuskpoint.v1 import (
 
 from ..domain.limits import LIMITS
 from ..domain.lineage import source_of
+from ..domain.model import Durability, Source, View
 from ..domain.threads import EventKind
-from . import saving
-from .checks import Checks, limit_exceeded
+from .checks import Checks, check_checkpoint, check_writes, limit_exceeded
+
+_MAX_BLOB_ID = 256  # bytes; those of the known stores have 43
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def check(request: Message, *, streamed: bool = False) -> None:
+    """Check a request before anything of it is used, and put defaults where it leaves them open.
+
+    Raises:
+        Refusal: `INVALID_FIELD` with every violation, `LIMIT_EXCEEDED`.
+    """
+    checks = Checks(streamed=streamed)
+    for one in _checks_of(request.DESCRIPTOR):
+        one(checks, request)
+    checks.finish()
+
+
+# --- fields, by their name and type --------------------------------------------------------
 
 Check = Callable[[Checks, Any], None]
 """Notes what is wrong with a request."""
 
-Field = Any
-"""Descriptor of a field; protobuf has two classes of them."""
-
-_REF = checkpoint_pb2.CheckpointRef.DESCRIPTOR.full_name
 _ID_REQUIRED = frozenset({"SaveWritesRequest", "RollbackThreadRequest"})
-_THREADS = frozenset({"thread_id", "source_thread_id", "target_thread_id", "new_thread_id"})
+_THREAD_FIELDS = ("thread_id", "source_thread_id", "target_thread_id", "new_thread_id")
 _UNNAMED = frozenset(
     {
         ("AdoptHandoffRequest", "new_thread_id"),
@@ -63,28 +79,8 @@ _TEXTS: Mapping[str, int] = {
     "to_checkpoint_id": LIMITS.max_checkpoint_id,
     "working_directory": LIMITS.max_working_directory,
 }
-_REQUIRED = frozenset({"snapshot_id"})
-
-_MAX_BLOB_ID = 256
-"""Bytes; those of the known stores have 43."""
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-def check(request: Message, *, streamed: bool = False) -> None:
-    """Check a request before anything of it is used.
-
-    Args:
-        request: Any request of the contract.
-        streamed: Large values may follow in chunks.
-
-    Raises:
-        Refusal: `INVALID_FIELD` with every violation, `LIMIT_EXCEEDED`.
-    """
-    checks = Checks(streamed=streamed)
-    for one in _checks_of(request.DESCRIPTOR):
-        one(checks, request)
-    checks.finish()
+_DEFAULTS = {"durability": Durability.JOURNALED, "view": View.FULL, "source": Source.ANY}
+"""What a request that does not say asks for."""
 
 
 @cache
@@ -94,47 +90,51 @@ def _checks_of(kind: Any) -> tuple[Check, ...]:
     return (*([_FURTHER[kind.name]] if kind.name in _FURTHER else []), *found)
 
 
-def _check_of(field: Field) -> Check | None:
+def _check_of(field: Any) -> Check | None:
     """Return the check of a field by its name and type."""
+    kind, name = field.containing_type.name, field.name
     if field.is_repeated:
         return None
     if field.enum_type is not None:
-        return partial(_enum, field)
-    if field.message_type is not None and field.message_type.full_name == _REF:
-        return partial(_ref, field)
-    if field.name == "page_size":
-        return _page_size
-    if field.name in _THREADS:
-        return partial(_thread, field)
-    return partial(_text, field) if field.name in _TEXTS else None
+        return _enum(kind, field)
+    if field.message_type is checkpoint_pb2.CheckpointRef.DESCRIPTOR:
+        required = kind in _ID_REQUIRED
+        return lambda checks, request: checks.ref(name, getattr(request, name), required=required)
+    if name == "page_size":
+        return lambda checks, request: checks.fail(
+            name, "must not be negative" if request.page_size < 0 else ""
+        )
+    if name in _THREAD_FIELDS:
+        named = (kind, name) not in _UNNAMED
+
+        def thread(checks: Checks, request: Message) -> None:
+            if not field.has_presence or request.HasField(name):
+                checks.thread(name, getattr(request, name), required=named)
+
+        return thread
+    if name in _TEXTS:
+        maximum, needed = _TEXTS[name], name == "snapshot_id"
+        return lambda checks, request: checks.text(
+            name, getattr(request, name), maximum, required=needed
+        )
+    return None
 
 
-def _enum(field: Field, checks: Checks, request: Message) -> None:
-    number = getattr(request, field.name)
-    if number not in field.enum_type.values_by_number:
-        checks.fail(field.name, f"{number} is not a value of its enum")
+def _enum(kind: str, field: Any) -> Check:
+    name, known = field.name, field.enum_type.values_by_number
+    default = _DEFAULTS.get(name, 0)
+    if (kind, name) == ("AdoptHandoffRequest", "durability"):
+        # The answer names the blob of the adopted checkpoint, which has to have one.
+        default = Durability.CERTIFIED
 
+    def enum(checks: Checks, request: Message) -> None:
+        number = getattr(request, name)
+        if number not in known:
+            checks.fail(name, f"{number} is not a value of its enum")
+        elif not number and default:
+            setattr(request, name, default)
 
-def _ref(field: Field, checks: Checks, request: Message) -> None:
-    required = field.containing_type.name in _ID_REQUIRED
-    checks.ref(field.name, getattr(request, field.name), id_required=required)
-
-
-def _page_size(checks: Checks, request: Any) -> None:
-    if request.page_size < 0:
-        checks.fail("page_size", "must not be negative")
-
-
-def _thread(field: Field, checks: Checks, request: Message) -> None:
-    if field.has_presence and not request.HasField(field.name):
-        return
-    required = (field.containing_type.name, field.name) not in _UNNAMED
-    checks.thread(field.name, getattr(request, field.name), required=required)
-
-
-def _text(field: Field, checks: Checks, request: Message) -> None:
-    required = field.name in _REQUIRED
-    checks.text(field.name, getattr(request, field.name), _TEXTS[field.name], required=required)
+    return enum
 
 
 # --- what a kind of request demands besides ------------------------------------------------
@@ -143,8 +143,7 @@ def _text(field: Field, checks: Checks, request: Message) -> None:
 def _list_checkpoints(
     checks: Checks, request: checkpoint_service_pb2.ListCheckpointsRequest
 ) -> None:
-    if len(request.filter_json) > LIMITS.max_metadata:
-        checks.fail("filter_json", f"must be at most {LIMITS.max_metadata} bytes")
+    checks.at_most("filter_json", len(request.filter_json), LIMITS.max_metadata, " bytes")
 
 
 def _watch(checks: Checks, request: history_service_pb2.WatchThreadRequest) -> None:
@@ -167,7 +166,7 @@ def _retention(checks: Checks, request: thread_service_pb2.SetRetentionRequest) 
 
 def _prune(checks: Checks, request: thread_service_pb2.PruneThreadsRequest) -> None:
     checks.threads("thread_ids", request.thread_ids)
-    if request.strategy == thread_service_pb2.PRUNE_STRATEGY_UNSPECIFIED:
+    if not request.strategy:
         checks.fail("strategy", "must be set")
 
 
@@ -188,35 +187,31 @@ def _create_snapshot(checks: Checks, request: snapshot_service_pb2.CreateSnapsho
 
 
 def _restore(checks: Checks, request: snapshot_service_pb2.RestoreSnapshotRequest) -> None:
-    if request.mode == snapshot_service_pb2.RESTORE_MODE_UNSPECIFIED:
+    if not request.mode:
         checks.fail("mode", "must be set")
 
 
 def _adopt(checks: Checks, request: handoff_service_pb2.AdoptHandoffRequest) -> None:
-    descriptor = request.descriptor
-    if not _SHA256.fullmatch(descriptor.blob_sha256):
+    named = request.descriptor
+    if not _SHA256.fullmatch(named.blob_sha256):
         checks.fail(
             "descriptor.blob_sha256",
             "must be the SHA-256 of the blob, 64 lowercase hex digits: nothing is adopted "
             "without it",
         )
-    checks.text("descriptor.blob_id", descriptor.blob_id, _MAX_BLOB_ID, required=True)
-    checks.thread("descriptor.thread_id", descriptor.thread_id)
-    checks.text(
-        "descriptor.checkpoint_id",
-        descriptor.checkpoint_id,
-        LIMITS.max_checkpoint_id,
-        required=True,
-    )
-    if descriptor.source != source_of(descriptor.thread_id, descriptor.checkpoint_id):
+    checks.text("descriptor.blob_id", named.blob_id, _MAX_BLOB_ID, required=True)
+    checks.thread("descriptor.thread_id", named.thread_id)
+    field, longest = "descriptor.checkpoint_id", LIMITS.max_checkpoint_id
+    checks.text(field, named.checkpoint_id, longest, required=True)
+    if named.source != source_of(named.thread_id, named.checkpoint_id):
         checks.fail("descriptor.source", 'must be "thread:checkpoint", as the other fields say')
-    checks.text("descriptor.to_agent", descriptor.to_agent, LIMITS.max_agent_id)
-    checks.text("descriptor.summary", descriptor.summary, LIMITS.max_summary)
+    checks.text("descriptor.to_agent", named.to_agent, LIMITS.max_agent_id)
+    checks.text("descriptor.summary", named.summary, LIMITS.max_summary)
 
 
 _FURTHER: Mapping[str, Check] = {
-    "SaveCheckpointRequest": saving.check_checkpoint,
-    "SaveWritesRequest": saving.check_writes,
+    "SaveCheckpointRequest": check_checkpoint,
+    "SaveWritesRequest": check_writes,
     "ListCheckpointsRequest": _list_checkpoints,
     "GetDeltaHistoryRequest": lambda checks, request: checks.channels("channels", request.channels),
     "AdoptHandoffRequest": _adopt,
