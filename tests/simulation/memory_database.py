@@ -16,24 +16,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, create_engine, event
+from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
 from tests.simulation.life import Crash, Life
-from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.journal.database import sqlite
 from tuskpoint_server.journal.database.database import LAYOUT, Database, Waiters
 from tuskpoint_server.journal.database.logs import Logs
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import metadata
-from tuskpoint_server.journal.database.writer import (
-    Writer,
-    _Change,
-    _Outcome,
-    _retrieve,
-    raise_unavailable,
-    unavailable,
-)
+from tuskpoint_server.journal.database.writer import Change, Writer, unavailable
 
 T = TypeVar("T")
 _NONE: Set[tuple[str, str]] = frozenset()
@@ -62,7 +54,6 @@ class Disk:
             poolclass=StaticPool,
             pool_reset_on_return=None,
         )
-        event.listen(self.engine, "begin", lambda one: one.exec_driver_sql("BEGIN"))
 
     def format(self, journal_id: str, generation: int = 1) -> None:
         """Put an empty journal on it."""
@@ -113,19 +104,19 @@ class _InlineWriter(Writer):
         self._connection = None
         self._numbers = None
         self._logs = Logs()
-        self._waiting: list[_Change] = []
+        self._closing = False
+        self._waiting: list[Change] = []
 
     def submit(
         self, work: Callable[[Batch], T], size_bytes: int = 0, *, alone: bool = False
     ) -> asyncio.Future[T]:
         self._database.check_open()
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-        answer.add_done_callback(_retrieve)
-        self._waiting.append(_Change(work, answer, loop, size_bytes, alone))
+        return super().submit(work, size_bytes, alone=alone)
+
+    def _enqueue(self, change: Change) -> None:
+        self._waiting.append(change)
         if len(self._waiting) == 1:
-            loop.call_later(self._database.delay_s(), self._turn)
-        return answer
+            asyncio.get_running_loop().call_later(self._database.delay_s(), self._turn)
 
     async def close(self) -> None:
         if self._waiting and self._database.life.alive:
@@ -139,30 +130,29 @@ class _InlineWriter(Writer):
             return
         try:
             if database.happens("refuses"):
-                outcomes, changed = self._failed(changes), _NONE
+                changed = self._failed(changes)
             else:
-                outcomes, changed = self._commit(changes)
+                changed = self._commit(changes)
                 database.on_commit(changed)
                 if database.happens("forgets_to_answer"):
-                    outcomes = self._failed(changes)
+                    self._failed(changes)
         except Crash:
             self._disconnect()
             return
         delay_s = database.delay_s()
         if delay_s:
-            asyncio.get_running_loop().call_later(delay_s, self._late, changes, outcomes, changed)
+            asyncio.get_running_loop().call_later(delay_s, self._late, changes, changed)
         else:
-            self._resolve(list(zip(changes, outcomes, strict=True)), changed)
+            self._resolve(changes, changed)
 
-    def _late(
-        self, changes: list[_Change], outcomes: list[_Outcome], changed: Set[tuple[str, str]]
-    ) -> None:
+    def _late(self, changes: list[Change], changed: Set[tuple[str, str]]) -> None:
         if self._database.life.alive:
-            self._resolve(list(zip(changes, outcomes, strict=True)), changed)
+            self._resolve(changes, changed)
 
-    def _failed(self, changes: list[_Change]) -> list[_Outcome]:
-        refusal = Refusal(Reason.JOURNAL_UNAVAILABLE, problem="simulated")
-        return [_Outcome(error=refusal) for _ in changes]
+    def _failed(self, changes: list[Change]) -> Set[tuple[str, str]]:
+        for change in changes:
+            change.error = unavailable("simulated")
+        return _NONE
 
     def _connect(self) -> Connection:
         if self._connection is None:
@@ -175,9 +165,6 @@ class _InlineWriter(Writer):
         self._logs.clear()
         self._database.disk.driver.rollback()
         if connection is not None:
-            transaction = connection.get_transaction()
-            if transaction is not None:
-                transaction.close()
             connection.close()
 
 
@@ -206,8 +193,8 @@ class MemoryDatabase(Database):
         self._rng = rng
         self._path = Path("memory")
         self._engine = disk.engine
-        self._clock_us = clock_us
-        self._entropy = lambda: rng.getrandbits(62)
+        self.now_us = clock_us
+        self.random_bits = lambda: rng.getrandbits(62)
         self.journal_id = facts["journal_id"]
         self.generation = int(facts["generation"])
         self.waiters = Waiters()
@@ -237,16 +224,14 @@ class MemoryDatabase(Database):
         if self._closed:
             raise unavailable("it is closed")
 
+    def glance(self, work: Callable[[Connection], T]) -> T:
+        self.check_open()
+        return self._read(work)
+
     async def query(self, work: Callable[[Connection], T]) -> T:
         await asyncio.sleep(self.delay_s())
         self.check_open()
-        try:
-            connection = self._reading()
-            with connection.begin():
-                result = work(connection)
-        except Exception as error:
-            raise_unavailable(error)
-            raise
+        result = self._read(work)
         delay_s = self.delay_s()
         if delay_s:
             await asyncio.sleep(delay_s)

@@ -18,7 +18,7 @@ from tests.kit.journal import Clock, Journal, open_database, opened
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import CheckpointDraft, Reference, Saved, View
 from tuskpoint_server.domain.threads import EventKind
-from tuskpoint_server.journal.database import writer
+from tuskpoint_server.journal.database import sqlite, writer
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.removal.removal import Removal
 
@@ -88,14 +88,12 @@ async def everything(journal: Journal) -> dict[str, list[tuple[Any, ...]]]:
 def failing(moment: str, error: Exception) -> Iterator[None]:
     """Let transactions fail when they begin or are committed."""
 
-    def fail(_connection: object) -> None:
+    def fail(*_args: object, **_more: object) -> None:
         raise error
 
-    event.listen(Engine, moment, fail)
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sqlite, moment, fail)
         yield
-    finally:
-        event.remove(Engine, moment, fail)
 
 
 # --- what the writer does on the driver ----------------------------------------------------

@@ -95,7 +95,7 @@ async def indexing(
 
     indexer = IndexTask(
         rows,
-        journal.database.waiters.listen,
+        journal.database.waiters.subscribe,
         settings,
         remember=False,
         stored=tell,

@@ -73,7 +73,7 @@ class Kit:
     ) -> AsyncIterator[IndexTask]:
         task = IndexTask(
             self.rows,
-            self.waiters.listen,
+            self.waiters.subscribe,
             settings,
             remember=remember,
             stored=self.stored,
@@ -374,7 +374,7 @@ async def test_it_can_be_stopped_while_it_waits_after_a_failure_or_before_it_beg
     kit.rows.before_take = failing
     async with kit.running(IndexSettings(first_retry_s=3600, longest_retry_s=3600), hold=True):
         await asyncio.wait_for(kit.paused.wait(), 30)
-    listen = kit.waiters.listen
+    listen = kit.waiters.subscribe
     never = IndexTask(kit.rows, listen, HURRIED, remember=False, stored=kit.stored)
     await never.stop()
     assert await never.catch_up(TENANT) == 1

@@ -85,7 +85,7 @@ class Recall:
             self.modes.append(SearchMode.MEMWAL)
         self._indexer = IndexTask(
             self._index,
-            journal.waiters.listen,
+            journal.waiters.subscribe,
             settings,
             remember=memwal is not None,
             stored=self._stored,

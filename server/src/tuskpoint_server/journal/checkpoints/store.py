@@ -25,7 +25,7 @@ from .load import ListPosition, Page, ReplayQuery
 from .threads import ThreadQuery
 
 LARGE_BYTES = 64 * 1024
-"""Content from which on a draft is prepared in a worker thread."""
+"""Content from which on a draft is prepared, or a checkpoint read, in a thread."""
 
 
 class Checkpoints:
@@ -82,9 +82,11 @@ class Checkpoints:
 
     async def load(self, tenant: str, key: CheckpointKey, view: View) -> Checkpoint | None:
         """Return a checkpoint, or `None`; see `load.load`."""
-        return await self._database.query(
-            lambda connection: load.load(connection, tenant, key, view)
-        )
+        asked = partial(load.load, tenant=tenant, key=key, view=view)
+        try:
+            return self._database.glance(partial(asked, max_bytes=LARGE_BYTES))
+        except load.TooLargeError:
+            return await self._database.query(asked)
 
     async def read_page(
         self,

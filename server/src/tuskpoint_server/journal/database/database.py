@@ -13,34 +13,46 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine, bindparam, insert, inspect, select
+from sqlalchemy import Connection, Engine, insert, inspect, select
 
 from . import sqlite
 from .overlay import Batch
 from .schema import journal_info, metadata
-from .statements import Statement
 from .writer import Writer, raise_unavailable, unavailable
 
-Watched = tuple[str, str]
-"""Tenant and thread."""
+__all__ = ["LAYOUT", "READER_THREADS", "Connection", "Database", "Waiter", "Waiters"]
+
+T = TypeVar("T")
+
+READER_THREADS = 2
+"""Threads that read: one more than may be kept by a long read; further ones only contend for
+the interpreter's lock."""
+
+LAYOUT = "1"
+"""Layout of the tables; a database says in `journal_info` which one it has."""
+
+_JOURNAL_ID, _LAYOUT, _GENERATION = "journal_id", "layout", "generation"
+_FIRST_VERSION = "alembic_version"
 
 
 class Waiter:
-    """Waits for changes of one thread. Not to be shared between tasks."""
+    """Waits for changes of threads. Not to be shared between tasks.
+
+    Nothing is handed over: it is told that there is something to read, and reads it from
+    the journal. So one that is slow, or gone, costs a flag.
+    """
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
-        """Say that the thread changed."""
+        """Say that a thread changed."""
         self._changed.set()
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait for a change since the last wait; tell whether there was one.
 
-        Args:
-            timeout_s: Seconds to wait at most; a change that happened already counts even
-                if they are none.
+        One that happened already counts even if there is no time to wait.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -56,26 +68,18 @@ class Waiters:
     """Who waits for which thread. Used in the event loop only."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Watched, set[Waiter]] = {}
-        self._listening: set[Waiter] = set()
+        self._waiting: dict[tuple[str, str] | None, set[Waiter]] = {}
 
     @contextmanager
-    def listen(self) -> Iterator[Waiter]:
-        """Be woken by changes of any thread that are committed inside the context."""
-        waiter = Waiter()
-        self._listening.add(waiter)
-        try:
-            yield waiter
-        finally:
-            self._listening.discard(waiter)
-
-    @contextmanager
-    def subscribe(self, tenant: str, thread_id: str) -> Iterator[Waiter]:
+    def subscribe(self, *thread: str) -> Iterator[Waiter]:
         """Be woken by changes of a thread that are committed inside the context.
 
         Whoever reads after entering, and again after each wake, misses none.
+
+        Args:
+            thread: Tenant and ID of the thread; nothing: of any thread.
         """
-        place, waiter = (tenant, thread_id), Waiter()
+        place, waiter = (thread[0], thread[1]) if thread else None, Waiter()
         self._waiting.setdefault(place, set()).add(waiter)
         try:
             yield waiter
@@ -85,42 +89,15 @@ class Waiters:
             if not left:
                 del self._waiting[place]
 
-    def wake(self, changed: Collection[Watched]) -> None:
+    def wake(self, changed: Collection[tuple[str, str]]) -> None:
         """Wake who waits for these threads."""
-        if changed:
-            for waiter in self._listening:
-                waiter.wake()
-        for place in changed:
+        for place in (*changed, None) if changed else ():
             for waiter in self._waiting.get(place, ()):
                 waiter.wake()
 
     def __len__(self) -> int:
-        """Return how many wait for a thread."""
-        return sum(len(waiting) for waiting in self._waiting.values())
-
-
-__all__ = ["LAYOUT", "READER_THREADS", "Connection", "Database", "Waiter", "Waiters"]
-
-T = TypeVar("T")
-
-READER_THREADS = 2
-"""Threads that read: one more than may be kept by a long read; further ones only contend for
-the interpreter's lock."""
-
-LAYOUT = "1"
-"""Layout of the tables; a database says in `journal_info` which one it has."""
-
-_JOURNAL_ID, _LAYOUT, _GENERATION = "journal_id", "layout", "generation"
-_FIRST_VERSION = "alembic_version"
-_FACT = Statement(select(journal_info.c.value).where(journal_info.c.name == bindparam("of_name")))
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
-
-
-def _random_bits() -> int:
-    return secrets.randbits(62)
+        """Return how many wait."""
+        return sum(map(len, self._waiting.values()))
 
 
 class Database:
@@ -132,6 +109,8 @@ class Database:
             that it stored, by family.
         journal_id: Identity of this journal; a recovered one has another.
         generation: Raised by each recovery; with `seq` it orders what was stored.
+        now_us: Returns the time in microseconds since the Unix epoch.
+        random_bits: Returns 62 random bits.
     """
 
     def __init__(
@@ -144,13 +123,13 @@ class Database:
     ) -> None:
         self._path = path
         self._engine = engine
-        self._clock_us = clock_us
-        self._entropy = entropy
+        self.now_us = clock_us
+        self.random_bits = entropy
         self.journal_id = facts[_JOURNAL_ID]
         self.generation = int(facts[_GENERATION])
         self.waiters = Waiters()
         self.noted: list[Callable[[dict[int, set[bytes]]], None]] = []
-        self._writer = Writer(engine, clock_us, self.waiters.wake, self._note)
+        self._writer = Writer(engine, path, clock_us, self.waiters.wake, self._note)
         self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="journal-reader")
         self._reader = threading.local()
         self._connections: list[Connection] = []
@@ -162,8 +141,8 @@ class Database:
         path: Path,
         *,
         generation: int = 1,
-        clock_us: Callable[[], int] = _now_us,
-        entropy: Callable[[], int] = _random_bits,
+        clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        entropy: Callable[[], int] = lambda: secrets.randbits(62),
     ) -> Database:
         """Open a journal, making its tables if there are none.
 
@@ -191,14 +170,6 @@ class Database:
     def backend(self) -> str:
         """Kind of database, such as "sqlite"."""
         return self._engine.dialect.name
-
-    def now_us(self) -> int:
-        """Return the time in microseconds since the Unix epoch."""
-        return self._clock_us()
-
-    def random_bits(self) -> int:
-        """Return 62 random bits."""
-        return self._entropy()
 
     async def close(self) -> None:
         """Finish running transactions and release the database."""
@@ -229,6 +200,16 @@ class Database:
             raise unavailable("it is closed")
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
+    def glance(self, work: Callable[[Connection], T]) -> T:
+        """Run what reads a few rows as `query` does, but here: for those a thread costs more.
+
+        Raises:
+            Refusal: `JOURNAL_UNAVAILABLE`.
+        """
+        if self._closed:
+            raise unavailable("it is closed")
+        return self._read(work)
+
     async def size_bytes(self) -> int:
         """Return the bytes that the database and its log take."""
         return await self.query(lambda connection: sqlite.size_bytes(connection, self._path))
@@ -243,54 +224,42 @@ class Database:
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         try:
-            connection = self._reading()
-            with connection.begin():
+            connection: Connection | None = getattr(self._reader, "connection", None)
+            if connection is None:
+                connection = self._reader.connection = self._engine.connect()
+                self._connections.append(connection)
+            with sqlite.transaction(connection):
                 return work(connection)
         except Exception as error:
             raise_unavailable(error)
             raise
 
-    def _reading(self) -> Connection:
-        """Return the connection of this reader thread."""
-        connection: Connection | None = getattr(self._reader, "connection", None)
-        if connection is None:
-            connection = self._engine.connect()
-            self._reader.connection = connection
-            self._connections.append(connection)
-        return connection
-
 
 def _prepare(engine: Engine, generation: int) -> dict[str, str]:
     """Make the tables if there are none; return what the journal says of itself."""
-    with engine.connect() as connection, connection.begin():
+    with engine.connect() as connection:
         sqlite.check_durability(connection)
-    with sqlite.connect_writer(engine) as connection, connection.begin():
-        tables = inspect(connection).get_table_names()
-        if not tables:
-            _make(connection, generation)
-        else:
-            _check(connection, set(tables))
-        rows = connection.execute(select(journal_info.c.name, journal_info.c.value))
-        return dict(tuple(row) for row in rows)
-
-
-def _make(connection: Connection, generation: int) -> None:
-    metadata.create_all(connection)
-    facts = {_JOURNAL_ID: uuid.uuid4().hex, _LAYOUT: LAYOUT, _GENERATION: str(generation)}
-    connection.execute(
-        insert(journal_info), [{"name": name, "value": value} for name, value in facts.items()]
-    )
-
-
-def _check(connection: Connection, tables: set[str]) -> None:
-    if _FIRST_VERSION in tables:
-        raise RuntimeError(
-            "it was written by the first version of TuskPoint, which this server does not read"
-        )
-    row = _FACT.run(connection, of_name=_LAYOUT).fetchone() if journal_info.name in tables else None
-    if row is None:
-        raise RuntimeError("it is a database of another program")
-    if row[0] != LAYOUT:
-        raise RuntimeError(
-            f"it has layout {row[0]} and this server knows layout {LAYOUT}: a newer server wrote it"
-        )
+        with sqlite.transaction(connection, writes=True):
+            tables = inspect(connection).get_table_names()
+            if not tables:
+                metadata.create_all(connection)
+                facts = {_JOURNAL_ID: uuid.uuid4().hex, _LAYOUT: LAYOUT, _GENERATION: generation}
+                rows = [{"name": name, "value": str(value)} for name, value in facts.items()]
+                connection.execute(insert(journal_info), rows)
+            if _FIRST_VERSION in tables:
+                raise RuntimeError(
+                    "it was written by the first version of TuskPoint, "
+                    "which this server does not read"
+                )
+            if tables and journal_info.name not in tables:
+                raise RuntimeError("it is a database of another program")
+            found = connection.execute(select(journal_info.c.name, journal_info.c.value))
+            known = {str(name): str(value) for name, value in found}
+            if _LAYOUT not in known:
+                raise RuntimeError("it is a database of another program")
+            if known[_LAYOUT] != LAYOUT:
+                raise RuntimeError(
+                    f"it has layout {known[_LAYOUT]} and this server knows layout {LAYOUT}: "
+                    "a newer server wrote it"
+                )
+            return known

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,29 +35,14 @@ Touched = tuple[str, str]
 """Tenant and thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """One change in the queue.
-
-    Attributes:
-        work: Decides and records it in the batch.
-        answer: Resolved in `loop` once the commit is fsynced.
-        loop: The caller's event loop.
-        size_bytes: About how many bytes it writes.
-        alone: It reads and writes rows beside the overlay: it has a savepoint of its own.
-    """
+@dataclass(eq=False, slots=True)
+class Change:
+    """One change in the queue, and its outcome: a value, or the error that refused it."""
 
     work: Callable[[Batch], Any]
     answer: asyncio.Future[Any]
-    loop: asyncio.AbstractEventLoop
     size_bytes: int
     alone: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """Outcome of a change: its value, or the error that refused it."""
-
     value: Any = None
     error: BaseException | None = None
 
@@ -72,11 +57,7 @@ def unavailable(problem: str) -> Refusal:
 
 
 def raise_unavailable(error: Exception) -> None:
-    """Raise `JOURNAL_UNAVAILABLE` if the error is the database's; else return.
-
-    Raises:
-        Refusal: `JOURNAL_UNAVAILABLE`.
-    """
+    """Raise `JOURNAL_UNAVAILABLE` if the error is the database's; else return."""
     problem = sqlite.storage_problem(error)
     if problem is not None:
         raise unavailable(problem) from error
@@ -87,6 +68,7 @@ class Writer:
 
     Args:
         engine: The database.
+        path: Its file.
         clock_us: Microseconds since the epoch.
         committed: Called in the event loop after each commit with the threads that changed.
         noted: Called in the writer's thread, before the commit, with the digests that the
@@ -96,21 +78,22 @@ class Writer:
     def __init__(
         self,
         engine: Engine,
+        path: Path,
         clock_us: Callable[[], int],
-        committed: Callable[[Set[Touched]], None] = lambda changed: None,
-        noted: Callable[[dict[int, set[bytes]]], None] = lambda stored: None,
+        committed: Callable[[Set[Touched]], None],
+        noted: Callable[[dict[int, set[bytes]]], None],
     ) -> None:
         self._engine = engine
+        self._path = path
         self._clock_us = clock_us
         self._committed = committed
         self._noted = noted
-        self._path = Path(engine.url.database or "")
         self._log_limit = sqlite.LONG_LOG_BYTES
         self._connection: Connection | None = None
         self._numbers: Numbers | None = None
         self._logs = Logs()
-        self._queue: queue.SimpleQueue[_Change | None] = queue.SimpleQueue()
-        self._carried: _Change | None = None
+        self._queue: queue.SimpleQueue[Change | None] = queue.SimpleQueue()
+        self._carried: Change | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="journal-writer", daemon=True)
         self._thread.start()
@@ -133,14 +116,17 @@ class Writer:
             Its value; or `JOURNAL_UNAVAILABLE`, or what `work` raised: nothing of it is
             stored then.
         """
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-        answer.add_done_callback(_retrieve)
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        # The caller may go away; an error counts as seen.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         if self._closing:
             answer.set_exception(unavailable("it is closed"))
         else:
-            self._queue.put(_Change(work, answer, loop, size_bytes, alone))
+            self._enqueue(Change(work, answer, size_bytes, alone))
         return answer
+
+    def _enqueue(self, change: Change) -> None:
+        self._queue.put(change)
 
     async def close(self) -> None:
         """Commit what is queued, then release the connection."""
@@ -156,11 +142,15 @@ class Writer:
         while not ended:
             batch, ended = self._take()
             if batch:
-                self._answer(batch, *self._commit(batch))
+                changed = self._commit(batch)
+                for loop in {change.answer.get_loop() for change in batch}:
+                    own = [change for change in batch if change.answer.get_loop() is loop]
+                    with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+                        loop.call_soon_threadsafe(self._resolve, own, changed)
                 self._bound_log()
         self._disconnect()
 
-    def _take(self) -> tuple[list[_Change], bool]:
+    def _take(self) -> tuple[list[Change], bool]:
         """Wait for a change; return it with all others that wait, and whether it is the end."""
         first = self._carried or self._queue.get()
         self._carried = None
@@ -181,7 +171,8 @@ class Writer:
             batch.append(more)
         return batch, False
 
-    def _commit(self, changes: list[_Change]) -> tuple[list[_Outcome], Set[Touched]]:
+    def _commit(self, changes: Sequence[Change]) -> Set[Touched]:
+        """Run changes and commit them; return the threads that changed."""
         try:
             try:
                 return self._run(changes, one_by_one=False)
@@ -191,11 +182,11 @@ class Writer:
             self._disconnect()
             refusal = unavailable(sqlite.storage_problem(error) or type(error).__name__)
             refusal.__cause__ = error
-            return [_Outcome(error=refusal) for _ in changes], frozenset()
+            for change in changes:
+                change.error = refusal
+            return frozenset()
 
-    def _run(
-        self, changes: list[_Change], *, one_by_one: bool
-    ) -> tuple[list[_Outcome], Set[Touched]]:
+    def _run(self, changes: Sequence[Change], *, one_by_one: bool) -> Set[Touched]:
         """Run changes in a transaction and commit it.
 
         Raises:
@@ -203,60 +194,52 @@ class Writer:
         """
         connection = self._connect()
         failpoint("journal.before_begin")
-        transaction = connection.begin()
-        batch = Batch(connection, self._logs, self._numbering(connection), self._clock_us())
-        outcomes = []
+        sqlite.begin(connection, writes=True)
+        if self._numbers is None:
+            self._numbers = Numbers(connection)
+        batch = Batch(connection, self._logs, self._numbers, self._clock_us())
         for change in changes:
-            if change.alone or one_by_one:
-                outcomes.append(self._run_alone(batch, change))
-            else:
-                outcomes.append(self._run_together(batch, change))
+            change.value = change.error = None
+            alone = change.alone or one_by_one
+            try:
+                self._decide(batch, change, alone=alone)
+            except Exception as error:
+                raise self._broken(error, one_by_one=alone) from error
         try:
             batch.write_out()
         except Exception as error:
             raise self._broken(error, one_by_one=one_by_one) from error
         self._noted(batch.noted)
         failpoint("journal.before_commit")
-        transaction.commit()
+        sqlite.commit(connection)
         failpoint("journal.after_commit")
         self._logs.trim()
-        return outcomes, batch.changed
+        return batch.changed
 
-    def _run_together(self, batch: Batch, change: _Change) -> _Outcome:
-        """Decide a change against the overlay."""
+    def _decide(self, batch: Batch, change: Change, *, alone: bool) -> None:
+        """Run a change; if alone, inside a savepoint, so that what it raises undoes it alone."""
+        if not alone:
+            try:
+                change.value = change.work(batch)
+            except Refusal as refusal:
+                change.error = refusal
+            return
+        batch.write_out()
+        driver = sqlite.driver_of(batch.connection)
+        driver.execute("SAVEPOINT change")
         try:
-            return _Outcome(change.work(batch))
-        except Refusal as refusal:
-            return _Outcome(error=refusal)
-        except Exception as error:
-            raise self._broken(error, one_by_one=False) from error
-
-    def _run_alone(self, batch: Batch, change: _Change) -> _Outcome:
-        """Run a change inside a savepoint; what it raises undoes it alone."""
-        try:
+            change.value = change.work(batch)
             batch.write_out()
         except Exception as error:
-            raise self._broken(error, one_by_one=True) from error
-        cursor = batch.connection.connection.cursor()
-        cursor.execute("SAVEPOINT change")
-        try:
-            value = change.work(batch)
-            batch.write_out()
-        except Exception as error:
-            if not sqlite.in_transaction(batch.connection):
+            if not driver.in_transaction:  # some errors end it
                 raise
-            cursor.execute("ROLLBACK TO change")
-            cursor.execute("RELEASE change")
+            driver.execute("ROLLBACK TO change")
             batch.discard()
             self._logs.clear()
             problem = sqlite.storage_problem(error)
-            if problem is None:
-                return _Outcome(error=error)
-            refusal = unavailable(problem)
-            refusal.__cause__ = error
-            return _Outcome(error=refusal)
-        cursor.execute("RELEASE change")
-        return _Outcome(value)
+            change.error = error if problem is None else unavailable(problem)
+            change.error.__cause__ = None if problem is None else error
+        driver.execute("RELEASE change")
 
     def _broken(self, error: Exception, *, one_by_one: bool) -> Exception:
         """Forget the transaction; return what is to be raised because of its error."""
@@ -266,30 +249,17 @@ class Writer:
         _log.warning("a batch is committed change by change, because one failed", exc_info=error)
         return _Broken()
 
-    def _answer(
-        self, changes: list[_Change], outcomes: list[_Outcome], changed: Set[Touched]
-    ) -> None:
-        """Resolve the futures, in as few wake-ups of their loops as there are loops."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Change, _Outcome]]] = {}
-        for change, outcome in zip(changes, outcomes, strict=True):
-            by_loop.setdefault(change.loop, []).append((change, outcome))
-        for loop, answered in by_loop.items():
-            try:
-                loop.call_soon_threadsafe(self._resolve, answered, changed)
-            except RuntimeError:  # the loop is closed: nobody waits there any more
-                _log.debug("answers to a closed event loop are dropped")
-
-    def _resolve(self, answered: list[tuple[_Change, _Outcome]], changed: Set[Touched]) -> None:
+    def _resolve(self, changes: Sequence[Change], changed: Set[Touched]) -> None:
         """In the event loop: wake watchers, then the callers."""
         if changed:
             self._committed(changed)
-        for change, outcome in answered:
+        for change in changes:
             if change.answer.done():
                 continue
-            if outcome.error is not None:
-                change.answer.set_exception(outcome.error)
+            if change.error is not None:
+                change.answer.set_exception(change.error)
             else:
-                change.answer.set_result(outcome.value)
+                change.answer.set_result(change.value)
 
     def _bound_log(self) -> None:
         """Begin the database's log anew once it is long; if that fails, once it has doubled."""
@@ -306,13 +276,8 @@ class Writer:
 
     def _connect(self) -> Connection:
         if self._connection is None:
-            self._connection = sqlite.connect_writer(self._engine)
+            self._connection = self._engine.connect()
         return self._connection
-
-    def _numbering(self, connection: Connection) -> Numbers:
-        if self._numbers is None:
-            self._numbers = Numbers(connection)
-        return self._numbers
 
     def _disconnect(self) -> None:
         """Drop the connection, what it has not committed, and what is known of the rows."""
@@ -323,12 +288,6 @@ class Writer:
             # A connection that is closed while an error's frames hold one of its cursors lives
             # on, and so would the lock of its transaction.
             with suppress(Exception):
-                sqlite.roll_back(connection)
+                sqlite.driver_of(connection).rollback()
             connection.invalidate()
             connection.close()
-
-
-def _retrieve(answer: asyncio.Future[Any]) -> None:
-    """Mark an error as seen, since the caller may have gone away."""
-    if not answer.cancelled():
-        answer.exception()
