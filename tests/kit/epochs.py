@@ -11,7 +11,7 @@ from tests.kit.archives import House, house
 from tests.kit.drafts import TENANT, draft, write
 from tests.kit.epoch_store import EpochStore
 from tests.kit.journal import Clock
-from tuskpoint_server.archive.lifetime.lifetime import Round
+from tuskpoint_server.archive.lifetime.salvage import Round
 from tuskpoint_server.blobs.api import BlobStore
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.journal.archiving.eviction import evict_family

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from ...blobs.directory import DirectoryStore, StoredFile
 from ...domain.errors import Refusal
@@ -22,26 +23,17 @@ MIN_AGE_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Unneeded:
-    """Blobs of a directory that a journal does not need.
-
-    Attributes:
-        removable: Those that may go.
-        others: How many stay, because another server may have stored them.
-        dead: By tenant the hashes of recorded members that go with them.
-    """
+    """Blobs of a directory that a journal does not need."""
 
     removable: tuple[StoredFile, ...]
-    others: int
-    dead: Mapping[str, tuple[bytes, ...]]
+    others: int  # how many stay, because another server may have stored them
+    dead: Mapping[str, tuple[bytes, ...]]  # by tenant recorded members that go with them
 
 
 async def unneeded(database: Database, store: DirectoryStore, *, of_others: bool) -> Unneeded:
-    """Return the blobs that nothing in the journal needs.
+    """Return the blobs that nothing in the journal of a stopped server needs.
 
-    Args:
-        database: The journal of a server that is stopped.
-        store: The directory.
-        of_others: Also those that this journal did not store.
+    With `of_others` also those that this journal did not store.
 
     Raises:
         Refusal: `BLOB_NOT_FOUND`, `BLOB_HASH_MISMATCH`, `BLOB_MALFORMED`: what is stored cannot
@@ -52,14 +44,14 @@ async def unneeded(database: Database, store: DirectoryStore, *, of_others: bool
     )
     kept = {member.location.blob_id for pack in left for member in pack.plan.members}
     segments: dict[str, BlobLocation] = {}
-    dead: dict[str, list[tuple[str, bytes]]] = {}
+    dead: dict[str, list[BlobLocation]] = {}
     for tenant, blobs in recorded.items():
         found = await survey(database, store, tenant, blobs)
         for one in found.blobs:
             if one.is_needed:
                 kept.add(one.blob.blob_id)
             for member in one.dead:
-                dead.setdefault(tenant, []).append((one.blob.blob_id, member.location.sha256))
+                dead.setdefault(tenant, []).append(member.location)
                 if member.kind in (Kind.SEGMENT, Kind.PARTS):
                     segments[one.blob.blob_id] = member.location
     removable, others = [], 0
@@ -71,14 +63,11 @@ async def unneeded(database: Database, store: DirectoryStore, *, of_others: bool
         else:
             others += 1
     gone = {file.blob_id for file in removable}
-    return Unneeded(
-        tuple(removable),
-        others,
-        {
-            tenant: tuple(sha256 for blob_id, sha256 in some if blob_id in gone)
-            for tenant, some in dead.items()
-        },
-    )
+    members = {
+        tenant: tuple(one.sha256 for one in some if one.blob_id in gone)
+        for tenant, some in dead.items()
+    }
+    return Unneeded(tuple(removable), others, members)
 
 
 async def remove(database: Database, store: DirectoryStore, found: Unneeded) -> list[StoredFile]:
@@ -87,8 +76,12 @@ async def remove(database: Database, store: DirectoryStore, found: Unneeded) -> 
     Raises:
         Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`; some of them may be removed.
     """
+
+    def forget(batch: Batch, tenant: str, hashes: tuple[bytes, ...]) -> None:
+        lifetimes.drop(batch.connection, tenant, set(hashes))
+
     for tenant, hashes in found.dead.items():
-        await database.transact(_forgetting(tenant, hashes))
+        await database.transact(partial(forget, tenant=tenant, hashes=hashes))
     return [
         file for file in found.removable if await store.remove(file.blob_id, min_age_s=MIN_AGE_S)
     ]
@@ -113,10 +106,3 @@ async def _is_own(
     except Refusal:
         return False  # whatever it is, it is not known to be ours
     return stored.segment.generation == database.generation
-
-
-def _forgetting(tenant: str, hashes: Iterable[bytes]) -> Callable[[Batch], None]:
-    def forget(batch: Batch) -> None:
-        lifetimes.drop(batch.connection, tenant, set(hashes))
-
-    return forget

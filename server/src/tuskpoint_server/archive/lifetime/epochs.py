@@ -44,22 +44,22 @@ class EpochClock:
         self._lock = threading.Lock()
 
     def stored(self, blob: StoredBlob, now_us: int) -> int | None:
-        """Note what the answer of a put says.
+        """Note what the answer of a put says; return the time before which the blob is not gone.
 
-        Args:
-            blob: The blob of the answer.
-            now_us: Time of the answer.
-
-        Returns:
-            Time before which the blob is not gone; `None` if it never is.
+        `None` if it never is.
         """
         if self.length_us is None or blob.end_epoch is None:
             return None
         if blob.epoch is not None:
             self.observe(blob.epoch, now_us)
         else:
-            # What the store takes for long enough lasts for at least what was asked.
-            self._not_begun(blob.end_epoch - self.epochs + 1, now_us)
+            # What the store takes for long enough lasts for at least what was asked: the epoch
+            # that many before its end had not begun.
+            low = now_us - (blob.end_epoch - self.epochs + 1) * self.length_us
+            with self._lock:
+                self._low = low if self._low is None else max(self._low, low)
+                if self._high is not None and self._high <= self._low:
+                    self._high = self._low + self.length_us
         return self.expire_us(blob.end_epoch)
 
     def observe(self, epoch: int, at_us: int) -> None:
@@ -99,13 +99,3 @@ class EpochClock:
             if self._newest is None or self._high is None or self.length_us is None:
                 return None
             return max(self._newest[0], (now_us - self._high) // self.length_us)
-
-    def _not_begun(self, epoch: int, at_us: int) -> None:
-        """Note that an epoch had not begun at a time."""
-        if self.length_us is None:
-            return
-        low = at_us - epoch * self.length_us
-        with self._lock:
-            self._low = low if self._low is None else max(self._low, low)
-            if self._high is not None and self._high <= self._low:
-                self._high = self._low + self.length_us

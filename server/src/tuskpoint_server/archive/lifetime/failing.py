@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ...domain.errors import Reason, Refusal
@@ -20,24 +20,18 @@ FIRST_RETRY_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Times of the first failure, the last one and the next attempt, and what went wrong."""
-
-    since_us: int
-    at_us: int
+    since_us: int  # time of the first one
+    last: Trouble
     retry_us: int
     attempts: int
     gone: bool
-    problem: str
+    end_us: int  # of the blob; where it is not known, a margin of failures is too long
 
 
 class Failing:
     """The needed blobs of all tenants that are not stored again.
 
-    Args:
-        clock_us: Microseconds since the epoch.
-        margin_us: Time before its end at which a blob is due.
-        epoch_us: Length of an epoch.
-        longest_pause_s: Longest time between two attempts.
+    A blob is due at the margin before its end; attempts pause for `longest_pause_s` at most.
     """
 
     def __init__(
@@ -64,13 +58,14 @@ class Failing:
             left = f"{max(0, blob.expire_us - now_us) // 1_000_000} s"
         problem = f"blob {blob.blob_id} is not renewed, time left: {left}: {refusal.message}"
         gone = refusal.reason in DAMAGE
+        since_us = before.since_us if before else now_us
         self._failures[tenant, blob.blob_id] = _Failure(
-            before.since_us if before else now_us,
-            now_us,
+            since_us,
+            Trouble(problem, now_us),
             now_us + round(pause_s * 1e6),
             attempts,
             gone,
-            problem,
+            blob.expire_us or since_us + self._margin_us,
         )
         _log.warning("tenant %s: %s", tenant, problem)
         return gone
@@ -79,15 +74,11 @@ class Failing:
         """Note that a blob is stored again, or not needed any more."""
         self._failures.pop((tenant, blob_id), None)
 
-    def keep_only(self, tenant: str, due: Collection[str]) -> None:
-        """Forget the blobs of a tenant that are not due any more."""
+    def keep_only(self, due: Collection[str], tenant: str = "") -> None:
+        """Forget the blobs of a tenant, or of all, that are not due any more."""
         for of, blob_id in list(self._failures):
-            if of == tenant and blob_id not in due:
+            if tenant in ("", of) and blob_id not in due:
                 del self._failures[of, blob_id]
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._failures.clear()
 
     def count(self, tenant: str = "") -> int:
         """Return how many blobs of a tenant, or of all, fail."""
@@ -95,9 +86,8 @@ class Failing:
 
     def trouble(self, tenant: str) -> Trouble | None:
         """Return the last failure of a tenant."""
-        mine = [failure for (of, _), failure in self._failures.items() if of == tenant]
-        last = max(mine, key=lambda failure: failure.at_us, default=None)
-        return None if last is None else Trouble(last.problem, last.at_us)
+        mine = [failure.last for (of, _), failure in self._failures.items() if of == tenant]
+        return max(mine, key=lambda trouble: trouble.at_us, default=None)
 
     def waiting(self, tenant: str) -> set[str]:
         """Return the blobs whose next attempt is not due yet."""
@@ -113,11 +103,6 @@ class Failing:
         now_us = self._clock_us()
         return [(failure.retry_us - now_us) / 1e6 for failure in self._failures.values()]
 
-    def any_gone(self, tenant: str, blobs: Iterable[DueBlob]) -> bool:
-        """Return whether the store does not have one of some blobs."""
-        failures = (self._failures.get((tenant, blob.blob_id)) for blob in blobs)
-        return any(failure is not None and failure.gone for failure in failures)
-
     def is_late(self, blob: DueBlob) -> bool:
         """Return whether only half the margin is left of a blob."""
         soon_us = self._clock_us() + self._margin_us // 2
@@ -128,7 +113,7 @@ class Failing:
         failure = self._failures.get((tenant, blob.blob_id))
         if failure is None:
             return False
-        return failure.gone or self.is_late(blob._replace(expire_us=self._end_us(blob, failure)))
+        return failure.gone or self.is_late(blob._replace(expire_us=failure.end_us))
 
     def is_over(self, tenant: str, blob: DueBlob) -> bool:
         """Return whether the store does not have a blob, and should not have it any more.
@@ -137,11 +122,9 @@ class Failing:
         asked for it.
         """
         failure = self._failures.get((tenant, blob.blob_id))
-        if failure is None or not failure.gone:
-            return False
         # The earliest end that is possible is less than an epoch before the true one.
-        return self._end_us(blob, failure) + self._epoch_us <= self._clock_us()
-
-    def _end_us(self, blob: DueBlob, failure: _Failure) -> int:
-        """Return the end of a blob; where it is not known, a margin of failures is too long."""
-        return blob.expire_us or failure.since_us + self._margin_us
+        return (
+            failure is not None
+            and failure.gone
+            and failure.end_us + self._epoch_us <= self._clock_us()
+        )

@@ -12,10 +12,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
-from opentelemetry.metrics import MeterProvider
+from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from ...blobs.api import BlobStore
 from ...domain.errors import Reason, Refusal
@@ -29,9 +29,8 @@ from ..flush.packs import PackRunner
 from ..flush.settings import ArchiveSettings
 from .epochs import EpochClock
 from .failing import DAMAGE, FIRST_RETRY_S, Failing
-from .salvage import Salvage, Salvaged, sliced
+from .salvage import Round, Salvage, sliced
 from .survey import Survey, Surveyed, survey
-from .telemetry import LifetimeInstruments, LifetimeReading
 
 _log = logging.getLogger(__name__)
 
@@ -48,28 +47,8 @@ _READS = 2
 """What cannot be read so often in a row is lost: one answer may have been cut short."""
 
 
-@dataclass(slots=True)
-class Round(Salvaged):
-    """What a round did: numbers of blobs beside those of `Salvaged`."""
-
-    renewed: int = 0
-    failed: int = 0
-    more: bool = False
-
-
 class Lifetime:
-    """Keeps the blobs of all tenants.
-
-    Args:
-        database: The journal.
-        blobs: The store, behind a cache or not.
-        runner: Stores packs.
-        epochs: What is known of the store's epochs.
-        settings: Settings.
-        flusher: Returns the flusher of a tenant.
-        clock_us: Microseconds since the epoch.
-        meters: Where to measure; OpenTelemetry's global provider if none is given.
-    """
+    """Keeps the blobs of all tenants; a cache may stand before the store."""
 
     def __init__(
         self,
@@ -89,7 +68,7 @@ class Lifetime:
         self._flusher = flusher
         self._clock_us = clock_us
         self._salvage = Salvage(database, blobs, runner)
-        self._instruments = LifetimeInstruments(self._readings, meters)
+        self._margin_us = settings.renew_margin_epochs * (epochs.length_us or 0)
         self._failing = Failing(
             clock_us, self._margin_us, epochs.length_us or 0, settings.renew_interval_s
         )
@@ -101,6 +80,47 @@ class Lifetime:
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._measure(meters)
+
+    def _measure(self, provider: MeterProvider | None) -> None:
+        meter = metrics.get_meter("tuskpoint_server.archive", meter_provider=provider)
+        self._renewals = meter.create_counter(
+            "tuskpoint.archive.renewals",
+            "{blob}",
+            "Renewals of stored blobs, by outcome: renewed, unchanged, failed, gone.",
+        )
+        self._again = meter.create_counter(
+            "tuskpoint.archive.rehydrated",
+            "{checkpoint}",
+            "Checkpoints that are stored again because their blob will not last.",
+        )
+        self._losses = meter.create_counter(
+            "tuskpoint.archive.losses",
+            "{checkpoint}",
+            "Checkpoints whose only copy was in a blob that is gone or damaged.",
+        )
+
+        def expiry(_: CallbackOptions) -> Iterable[Observation]:
+            for tenant, expire_us in list(self._earliest.items()):
+                if expire_us is not None:
+                    yield Observation((expire_us - self._clock_us()) / 1e6, {"tenant": tenant})
+
+        def failing(_: CallbackOptions) -> Iterable[Observation]:
+            for tenant in list(self._earliest):
+                yield Observation(self.failing(tenant), {"tenant": tenant})
+
+        meter.create_observable_gauge(
+            "tuskpoint.archive.expiry",
+            [expiry],
+            "s",
+            "Time to the earliest expiry of a blob that is needed.",
+        )
+        meter.create_observable_gauge(
+            "tuskpoint.archive.renewals.failing",
+            [failing],
+            "{blob}",
+            "Blobs that are due for renewal and whose last renewal failed.",
+        )
 
     async def start(self) -> None:
         """Take up what the journal knows of epochs, and begin to look."""
@@ -173,16 +193,18 @@ class Lifetime:
     async def _round(self, *, patient: bool) -> Round:
         async with self._turn:
             done = Round()
-            if self._epochs.fallen is not None:
-                await self._begin_anew(*self._epochs.fallen)
-            await self._reckon()
+            await self._follow_epochs()
             for tenant in await self._database.query(status.catalog_tenants):
                 if tenant in self._damaged and not await self._mend(tenant):
                     continue
                 if self._epochs.length_us is None:
                     continue
                 await self._keep(tenant, done, patient=patient)
-                await self._clean_up(tenant)
+                # What has lapsed is forgotten once that is certain, and so are failures of what
+                # is not due.
+                await self._drop_expired(tenant, self._clock_us() - self._epochs.length_us)
+                due = await self._due(tenant, ROUND_BLOBS, None, ())
+                self._failing.keep_only({blob.blob_id for blob in due}, tenant)
                 self._earliest[tenant] = await self._database.query(
                     partial(lifetimes.earliest_expiry, tenant=tenant)
                 )
@@ -190,37 +212,39 @@ class Lifetime:
                 self._fallen = None
             return done
 
-    async def _begin_anew(self, before: int, now: int) -> None:
-        """Take up every blob: the network that had them is another one now."""
-        self._epochs.fallen = None
-        problem = (
-            f"the epoch of the blob store fell from {before} to {now}: the network was wiped, or "
-            "the endpoints belong to another one. If that was not intended, correct the endpoints; "
-            "whatever can be is stored again"
+    async def _drop_expired(self, tenant: str, before_us: int) -> None:
+        await self._database.transact(
+            lambda batch: lifetimes.drop_expired(batch.connection, tenant, before_us)
         )
-        _log.error("%s", problem)
-        self._fallen = Trouble(problem, self._clock_us())
-        await self._database.transact(lambda batch: lifetimes.forget_ends(batch.connection))
-        self._failing.clear()
 
-    async def _reckon(self) -> None:
-        """Bring the journal's times of expiry up to what the clock has learnt since."""
+    async def _follow_epochs(self) -> None:
+        """Bring the journal's times of expiry up to what the clock has learnt since.
+
+        After a fall of the epoch every blob is taken up: the network that had them is another one.
+        """
+        if self._epochs.fallen is not None:
+            before, now = self._epochs.fallen
+            self._epochs.fallen = None
+            problem = (
+                f"the epoch of the blob store fell from {before} to {now}: the network was wiped, "
+                "or the endpoints belong to another one. If that was not intended, correct the "
+                "endpoints; whatever can be is stored again"
+            )
+            _log.error("%s", problem)
+            self._fallen = Trouble(problem, self._clock_us())
+            await self._database.transact(lambda batch: lifetimes.forget_ends(batch.connection))
+            self._failing.keep_only(())
         origin_us, length_us = self._epochs.expire_us(0), self._epochs.length_us
         if origin_us is None or length_us is None:
             return
         known = self._reckoned_us
-        if known is not None and 0 <= origin_us - known < length_us // 100:
-            return
-        await self._database.transact(
-            lambda batch: lifetimes.reckon(batch.connection, origin_us, length_us)
-        )
-        self._reckoned_us = origin_us
+        if known is None or not 0 <= origin_us - known < length_us // 100:
+            await self._database.transact(
+                lambda batch: lifetimes.reckon(batch.connection, origin_us, length_us)
+            )
+            self._reckoned_us = origin_us
 
     # --- what is due -----------------------------------------------------------------
-
-    @property
-    def _margin_us(self) -> int:
-        return self._settings.renew_margin_epochs * (self._epochs.length_us or 0)
 
     async def _keep(self, tenant: str, done: Round, *, patient: bool) -> None:
         """Store again what gains by it; then try whether an epoch has begun unseen."""
@@ -240,19 +264,18 @@ class Lifetime:
                 return
             taken += len(batch)
             passed.update(blob.blob_id for blob in batch)
-            before = done.failed
+            before, gone = done.failed, done.gone
             try:
                 await self._take(tenant, batch, done)
             except Refusal as refusal:
                 if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
                     raise
                 for blob in batch:
-                    self._note_failure(tenant, blob, refusal)
-                done.failed += len(batch)
+                    self._note_failure(tenant, blob, refusal, done)
             failed = done.failed - before
             if probing and (failed or self._epochs.epoch_at(self._clock_us()) == epoch):
                 return
-            if failed == BATCH and not self._failing.any_gone(tenant, batch):
+            if failed == BATCH and done.gone == gone:
                 return  # the store takes nothing now; single blobs that fail stop nobody
 
     async def _due(
@@ -280,20 +303,15 @@ class Lifetime:
             ]
             dense: list[Surveyed] = []
             if settled:
-                await self._drop(tenant, found)
                 dense = self._dense([blob for blob in needed if blob not in leaving])
                 dense += [blob.without_ended() for blob in leaving if not blob.is_member]
-                for some in _in_memory(dense):
-                    for blob, refusal in await self._move(flusher, found, some, done):
-                        self._note_failure(tenant, blob, refusal)
-                        done.failed += 1
+                for blob, refusal in await self._move(flusher, found, dense, done):
+                    self._note_failure(tenant, blob, refusal, done)
         if leaving:  # once others need them no more, they lapse with their blob
             ended = set().union(*(blob.of_ended for blob in leaving))
             await self._store_again(flusher, ended, done)
         whole = [blob.blob for blob in needed if blob not in dense and blob not in leaving]
-        failed = await self._renew_all(tenant, whole)
-        done.renewed += len(whole) - len(failed)
-        done.failed += len(failed)
+        failed = await self._renew_all(tenant, whole, done)
         endangered = [blob for blob in failed if self._failing.is_endangered(tenant, blob)]
         if endangered:
             await self._save(flusher, endangered, done)
@@ -303,8 +321,10 @@ class Lifetime:
     ) -> tuple[bool, Survey]:
         """Return whether nothing is on its way, and what is needed of blobs.
 
-        Runs that cannot be read are replaced before. The caller holds the flusher's turn.
+        Runs that cannot be read are replaced before. Blobs of which nothing is needed are
+        forgotten, so that they lapse. The caller holds the flusher's turn.
         """
+        tenant = flusher.tenant
         settled = True
         try:
             await flusher.flush.settle()
@@ -312,16 +332,26 @@ class Lifetime:
             if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
                 raise
             settled = False
-        for _ in range(_READS):
+        for attempt in range(_READS + 1):
             try:
-                return settled, await survey(self._database, self._blobs, flusher.tenant, batch)
+                found = await survey(self._database, self._blobs, tenant, batch)
+                break
             except Refusal as refusal:
-                if refusal.reason not in DAMAGE or not settled:
+                if refusal.reason not in DAMAGE or not settled or attempt == _READS:
                     raise
-                _log.error("tenant %s: a run cannot be read: %s", flusher.tenant, refusal.message)
-        await self._salvage.rebuild(flusher)
-        flusher.flush_soon()
-        return True, await survey(self._database, self._blobs, flusher.tenant, batch)
+                _log.error("tenant %s: a run cannot be read: %s", tenant, refusal.message)
+            if attempt == _READS - 1:
+                await self._salvage.rebuild(flusher)
+                flusher.flush_soon()
+        unneeded = [blob for blob in found.blobs if settled and not blob.is_needed]
+        hashes = [one.location.sha256 for blob in unneeded for one in blob.dead]
+        if hashes:
+            await self._database.transact(
+                lambda batch: lifetimes.drop(batch.connection, tenant, hashes)
+            )
+        for blob in unneeded:
+            self._failing.forget(tenant, blob.blob.blob_id)
+        return settled, found
 
     def _dense(self, needed: Sequence[Surveyed]) -> list[Surveyed]:
         """Return the blobs whose members go into dense packs."""
@@ -332,40 +362,32 @@ class Lifetime:
         # Each is billed for a multiple of what it holds; together they are one.
         return dense + small if len(dense) + len(small) > 1 else dense
 
-    async def _drop(self, tenant: str, found: Survey) -> None:
-        """Forget what is in blobs of which nothing is needed, so that they lapse."""
-        unneeded = [blob for blob in found.blobs if not blob.is_needed]
-        hashes = [one.location.sha256 for blob in unneeded for one in blob.dead]
-        if hashes:
-            await self._database.transact(
-                lambda batch: lifetimes.drop(batch.connection, tenant, hashes)
-            )
-        for blob in unneeded:
-            self._failing.forget(tenant, blob.blob.blob_id)
-
     # --- renewing --------------------------------------------------------------------
 
-    async def _renew_all(self, tenant: str, batch: Sequence[DueBlob]) -> list[DueBlob]:
+    async def _renew_all(self, tenant: str, batch: Sequence[DueBlob], done: Round) -> list[DueBlob]:
         """Renew blobs as a whole; return those that were not."""
         # Half of what the store takes at once: flushes must get through.
         gate = asyncio.Semaphore(max(1, self._blobs.limits.puts_at_once // 2))
 
         async def one(blob: DueBlob) -> bool:
             async with gate:
-                return await self._renew(tenant, blob)
+                return await self._renew(tenant, blob, done)
 
+        failed = []
         outcomes = await asyncio.gather(*map(one, batch), return_exceptions=True)
-        for outcome in outcomes:
+        for blob, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, BaseException):
                 raise outcome
-        return [blob for blob, renewed in zip(batch, outcomes, strict=True) if not renewed]
+            if not outcome:
+                failed.append(blob)
+        return failed
 
-    async def _renew(self, tenant: str, blob: DueBlob) -> bool:
+    async def _renew(self, tenant: str, blob: DueBlob, done: Round) -> bool:
         """Renew a blob; return whether the store took it."""
         try:
             receipt = await self._blobs.renew(blob.blob_id)
         except Refusal as refusal:
-            self._note_failure(tenant, blob, refusal)
+            self._note_failure(tenant, blob, refusal, done)
             return False
         failpoint("archive.after_renewal")
         now_us = self._clock_us()
@@ -378,17 +400,20 @@ class Lifetime:
                 lambda stored: self._epochs.stored(stored, now_us),
             )
         )
+        done.renewed += 1
         self._failing.forget(tenant, blob.blob_id)
         if any(stored.blob_id != blob.blob_id for stored in receipt.blobs):
             self._unlike.add(blob.blob_id)  # its members have to be looked for there
             self._wake.set()
-        ends = [stored.end_epoch for stored in receipt.blobs]
-        self._instruments.renewal("unchanged" if ends == [blob.end_epoch] else "renewed")
+        unchanged = [stored.end_epoch for stored in receipt.blobs] == [blob.end_epoch]
+        self._renewals.add(1, {"outcome": "unchanged" if unchanged else "renewed"})
         return True
 
-    def _note_failure(self, tenant: str, blob: DueBlob, refusal: Refusal) -> None:
+    def _note_failure(self, tenant: str, blob: DueBlob, refusal: Refusal, done: Round) -> None:
         gone = self._failing.note(tenant, blob, refusal)
-        self._instruments.renewal("gone" if gone else "failed")
+        done.failed += 1
+        done.gone += gone
+        self._renewals.add(1, {"outcome": "gone" if gone else "failed"})
 
     # --- when renewing fails ---------------------------------------------------------
 
@@ -402,10 +427,8 @@ class Lifetime:
             settled, found = await self._survey(flusher, blobs)
             here = [blob for blob in found.blobs if blob.is_needed]
             if settled:
-                await self._drop(tenant, found)
                 try:
-                    for some in _in_memory([blob for blob in here if not blob.is_member]):
-                        await self._move(flusher, found, some, done)
+                    await self._move(flusher, found, [b for b in here if not b.is_member], done)
                     here = [blob for blob in here if blob.is_member]
                 except Refusal as refusal:
                     _log.warning("tenant %s: %s", tenant, refusal.message)
@@ -419,37 +442,33 @@ class Lifetime:
 
         Returns the blobs that are not there any more, or not as they were, and what is wrong.
         """
-        tenant = flusher.tenant
-        wanted = [one for blob in chosen for one in blob.alive]
-        lost = await self._salvage.move(flusher, found, chosen)
-        flusher.flush_soon()
-        holes = await self._salvage.lose(tenant, wanted, lost)
-        dead = [one.location.sha256 for blob in chosen for one in blob.dead]
-        await self._database.transact(lambda batch: lifetimes.drop(batch.connection, tenant, dead))
-        if holes:
-            await self._store_again(flusher, holes, done)
         damaged: list[tuple[DueBlob, Refusal]] = []
-        for blob in chosen:
-            self._unlike.discard(blob.blob.blob_id)
-            problem = next((lost[h] for m in blob.alive if (h := m.location.sha256) in lost), None)
-            if problem is not None:
-                damaged.append((blob.blob, problem))
-            else:
-                self._failing.forget(tenant, blob.blob.blob_id)
+        for some in sliced(chosen, lambda blob: blob.alive_bytes, _MOVED_BYTES, BATCH):
+            lost, holes = await self._salvage.move(flusher, found, some)
+            if holes:
+                await self._store_again(flusher, holes, done)
+            for one in some:
+                blob_id = one.blob.blob_id
+                self._unlike.discard(blob_id)
+                problems = [lost[h] for m in one.alive if (h := m.location.sha256) in lost]
+                if problems:
+                    damaged.append((one.blob, problems[0]))
+                else:
+                    self._failing.forget(flusher.tenant, blob_id)
         return damaged
 
     async def _store_again(
         self, flusher: TenantFlusher, segments: Collection[bytes], done: Round
     ) -> None:
         """Let what needs some segments be stored again by the next flush, while there is room."""
-        before = done.stored_again, done.lost
+        stored, lost = done.stored_again, done.lost
         limit = self._settings.soft_limit_bytes
         await self._salvage.store_again(
             flusher.tenant, segments, done, lambda: flusher.backlog.size_bytes < limit
         )
-        self._instruments.stored_again(done.stored_again - before[0])
-        self._instruments.lost(done.lost - before[1])
-        if done.stored_again > before[0]:
+        self._again.add(done.stored_again - stored)
+        self._losses.add(done.lost - lost)
+        if done.stored_again > stored:
             await flusher.count_backlog()
             flusher.flush_soon()
 
@@ -470,24 +489,3 @@ class Lifetime:
             return False
         self._damaged.discard(tenant)
         return True
-
-    async def _clean_up(self, tenant: str) -> None:
-        """Forget blobs that have lapsed, once it is certain, and failures of what is not due."""
-        now_us = self._clock_us()
-        before_us = now_us - (self._epochs.length_us or 0)
-        await self._database.transact(
-            lambda batch: lifetimes.drop_expired(batch.connection, tenant, before_us)
-        )
-        due = {blob.blob_id for blob in await self._due(tenant, ROUND_BLOBS, None, ())}
-        self._failing.keep_only(tenant, due)
-
-    def _readings(self) -> Iterable[LifetimeReading]:
-        now_us = self._clock_us()
-        for tenant, expire_us in list(self._earliest.items()):
-            left_s = None if expire_us is None else (expire_us - now_us) / 1e6
-            yield LifetimeReading(tenant, self.failing(tenant), left_s)
-
-
-def _in_memory(blobs: Iterable[Surveyed]) -> Iterable[list[Surveyed]]:
-    """Yield blobs in lists whose needed members fit into memory."""
-    return sliced(blobs, lambda blob: blob.alive_bytes, _MOVED_BYTES, BATCH)

@@ -41,64 +41,49 @@ One = TypeVar("One")
 
 
 @dataclass(slots=True)
-class Salvaged:
-    """What became of what blobs held.
+class Round:
+    """What a look at blobs that are due did."""
 
-    Attributes:
-        stored_again: Checkpoints that wait for a flush.
-        lost: Checkpoints whose only copy cannot be read.
-        bundles_lost: Bundles of hand-offs that are gone.
-        waits: The journal can take no more now; the rest follows.
-    """
-
-    stored_again: int = 0
-    lost: int = 0
-    bundles_lost: int = 0
-    waits: bool = False
+    renewed: int = 0  # blobs
+    failed: int = 0  # blobs
+    gone: int = 0  # of these the store has not any more
+    more: bool = False  # another round follows at once
+    stored_again: int = 0  # checkpoints that wait for a flush
+    lost: int = 0  # checkpoints whose only copy cannot be read
+    bundles_lost: int = 0  # bundles of hand-offs that are gone
+    waits: bool = False  # the journal can take no more now; the rest follows
 
 
 class Salvage:
-    """Stores again what is needed; one for all tenants.
-
-    Args:
-        database: The journal.
-        blobs: The store, behind its cache.
-        runner: Stores packs.
-    """
+    """Stores again what is needed; one for all tenants. A cache may stand before the store."""
 
     def __init__(self, database: Database, blobs: BlobStore, runner: PackRunner) -> None:
         self._database = database
         self._blobs = blobs
         self._runner = runner
         self._segments = Segments(blobs, 0, placed(database))
-        self._told: set[tuple[str, str, str]] = set()
-
-    # --- runs ----------------------------------------------------------------------------
+        self._told: set[tuple[str, str, str, str]] = set()
 
     async def rebuild(self, flusher: TenantFlusher) -> None:
         """Certify a catalog whose records come from the journal alone.
 
-        Args:
-            flusher: The tenant's, whose turn the caller holds.
+        The caller holds the flusher's turn.
 
         Raises:
             Refusal: Of the blob store or the journal.
         """
-        tenant, generation = flusher.tenant, self._database.generation
-        found: list[Record] = []
-        after, more = "", True
-        while more:
-            some, after = await self._database.query(
-                partial(
-                    recorded.records,
-                    tenant=tenant,
-                    generation=generation,
-                    after=after,
-                    most=_THREADS_AT_ONCE,
-                )
-            )
+        tenant = flusher.tenant
+        read = partial(
+            recorded.records,
+            tenant=tenant,
+            generation=self._database.generation,
+            most=_THREADS_AT_ONCE,
+        )
+        found, after = await self._database.query(partial(read, after=""))
+        found = list(found)
+        while after:
+            some, after = await self._database.query(partial(read, after=after))
             found += some
-            more = bool(after)
         runs = await self._database.query(partial(lifetimes.runs, tenant=tenant))
         await flusher.flush.record(Chores(found, dropped=runs, anew=True))
         _log.error(
@@ -108,108 +93,87 @@ class Salvage:
             len(found),
         )
 
-    # --- members -------------------------------------------------------------------------
-
     async def move(
         self, flusher: TenantFlusher, found: Survey, chosen: Sequence[Surveyed]
-    ) -> dict[bytes, Refusal]:
+    ) -> tuple[dict[bytes, Refusal], set[bytes]]:
         """Store what is needed of some blobs in dense packs, and let the catalog say so.
 
-        Args:
-            flusher: The tenant's, whose turn the caller holds.
-            found: The survey.
-            chosen: Blobs of it.
+        What cannot be read becomes a hole, and what is not needed is forgotten. The caller holds
+        the flusher's turn.
 
         Returns:
-            By hash what could not be read, and why.
+            By hash what could not be read and why, and the segments that are holes now.
 
         Raises:
             Refusal: Of the blob store or the journal; nothing has changed then, or a pack that
                 says so is on its way.
         """
+        tenant = flusher.tenant
         wanted = [one for blob in chosen for one in blob.alive]
         read, lost = await self._read(wanted)
         places: dict[bytes, BlobLocation] = {}
         for group in grouped(read, self._blobs.limits):
-            places.update(await self._runner.store(flusher.tenant, group))
-        records: list[Record] = []
-        # What records say of "this quilt" holds no more once their run is moved: of everything in
-        # it they say anew where it lies.
-        for one in (*wanted, *(one for blob in chosen for one in blob.staying)) if places else ():
-            sha256 = one.location.sha256
-            for thread_id in found.users.get(one.owner, ()):
-                manifest = found.manifests.get(thread_id)
-                record = manifest.members.get(sha256) if manifest is not None else None
-                if record is not None:
-                    records.append(replace(record, location=places.get(sha256, record.location)))
-        known = await self._database.query(partial(holes.lost, tenant=flusher.tenant))
-        records += self._gaps(found, [one for one in wanted if one.owner not in known], lost)
+            places.update(await self._runner.store(tenant, group))
+        gone = {
+            one.owner: lost[one.location.sha256].message
+            for one in wanted
+            if one.location.sha256 in lost and one.kind is not Kind.RUN
+        }
+        known = await self._database.query(partial(holes.lost, tenant=tenant))
+        news = {owner: reason for owner, reason in gone.items() if owner not in known}
+        records = [*_moved(found, chosen, places), *self._gaps(found, news)]
         if places or records or any(blob.holds_catalog for blob in chosen):
             runs = [member for member in read if member.kind == Kind.RUN.value]
             await flusher.flush.record(Chores(records, moved=places), runs)
-        return lost
+        flusher.flush_soon()
+        dead = [one.location.sha256 for blob in chosen for one in blob.dead]
 
-    def _gaps(
-        self, found: Survey, wanted: Iterable[HeldMember], lost: Mapping[bytes, Refusal]
-    ) -> Iterable[Record]:
+        def note(batch: Batch) -> None:
+            for sha256, reason in gone.items():
+                for user in refill.users(batch.connection, tenant, [sha256])[:1]:
+                    holes.record_lost(
+                        batch.connection, tenant, user.number, sha256, reason, batch.now_us
+                    )
+            lifetimes.drop(batch.connection, tenant, dead)
+
+        await self._database.transact(note)
+        return lost, set(gone)
+
+    def _gaps(self, found: Survey, lost: Mapping[bytes, str]) -> Iterable[Record]:
         """Say what is lost, once for each thread that may need it."""
-        generation = self._database.generation
-        said: set[tuple[str, bytes]] = set()
-        for one in wanted:
-            refusal = lost.get(one.location.sha256)
-            if refusal is None:
-                continue
-            for thread_id in found.users.get(one.owner, ()):
-                manifest = found.manifests.get(thread_id)
-                if manifest is None or (thread_id, one.owner) in said:
-                    continue
-                said.add((thread_id, one.owner))
-                where = (thread_id, manifest.incarnation, generation, manifest.seq)
-                yield GapRecord(*where, refusal.message, segment=one.owner)
+        for owner, reason in lost.items():
+            for thread_id in found.users.get(owner, ()):
+                if (manifest := found.manifests.get(thread_id)) is not None:
+                    of = (thread_id, manifest.incarnation, self._database.generation, manifest.seq)
+                    yield GapRecord(*of, reason, segment=owner)
 
     async def _read(
         self, wanted: Sequence[HeldMember]
     ) -> tuple[list[Member], dict[bytes, Refusal]]:
         """Return the members that can be read, and why the others cannot."""
+        lost: dict[bytes, Refusal] = {}
         try:
-            every = await self._blobs.get_many([one.location for one in wanted])
-            return [_member(one, data) for one, data in zip(wanted, every, strict=True)], {}
+            found: list[bytes | None] = list(
+                await self._blobs.get_many([one.location for one in wanted])
+            )
         except Refusal as refusal:
             if refusal.reason not in DAMAGE:
                 raise
-        read: list[Member] = []
-        lost: dict[bytes, Refusal] = {}
-        for one in wanted:
-            try:
-                read.append(_member(one, await self._blobs.get(one.location)))
-            except Refusal as refusal:
-                if refusal.reason not in DAMAGE:
-                    raise
-                lost[one.location.sha256] = refusal
-        return read, lost
-
-    # --- what is lost --------------------------------------------------------------------
-
-    async def lose(
-        self, tenant: str, wanted: Iterable[HeldMember], lost: Mapping[bytes, Refusal]
-    ) -> set[bytes]:
-        """Record segments that cannot be read as holes; return their hashes."""
-        reasons = {
-            one.owner: lost[one.location.sha256].message
-            for one in wanted
-            if one.location.sha256 in lost and one.kind is not Kind.RUN
-        }
-
-        def record(batch: Batch) -> None:
-            for sha256, reason in reasons.items():
-                for user in refill.users(batch.connection, tenant, [sha256])[:1]:
-                    holes.record_lost(
-                        batch.connection, tenant, user.number, sha256, reason, batch.now_us
-                    )
-
-        if reasons:
-            await self._database.transact(record)
-        return set(reasons)
+            found = []
+            for one in wanted:
+                try:
+                    found.append(await self._blobs.get(one.location))
+                except Refusal as single:
+                    if single.reason not in DAMAGE:
+                        raise
+                    lost[one.location.sha256] = single
+                    found.append(None)
+        members = [
+            Member(one.location.sha256, data, one.kind.value)
+            for one, data in zip(wanted, found, strict=True)
+            if data is not None
+        ]
+        return members, lost
 
     async def lose_bundles(self, tenant: str, blob_id: str) -> int:
         """Give up the bundles of hand-offs that lie in a blob which is gone; return how many.
@@ -233,31 +197,18 @@ class Salvage:
         return len(lost)
 
     async def store_again(
-        self,
-        tenant: str,
-        segments: Collection[bytes],
-        done: Salvaged,
-        room: Callable[[], bool],
+        self, tenant: str, segments: Collection[bytes], done: Round, room: Callable[[], bool]
     ) -> None:
-        """Let every checkpoint that needs one of some segments be stored again.
-
-        Args:
-            tenant: The tenant.
-            segments: The segments.
-            done: What is done is counted here.
-            room: Says whether the journal can take more.
+        """Let every checkpoint that needs one of some segments be stored again while there is room.
 
         Raises:
             Refusal: `JOURNAL_UNAVAILABLE`.
         """
+        database = self._database
         needed: dict[int, set[bytes]] = {}
-        segments = await self._database.query(
-            partial(refill.naming, tenant=tenant, segments=segments)
-        )
-        for user in await self._database.query(
-            partial(refill.users, tenant=tenant, segments=segments)
-        ):
-            needing, digests = await self._database.query(
+        segments = await database.query(partial(refill.naming, tenant=tenant, segments=segments))
+        for user in await database.query(partial(refill.users, tenant=tenant, segments=segments)):
+            needing, digests = await database.query(
                 partial(refill.affected, tenant=tenant, user=user, segments=segments)
             )
             needed.setdefault(user.family, set()).update(digests)
@@ -267,12 +218,9 @@ class Salvage:
                 if not room():
                     done.waits = True
                     return
-                chosen = []
-                for one in some:
-                    restored = await self._restored(tenant, user, one, done)
-                    if restored is not None:
-                        chosen.append((one, restored))
-                done.stored_again += await self._database.transact(
+                restored = [(one, await self._restored(tenant, user, one, done)) for one in some]
+                chosen = [(one, values) for one, values in restored if values is not None]
+                done.stored_again += await database.transact(
                     partial(refill.store_again, tenant=tenant, user=user, chosen=chosen)
                 )
 
@@ -281,10 +229,10 @@ class Salvage:
                 refill.forget_unneeded(batch.connection, family, segments, digests)
 
         if needed:
-            await self._database.transact(forget)
+            await database.transact(forget)
 
     async def _restored(
-        self, tenant: str, user: User, one: Affected, done: Salvaged
+        self, tenant: str, user: User, one: Affected, done: Round
     ) -> list[PackedValue] | None:
         """Return what the journal gave up of a checkpoint; `None` if it cannot be had now."""
         wanted = {*one.evicted, *one.evicted_writes.values()}
@@ -300,35 +248,40 @@ class Salvage:
                     problem=f"nothing holds value {min(missing).hex()}",
                 )
         except Refusal as refusal:
-            if refusal.reason in DAMAGE:
-                self._lose(tenant, user, one, refusal, done)
-            else:
+            if refusal.reason not in DAMAGE:
                 done.waits = True
+                return None
+            name = (tenant, user.thread_id, *one.place)
+            if name not in self._told:
+                self._told.add(name)
+                done.lost += 1
+                _log.error(
+                    "LOST: checkpoint '%s' in namespace '%s' of thread '%s' of tenant %s: the "
+                    "journal has given up values of it, and they cannot be read any more: %s",
+                    one.place[1],
+                    one.place[0],
+                    user.thread_id,
+                    tenant,
+                    refusal.message,
+                )
             return None
         return pack_values(values)
 
-    def _lose(
-        self, tenant: str, user: User, one: Affected, refusal: Refusal, done: Salvaged
-    ) -> None:
-        checkpoint_ns, checkpoint_id = one.place
-        name = (tenant, user.thread_id, f"{checkpoint_ns} {checkpoint_id}")
-        if name in self._told:
-            return
-        self._told.add(name)
-        done.lost += 1
-        _log.error(
-            "LOST: checkpoint '%s' in namespace '%s' of thread '%s' of tenant %s: the journal has "
-            "given up values of it, and they cannot be read any more: %s",
-            checkpoint_id,
-            checkpoint_ns,
-            user.thread_id,
-            tenant,
-            refusal.message,
-        )
 
+def _moved(
+    found: Survey, chosen: Sequence[Surveyed], places: Mapping[bytes, BlobLocation]
+) -> Iterable[Record]:
+    """Say of everything in blobs where it lies now, if something of it was moved.
 
-def _member(one: HeldMember, data: bytes) -> Member:
-    return Member(one.location.sha256, data, one.kind.value)
+    What records say of "this quilt" holds no more once their run is moved.
+    """
+    for one in [one for blob in chosen for one in (*blob.alive, *blob.staying) if places]:
+        sha256 = one.location.sha256
+        for thread_id in found.users.get(one.owner, ()):
+            manifest = found.manifests.get(thread_id)
+            record = manifest.members.get(sha256) if manifest is not None else None
+            if record is not None:
+                yield replace(record, location=places.get(sha256, record.location))
 
 
 def sliced(

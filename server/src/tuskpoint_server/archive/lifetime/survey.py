@@ -12,27 +12,19 @@ from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
 from ...journal.archiving import lifetimes, status
 from ...journal.archiving.lifetimes import DueBlob, HeldMember
-from ...journal.checkpoints import located
 from ...journal.database.database import Database
+from ..read.segments import placed
 
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """A blob and what it holds.
-
-    Attributes:
-        blob: The blob.
-        alive: Its members that are needed, but for the newest catalog.
-        dead: Its other members.
-        holds_catalog: It holds the newest catalog.
-        staying: Needed members that stay where they are while the others are moved.
-    """
+    """A blob and what it holds."""
 
     blob: DueBlob
-    alive: tuple[HeldMember, ...]
+    alive: tuple[HeldMember, ...]  # what is needed, but for the newest catalog
     dead: tuple[HeldMember, ...]
-    holds_catalog: bool
-    staying: tuple[HeldMember, ...] = ()
+    holds_catalog: bool  # the newest one
+    staying: tuple[HeldMember, ...] = ()  # needed, and stays while the others are moved
 
     @property
     def is_needed(self) -> bool:
@@ -71,31 +63,19 @@ class Surveyed:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Some blobs of a tenant.
-
-    Attributes:
-        blobs: The blobs.
-        users: By hash of a segment the threads that may need it.
-        manifests: The stored manifests of these threads.
-    """
+    """Some blobs of a tenant."""
 
     blobs: Sequence[Surveyed]
-    users: Mapping[bytes, set[str]]
-    manifests: Mapping[str, Manifest]
+    users: Mapping[bytes, set[str]]  # by hash of a segment the threads that may need it
+    manifests: Mapping[str, Manifest]  # the stored ones of these threads
 
 
 async def survey(
     database: Database, blobs: BlobStore, tenant: str, due: Sequence[DueBlob]
 ) -> Survey:
-    """Return what is needed of some blobs.
+    """Return what is needed of some blobs; a cache may stand before the store.
 
     Reads all records of the tenant, so that nothing is let go that recovery would ask for.
-
-    Args:
-        database: The journal.
-        blobs: Where runs are read; a cache may stand before the store.
-        tenant: The tenant.
-        due: The blobs.
 
     Raises:
         Refusal: `BLOB_NOT_FOUND`, `BLOB_HASH_MISMATCH`, `BLOB_MALFORMED`: a live run cannot be
@@ -107,22 +87,21 @@ async def survey(
             status.catalog(connection, tenant),
         )
     )
+    places = placed(database, tenant)
 
     async def fetch(location: BlobLocation) -> bytes:
-        places = await database.query(
-            lambda connection: located.by_hash(connection, tenant, [location.sha256])
-        )
-        return await blobs.get(places.get(location.sha256, location))
+        [place] = await places([location])
+        return await blobs.get(place)
 
     names = set().union(*found.users.values())
     needed = set(found.needed)
-    catalog = known.location.sha256 if known is not None else b""
     manifests: dict[str, Manifest] = {}
     if known is not None:
         async for thread_id, records in read_threads(known.catalog.runs, fetch):
             if thread_id in names:
                 manifests[thread_id] = manifest = fold(thread_id, records)
                 needed |= manifest.needed()
+    catalog = known.location.sha256 if known is not None else b""
     surveyed = []
     for one in due:
         alive, dead, holds_catalog = [], [], False
