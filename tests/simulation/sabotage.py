@@ -71,7 +71,7 @@ def waiters_are_forgotten(patch: Patch) -> None:
 
     def forget(self: TenantFlusher, *arguments: Any) -> None:
         failed(self, *arguments)
-        self._changes.clear()
+        self._waiters = {one: None for one in self._waiters if one.wanted is None}
 
     patch.setattr(TenantFlusher, "_failed", forget)
 

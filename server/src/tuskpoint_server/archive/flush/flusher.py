@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from ...domain.errors import Reason, Refusal
@@ -15,7 +16,6 @@ from ...journal.archiving import holes, status
 from ...journal.archiving.holes import Hole
 from ...journal.archiving.status import Wanted
 from ...journal.database.database import Connection, Database
-from .backlog import Backlog
 from .one_flush import Flush, Flushed
 from .settings import ArchiveSettings
 from .telemetry import Instruments
@@ -45,29 +45,24 @@ class Trouble:
 
 
 @dataclass(slots=True, eq=False)
-class _ChangeWaiter:
-    """Waits until a change of a checkpoint is certified."""
-
-    key: CheckpointKey
-    wanted: Wanted
-    answer: asyncio.Future[BlobLocation]
-
-
-@dataclass(slots=True, eq=False)
-class _AllWaiter:
+class _Waiter:
     """Waits until threads are certified up to what they had when it came.
 
     Attributes:
         answer: Its outcome.
-        left: Threads that are not certified so far yet, and up to where they have to be.
-        marks: All of them.
+        marks: Up to where each thread has to be certified.
+        left: Those that are not yet.
+        wanted: The one change that is waited for, through failures; `None`: all changes.
+        key: The checkpoint that it is of.
         certified: Checkpoints certified since.
         retried: Every hole was tried again since.
     """
 
     answer: asyncio.Future[FlushOutcome]
+    marks: Mapping[int, int]
     left: dict[int, int]
-    marks: dict[int, int]
+    wanted: Wanted | None = None
+    key: CheckpointKey | None = None
     certified: int = 0
     retried: bool = False
 
@@ -79,6 +74,70 @@ class _Standing(NamedTuple):
     holes: list[Hole]
     gone: set[Wanted]
     catalog: BlobLocation | None
+
+
+class Backlog:
+    """What waits, as far as this process knows; set right by the journal at every flush.
+
+    Times are seconds of a monotonic clock.
+    """
+
+    def __init__(self, settings: ArchiveSettings) -> None:
+        self._settings = settings
+        self.size_bytes = 0
+        self._fresh_bytes = 0
+        self._fresh_changes = 0
+        self._since: float | None = None
+
+    def age_s(self, now: float) -> float:
+        """Seconds since the oldest change that no flush has read."""
+        return 0.0 if self._since is None else now - self._since
+
+    def changed(self, stored_bytes: int, now: float) -> None:
+        """Note a change."""
+        self.size_bytes += stored_bytes
+        self._fresh_bytes += stored_bytes
+        self._fresh_changes += 1
+        if self._since is None:
+            self._since = now
+
+    def due_at(self) -> float | None:
+        """Return the time at which a flush is due, 0 for now, `None` for not at all."""
+        if self._since is None:
+            return None
+        settings = self._settings
+        if (
+            self._fresh_bytes >= settings.max_pack_bytes
+            or self._fresh_changes >= settings.max_pack_checkpoints
+        ):
+            return 0.0
+        return self._since + settings.flush_interval_s
+
+    def collecting(self) -> None:
+        """Note that a flush reads everything noted so far."""
+        self._fresh_bytes = 0
+        self._fresh_changes = 0
+        self._since = None
+
+    def certified(self, size_bytes: int) -> None:
+        """Note that this much no longer waits, and that more is left."""
+        self.size_bytes = max(0, self.size_bytes - size_bytes)
+
+    def counted(self, found: status.Backlog, now: float) -> None:
+        """Take over what the journal counted."""
+        self.size_bytes = found.size_bytes
+        if found.threads and self._since is None:
+            self._since = now
+
+    def admit(self) -> None:
+        """Refuse with `BACKLOG_FULL` if the hard limit is passed."""
+        maximum = self._settings.hard_limit_bytes
+        if self.size_bytes > maximum:
+            raise Refusal(Reason.BACKLOG_FULL, backlog_bytes=self.size_bytes, maximum=maximum)
+
+    def warning(self) -> bool:
+        """Return whether the soft limit is passed."""
+        return self.size_bytes > self._settings.soft_limit_bytes
 
 
 class TenantFlusher:
@@ -118,9 +177,7 @@ class TenantFlusher:
         self._on_damage = on_damage
         self.turn = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
-        # Dictionaries, because they keep the order in which waiters came.
-        self._changes: dict[_ChangeWaiter, None] = {}
-        self._alls: dict[_AllWaiter, None] = {}
+        self._waiters: dict[_Waiter, None] = {}  # in the order in which they came
         self._wake = asyncio.Event()
         self._urgent = False
         self._failures = 0
@@ -143,10 +200,7 @@ class TenantFlusher:
             for task in running:
                 task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        draining = Refusal(Reason.DRAINING)
-        for answer in [w.answer for w in self._changes] + [w.answer for w in self._alls]:
-            if not answer.done():
-                answer.set_exception(draining)
+        self._refuse(self._waiters, Refusal(Reason.DRAINING))
 
     def backlog_age_s(self) -> float:
         """Seconds since the oldest change that waits for a flush; from any thread."""
@@ -159,9 +213,7 @@ class TenantFlusher:
 
     async def count_backlog(self) -> None:
         """Let the journal say what waits."""
-        counted = await self._database.query(
-            lambda connection: status.backlog(connection, self.tenant)
-        )
+        counted = await self._database.query(partial(status.backlog, tenant=self.tenant))
         self.backlog.counted(counted, self.now)
 
     def changed(self, stored_bytes: int) -> None:
@@ -183,14 +235,9 @@ class TenantFlusher:
             Refusal: `CHECKPOINT_MISSING` if it was deleted; `CERTIFICATION_FAILED` if it is
                 a hole; `DRAINING`.
         """
-        self._refuse_when_stopping()
-        waiter = _ChangeWaiter(key, wanted, self._loop.create_future())
-        self._changes[waiter] = None
-        self.flush_soon()
-        try:
-            return await waiter.answer
-        finally:
-            self._changes.pop(waiter, None)
+        outcome = await self._wait({wanted.thread: wanted.seq}, wanted, key)
+        assert outcome.catalog is not None  # noqa: S101 - what is certified is in one
+        return outcome.catalog
 
     async def flush_all(self, concerns: Callable[[str], bool]) -> FlushOutcome:
         """Wait until all that was journaled so far in some threads is certified, retrying at once.
@@ -199,30 +246,32 @@ class TenantFlusher:
             Refusal: Of the first flush that fails; `CERTIFICATION_FAILED` if something of
                 it is a hole; `DRAINING`.
         """
-        self._refuse_when_stopping()
         waiting, unstored = await self._database.query(
             lambda connection: (
                 status.waiting(connection, self.tenant, concerns),
                 holes.unstored(connection, self.tenant),
             )
         )
-        self._refuse_when_stopping()
         found = {hole.thread: hole.seq for hole in unstored if concerns(hole.thread_id)}
-        marks = {**found, **waiting}
-        waiter = _AllWaiter(self._loop.create_future(), dict(marks), marks)
-        self._alls[waiter] = None
         self._retry_at = 0.0
         self.flush.retry_holes()
+        return await self._wait({**found, **waiting})
+
+    async def _wait(
+        self,
+        marks: Mapping[int, int],
+        wanted: Wanted | None = None,
+        key: CheckpointKey | None = None,
+    ) -> FlushOutcome:
+        if self._stopping:
+            raise Refusal(Reason.DRAINING)
+        waiter = _Waiter(self._loop.create_future(), marks, dict(marks), wanted, key)
+        self._waiters[waiter] = None
         self.flush_soon()
         try:
             return await waiter.answer
         finally:
-            self._alls.pop(waiter, None)
-
-    def _refuse_when_stopping(self) -> None:
-        """Refuse a wait that nothing would end."""
-        if self._stopping:
-            raise Refusal(Reason.DRAINING)
+            self._waiters.pop(waiter, None)
 
     # --- the loop --------------------------------------------------------------------
 
@@ -230,7 +279,7 @@ class TenantFlusher:
         while await self._due():
             self._urgent = False
             self._look_at = None
-            waiting = list(self._alls)
+            waiting = list(self._waiters)
             try:
                 if self.backlog.warning():  # what was deleted waits no longer
                     await self.count_backlog()
@@ -261,15 +310,14 @@ class TenantFlusher:
                 continue
         return False
 
-    def _failed(self, error: Exception, waiting: Iterable[_AllWaiter]) -> None:
+    def _failed(self, error: Exception, waiting: Iterable[_Waiter]) -> None:
         self._failures += 1
         pause = min(
             self._settings.longest_retry_s,
             self._settings.first_retry_s * 2 ** min(self._failures - 1, 20),
         )
         self._retry_at = self.now + pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-        self._urgent = True
-        self._wake.set()
+        self.flush_soon()
         reason = error.reason if isinstance(error, Refusal) else None
         self.trouble = Trouble(_text(error), self._clock_us())
         self._instruments.retry(reason.name if reason else type(error).__name__)
@@ -278,11 +326,14 @@ class TenantFlusher:
         if reason in _DAMAGE:
             self._on_damage(self.tenant)
         _log.warning("certification of tenant %s waits: %s", self.tenant, self.trouble.message)
-        for waiter in waiting:
+        self._refuse([waiter for waiter in waiting if waiter.wanted is None], error)
+
+    def _refuse(self, waiters: Iterable[_Waiter], error: Exception) -> None:
+        for waiter in waiters:
             if not waiter.answer.done():
                 waiter.answer.set_exception(error)
 
-    async def _settle(self, flushed: Flushed, waiting: Iterable[_AllWaiter]) -> None:
+    async def _settle(self, flushed: Flushed, waiting: Iterable[_Waiter]) -> None:
         """Answer those whose wish is fulfilled, and count anew what waits."""
         self._failures = 0
         self._retry_at = 0.0
@@ -291,7 +342,8 @@ class TenantFlusher:
             self.backlog.certified(flushed.size_bytes)
         else:
             await self.count_backlog()
-        standing = await self._standing()
+        asking = list(self._waiters)
+        standing = await self._database.query(partial(self._standing, waiters=asking))
         problem = flushed.pointer_problem or _holes_text(standing.holes)
         self.trouble = Trouble(problem, self._clock_us()) if problem else None
         if flushed.pointer_problem:
@@ -299,80 +351,62 @@ class TenantFlusher:
         elif standing.holes:
             soonest = min(hole.retry_us for hole in standing.holes) - self._clock_us()
             self._look_at = self.now + max(1.0, soonest / 1e6)
-        for change in list(self._changes):
-            self._answer_change(change, standing)
         for waiter in waiting:
             waiter.certified += flushed.checkpoints
             waiter.retried = waiter.retried or flushed.retried
-            self._answer_all(waiter, standing)
-        if any(not waiter.answer.done() for waiter in self._alls) or any(
-            not change.answer.done() for change in self._changes
-        ):
+        for waiter in asking:
+            _answer(waiter, standing)
+        if not all(waiter.answer.done() for waiter in self._waiters):
             self._urgent = True
             self._idle = 0 if flushed.checkpoints else self._idle + 1
             if self._idle > _IDLE_FLUSHES:
                 self._retry_at = self.now + self._settings.first_retry_s
 
-    async def _standing(self) -> _Standing:
-        changes = {waiter.wanted for waiter in self._changes}
-        numbers = {wanted.thread for wanted in changes}
-        for waiter in self._alls:
-            numbers.update(waiter.left)
+    def _standing(self, connection: Connection, waiters: Collection[_Waiter]) -> _Standing:
+        known = status.catalog(connection, self.tenant) if waiters else None
+        return _Standing(
+            status.watermarks(connection, {thread for one in waiters for thread in one.left}),
+            holes.unstored(connection, self.tenant),
+            status.missing(connection, {one.wanted for one in waiters if one.wanted is not None}),
+            known.location if known is not None else None,
+        )
 
-        def read(connection: Connection) -> _Standing:
-            known = status.catalog(connection, self.tenant) if numbers or self._alls else None
-            return _Standing(
-                status.watermarks(connection, numbers),
-                holes.unstored(connection, self.tenant),
-                status.missing(connection, changes),
-                known.location if known is not None else None,
-            )
 
-        return await self._database.query(read)
-
-    def _answer_change(self, waiter: _ChangeWaiter, standing: _Standing) -> None:
-        wanted = waiter.wanted
-        if waiter.answer.done() or wanted.thread not in standing.watermarks:
-            return  # it came after the journal was asked
-        if wanted in standing.gone:
-            waiter.answer.set_exception(checkpoint_missing(waiter.key))
-        elif standing.watermarks[wanted.thread] >= wanted.seq and standing.catalog is not None:
-            hole = hole_of(wanted, standing.holes)
-            if hole is not None:
-                waiter.answer.set_exception(not_stored(hole.reason))
-            else:
-                waiter.answer.set_result(standing.catalog)
-
-    def _answer_all(self, waiter: _AllWaiter, standing: _Standing) -> None:
-        if waiter.answer.done():
-            return
-        for thread, seq in list(waiter.left.items()):
-            if standing.watermarks.get(thread, seq) >= seq:
-                del waiter.left[thread]
-        if waiter.left:
-            return
+def _answer(waiter: _Waiter, standing: _Standing) -> None:
+    """Answer who waits, if there is an answer by now."""
+    if waiter.answer.done():
+        return
+    wanted = waiter.wanted
+    if wanted in standing.gone and waiter.key is not None:
+        waiter.answer.set_exception(checkpoint_missing(waiter.key))
+        return
+    for thread, seq in list(waiter.left.items()):
+        if standing.watermarks.get(thread, seq) >= seq:
+            del waiter.left[thread]
+    if waiter.left or (wanted is not None and standing.catalog is None):
+        return
+    if wanted is not None:
+        hole = hole_of(wanted, standing.holes)
+        problem = hole.reason if hole is not None else ""
+    else:
         unstored = [
             hole for hole in standing.holes if hole.seq <= waiter.marks.get(hole.thread, -1)
         ]
         if unstored and not waiter.retried:
             return
-        if unstored:
-            waiter.answer.set_exception(not_stored(_holes_text(unstored)))
-        else:
-            waiter.answer.set_result(FlushOutcome(waiter.certified, standing.catalog))
+        problem = _holes_text(unstored)
+    if problem:
+        waiter.answer.set_exception(not_stored(problem))
+    else:
+        waiter.answer.set_result(FlushOutcome(waiter.certified, standing.catalog))
 
 
 def hole_of(wanted: Wanted, unstored: Iterable[Hole]) -> Hole | None:
     """Return the hole that a change is in, or any up to it if it is of no checkpoint."""
+    place = (wanted.checkpoint_ns, wanted.checkpoint_id)
     for hole in unstored:
-        if hole.thread != wanted.thread:
-            continue
-        if wanted.checkpoint_id:
-            place = (wanted.checkpoint_ns, wanted.checkpoint_id)
-            is_in = (hole.checkpoint_ns, hole.checkpoint_id) == place
-        else:
-            is_in = hole.seq <= wanted.seq
-        if is_in:
+        is_in = hole.place == place if wanted.checkpoint_id else hole.seq <= wanted.seq
+        if hole.thread == wanted.thread and is_in:
             return hole
     return None
 
