@@ -143,17 +143,8 @@ class Backlog:
 class TenantFlusher:
     """Flushes a tenant by age, size, count, or because someone waits.
 
-    Args:
-        tenant: The tenant.
-        flush: Does one flush.
-        database: The journal.
-        settings: Settings.
-        instruments: What is measured.
-        clock_us: Microseconds since the epoch.
-        on_damage: Called with the tenant if stored bytes that a flush needs cannot be read.
-
-    Attributes:
-        turn: Held while a flush runs; whoever holds it keeps flushes from beginning.
+    Whoever holds `turn` keeps flushes from beginning. `on_damage` is called with the tenant if
+    stored bytes that a flush needs cannot be read.
     """
 
     def __init__(

@@ -25,11 +25,7 @@ _OPENED_AT_ONCE = 2
 
 
 class HandoffStore:
-    """Stores and fetches bundles.
-
-    Args:
-        blobs: The blob store; no cache in between.
-    """
+    """Stores and fetches bundles, past any cache."""
 
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs

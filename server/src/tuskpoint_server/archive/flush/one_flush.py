@@ -48,7 +48,6 @@ class Flushed:
     Attributes:
         checkpoints: How many were certified.
         size_bytes: Bytes of values and writes that no longer wait.
-        catalog: The newest catalog, if this flush made it.
         complete: Nothing that was journaled before the flush began is left, but for holes.
         pointer_problem: Why the pointer file is behind, for people; else empty.
         retried: Every hole was tried again with it.
@@ -56,25 +55,13 @@ class Flushed:
 
     checkpoints: int = 0
     size_bytes: int = 0
-    catalog: BlobLocation | None = None
     complete: bool = False
     pointer_problem: str = ""
     retried: bool = False
 
 
 class Flush:
-    """Flushes of one tenant, one at a time.
-
-    Args:
-        tenant: The tenant.
-        database: The journal.
-        blobs: The blob store; no cache in between.
-        runner: Stores packs.
-        pointer: Names the newest catalog.
-        settings: Settings.
-        instruments: What is measured.
-        clock_us: Microseconds since the epoch.
-    """
+    """Flushes of one tenant, one at a time, to the blob store itself and no cache."""
 
     def __init__(
         self,
@@ -118,10 +105,7 @@ class Flush:
         self._asked_to_retry = True
 
     async def once(self, on_collect: Callable[[], None]) -> Flushed:
-        """Certify once: what is on its way, else what waits.
-
-        Args:
-            on_collect: Called right before the journal is read.
+        """Certify once: what is on its way, else what waits; call back before that is read.
 
         Raises:
             Refusal: Of the blob store or the journal; the next call goes on from there.
@@ -171,9 +155,7 @@ class Flush:
         """
         for member in runs:
             self._keep_run(member)
-        known = await self._database.query(
-            lambda connection: status.catalog(connection, self._tenant)
-        )
+        known = await self._database.query(partial(status.catalog, tenant=self._tenant))
         pack = await self._pack(Work(Collected(known), self._clock_us(), chores=chores))
         if pack is not None:
             self._packs.append(pack)
@@ -398,7 +380,7 @@ class Flush:
         await self._runner.discard_spooled(pack)
         seconds = (self._clock_us() - pack.plan.begun_us) / 1e6
         self._instruments.flushed(self._tenant, max(0.0, seconds), pack.plan.checkpoints)
-        return Flushed(pack.plan.checkpoints, pack.plan.size_bytes, catalog, complete, problem)
+        return Flushed(pack.plan.checkpoints, pack.plan.size_bytes, complete, problem)
 
     async def point(self, catalog: BlobLocation) -> str:
         """Write the pointer file unless it is up to date; say what kept it from being written."""

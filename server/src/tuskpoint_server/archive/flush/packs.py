@@ -39,16 +39,7 @@ _GONE = (Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND)
 
 @dataclass(slots=True)
 class Pack:
-    """A pack on its way.
-
-    Attributes:
-        number: Its number in the journal.
-        tenant: The tenant.
-        spool: Name of the file with its bytes.
-        plan: What certification records.
-        members: Its members.
-        resumed: An earlier run of the server spooled it.
-    """
+    """A pack on its way; `spool` names the file with its members, `resumed`: of an earlier run."""
 
     number: int
     tenant: str
@@ -59,14 +50,7 @@ class Pack:
 
 
 class PackRunner:
-    """Stores what flushes make, as many puts at once as the store takes.
-
-    Args:
-        database: The journal.
-        blobs: Where members are stored and read back; no cache in between.
-        spool: Keeps the bytes of packs.
-        expiry: Says how long a stored blob lasts.
-    """
+    """Stores what flushes make, as many puts at once as the store takes, past any cache."""
 
     def __init__(self, database: Database, blobs: BlobStore, spool: Spool, expiry: Expiry) -> None:
         self._database = database

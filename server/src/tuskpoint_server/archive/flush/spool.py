@@ -26,11 +26,7 @@ class SpoolDamaged(Exception):
 
 
 class Spool:
-    """The directory of spool files.
-
-    Args:
-        path: The directory; created if it is missing.
-    """
+    """The directory of spool files, created if it is missing."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -78,8 +74,8 @@ class Spool:
             if not content.startswith(MAGIC):
                 raise ValueError
             header = [
-                (bytes.fromhex(digest), int(size), kind[0] if kind else "")
-                for digest, size, *kind in json.loads(content[start : start + length])
+                (bytes.fromhex(digest), int(size), kind)
+                for digest, size, kind in json.loads(content[start : start + length])
             ]
         except (TypeError, ValueError):
             raise SpoolDamaged(f"spool file {name} has no readable header") from None
@@ -115,11 +111,7 @@ class Spool:
 
 
 class Pointer:
-    """The pointer files: all that recovery has to be told.
-
-    Args:
-        path: File of the tenant `default`; others carry their name as a suffix.
-    """
+    """The pointer files: that of the tenant `default`, whose name others carry a suffix to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

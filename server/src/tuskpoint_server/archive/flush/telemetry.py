@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import MeterProvider, Observation
@@ -13,8 +13,7 @@ _SCOPE = "tuskpoint_server.archive"
 tracer = trace.get_tracer(_SCOPE)
 
 
-@dataclass(frozen=True, slots=True)
-class BacklogReading:
+class BacklogReading(NamedTuple):
     """Backlog of one tenant: bytes that wait, and seconds since the oldest change."""
 
     tenant: str
@@ -23,12 +22,7 @@ class BacklogReading:
 
 
 class Instruments:
-    """What the archive measures.
-
-    Args:
-        read_backlog: Returns the backlog of every tenant; called at each collection.
-        provider: Where to measure; the global provider if none is given.
-    """
+    """What the archive measures; the global provider is used if none is given."""
 
     def __init__(
         self,
@@ -61,13 +55,17 @@ class Instruments:
         )
         meter.create_observable_gauge(
             "tuskpoint.archive.backlog.size",
-            [lambda _: _sizes(read_backlog())],
+            [
+                lambda _: [
+                    Observation(one.size_bytes, {"tenant": one.tenant}) for one in read_backlog()
+                ]
+            ],
             unit="By",
             description="Bytes of values and writes that wait for certification.",
         )
         meter.create_observable_gauge(
             "tuskpoint.archive.backlog.age",
-            [lambda _: _ages(read_backlog())],
+            [lambda _: [Observation(one.age_s, {"tenant": one.tenant}) for one in read_backlog()]],
             unit="s",
             description="Time since the oldest change that is not certified.",
         )
@@ -84,11 +82,3 @@ class Instruments:
     def retry(self, reason: str) -> None:
         """Count a flush that failed."""
         self._retries.add(1, {"reason": reason})
-
-
-def _sizes(readings: Iterable[BacklogReading]) -> list[Observation]:
-    return [Observation(reading.size_bytes, {"tenant": reading.tenant}) for reading in readings]
-
-
-def _ages(readings: Iterable[BacklogReading]) -> list[Observation]:
-    return [Observation(reading.age_s, {"tenant": reading.tenant}) for reading in readings]

@@ -22,32 +22,24 @@ from ..database.schema import (
     threads,
     writes,
 )
-from ..database.statements import Statement
+from ..database.statements import LISTED, Statement, of_checkpoint, parameters_of
 
 _HOME = "blob_backend"
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """What waits for certification; holes are not counted.
+class Backlog(NamedTuple):
+    """What waits for certification, but for holes: threads, bytes, and the oldest change's time."""
 
-    Attributes:
-        threads: Threads with changes above their watermark.
-        size_bytes: Bytes of content that wait.
-        oldest_us: Time of the oldest change, or `None`.
-    """
-
-    threads: int = 0
-    size_bytes: int = 0
-    oldest_us: int | None = None
+    threads: int
+    size_bytes: int
+    oldest_us: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     """Checkpoints of a tenant: those whose last change is certified, and the others."""
 
-    certified: int = 0
-    waiting: int = 0
+    certified: int
+    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +52,12 @@ class KnownCatalog:
 
 
 class Wanted(NamedTuple):
-    """A change of a thread that somebody waits for.
-
-    Attributes:
-        thread: Number of the thread.
-        seq: The change.
-        checkpoint_ns: Namespace of the checkpoint that it is of.
-        checkpoint_id: The checkpoint; empty: whatever changed up to there.
-    """
+    """A change of a thread that somebody waits for; without a checkpoint: all up to there."""
 
     thread: int
     seq: int
-    checkpoint_ns: str = ""
-    checkpoint_id: str = ""
+    checkpoint_ns: str
+    checkpoint_id: str
 
 
 _DIRTY = and_(threads.c.tenant == bindparam("of_tenant"), threads.c.dirty_since_us.is_not(None))
@@ -89,14 +74,10 @@ _FIND = Statement(
         threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
     )
 )
-_MARK = Statement(select(threads.c.certified_seq).where(threads.c.number == bindparam("of_number")))
-_EXISTS = Statement(
-    select(checkpoints.c.seq).where(
-        checkpoints.c.thread == bindparam("of_thread"),
-        checkpoints.c.checkpoint_ns == bindparam("of_ns"),
-        checkpoints.c.checkpoint_id == bindparam("of_id"),
-    )
+_MARKS = Statement(
+    select(threads.c.number, threads.c.certified_seq).where(threads.c.number.in_(LISTED))
 )
+_EXISTS = Statement(select(checkpoints.c.seq).where(of_checkpoint(checkpoints)))
 _CATALOG = Statement(
     select(
         catalogs.c.content,
@@ -116,8 +97,7 @@ _CATALOG = Statement(
 
 def backlog(connection: Connection, tenant: str) -> Backlog:
     """Return what waits; takes time in proportion to the threads that wait."""
-    row = _BACKLOG.run(connection, of_tenant=tenant).fetchone() or (0, 0, None)
-    return Backlog(int(row[0]), int(row[1]), row[2])
+    return Backlog(*_BACKLOG.run(connection, of_tenant=tenant).fetchall()[0])
 
 
 def waiting(connection: Connection, tenant: str, concerns: Callable[[str], bool]) -> dict[int, int]:
@@ -170,12 +150,7 @@ def wanted(
 
 def watermarks(connection: Connection, numbers: Iterable[int]) -> dict[int, int]:
     """Return how far threads are certified."""
-    found: dict[int, int] = {}
-    for number in numbers:
-        row = _MARK.run(connection, of_number=number).fetchone()
-        if row is not None:
-            found[number] = int(row[0])
-    return found
+    return dict(_MARKS.run_listed(connection, numbers))
 
 
 def missing(connection: Connection, changes_wanted: Iterable[Wanted]) -> set[Wanted]:
@@ -186,8 +161,8 @@ def missing(connection: Connection, changes_wanted: Iterable[Wanted]) -> set[Wan
 def _is_there(connection: Connection, change: Wanted) -> bool:
     if not change.checkpoint_id:
         return True
-    of = {"of_thread": change.thread, "of_ns": change.checkpoint_ns}
-    return _EXISTS.run(connection, **of, of_id=change.checkpoint_id).fetchone() is not None
+    of = parameters_of(change.thread, change.checkpoint_ns, change.checkpoint_id)
+    return _EXISTS.run(connection, **of).fetchone() is not None
 
 
 def counts(connection: Connection, tenant: str) -> Counts:
