@@ -28,9 +28,10 @@ from ..domain.limits import MIB
 from ..domain.model import BlobLocation, CheckpointKey
 from ..domain.threads import RowDigests, Verdict, VerdictKind, row_digests
 from ..journal.archiving import standing as journal
-from ..journal.archiving.standing import Incarnation, Place, RecordedCheckpoint, Standing
+from ..journal.archiving.standing import Incarnation, RecordedCheckpoint, Standing
 from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Database
+from ..journal.database.logs import Place
 from .read.manifest import records_of
 from .read.segments import Segments, Stored, digests_of, newest_row, newest_writes, placed
 

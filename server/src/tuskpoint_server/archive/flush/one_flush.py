@@ -22,8 +22,9 @@ from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
 from ...journal.archiving import certify, holes, status
 from ...journal.archiving.collect import Collected, collect
-from ...journal.archiving.dirty_rows import Bounds, DirtyRange, Place
+from ...journal.archiving.dirty_rows import Bounds, DirtyRange
 from ...journal.database.database import Database
+from ...journal.database.logs import Place
 from ...journal.database.overlay import Batch
 from ..read.segments import Segments, placed
 from .assembling import Assembled, Chores, Origin, Recorder, Work, assemble, record

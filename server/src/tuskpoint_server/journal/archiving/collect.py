@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
+from ..database.logs import Place
 from . import holes, status
 from .dirty import dirty_threads, read_alone, read_range, thread_of
-from .dirty_rows import Bounds, DirtyRange, DirtyThread, Place
+from .dirty_rows import Bounds, DirtyRange, DirtyThread
 from .holding import is_used
 from .holes import Hole
 from .status import KnownCatalog

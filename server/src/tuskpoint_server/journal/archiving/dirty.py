@@ -17,6 +17,7 @@ from ...domain.model import BlobLocation
 from ..checkpoints import located
 from ..checkpoints.contents import referred
 from ..checkpoints.located import decode_held
+from ..database.logs import Place
 from ..database.schema import changes, checkpoints, contents, handoffs, removed, threads, writes
 from ..database.statements import LISTED, Statement, of_checkpoint, of_thread, parameters_of
 from .dirty_rows import (
@@ -26,7 +27,6 @@ from .dirty_rows import (
     DirtyRange,
     DirtyThread,
     Pin,
-    Place,
     Removal,
     WriteRow,
 )

@@ -10,10 +10,8 @@ from typing import NamedTuple
 from ...domain.formats.records import CheckpointRecord, SettingRecord
 from ...domain.model import BlobLocation, Lineage
 from ..checkpoints.located import Held
+from ..database.logs import Place
 from .holding import Holder, NeededValue
-
-Place = tuple[str, str]
-"""Namespace and checkpoint ID, inside a thread."""
 
 
 class Bounds(NamedTuple):

@@ -5,7 +5,7 @@ The runs of a catalog that cannot be read any more are replaced by a run of thes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, exists, select
@@ -19,10 +19,12 @@ from ...domain.formats.records import (
     WritesRecord,
 )
 from ..checkpoints.located import Held, decode_held
-from ..database.schema import checkpoints, handoffs, holes, removed, threads, writes
+from ..database.schema import checkpoints, handoffs, removed, threads, writes
 from ..database.statements import Statement, of_thread
+from . import holes
 from .dirty_rows import CheckpointRow, DirtyThread, Pin
 from .holding import Holder, Holders
+from .holes import Hole
 
 _NOWHERE = Held(0, ())
 
@@ -47,16 +49,6 @@ _WRITES = Statement(
         of_thread(writes), writes.c.early_us.is_(None)
     )
 )
-_HOLES = Statement(
-    select(holes.c.seq, holes.c.reason, holes.c.checkpoint_ns, holes.c.checkpoint_id).where(
-        of_thread(holes), holes.c.segment.is_(None)
-    )
-)
-_LOST = Statement(
-    select(holes.c.segment, holes.c.reason).where(
-        holes.c.tenant == bindparam("of_tenant"), holes.c.segment.is_not(None)
-    )
-)
 _PINS = Statement(select(*(handoffs.c[name] for name in Pin._fields)).where(of_thread(handoffs)))
 
 
@@ -77,11 +69,15 @@ def records(
     """
     found: list[Record] = []
     name = ""
-    lost = dict(_LOST.run(connection, of_tenant=tenant).fetchall())
+    lost = holes.lost(connection, tenant)
+    unstored: dict[int, list[Hole]] = {}
+    for hole in holes.unstored(connection, tenant):
+        unstored.setdefault(hole.thread, []).append(hole)
     for row in _THREADS.run(connection, of_tenant=tenant, after=after, most=most).fetchall():
         thread = DirtyThread(*row)
         name = thread.thread_id
-        found += _Records(connection, tenant, generation, thread, lost).all()
+        some = unstored.get(thread.number, ())
+        found += _Records(connection, tenant, generation, thread, lost, some).all()
     return found, name
 
 
@@ -95,11 +91,13 @@ class _Records:
         generation: int,
         thread: DirtyThread,
         lost: Mapping[bytes, str],
+        unstored: Sequence[Hole],
     ) -> None:
         self._connection = connection
         self._generation = generation
         self._thread = thread
         self._lost = lost
+        self._unstored = unstored
         self._named: dict[bytes, None] = {}
         self._holders = Holders(connection, tenant, thread.number, thread.incarnation)
         self._ranges = self._holders.ranges()
@@ -111,13 +109,14 @@ class _Records:
             ending = _ENDING.run(self._connection, of_thread=thread.number, none="").fetchone()
             if ending is not None and ending[0]:
                 return []  # the next flush records the end
-            end = EndRecord(*self._at(thread.certified_seq), thread.deleted_through)
-            return [end]
-        found = list(self._earlier())
-        gaps = self._gaps()
-        unstored = {(gap.checkpoint_ns, gap.checkpoint_id) for gap in gaps}
-        found += gaps
-        found += self._stored(unstored)
+            return [EndRecord(*self._at(thread.certified_seq), thread.deleted_through)]
+        found: list[Record] = []
+        if thread.deleted_through and thread.incarnation > 0:
+            # Earlier incarnations left which IDs were deleted with them.
+            ended = (thread.thread_id, thread.incarnation - 1, self._generation, 0)
+            found.append(EndRecord(*ended, thread.deleted_through))
+        found += [GapRecord(*self._at(one.seq), one.reason, *one.place) for one in self._unstored]
+        found += self._stored({hole.place for hole in self._unstored})
         found += self._pins()
         if 0 < thread.settings_seq <= thread.certified_seq:
             found.append(thread.setting(self._generation))
@@ -129,21 +128,6 @@ class _Records:
 
     def _at(self, seq: int) -> tuple[str, int, int, int]:
         return self._thread.at(self._generation, seq)
-
-    def _earlier(self) -> Iterable[Record]:
-        """Say what earlier incarnations left: which IDs were deleted with them."""
-        thread = self._thread
-        if thread.deleted_through and thread.incarnation > 0:
-            yield EndRecord(
-                thread.thread_id,
-                thread.incarnation - 1,
-                self._generation,
-                0,
-                thread.deleted_through,
-            )
-
-    def _gaps(self) -> list[GapRecord]:
-        return [GapRecord(*self._at(seq), *said) for seq, *said in self._of(_HOLES)]
 
     def _stored(self, unstored: set[tuple[str, str]]) -> Iterable[Record]:
         certified = self._thread.certified_seq

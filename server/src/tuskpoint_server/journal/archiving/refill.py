@@ -20,6 +20,7 @@ from ...domain.values import DIGEST_BYTES, compress, value_digest
 from ..checkpoints import located
 from ..checkpoints.contents import referred
 from ..checkpoints.located import ROW, Row
+from ..database.logs import Place
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, removed, threads, uses, writes
 from ..database.statements import (
@@ -31,7 +32,6 @@ from ..database.statements import (
     of_thread,
     parameters_of,
 )
-from .dirty_rows import Place
 from .holding import split
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -16,13 +16,11 @@ from ...domain.threads import RowDigests, row_digests
 from ..checkpoints import located
 from ..checkpoints.load import entry_of
 from ..checkpoints.located import ROW, Row
-from ..database.schema import checkpoints, contents, holes, members, removed, threads, writes
-from ..database.statements import Statement, in_lists, of_thread
-from . import status
+from ..database.logs import Place
+from ..database.schema import checkpoints, contents, members, removed, threads, writes
+from ..database.statements import LISTED, Statement, of_thread
+from . import holes, status
 from .status import KnownCatalog
-
-Place = tuple[str, str]
-"""Namespace and checkpoint ID, inside a thread."""
 
 _ROWS_AT_ONCE = 32
 
@@ -135,14 +133,18 @@ _WRITES = Statement(
         writes.c.data.is_(None),
     ).where(_between(writes))
 )
-_UNSTORED = Statement(
-    select(holes.c.checkpoint_ns, holes.c.checkpoint_id, holes.c.reason).where(
-        of_thread(holes), holes.c.segment.is_(None)
+_IN_PARTS = Statement(
+    select(members.c.sha256).where(
+        members.c.tenant == bindparam("of_tenant"),
+        members.c.sha256.in_(LISTED),
+        members.c.parts.is_not(None),
     )
 )
-_LOST = Statement(
-    select(holes.c.segment, holes.c.reason).where(
-        holes.c.tenant == bindparam("of_tenant"), holes.c.segment.is_not(None)
+_ONLY_IN = Statement(
+    select(contents.c.digest).where(
+        contents.c.family == bindparam("of_family"),
+        contents.c.data.is_(None),
+        contents.c.segment.in_(LISTED),
     )
 )
 
@@ -169,29 +171,20 @@ def standing(
         of: The thread's incarnation; of another one nothing is returned.
         places: The checkpoints, by namespace and ID.
     """
-    lost = {bytes(row[0]): row[1] for row in _LOST.run(connection, of_tenant=tenant).fetchall()}
+    lost = holes.lost(connection, tenant)
     gone = _REMOVED.run(connection, of_thread=of.thread, of_incarnation=of.incarnation).fetchall()
     found = _checkpoints(connection, tenant, of, places, lost) if places else {}
     segments = {place.sha256 for one in found.values() for place in one.entry.segments}
+    in_parts = _IN_PARTS.run_listed(connection, segments, of_tenant=tenant)
     incarnation = _NEWEST.run(connection, of_number=of.thread).fetchone()
     return Standing(
         found,
         {(row[0], row[1]) for row in gone},
         lost,
-        _in_parts(connection, tenant, segments),
+        {row[0] for row in in_parts},
         status.catalog(connection, tenant),
         incarnation is None or incarnation[0] != of.incarnation,
     )
-
-
-def _in_parts(connection: Connection, tenant: str, segments: Iterable[bytes]) -> set[bytes]:
-    found: set[bytes] = set()
-    for some in in_lists(segments):
-        statement = select(members.c.sha256).where(
-            members.c.tenant == tenant, members.c.sha256.in_(some), members.c.parts.is_not(None)
-        )
-        found.update(connection.execute(statement).scalars())
-    return found
 
 
 def _checkpoints(
@@ -208,10 +201,11 @@ def _checkpoints(
     for ns, id_, *write in _WRITES.run(connection, of_thread=of.thread, **between).fetchall():
         written[ns, id_].append(write)
     unstored = {
-        (ns, id_): reason
-        for ns, id_, reason in _UNSTORED.run(connection, of_thread=of.thread).fetchall()
+        hole.place: hole.reason
+        for hole in holes.unstored(connection, tenant)
+        if hole.thread == of.thread
     }
-    gone = _gone(connection, of.family, lost)
+    gone = {row[0] for row in _ONLY_IN.run_listed(connection, lost, of_family=of.family)}
     found: dict[Place, RecordedCheckpoint] = {}
     rows = _ROWS.run(connection, of_thread=of.thread, of_incarnation=of.incarnation, **between)
     # A few at a time: states and metadata of many take much memory.
@@ -250,16 +244,3 @@ def _recorded(
         hole=hole,
         lost=lacks_value or (bool(in_lost) and lacks_write),
     )
-
-
-def _gone(connection: Connection, family: int, lost: Collection[bytes]) -> set[bytes]:
-    """Return the values of a family that only lost segments had."""
-    found: set[bytes] = set()
-    for some in in_lists(lost):
-        statement = select(contents.c.digest).where(
-            contents.c.family == family,
-            contents.c.data.is_(None),
-            contents.c.segment.in_(some),
-        )
-        found.update(connection.execute(statement).scalars())
-    return found
