@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -56,31 +55,9 @@ class Life:
             self.on_end()
 
 
-class _AnyPlace:
-    """Stands for the failpoint at which the process is to die: it is every one of them."""
-
-    def __init__(self, visit: Callable[[str], None]) -> None:
-        self._visit = visit
-        self._place = ""
-
-    @property
-    def name(self) -> _AnyPlace:
-        return self
-
-    def __eq__(self, place: object) -> bool:
-        self._place = str(place)
-        return True
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def visit(self) -> None:
-        self._visit(self._place)
-
-
 @contextmanager
 def failpoints_visit(visit: Callable[[str], None]) -> Iterator[None]:
     """Call `visit` with the name of every failpoint that is reached."""
-    target: Any = _AnyPlace(visit)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(failpoints, "_target", target)
+        patch.setattr(failpoints, "_visit", visit)
         yield

@@ -44,10 +44,10 @@ class Scope(StrEnum):
 class Grant:
     """What one credential stands for."""
 
-    name: str  # of the credential, for logs; it is no secret
-    tenant: str  # whose data its calls are about
-    scopes: frozenset[Scope]  # what it allows
-    expires: datetime | None = None  # time from which it is refused; `None`: never
+    name: str  # for logs; it is no secret
+    tenant: str
+    scopes: frozenset[Scope]
+    expires: datetime | None = None  # refused from then on
 
     def covers(self, other: Grant) -> bool:
         """Tell whether it allows all that another grant does, on the same data."""
@@ -62,18 +62,15 @@ EVERYTHING = Grant("", DEFAULT_TENANT, frozenset(Scope))
 class Presented:
     """What a call came with."""
 
-    token: bytes | None = None  # SHA-256 of its token; `None` if it has none
-    # names in the client's certificate, looked at only if there is no token
-    names: Sequence[str] = ()
+    token: bytes | None = None  # SHA-256 of its token
+    names: Sequence[str] = ()  # in the client's certificate, looked at only if there is no token
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """All credentials in force."""
+    """All credentials in force: grants by the SHA-256 of a token, or by a certificate's name."""
 
-    # grants by the SHA-256 of their token
     tokens: Mapping[bytes, Grant] = field(default_factory=dict)
-    # grants by a name in the client's certificate
     subjects: Mapping[str, Grant] = field(default_factory=dict)
 
     def find(self, presented: Presented) -> Grant | None:
@@ -101,9 +98,7 @@ def is_loopback(host: str) -> bool:
     """Tell whether only this machine reaches a host, so that no proxy does either.
 
     Names below `localhost` count, as https://www.rfc-editor.org/rfc/rfc6761#section-6.3 says.
-
-    Args:
-        host: A name or an address, without brackets.
+    Addresses have no brackets.
     """
     if host == "localhost" or host.endswith(".localhost"):
         return True

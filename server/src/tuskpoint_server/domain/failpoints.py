@@ -8,30 +8,17 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
+from itertools import count
+
+_place, _, _at = os.environ.get("TUSKPOINT_FAILPOINT", "").partition(":")
+_visits = count(1)
 
 
-class _Target:
-    """Counts the visits to one named place and kills at the chosen one."""
-
-    def __init__(self, setting: str) -> None:
-        name, _, visits = setting.partition(":")
-        self.name = name
-        self._left = int(visits or "1")
-        self._lock = threading.Lock()
-
-    def visit(self) -> None:
-        with self._lock:
-            self._left -= 1
-            if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-
-_setting = os.environ.get("TUSKPOINT_FAILPOINT", "")
-_target = _Target(_setting) if _setting else None
+def _visit(name: str) -> None:
+    if name == _place and next(_visits) == int(_at or "1"):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def failpoint(name: str) -> None:
     """Kill this process here if the environment says so; `name` is "room.place"."""
-    if _target is not None and _target.name == name:
-        _target.visit()
+    _visit(name)

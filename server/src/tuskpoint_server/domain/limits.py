@@ -69,13 +69,7 @@ LIMITS = Limits()
 
 
 def text_problem(value: str, maximum: int, *, required: bool = False) -> str:
-    """Say what is wrong with a string, or return an empty one.
-
-    Args:
-        value: The string.
-        maximum: Most bytes of UTF-8.
-        required: It must not be empty.
-    """
+    """Say what is wrong with a string of at most so many bytes of UTF-8, or return an empty one."""
     if not value:
         return "must not be empty" if required else ""
     if len(value) > maximum or (

@@ -97,18 +97,14 @@ def rollback_metadata(raw: bytes, namespace: str, root_id: str) -> Metadata:
     That of the earlier checkpoint, without `run_id`, because no run made it; in a subgraph
     `parents[""]` is the root's rollback. `source` stays: below a checkpoint whose source is
     "fork" LangGraph looks for subgraphs by the parent's ID, and would miss what they did
-    after it (langgraph/pregel/_loop.py).
-
-    Args:
-        raw: Metadata of the earlier checkpoint.
-        namespace: Its namespace.
-        root_id: The root's rollback; empty if that is what this is.
+    after it (langgraph/pregel/_loop.py). `root_id` is empty if this is the root's rollback.
     """
     members = _members(raw.decode())
     members.pop("run_id", None)
     if namespace and root_id:
-        parents = _members(members.get("parents", "{}"))
-        members["parents"] = _object({**parents, "": json.dumps(root_id)})
+        parents = _members(members.get("parents", "{}").partition(":")[2])
+        parents[""] = f'"":{json.dumps(root_id)}'
+        members["parents"] = f'"parents":{_object(parents)}'
     return parse_metadata(_object(members).encode(), "metadata_json")
 
 
@@ -134,56 +130,39 @@ def empty_rollback_frame(frame: bytes, now_us: int) -> bytes:
 
 
 def rollback_summary(reference: str, summary: str) -> str:
-    """Return a sentence that says what was rolled back to, within the limit.
-
-    Args:
-        reference: "thread:checkpoint".
-        summary: Summary of that checkpoint, or empty.
-    """
+    """Return a sentence that says what was rolled back to, within the limit."""
     sentence = f"Rolled back to {reference}"
     sentence += f": {summary}" if summary else "."
     return sentence.encode()[: LIMITS.max_summary].decode(errors="ignore")
 
 
-_DECODER = json.JSONDecoder()
-_SPACE = re.compile(r"[ \t\n\r]*")
+_decode = json.JSONDecoder().raw_decode
+_GAP = re.compile(r"[ \t\n\r:,]*")
 
 
 def _members(text: str) -> dict[str, str]:
-    """Return the members of a JSON object, each value as it is spelled; empty for another value.
+    """Return the members of a JSON object as they are spelled; empty for another value.
 
     A number that Python has no equal of, or the size of a text, is not changed this way.
     """
-    at = _past_space(text, 0)
-    if text[at] != "{":
-        return {}
     members: dict[str, str] = {}
-    at = _past_space(text, at + 1)
+    at = _past_gap(text, 0)
+    if not text.startswith("{", at):
+        return members
+    at = _past_gap(text, at + 1)
     while text[at] != "}":
-        name, at = _DECODER.raw_decode(text, at)
-        start = _past_space(text, _past_space(text, at) + 1)  # past the colon
-        _, end = _DECODER.raw_decode(text, start)
-        members[name] = text[start:end]
-        at = _past_space(text, end)
-        if text[at] == ",":
-            at = _past_space(text, at + 1)
+        name, name_end = _decode(text, at)
+        value = _past_gap(text, name_end)
+        _, end = _decode(text, value)
+        members[name] = f"{text[at:name_end]}:{text[value:end]}"
+        at = _past_gap(text, end)
     return members
 
 
 def _object(members: dict[str, str]) -> str:
-    # JSON can spell half of a surrogate pair, UTF-8 cannot: such a name stays spelled.
-    named = (f"{_name(name)}:{value}" for name, value in members.items())
-    return "{" + ",".join(named) + "}"
+    return "{" + ",".join(members.values()) + "}"
 
 
-def _name(name: str) -> str:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return json.dumps(name)
-    return json.dumps(name, ensure_ascii=False)
-
-
-def _past_space(text: str, at: int) -> int:
-    match = _SPACE.match(text, at)
+def _past_gap(text: str, at: int) -> int:
+    match = _GAP.match(text, at)
     return match.end() if match else at

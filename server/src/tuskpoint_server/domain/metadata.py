@@ -9,14 +9,13 @@ from .errors import Reason, Refusal, Violation
 from .limits import LIMITS
 from .model import Metadata
 
-_KINDS = {
-    list: "an array",
-    str: "a string",
-    int: "a number",
-    float: "a number",
-    bool: "true or false",
-    type(None): "null",
-}
+_NUMBER = "a number"
+_KINDS = {list: "an array", str: "a string", int: _NUMBER, float: _NUMBER, bool: "true or false"}
+
+
+def _not_json(field: str, problem: str) -> Refusal:
+    violation = Violation(field, f"must be a JSON object in UTF-8: {problem}")
+    return Refusal(Reason.METADATA_NOT_JSON, violations=(violation,), field=field, problem=problem)
 
 
 def _refuse_constant(name: str) -> object:
@@ -38,7 +37,7 @@ def parse_object(raw: bytes, field: str) -> dict[str, object]:
     except RecursionError:
         raise _not_json(field, "it is nested too deeply") from None
     if not isinstance(parsed, dict):
-        raise _not_json(field, f"it is {_KINDS[type(parsed)]}")
+        raise _not_json(field, f"it is {_KINDS.get(type(parsed), 'null')}")
     return parsed
 
 
@@ -49,12 +48,11 @@ def parse_metadata(raw: bytes, field: str) -> Metadata:
         Refusal: `METADATA_NOT_JSON`.
     """
     parsed = parse_object(raw, field)
-    run_id = parsed.get("run_id")
     parents = parsed.get("parents")
     root_id = parents.get("") if isinstance(parents, dict) else None
     return Metadata(
         raw=raw or b"{}",
-        run_id=_identifier(run_id, LIMITS.max_run_id),
+        run_id=_identifier(parsed.get("run_id"), LIMITS.max_run_id),
         root_id=_identifier(root_id, LIMITS.max_checkpoint_id),
     )
 
@@ -69,19 +67,14 @@ def _identifier(found: object, maximum: int) -> str:
         return ""
 
 
-_MISSING = object()
-
-
 def matches(metadata: bytes, wanted: dict[str, object]) -> bool:
     """Tell whether metadata has every wanted key with an equal value.
 
     Values are compared whole, by the equality of Python (`True` equals `1`); a missing
     key does not equal null.
     """
-    if not wanted:
-        return True
-    parsed = json.loads(metadata)
-    return all(parsed.get(key, _MISSING) == value for key, value in wanted.items())
+    parsed = json.loads(metadata) if wanted else {}
+    return all(key in parsed and parsed[key] == value for key, value in wanted.items())
 
 
 def matches_typed(metadata: bytes, wanted: Mapping[str, object]) -> bool:
@@ -90,9 +83,7 @@ def matches_typed(metadata: bytes, wanted: Mapping[str, object]) -> bool:
     Types are those of JSON: `1` equals `1.0`, and `true` does not equal `1`. Arrays and
     objects are compared whole, in depth.
     """
-    if not wanted:
-        return True
-    parsed = json.loads(metadata)
+    parsed = json.loads(metadata) if wanted else {}
     return all(key in parsed and _equal_typed(parsed[key], value) for key, value in wanted.items())
 
 
@@ -111,12 +102,3 @@ def _equal_typed(one: object, other: object) -> bool:
         elif isinstance(left, bool) is not isinstance(right, bool) or left != right:
             return False
     return True
-
-
-def _not_json(field: str, problem: str) -> Refusal:
-    return Refusal(
-        Reason.METADATA_NOT_JSON,
-        violations=(Violation(field, f"must be a JSON object in UTF-8: {problem}"),),
-        field=field,
-        problem=problem,
-    )

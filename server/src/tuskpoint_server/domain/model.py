@@ -56,6 +56,8 @@ class _Evicted(Value):
     """The value of which there is nothing here."""
 
     __slots__ = ()
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __init__(self) -> None:
         """Leave the fields of `Value` unset."""
@@ -64,12 +66,6 @@ class _Evicted(Value):
         if name in ("type", "data"):
             raise LookupError("the value was evicted: it is only in its checkpoint's segments")
         return object.__getattribute__(self, name)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
 
     def __repr__(self) -> str:
         return "EVICTED"
@@ -93,22 +89,21 @@ class Reference(Enum):
 class ChannelDraft:
     """A channel as a save describes it."""
 
-    name: str  # name of the channel
-    version: Version | None  # its version, or `None` if the framework gave it none
-    # the value itself, the 32-byte digest of a stored one, or a `Reference`
-    content: Value | bytes | Reference
-    digest: bytes | None = None  # digest of `content` if it is a `Value`; computed once, on arrival
+    name: str
+    version: Version | None  # `None` if the framework gave it none
+    content: Value | bytes | Reference  # bytes: the digest of a stored value
+    digest: bytes | None = None  # of `content` if it is a `Value`; computed once, on arrival
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
     """A channel as it is stored."""
 
-    name: str  # name of the channel
-    version: Version | None  # its version, or `None`
-    digest: bytes | None  # digest of the content; `None` if the channel is empty
-    size: int = 0  # bytes of content
-    value: Value | None = None  # the content, if the read asked for it and the channel is not empty
+    name: str
+    version: Version | None
+    digest: bytes | None  # `None` if the channel is empty
+    size: int = 0
+    value: Value | None = None  # if the read asked for it and the channel is not empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +129,7 @@ class Metadata:
 
     raw: bytes = b"{}"  # the JSON object as it was sent; never re-serialized
     run_id: str = ""  # `run_id` if it is a string, else empty
-    # `parents[""]`, the root checkpoint that a subgraph's checkpoint is tied to, else empty
-    root_id: str = ""
+    root_id: str = ""  # `parents[""]`: the root checkpoint that a subgraph's is tied to
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,40 +143,41 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """State of an agent."""
+    """State of an agent.
 
-    # serialized `tuskpoint.v1.CheckpointState` without its channels: what only the framework
-    # understands (`versions_seen`, `ts`, ...)
+    The frame is the serialized `tuskpoint.v1.CheckpointState` without its channels: what only
+    the framework understands (`versions_seen`, `ts`, ...).
+    """
+
     frame: bytes
-    channels: tuple[Channel, ...]  # the channels, in the order of the save
+    channels: tuple[Channel, ...]  # in the order of the save
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDraft:
     """A checkpoint to be saved."""
 
-    key: CheckpointKey  # its identity; an empty `checkpoint_id` asks for a minted one
-    parent_id: str  # checkpoint that it follows in its namespace, or empty
+    key: CheckpointKey  # an empty `checkpoint_id` asks for a minted one
+    parent_id: str
     frame: bytes  # as `State.frame`
     channels: tuple[ChannelDraft, ...]
     delta_channels: tuple[str, ...] = ()  # channels rebuilt from writes
-    metadata: Metadata = field(default_factory=Metadata)  # parsed metadata
-    label: str = ""  # name, or empty
-    summary: str = ""  # one sentence, or empty
+    metadata: Metadata = field(default_factory=Metadata)
+    label: str = ""
+    summary: str = ""
     agent_id: str = ""  # agent that drives the thread; empty leaves the thread's as it is
-    writes: tuple[Write, ...] = ()  # pending writes saved with it
+    writes: tuple[Write, ...] = ()
     expected_head: str | None = None  # required greatest ID of the namespace; `None` does not ask
     vector: bytes = b""  # vector that search finds it by, packed; empty leaves it as it is
-    # whether search finds the thread's checkpoints from now on; `None` leaves it as it is
-    searchable: bool | None = None
+    searchable: bool | None = None  # whether search finds the thread; `None` leaves it as it is
 
 
 @dataclass(frozen=True, slots=True)
 class BlobLocation:
     """Where stored bytes lie, and the SHA-256 that they are trusted by."""
 
-    sha256: bytes  # hash over the exact stored bytes, 32 bytes
-    size: int  # number of stored bytes
+    sha256: bytes  # over the exact stored bytes
+    size: int
     blob_id: str = ""  # blob (or quilt) that holds them; empty: not known yet
     identifier: str = ""  # patch inside the quilt; empty if the blob is stored alone
 
@@ -191,7 +186,7 @@ class BlobLocation:
 class StoredBlob:
     """A blob in the store, as a put found it: how long it lasts and what was paid."""
 
-    blob_id: str  # the blob (or quilt)
+    blob_id: str  # the blob or quilt
     object_id: str = ""  # identity of what its owner renews or deletes; empty if there is none
     size_bytes: int = 0  # bytes of content sent
     billed_bytes: int = 0  # bytes that the put was billed for; 0 if it was free
@@ -204,61 +199,57 @@ class StoredBlob:
 class Entry:
     """What is known of a checkpoint without its state."""
 
-    key: CheckpointKey  # identity
-    parent_id: str  # parent, or empty
-    incarnation: int  # incarnation of the thread it belongs to
-    seq: int  # position of its last change in the thread's sequence, those of its writes included
-    certified: bool  # that change is certified
-    created_us: int  # time of its first save, microseconds since the epoch
-    metadata: bytes  # the metadata's exact bytes
-    label: str = ""  # name, or empty
-    summary: str = ""  # one sentence, or empty
-    lineage: Lineage = Lineage()  # lineage beyond the parent
-    # the segments that hold it, its state's first; empty until stored
-    segments: tuple[BlobLocation, ...] = ()
+    key: CheckpointKey
+    parent_id: str
+    incarnation: int
+    seq: int  # of its last change, those of its writes included
+    certified: bool  # that change is
+    created_us: int  # of its first save
+    metadata: bytes
+    label: str = ""
+    summary: str = ""
+    lineage: Lineage = Lineage()
+    segments: tuple[BlobLocation, ...] = ()  # that hold it, its state's first
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A loaded checkpoint."""
 
-    entry: Entry  # what is known of it without its state
-    state: State | None = None  # its state; `None` in the `ENTRY` view
-    writes: tuple[Write, ...] = ()  # its pending writes, in order; none in the `ENTRY` view
-    # segments that hold the values which stand as `EVICTED` here
-    sources: tuple[BlobLocation, ...] = ()
+    entry: Entry
+    state: State | None = None  # `None` in the `ENTRY` view
+    writes: tuple[Write, ...] = ()  # in order; none in the `ENTRY` view
+    sources: tuple[BlobLocation, ...] = ()  # segments that hold the values which are `EVICTED`
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
     """Outcome of a save of a checkpoint, of writes, or of a label."""
 
-    key: CheckpointKey  # identity, with the minted ID if there was one
-    seq: int  # position of the change in the thread's sequence
-    incarnation: int  # incarnation of the thread
+    key: CheckpointKey  # with the minted ID if there was one
+    seq: int
+    incarnation: int
     stored_bytes: int = 0  # bytes of new content; 0 if nothing changed
-    # the checkpoint of these writes does not exist yet; its save gives them another `seq`
-    early: bool = False
+    early: bool = False  # writes whose checkpoint does not exist yet: its save gives another `seq`
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointQuery:
     """Which checkpoints to list. `None` or empty means: do not ask."""
 
-    thread_id: str | None = None  # only this thread
-    checkpoint_ns: str | None = None  # only this namespace; empty is the root graph
-    checkpoint_id: str = ""  # only this ID
+    thread_id: str | None = None
+    checkpoint_ns: str | None = None  # empty is the root graph
+    checkpoint_id: str = ""
     before: str = ""  # only IDs below this one
-    # metadata keys and the values they must have
-    filter: dict[str, object] = field(default_factory=dict)
-    label: str = ""  # only this label
+    filter: dict[str, object] = field(default_factory=dict)  # keys of metadata and their values
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaHistory:
     """What rebuilds one delta channel: a stored value, if any, and the writes since."""
 
-    channel: str  # name of the channel
-    seed: Channel | None  # the stored value
-    writes: tuple[Write, ...]  # the writes since, oldest first
-    sources: tuple[BlobLocation, ...] = ()  # segments that hold what was evicted of them
+    channel: str
+    seed: Channel | None
+    writes: tuple[Write, ...]  # oldest first
+    sources: tuple[BlobLocation, ...] = ()  # of what was evicted of them

@@ -46,8 +46,7 @@ class SearchScope:
 
     thread_id: str = ""  # only this thread, if not empty
     agent_id: str = ""  # only threads of this agent, if not empty
-    # top-level keys that metadata must have, with typed equal values
-    filter: Mapping[str, object] = field(default_factory=dict)
+    filter: Mapping[str, object] = field(default_factory=dict)  # as `metadata.matches_typed`
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +55,17 @@ class SearchQuery:
 
     text: str = ""  # words to search with; empty if `vector` is not
     vector: bytes = b""  # vector to search with, packed; empty if `text` is not
-    scope: SearchScope = SearchScope()  # which checkpoints it may find
-    limit: int = 5  # at most so many results
+    scope: SearchScope = SearchScope()
+    limit: int = 5
     mode: SearchMode | None = None  # how to search; `None` leaves it to the service
-    metric: Metric = Metric.COSINE  # of vectors
+    metric: Metric = Metric.COSINE
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """One pointer."""
 
-    key: CheckpointKey  # the checkpoint; it was live when it was found
+    key: CheckpointKey  # it was live when it was found
     summary: str
     content: str  # its searchable text
     metadata: bytes  # a JSON object, as saved
@@ -83,8 +82,7 @@ class SearchAnswer:
     metric: str  # name of the metric of distances
     unindexed: int = 0  # checkpoints of the tenant that the index does not know yet
     truncated: bool = False  # more may exist that could not be looked at
-    # why it was made in another mode than the server is set up for; empty if it was not
-    fell_back: str = ""
+    fell_back: str = ""  # why it was made in another mode than the server is set up for
     dropped: int = 0  # memories that MemWal has and could not return
 
 
@@ -121,12 +119,9 @@ _NOT_JOINED = re.compile(rf"[{_JOINERS}]{{2,}}")
 class Words:
     """What a query looks for. Each part of its text is in one of the three; all is lower case."""
 
-    # words of which a text should have some: the more of them, the better
-    words: tuple[str, ...] = ()
-    # words, one space between them, that a text must have next to one another
-    phrases: tuple[str, ...] = ()
-    # like words, but each may have parts (`pay-1234`): these must stand next to one another
-    identifiers: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # of which a text should have some: the more, the better
+    phrases: tuple[str, ...] = ()  # words that a text must have next to one another
+    identifiers: tuple[str, ...] = ()  # words whose parts (`pay-1234`) stand next to one another
 
     @property
     def empty(self) -> bool:
@@ -174,9 +169,7 @@ def analyse(text: str) -> Words:
 
 def _tokens(text: str) -> list[str]:
     """Return the words of a text with what is joined to each."""
-    spaced = "".join(
-        char if _is_of_word(char) or char in _JOINERS else " " for char in text.lower()
-    )
+    spaced = "".join(c if _is_of_word(c) or c in _JOINERS else " " for c in text.lower())
     whole = _NOT_JOINED.sub(" ", spaced).split()
     return [token for joined in whole if (token := joined.strip(_JOINERS))]
 
@@ -197,7 +190,7 @@ def _is_identifier(token: str) -> bool:
 
 
 def _distinct(found: Iterable[str]) -> tuple[str, ...]:
-    """Return the first `MOST` strings that hold more than marks, each once."""
+    """Return the first `MAX_WORDS` strings that hold more than marks, each once."""
     return tuple(dict.fromkeys(one for one in found if any(map(str.isalnum, one))))[:MAX_WORDS]
 
 
@@ -227,13 +220,7 @@ def vector_dimension(vector: bytes) -> int:
 
 
 def vector_problem(components: Iterable[float], maximum: int, *, zero_allowed: bool) -> str:
-    """Say what is wrong with a vector, or return an empty string.
-
-    Args:
-        components: The vector.
-        maximum: Most components.
-        zero_allowed: Whether all of them may be 0: such a vector has no direction.
-    """
+    """Say what is wrong with a vector of at most so many components, or return an empty string."""
     held = list(components)
     if not held:
         return "must have components"
@@ -255,16 +242,11 @@ _TEXT = re.compile(rf"(?P<summary>[^\n]+) {_MARK}(?P<token>[A-Za-z0-9_-]{{22}})"
 class MemoryState(IntEnum):
     """How far a memory got."""
 
-    WAITING = 1
-    """To be sent."""
-    SENDING = 2
-    """A call that sends it was begun; if nothing more is known, it may have arrived."""
-    SENT = 3
-    """Accepted: MemWal has a job for it."""
-    DELIVERED = 4
-    """It can be recalled."""
-    REFUSED = 5
-    """MemWal will not take it; it is not tried again."""
+    WAITING = 1  # to be sent
+    SENDING = 2  # a call that sends it was begun; if nothing more is known, it may have arrived
+    SENT = 3  # accepted: MemWal has a job for it
+    DELIVERED = 4  # it can be recalled
+    REFUSED = 5  # MemWal will not take it; it is not tried again
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,15 +254,15 @@ class Memory:
     """A summary for MemWal."""
 
     number: int  # its row
-    tenant: str  # whose it is
-    pointer: bytes  # of the checkpoint
-    text: str  # what MemWal is told
-    state: MemoryState  # how far it got
+    tenant: str
+    pointer: bytes
+    text: str
+    state: MemoryState
     unsure: bool  # it may have been stored already, by a call whose outcome is not known
     attempts: int  # that failed
-    job_id: str = ""  # MemWal's; empty: none
+    job_id: str = ""
     due_us: int = 0  # time of the next step
-    blob_id: str = ""  # where MemWal stored it; empty: unknown
+    blob_id: str = ""  # where MemWal stored it, if known
 
 
 def pointer_of(tenant: str, checkpoint_ns: str, checkpoint_id: str) -> bytes:
@@ -289,10 +271,8 @@ def pointer_of(tenant: str, checkpoint_ns: str, checkpoint_id: str) -> bytes:
     It does not name the thread: forks and copies keep a checkpoint's ID, and one memory
     serves them all. It is computed, not assigned, so that a recovered server knows it.
     """
-    named = b"".join(
-        len(part).to_bytes(4) + part
-        for part in (text.encode() for text in (tenant, checkpoint_ns, checkpoint_id))
-    )
+    parts = [text.encode() for text in (tenant, checkpoint_ns, checkpoint_id)]
+    named = b"".join(len(part).to_bytes(4) + part for part in parts)
     return hashlib.sha256(b"tuskpoint.pointer\0" + named).digest()[:POINTER_BYTES]
 
 
@@ -314,6 +294,4 @@ def parse_memory(text: str) -> tuple[str, bytes] | None:
         return None
     pointer = base64.urlsafe_b64decode(match["token"] + "==")
     # The last character of a token has bits to spare: only one spelling is ours.
-    if memory_text(match["summary"], pointer) != text:
-        return None
-    return match["summary"], pointer
+    return (match["summary"], pointer) if memory_text(match["summary"], pointer) == text else None

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from .json_view.escapes import Json, escapes_of
 from .json_view.views import Room
@@ -33,6 +33,7 @@ _NOT_TEXT = frozenset({"$bytes", "$bytearray", "$string", "$ext", "$opaque", "$t
 _OF_CODE = frozenset({"$type", "$method"})
 """Escapes that name what a program would call."""
 
+_Part = TypeVar("_Part")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 _LONGEST_WORD = 128
@@ -82,14 +83,8 @@ def body_of(channels: Sequence[tuple[str, Value]], excluded: frozenset[str], max
     told = {name: _told(view, excluded) for name, view in views.items()}
     state = {name: view for name, view in told.items() if _says(view)}
     fitted, whole = _state(state, maximum)
-    return Body(fitted.decode(), planned=False, truncated=not whole or _lacks(views))
-
-
-def _lacks(views: Mapping[str, Json]) -> bool:
-    """Tell whether a value was too large to be shown."""
-    return any(
-        isinstance(view, dict) and view.get("$problem") == "too_large" for view in views.values()
-    )
+    hidden = [one.get("$problem") for one in views.values() if isinstance(one, dict)]
+    return Body(fitted.decode(), planned=False, truncated=not whole or "too_large" in hidden)
 
 
 def is_internal(channel: str) -> bool:
@@ -165,7 +160,10 @@ def _told_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
     for escape in escapes - _OF_CODE:
         held = view[escape]
         if escape == "$map" and isinstance(held, list):
-            held = [pair for pair in held if not _is_excluded(pair, excluded)]
+            pairs = [pair for pair in held if isinstance(pair, list)]
+            held = [
+                pair for pair in pairs if not isinstance(pair[0], str) or pair[0] not in excluded
+            ]
         return _told(held, excluded)
     members: dict[str, Json] = {}
     for key, item in view.items():
@@ -177,11 +175,6 @@ def _told_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
         if _says(told):
             members[name] = told
     return members
-
-
-def _is_excluded(pair: Json, excluded: frozenset[str]) -> bool:
-    """Tell whether the key of a pair of `$map` is an excluded name."""
-    return isinstance(pair, list) and isinstance(pair[0], str) and pair[0] in excluded
 
 
 # --- what fits -------------------------------------------------------------------------------
@@ -203,7 +196,7 @@ def _state(state: Mapping[str, Json], maximum: int) -> tuple[bytes, bool]:
     complete = True
     for (name, view), size in zip(state.items(), sizes, strict=True):
         after -= size
-        member, whole = _fit_member(name, view, max(left // 2, left - after) - 1)
+        member, whole = _fit_member((name, view), max(left // 2, left - after) - 1)
         complete = complete and whole
         if member:
             members.append(member)
@@ -220,9 +213,11 @@ def _fit(told: Json, room: int) -> tuple[bytes, bool]:
     if isinstance(told, str):
         return _fit_text(told, room)
     if isinstance(told, list):
-        return _fit_array(told, room)
+        items, whole = _fit_all(_fit, reversed(told), room)
+        return (b"[%s]" % b",".join(reversed(items)) if items else b""), whole
     if isinstance(told, dict):
-        return _fit_object(told, room)
+        members, whole = _fit_all(_fit_member, told.items(), room)
+        return (b"{%s}" % b",".join(members) if members else b""), whole
     text = _json(told)
     return (text, True) if len(text) <= room else (b"", False)
 
@@ -240,35 +235,25 @@ def _fit_text(told: str, room: int) -> tuple[bytes, bool]:
     return (f'"{held}"'.encode(), False) if held else (b"", False)
 
 
-def _fit_array(told: list[Json], room: int) -> tuple[bytes, bool]:
+def _fit_all(
+    fit: Callable[[_Part, int], tuple[bytes, bool]], parts: Iterable[_Part], room: int
+) -> tuple[list[bytes], bool]:
+    """Fit part after part; the first that is not whole is the last."""
     left = room - 1
-    items: list[bytes] = []
+    found: list[bytes] = []
     whole = True
-    for item in reversed(told):
-        text, whole = _fit(item, left - 1)
+    for part in parts:
+        text, whole = fit(part, left - 1)
         if text:
-            items.append(text)
+            found.append(text)
             left -= len(text) + 1
         if not whole:
             break
-    return (b"[%s]" % b",".join(reversed(items)) if items else b"", whole)
+    return found, whole
 
 
-def _fit_object(told: Mapping[str, Json], room: int) -> tuple[bytes, bool]:
-    left = room - 1
-    members: list[bytes] = []
-    whole = True
-    for name, item in told.items():
-        text, whole = _fit_member(name, item, left - 1)
-        if text:
-            members.append(text)
-            left -= len(text) + 1
-        if not whole:
-            break
-    return (b"{%s}" % b",".join(members) if members else b"", whole)
-
-
-def _fit_member(name: str, told: Json, room: int) -> tuple[bytes, bool]:
+def _fit_member(member: tuple[str, Json], room: int) -> tuple[bytes, bool]:
+    name, told = member
     key = _json(name)
     text, whole = _fit(told, room - len(key) - 1)
     return (b"%s:%s" % (key, text) if text else b"", whole)

@@ -20,12 +20,12 @@ class Snapshot:
     """Several threads captured together."""
 
     snapshot_id: str  # a UUIDv6 made by the journal
-    session_id: str  # session of the application, or empty
-    hostname: str  # host that it ran on, or empty
-    working_directory: str  # directory that it ran in, or empty
-    metadata: bytes  # free metadata: the exact bytes of a JSON object
-    members: tuple[CheckpointKey, ...]  # the captured checkpoints, in the order of the request
-    created_us: int  # time of the capture
+    session_id: str  # of the application, or empty
+    hostname: str
+    working_directory: str
+    metadata: bytes  # the exact bytes of a JSON object
+    members: tuple[CheckpointKey, ...]  # in the order of the request
+    created_us: int
 
 
 THREADS = "$snapshot/"
@@ -66,11 +66,11 @@ def member_thread_of(snapshot_id: str, member: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A captured checkpoint of a root graph."""
+    """A captured checkpoint of a root graph; agent and setting are of its thread."""
 
-    key: CheckpointKey  # the checkpoint
-    agent_id: str = ""  # agent that drove its thread, or empty
-    unsearchable: bool = False  # search did not find its thread
+    key: CheckpointKey
+    agent_id: str = ""
+    unsearchable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +82,25 @@ class Record:
     values: tuple[tuple[str, Value], ...]
 
 
-def encode(snapshot: Snapshot, members: Sequence[Member]) -> Record:
-    """Return the content of a snapshot's describing checkpoint.
+_NAMES = ("session_id", "hostname", "working_directory")
 
-    Args:
-        snapshot: The snapshot.
-        members: Its members, in order.
-    """
-    named = {
-        "session_id": snapshot.session_id,
-        "hostname": snapshot.hostname,
-        "working_directory": snapshot.working_directory,
-    }
+
+def encode(snapshot: Snapshot, members: Sequence[Member]) -> Record:
+    """Return the content of a snapshot's describing checkpoint."""
+    listed = [
+        {
+            "thread_id": member.key.thread_id,
+            "checkpoint_id": member.key.checkpoint_id,
+            "agent_id": member.agent_id,
+            "unsearchable": member.unsearchable,
+        }
+        for member in members
+    ]
     return Record(
-        metadata=_dump(named),
+        metadata=_dump({name: getattr(snapshot, name) for name in _NAMES}),
         frame=checkpoint_pb2.CheckpointState(schema_version=STATE_VERSION).SerializeToString(),
         values=(
-            (MEMBERS, Value("json", _dump([_member_json(member) for member in members]))),
+            (MEMBERS, Value("json", _dump(listed))),
             (METADATA, Value("json", snapshot.metadata)),
         ),
     )
@@ -127,15 +129,6 @@ def decode(
         created_us=created_us,
     )
     return snapshot, members
-
-
-def _member_json(member: Member) -> dict[str, object]:
-    return {
-        "thread_id": member.key.thread_id,
-        "checkpoint_id": member.key.checkpoint_id,
-        "agent_id": member.agent_id,
-        "unsearchable": member.unsearchable,
-    }
 
 
 def _dump(content: object) -> bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 
@@ -51,10 +52,7 @@ def encode_state(frame: bytes, channels: Iterable[Channel]) -> bytes:
 
 
 def encode_channel(channel: Channel) -> bytes:
-    """Return the part of the stored form that is one channel, by digest.
-
-    The stored form is the frame and these parts, one after another.
-    """
+    """Return a part of the stored form, which is the frame and these, one after another."""
     return encode_state(b"", (channel,))
 
 
@@ -72,9 +70,7 @@ def delta_channels(frame: bytes) -> tuple[str, ...]:
 def decode_state(stored: bytes, values: Mapping[bytes, Value]) -> State:
     """Return the state, with the content of every channel found in `values`.
 
-    Args:
-        stored: What `encode_state` returned.
-        values: Digest to value; channels whose digest is not in it stay without content.
+    Channels whose digest is not in it stay without content.
     """
     message = checkpoint_pb2.CheckpointState.FromString(stored)
     channels = tuple(_channel(stored_channel, values) for stored_channel in message.channels)
@@ -83,29 +79,25 @@ def decode_state(stored: bytes, values: Mapping[bytes, Value]) -> State:
 
 
 def _channel(message: value_pb2.Channel, values: Mapping[bytes, Value]) -> Channel:
-    digest = message.digest
     return Channel(
         name=message.name,
         version=decode_version(message.version) if message.HasField("version") else None,
-        digest=digest or None,
+        digest=message.digest or None,
         size=message.size_bytes,
-        value=values.get(digest),
+        value=values.get(message.digest),
     )
 
 
 def lacks_values(checkpoint: Checkpoint) -> bool:
     """Tell whether a value of a loaded checkpoint, or of its writes, was evicted."""
-    channels = checkpoint.state.channels if checkpoint.state is not None else ()
-    return any(channel.value is EVICTED for channel in channels) or any(
-        write.value is EVICTED for write in checkpoint.writes
-    )
+    return bool(evicted_digests(checkpoint))
 
 
 def evicted_digests(checkpoint: Checkpoint) -> list[bytes]:
     """Return the digests of the values that were evicted of a checkpoint and its writes."""
     channels = checkpoint.state.channels if checkpoint.state is not None else ()
-    found = [one.digest for one in channels if one.value is EVICTED and one.digest is not None]
-    return found + [write.digest for write in checkpoint.writes if write.value is EVICTED]
+    held: list[Channel | Write] = [*channels, *checkpoint.writes]
+    return [one.digest for one in held if one.value is EVICTED and one.digest is not None]
 
 
 def supplied(checkpoint: Checkpoint, values: Mapping[bytes, Value]) -> Checkpoint:
@@ -116,10 +108,8 @@ def supplied(checkpoint: Checkpoint, values: Mapping[bytes, Value]) -> Checkpoin
     """
     state = checkpoint.state
     if state is not None:
-        state = replace(
-            state, channels=tuple(_with_value(channel, values) for channel in state.channels)
-        )
-    writes = tuple(_with_content(write, values) for write in checkpoint.writes)
+        state = State(state.frame, tuple(_whole(one, values) for one in state.channels))
+    writes = tuple(_whole(write, values) for write in checkpoint.writes)
     return replace(checkpoint, state=state, writes=writes)
 
 
@@ -129,27 +119,18 @@ def supplied_history(history: DeltaHistory, values: Mapping[bytes, Value]) -> De
     Raises:
         LookupError: `values` lacks one.
     """
-    return DeltaHistory(
-        history.channel,
-        None if history.seed is None else _with_value(history.seed, values),
-        tuple(_with_content(write, values) for write in history.writes),
-    )
+    seed = None if history.seed is None else _whole(history.seed, values)
+    writes = tuple(_whole(write, values) for write in history.writes)
+    return DeltaHistory(history.channel, seed, writes)
 
 
-def _with_value(channel: Channel, values: Mapping[bytes, Value]) -> Channel:
-    if channel.value is not EVICTED:
-        return channel
-    return replace(channel, value=_found(channel.digest or b"", values))
+_Held = TypeVar("_Held", Channel, Write)
 
 
-def _with_content(write: Write, values: Mapping[bytes, Value]) -> Write:
-    if write.value is not EVICTED:
-        return write
-    return replace(write, value=_found(write.digest, values))
-
-
-def _found(digest: bytes, values: Mapping[bytes, Value]) -> Value:
-    value = values.get(digest)
-    if value is None:
+def _whole(held: _Held, values: Mapping[bytes, Value]) -> _Held:
+    if held.value is not EVICTED:
+        return held
+    digest = held.digest or b""
+    if digest not in values:
         raise LookupError(f"the segments lack the value with the digest {digest.hex()}")
-    return value
+    return replace(held, value=values[digest])

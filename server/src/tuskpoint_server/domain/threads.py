@@ -36,37 +36,29 @@ class PruneStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A thread; `head_id` is the latest checkpoint of the root namespace.
-
-    `retention_s`: seconds without a change after which it is deleted; 0: never.
-    `unsearchable`: search does not find its checkpoints.
-    """
+    """A thread."""
 
     thread_id: str
     incarnation: int
     seq: int
     agent_id: str
     state: ThreadState
-    head_id: str
+    head_id: str  # the latest checkpoint of the root namespace
     created_us: int
     updated_us: int
-    retention_s: int = 0
-    unsearchable: bool = False
+    retention_s: int = 0  # seconds without a change after which it is deleted; 0: never
+    unsearchable: bool = False  # search does not find its checkpoints
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadDetail:
-    """A thread with what takes counting. `heads` maps namespace to its latest ID.
-
-    `expire_us`: earliest time at which a blob that it needs may expire; `None` if none
-    does.
-    """
+    """A thread with what takes counting."""
 
     thread: Thread
     checkpoint_count: int
     uncertified_count: int
-    heads: dict[str, str]
-    expire_us: int | None = None
+    heads: dict[str, str]  # the latest ID of each namespace
+    expire_us: int | None = None  # earliest time at which a blob that it needs may expire
 
 
 class EventKind(IntEnum):
@@ -89,12 +81,12 @@ class EventKind(IntEnum):
 class Event:
     """One change of a thread."""
 
-    kind: EventKind  # what happened
-    seq: int  # position in the thread's sequence
-    incarnation: int  # incarnation of the thread
+    kind: EventKind
+    seq: int
+    incarnation: int
     key: CheckpointKey  # the checkpoint concerned; its ID is empty if none is
     deleted: int  # how many checkpoints were deleted
-    created_us: int  # time of the change
+    created_us: int
 
 
 class VerdictKind(IntEnum):
@@ -110,28 +102,25 @@ class VerdictKind(IntEnum):
 class Verdict:
     """What verification says of one checkpoint."""
 
-    key: CheckpointKey  # the checkpoint
-    kind: VerdictKind  # the verdict
-    # where its bytes lie, and the recorded hash; of several blobs the first, or the one that is
-    # damaged. `None` if nothing of it is stored.
-    location: BlobLocation | None = None
-    # hash of the bytes that were found there; empty if none were, or if they were not looked at
-    actual_sha256: bytes = b""
-    detail: str = ""  # why it failed, or why it is not stored, for people; else empty
+    key: CheckpointKey
+    kind: VerdictKind
+    location: BlobLocation | None = None  # where it is stored: the first blob, or the damaged one
+    actual_sha256: bytes = b""  # of the bytes that were found there, if they were looked at
+    detail: str = ""  # why it failed, or why it is not stored, for people
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationTotal:
     """The end of a verification."""
 
-    counts: Counter[VerdictKind]  # number of verdicts of each kind
-    chain_problem: str  # what is wrong with the chain of segments, for people; else empty
+    counts: Counter[VerdictKind]
+    chain_problem: str  # what is wrong with the chain of segments, for people
 
     @property
     def ok(self) -> bool:
         """Tell whether something was proven and nothing is wrong."""
-        passed, failed = self.counts[VerdictKind.PASS], self.counts[VerdictKind.FAIL]
-        return passed > 0 and not failed and not self.chain_problem
+        failed = self.counts[VerdictKind.FAIL] or self.chain_problem
+        return self.counts[VerdictKind.PASS] > 0 and not failed
 
 
 WriteFacts = tuple[str, str, int, str, bytes]
@@ -160,14 +149,7 @@ class RowDigests:
 def row_digests(
     state: bytes, metadata: bytes, delta_base: bytes, writes: Iterable[WriteFacts]
 ) -> RowDigests:
-    """Return the digests of what a checkpoint's row and its pending writes hold.
-
-    Args:
-        state: The state as it is stored.
-        metadata: The metadata's exact bytes.
-        delta_base: As `encode_delta_base` made it; empty if there is none.
-        writes: Its pending writes, in any order.
-    """
+    """Return the digests of what a checkpoint's row and its pending writes, in any order, hold."""
     names = [
         json.dumps([task_path, task_id, idx, channel, digest.hex()])
         for task_id, task_path, idx, channel, digest in writes
@@ -215,11 +197,9 @@ def judge_state(pending: Iterable[tuple[str, str, int]]) -> ThreadState:
     if failed:
         return ThreadState.FAILED
     to_all = answered.get(NO_TASK)
-    if any(
-        task_id not in ended and _waits(order, answered.get(task_id), to_all)
-        for task_id, order in asked.items()
-    ):
-        return ThreadState.INTERRUPTED
+    for task_id, order in asked.items():
+        if task_id not in ended and _waits(order, answered.get(task_id), to_all):
+            return ThreadState.INTERRUPTED
     return ThreadState.IDLE
 
 

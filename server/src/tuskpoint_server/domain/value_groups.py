@@ -59,8 +59,8 @@ class _Group:
 class Prepared:
     """A value as it may be stored."""
 
-    value: bytes  # the value's bytes
-    patched: Packed | None = None  # the patch on `patched.keyframe`, if there is one
+    value: bytes
+    patched: Packed | None = None  # on `patched.keyframe`
     patches: int = 0  # patches on that keyframe before this one, along the channel's ancestry
     patch_bytes: int = 0  # their bytes, with this one
     _whole: Packed | None = field(default=None, repr=False)
@@ -82,11 +82,8 @@ class Prepared:
         """Return what is stored: the bytes, and the two counts that go with them.
 
         A patch whose keyframe is not stored ends its group, so that the next value of the
-        channel begins one.
-
-        Args:
-            is_keyframe: Says of a digest whether the value is stored in the same family,
-                with its data, and is no patch itself.
+        channel begins one. `is_keyframe` says of a digest whether the value is stored in the
+        same family, with its data, and is no patch itself.
         """
         patched = self.patched
         if patched is None or patched.keyframe is None:
@@ -106,9 +103,6 @@ class Keyframes:
 
     Threads may use it side by side. What it knows is a guess: a keyframe may have been
     refused, removed or evicted, which the writer finds out (`Prepared.stored`).
-
-    Args:
-        limit_bytes: Bytes that are kept at most.
     """
 
     def __init__(self, limit_bytes: int = CACHED_BYTES) -> None:
@@ -131,20 +125,14 @@ class Keyframes:
         value: bytes,
         digest: bytes,
     ) -> Prepared:
-        """Return a channel's next value as it may be stored.
-
-        Args:
-            tenant: The tenant.
-            thread_id: The thread.
-            checkpoint_ns: The namespace.
-            channel: The channel.
-            value: The value's bytes.
-            digest: Its digest.
-        """
+        """Return a channel's next value, which has this digest, as it may be stored."""
         if not MIN_GROUPED <= len(value) <= MAX_GROUPED:
             return Prepared(value, _whole=compress(value))
         key = (tenant, thread_id, checkpoint_ns, channel)
-        group = self._find(key)
+        with self._lock:
+            group = self._groups.get(key)
+            if group is not None:
+                self._groups.move_to_end(key)
         if group is None or group.gone:
             return self._begin(key, value, digest, None)
         if group.digest == digest:
@@ -171,31 +159,16 @@ class Keyframes:
         return self._begin(key, value, digest, group)
 
     def share(self, tenant: str, source: str, target: str) -> None:
-        """Let a thread that begins with another's values go on in the other's groups.
-
-        Args:
-            tenant: The tenant.
-            source: The thread that it was forked or copied from.
-            target: The thread that begins.
-        """
+        """Let a thread go on in the groups of another that it was forked or copied from."""
         with self._lock:
             found = [
                 (key, group)
                 for key, group in self._groups.items()
                 if key[0] == tenant and key[1] == source and not group.gone
             ]
-            for (_, _, checkpoint_ns, channel), group in found:
-                shared = _Group(
-                    group.digest, group.size, group.whole, group.patches, group.patch_bytes
-                )
-                self._keep((tenant, target, checkpoint_ns, channel), shared)
-
-    def _find(self, key: _Key) -> _Group | None:
-        with self._lock:
-            group = self._groups.get(key)
-            if group is not None:
-                self._groups.move_to_end(key)
-            return group
+            for (_, _, *place), one in found:
+                begun = _Group(one.digest, one.size, one.whole, one.patches, one.patch_bytes)
+                self._keep((tenant, target, place[0], place[1]), begun)
 
     def _is_tried(self, group: _Group) -> bool:
         with self._lock:
@@ -215,9 +188,8 @@ class Keyframes:
         return Prepared(value, _whole=whole)
 
     def _keep(self, key: _Key, group: _Group) -> None:
-        before = self._groups.pop(key, None)
-        if before is not None:
-            self._bytes -= _size_of(key, before)
+        if key in self._groups:
+            self._bytes -= _size_of(key, self._groups.pop(key))
         self._groups[key] = group
         self._bytes += _size_of(key, group)
         while self._bytes > self._limit and self._groups:

@@ -13,13 +13,13 @@ import threading
 from dataclasses import dataclass
 from enum import IntEnum
 
+from .errors import malformed
 from .model import Value
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
-from .errors import malformed
 
 DIGEST_BYTES = 32
 
@@ -70,10 +70,9 @@ class DamagedValueError(Exception):
 class Packed:
     """A value's stored bytes."""
 
-    encoding: Encoding  # how they are to be read
-    data: bytes  # the bytes
-    # digest of the value that a patch is based on; `None` for all others
-    keyframe: bytes | None = None
+    encoding: Encoding
+    data: bytes
+    keyframe: bytes | None = None  # digest of the value that a patch is based on
 
 
 class _PerThread(threading.local):
@@ -100,11 +99,8 @@ def patch(data: bytes, keyframe: bytes) -> bytes:
     """Return what is new in a value over another one, as a frame.
 
     Long-distance matching finds a shared stretch wherever it lies in the keyframe; the
-    level's own search would look only a few positions back.
-
-    Args:
-        data: The value.
-        keyframe: The other one, whole; at least `MIN_KEYFRAME` bytes.
+    level's own search would look only a few positions back. A keyframe has at least
+    `MIN_KEYFRAME` bytes.
     """
     window_log = max(_MIN_WINDOW_LOG, (len(data) + len(keyframe)).bit_length())
     return zstd.compress(
@@ -139,29 +135,21 @@ def unpack(encoding: int, data: bytes, size: int, keyframe: bytes | None, max_si
         if len(data) != size:
             raise DamagedValueError(f"{len(data)} bytes are stored of a value of {size}")
         return data
-    if encoding == Encoding.ZSTD:
-        return _decompress(zstd.ZstdDecompressor(), data, size)
-    if encoding != Encoding.PATCH:
+    decompressor = zstd.ZstdDecompressor()
+    if encoding == Encoding.PATCH:
+        if keyframe is None or len(keyframe) < MIN_KEYFRAME:
+            raise DamagedValueError("a patch without its keyframe")
+        based_on = zstd.ZstdDict(keyframe, is_raw=True).as_prefix
+        decompressor = zstd.ZstdDecompressor(zstd_dict=based_on)
+    elif encoding != Encoding.ZSTD:
         raise DamagedValueError(f"there is no encoding {encoding}")
-    if keyframe is None or len(keyframe) < MIN_KEYFRAME:
-        raise DamagedValueError("a patch without its keyframe")
-    based_on = zstd.ZstdDict(keyframe, is_raw=True).as_prefix
-    return _decompress(zstd.ZstdDecompressor(zstd_dict=based_on), data, size)
-
-
-def _decompress(decompressor: zstd.ZstdDecompressor, data: bytes, size: int) -> bytes:
-    declared = declared_size(data)
+    declared = _declared_size(data)
     if declared != size:
         raise DamagedValueError(f"a frame of {declared} bytes for a value of {size}")
-    return decompress(data, size, decompressor)
+    return _decompress(data, size, decompressor)
 
 
-def declared_size(frame: bytes | memoryview) -> int:
-    """Return the content size that a frame declares.
-
-    Raises:
-        DamagedValueError: It is no frame, or declares none.
-    """
+def _declared_size(frame: bytes | memoryview) -> int:
     # What is shorter than a frame of nothing may be read past its end.
     if len(frame) < _EMPTY_FRAME_BYTES:
         raise DamagedValueError("a frame that is cut off")
@@ -174,15 +162,8 @@ def declared_size(frame: bytes | memoryview) -> int:
     return size
 
 
-def decompress(
-    frame: bytes | memoryview, size: int, decompressor: zstd.ZstdDecompressor | None = None
-) -> bytes:
-    """Return what a frame holds that declares this size; nothing may follow it.
-
-    Raises:
-        DamagedValueError: The frame is damaged.
-    """
-    decompressor = decompressor or zstd.ZstdDecompressor()
+def _decompress(frame: bytes | memoryview, size: int, decompressor: zstd.ZstdDecompressor) -> bytes:
+    """Return what a frame holds that declares this size; nothing may follow it."""
     try:
         plain = decompressor.decompress(frame, size)
     except zstd.ZstdError as error:
@@ -205,25 +186,18 @@ def unpack_frame(frame: bytes | memoryview, name: str, max_bytes: int) -> bytes:
     """Return what a frame holds; nothing may follow it.
 
     The declared size is checked before anything is allocated, and no more is unpacked.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
     """
     try:
-        size = declared_size(frame)
+        size = _declared_size(frame)
         if size > max_bytes:
             raise malformed(name, f"it unpacks to {size} bytes and the bound is {max_bytes}")
-        return decompress(frame, size)
+        return _decompress(frame, size, zstd.ZstdDecompressor())
     except DamagedValueError as error:
         raise malformed(name, f"it is not zstd as it is stored: {error}") from None
 
 
 def frame_size(data: bytes, name: str) -> int:
-    """Return how many stored bytes the first frame in some bytes has.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
+    """Return how many stored bytes the first frame in some bytes has."""
     if len(data) < _EMPTY_FRAME_BYTES:
         raise malformed(name, "it is too short for a zstd frame")
     try:
