@@ -18,21 +18,21 @@ from typing import Any
 
 from .archive.flush.spool import Pointer
 from .archive.recover.recovery import Recovered, Recovery
-from .archive.recover.references import (
+from .archive.recover.sources import (
     BlobReference,
     UnclearReferenceError,
     find,
     parse_reference,
+    read_source,
 )
-from .archive.recover.sources import read_source
 from .blobs.api import BlobStore
 from .blobs.cache import origin
 from .config import Config, from_flags, settings_parser
 from .domain.credentials import DEFAULT_TENANT, TENANT_RULE, is_tenant
 from .domain.errors import Refusal
 from .domain.formats.stored_json import Kind
+from .journal import recovery as publishing
 from .journal.database.database import Database
-from .journal.recovery import publishing
 from .opening import open_blobs
 from .process import (
     EXIT_DEFECT,

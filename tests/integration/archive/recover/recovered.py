@@ -14,8 +14,8 @@ from tuskpoint_server.archive.recover.sources import Source, read_source
 from tuskpoint_server.blobs.api import BlobStore
 from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import EVICTED, View
+from tuskpoint_server.journal import recovery as publishing
 from tuskpoint_server.journal.database.database import Database
-from tuskpoint_server.journal.recovery import publishing
 
 THREADS = (
     "SELECT thread_id, incarnation, deleted, deleted_through, checkpoint_count,"

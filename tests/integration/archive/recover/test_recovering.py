@@ -29,6 +29,7 @@ from tuskpoint_server.domain.model import BlobLocation, Reference, View
 from tuskpoint_server.domain.snapshots import Snapshot
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.domain.values import blob_digest
+from tuskpoint_server.journal import recovery as publishing
 from tuskpoint_server.journal.lineage import (
     Lineage,
     SnapshotDraft,
@@ -36,7 +37,6 @@ from tuskpoint_server.journal.lineage import (
     Snapshots,
 )
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
-from tuskpoint_server.journal.recovery import publishing
 from tuskpoint_server.journal.removal.removal import Removal
 
 

@@ -23,7 +23,7 @@ from tuskpoint_server.domain.formats.catalogs import Catalog
 from tuskpoint_server.domain.formats.manifests import fold
 from tuskpoint_server.domain.formats.records import CheckpointRecord
 from tuskpoint_server.domain.values import blob_digest
-from tuskpoint_server.journal.recovery import publishing
+from tuskpoint_server.journal import recovery as publishing
 
 
 async def segment_of(home: House, checkpoint_id: str, thread_id: str = "t") -> bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from ...domain.errors import Refusal, malformed
@@ -15,31 +16,20 @@ from ...domain.formats.segments import PREFIX_BYTES
 from ...domain.formats.stored_json import Kind
 from ...domain.metadata import parse_metadata
 from ...domain.model import BlobLocation, Value
-from ...domain.state import delta_channels
 from ...domain.threads import judge_state
 from ...journal.archiving.plan import PlannedMember
 from ...journal.checkpoints.contents import referred
-from ...journal.checkpoints.drafts import encode_names
 from ...journal.checkpoints.located import encode_held
-from ...journal.database.logs import Known
 from ...journal.database.overlay import StoredWrite
-from ...journal.lineage.stored import Stored as StoredCheckpoint
-from ...journal.lineage.stored import stored_value
-from ...journal.recovery.inserting import RecoveredRows, RecoveredValue, ThreadEnd
+from ...journal.lineage import stored as rows
+from ...journal.recovery import RecoveredRows, RecoveredValue, ThreadEnd
 from ..read.segments import Stored
-
-_Rank = tuple[bool, int, int]
 
 
 class _Held(NamedTuple):
-    """A value that segments hold.
+    """A value that a segment holds, in whose range change `seq` is.
 
-    Attributes:
-        type: Its type.
-        size: Its bytes, whole.
-        segment: Hash of a segment that holds it.
-        seq: A change in the range of that segment.
-        alone: The segment holds it whole, or its keyframe too.
+    `alone`: the segment holds it whole, or its keyframe too.
     """
 
     type: str
@@ -89,7 +79,7 @@ class ThreadReading:
         self._heads = set(latest.items())
         self._needs: dict[Key, set[bytes]] = {}
         self._held: dict[bytes, _Held] = {}
-        self._ranks: dict[tuple[Key, str, int], _Rank] = {}
+        self._ranks: dict[tuple[Key, str, int], tuple[bool, int, int]] = {}
         self._pending: dict[tuple[str, int], tuple[str, str, int]] = {}
 
     def lose(self, sha256: bytes, reason: str) -> list[str]:
@@ -115,7 +105,12 @@ class ThreadReading:
         log = (segment.thread_id, segment.incarnation)
         own = log == (manifest.thread_id, manifest.incarnation)
         members = self._members(sha256, stored, own=own and not self._anew)
-        self._note_values(sha256, stored, members[0].last_seq or self.seq)
+        for digest, value in stored.values.items():
+            alone = not value.keyframe or value.keyframe in stored.values
+            before = self._held.get(digest)
+            if before is None or (alone and not before.alone):
+                seq = members[0].last_seq or self.seq
+                self._held[digest] = _Held(value.type, value.size, sha256, seq, alone)
         return RecoveredRows(
             members,
             [self._checkpoint(record, stored) for record in self._checkpoints.get(sha256, ())],
@@ -148,42 +143,32 @@ class ThreadReading:
         return found
 
     def end(self, heads: Mapping[bytes, Value]) -> ThreadEnd:
-        """Return what completes the thread.
-
-        Args:
-            heads: The values of the latest checkpoints.
-        """
-        places = [place for place in self.manifest.entries if place not in self.lost]
+        """Return what completes the thread; `heads`: the values of its latest checkpoints."""
+        manifest = self.manifest
+        places = [place for place in manifest.entries if place not in self.lost]
         root_id = max((name for checkpoint_ns, name in places if not checkpoint_ns), default="")
         needed = sorted({digest for place in places for digest in self._needs[place]})
-        bundles = {pin.segment for pin in self.manifest.pins}
+        pinned = {pin.segment for pin in manifest.pins}
+        bundles: list[PlannedMember] = []
+        for record in (manifest.members[one] for one in pinned if one in manifest.members):
+            parts = b"".join(record.needs)
+            bundles.append(PlannedMember(record.location, record.holds, parts=parts))
+            bundles += _parts(manifest.members, record.needs)
         return ThreadEnd(
-            manifest=self.manifest,
+            manifest=manifest,
             count=len(places),
             added_bytes=self._size + sum(self._held[digest].size for digest in needed),
             head_id=root_id,
             # What is known of writes is known of what was the head when it was stored.
             state=judge_state(self._pending.values() if ("", root_id) in self._heads else ()),
             values=[self._value(digest, heads.get(digest)) for digest in needed],
-            used=[one for one in self.segments if one not in {*self.lost_segments, *bundles}],
-            bundles=self._bundles(),
+            used=[one for one in self.segments if one not in {*self.lost_segments, *pinned}],
+            bundles=bundles,
             lost=list(self.lost),
             lost_segments=self.lost_segments,
         )
 
     # --- inside ------------------------------------------------------------------------
-
-    def _bundles(self) -> list[PlannedMember]:
-        """Return the members of bundles that were handed off."""
-        members = self.manifest.members
-        found: list[PlannedMember] = []
-        for pin in self.manifest.pins:
-            record = members.get(pin.segment)
-            if record is not None:
-                parts = b"".join(record.needs)
-                found.append(PlannedMember(record.location, record.holds, parts=parts))
-                found += _parts(members, record.needs)
-        return found
 
     def _members(self, sha256: bytes, stored: Stored, *, own: bool) -> list[PlannedMember]:
         """Return a segment and its parts; `own`: it holds the log of this thread."""
@@ -201,21 +186,14 @@ class ThreadReading:
             incarnation=segment.incarnation if own else None,
             first_seq=record.first_seq if ranged else None,
             last_seq=record.last_seq if ranged else None,
-            needs=b"".join([one.location.sha256 for one in segment.members]),
-            parts=b"".join([part.location.sha256 for part in parts]),
+            needs=b"".join(one.location.sha256 for one in segment.members),
+            parts=b"".join(part.location.sha256 for part in parts),
             digests=_prefixes(here),
             patched=_prefixes(patched),
         )
         return [row, *parts]
 
-    def _note_values(self, sha256: bytes, stored: Stored, seq: int) -> None:
-        for digest, value in stored.values.items():
-            alone = not value.keyframe or value.keyframe in stored.values
-            before = self._held.get(digest)
-            if before is None or (alone and not before.alone):
-                self._held[digest] = _Held(value.type, value.size, sha256, seq, alone)
-
-    def _checkpoint(self, record: CheckpointRecord, stored: Stored) -> StoredCheckpoint:
+    def _checkpoint(self, record: CheckpointRecord, stored: Stored) -> rows.Stored:
         place, name = _place(record), stored.location.blob_id
         row = stored.checkpoints.get(_held_place(record))
         if row is None:
@@ -228,31 +206,27 @@ class ThreadReading:
             metadata = parse_metadata(row.metadata, "metadata")
         except Refusal as refusal:
             raise malformed(name, str(refusal)) from None
-        known = Known(
+        recorded = replace(
+            row,
+            checkpoint_ns=record.checkpoint_ns,
             seq=self._seqs[place],
             parent_id=record.parent_id,
-            state=row.state,
-            metadata=metadata.raw,
-            run_id=metadata.run_id,
-            root_id=metadata.root_id,
-            delta_channels=encode_names(delta_channels(row.state)),
+            created_us=record.created_us,
             label=record.label,
             summary=record.summary,
-            created_us=record.created_us,
+            lineage=record.lineage,
         )
-        base, held = row.delta_base or None, self._held_by(place)
-        return StoredCheckpoint(place, known, record.lineage, base, held)
-
-    def _held_by(self, place: Key) -> bytes:
-        entry, seq = self.manifest.entries[place], self._seqs[place]
-        named = [entry.record.segment, *(writes.segment for writes in entry.writes)]
+        found = rows.of_segment(recorded, metadata)
+        writes, seq = self.manifest.entries[place].writes, recorded.seq
         if not self._anew:
-            seq = max(seq, *(writes.seq for writes in entry.writes), 0)
-        return encode_held(seq, list(dict.fromkeys(named)))
+            seq = max(seq, *(one.seq for one in writes), 0)
+        segments = dict.fromkeys([record.segment, *(one.segment for one in writes)])
+        found.held = encode_held(seq, list(segments))
+        return found
 
     def _new_writes(
         self, record: WritesRecord, stored: Stored, *, own: bool
-    ) -> Iterable[tuple[Key, StoredWrite]]:
+    ) -> Iterator[tuple[Key, StoredWrite]]:
         """Yield the writes of a record that count; those of heads keep their values."""
         place = _place(record)
         kept = place in self._heads
@@ -292,7 +266,7 @@ class ThreadReading:
     def _value(self, digest: bytes, value: Value | None) -> RecoveredValue:
         held = self._held[digest]
         if value is not None:
-            return RecoveredValue(*stored_value(digest, value), held.seq, None)
+            return RecoveredValue(*rows.stored_value(digest, value), held.seq, None)
         return RecoveredValue(digest, held.type, held.size, 0, None, held.seq, held.segment)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -16,13 +16,12 @@ from ...domain.formats.stored_json import Kind
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
 from ...domain.snapshots import MEMBER_THREADS, THREADS, is_reserved, member_thread_of
+from ...journal import recovery as filling
 from ...journal.archiving import status
 from ...journal.archiving.plan import PlannedMember
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ...journal.lineage import Snapshots
-from ...journal.recovery import inserting
-from ...journal.recovery.inserting import ThreadEnd
 from ..read.segments import Segments, Stored
 from .reading import ThreadReading
 from .sources import DAMAGE, Source, readable, run_members
@@ -40,28 +39,17 @@ _Work = Callable[[Batch], None]
 
 @dataclass(slots=True)
 class Recovered:
-    """What a recovery has brought back so far.
+    """What a recovery has brought back so far."""
 
-    Attributes:
-        threads: Live threads.
-        snapshots: Snapshots.
-        ended: Deleted threads that stay deleted.
-        checkpoints: Checkpoints, those of snapshots too.
-        size_bytes: Bytes of their values, each once for a thread, and writes.
-        left_out: What is damaged and was left out, a sentence each.
-    """
-
-    threads: int = 0
+    threads: int = 0  # that live
     snapshots: int = 0
-    ended: int = 0
-    checkpoints: int = 0
-    size_bytes: int = 0
-    left_out: list[str] = field(default_factory=list)
+    ended: int = 0  # deleted threads that stay deleted
+    checkpoints: int = 0  # those of snapshots too
+    size_bytes: int = 0  # of their values, each once for a thread, and writes
+    left_out: list[str] = field(default_factory=list)  # what is damaged, a sentence each
 
 
 class _Wanted(NamedTuple):
-    """A segment that a thread needs."""
-
     reading: ThreadReading
     sha256: bytes
     location: BlobLocation
@@ -123,15 +111,17 @@ class Recovery:
 
     async def _from_catalog(self, catalog: Catalog, location: BlobLocation) -> None:
         if self._skip_damaged:
-            runs = await readable(self._blobs, catalog.runs, self._leave_out)
+            runs = await readable(
+                self._blobs, catalog.runs, lambda what, refusal: self._leave_out([what], refusal)
+            )
             catalog = replace(catalog, runs=runs)
         places = await run_members(self._blobs, catalog.runs)
         members = [PlannedMember(place, Kind.RUN) for place in places]
         members.append(PlannedMember(location, Kind.CATALOG))
 
         def add(batch: Batch) -> None:
-            inserting.add_catalog(batch, self._tenant, catalog, location)
-            inserting.add_members(batch, self._tenant, members)
+            filling.add_catalog(batch, self._tenant, catalog, location)
+            filling.add_members(batch, self._tenant, members)
 
         await self._database.transact(add)
         group: list[ThreadReading] = []
@@ -149,29 +139,26 @@ class Recovery:
         await self._recover(group)
 
     async def _keep_whole_snapshots(self) -> None:
-        heads = await self._database.query(
-            lambda connection: inserting.snapshot_threads(connection, self._tenant)
-        )
-        names = (name.removeprefix(MEMBER_THREADS).removeprefix(THREADS) for name in heads)
-        for snapshot_id in sorted({name.partition("/")[0] for name in names}):
-            await self._keep_whole(snapshot_id, heads)
-
-    async def _keep_whole(self, snapshot_id: str, heads: Mapping[str, str]) -> None:
-        """Delete a snapshot of which something is not here.
+        """Delete each snapshot of which something is not here.
 
         What it captured may have been certified in another flush than what describes it.
         """
-        try:
-            found = await self._snapshots.snapshot(self._tenant, snapshot_id)
-        except (KeyError, TypeError, ValueError):  # what describes it makes no sense
-            found = None
-        if found is not None and all(
-            heads.get(member_thread_of(snapshot_id, number)) == member.checkpoint_id
-            for number, member in enumerate(found.members)
-        ):
-            self._done.snapshots += 1
-        else:
-            await self._snapshots.delete_snapshot(self._tenant, snapshot_id)
+        heads = await self._database.query(
+            lambda connection: filling.snapshot_threads(connection, self._tenant)
+        )
+        names = (name.removeprefix(MEMBER_THREADS).removeprefix(THREADS) for name in heads)
+        for snapshot_id in sorted({name.partition("/")[0] for name in names}):
+            try:
+                found = await self._snapshots.snapshot(self._tenant, snapshot_id)
+            except (KeyError, TypeError, ValueError):  # what describes it makes no sense
+                found = None
+            if found is not None and all(
+                heads.get(member_thread_of(snapshot_id, number)) == member.checkpoint_id
+                for number, member in enumerate(found.members)
+            ):
+                self._done.snapshots += 1
+            else:
+                await self._snapshots.delete_snapshot(self._tenant, snapshot_id)
 
     # --- groups of threads ---------------------------------------------------------------
 
@@ -181,19 +168,29 @@ class Recovery:
             for one in group
             for sha256, record in one.manifest.members.items()
         }
-        begin = partial(inserting.begin_thread, tenant=self._tenant, anew=anew)
+        begin = partial(filling.begin_thread, tenant=self._tenant, anew=anew)
         await self._insert([partial(begin, manifest=one.manifest, seq=one.seq) for one in group])
         batches = list(self._batches(group))
         for start in range(0, len(batches), _BATCHES_AT_ONCE):
             works: list[_Work] = []
             for found in await every(map(self._read, batches[start : start + _BATCHES_AT_ONCE])):
-                for wanted, stored in found:
-                    works += self._taken(wanted, stored)
+                for (reading, sha256, _), stored in found:
+                    try:
+                        rows = reading.take(sha256, stored)
+                    except Refusal as refusal:
+                        self._lose(reading, sha256, refusal)
+                    else:
+                        name = reading.manifest.thread_id
+                        works.append(
+                            partial(
+                                filling.add_rows, tenant=self._tenant, thread_id=name, rows=rows
+                            )
+                        )
             await self._insert(works)
         works, size = [], 0
         for reading in group:
             end = await self._end(reading)
-            works.append(partial(inserting.end_thread, tenant=self._tenant, end=end))
+            works.append(partial(filling.end_thread, tenant=self._tenant, end=end))
             size += sum(200 if one.data is None else len(one.data) for one in end.values)
             if size >= _INSERT_BYTES:
                 await self._insert(works)
@@ -242,18 +239,7 @@ class Recovery:
                 each.append((wanted, stored))
         return each
 
-    def _taken(self, wanted: _Wanted, stored: Stored) -> Iterator[_Work]:
-        """Yield what inserts the rows that a thread takes from a segment, if it can be used."""
-        reading = wanted.reading
-        try:
-            rows = reading.take(wanted.sha256, stored)
-        except Refusal as refusal:
-            self._lose(reading, wanted.sha256, refusal)
-            return
-        name = reading.manifest.thread_id
-        yield partial(inserting.add_rows, tenant=self._tenant, thread_id=name, rows=rows)
-
-    async def _end(self, reading: ThreadReading) -> ThreadEnd:
+    async def _end(self, reading: ThreadReading) -> filling.ThreadEnd:
         """Return what completes a thread, all of whose segments were read."""
         for place, digest in reading.incomplete():
             problem = f"no segment holds value {digest.hex()}"
@@ -276,29 +262,23 @@ class Recovery:
 
     # --- damage --------------------------------------------------------------------------
 
-    def _leave_out(self, what: str, refusal: Refusal, *, known: bool = False) -> None:
-        """Note what is left out.
+    def _leave_out(self, what: Iterable[str], refusal: Refusal, *, known: bool = False) -> None:
+        """Note what is left out; what the records call lost always is.
 
         Raises:
-            Refusal: The one given, if it is not to be left out; what the records call lost
-                always is.
+            Refusal: The one given, if nothing may be left out for it.
         """
         if refusal.reason not in DAMAGE or not (known or self._skip_damaged):
             raise refusal
-        self._done.left_out.append(f"{what}: {refusal}")
+        self._done.left_out += (f"{one}: {refusal}" for one in what)
 
     def _lose(self, reading: ThreadReading, sha256: bytes, refusal: Refusal) -> None:
-        known = sha256 in reading.known_lost
-        if refusal.reason not in DAMAGE or not (known or self._skip_damaged):
-            raise refusal
-        for what in reading.lose(sha256, str(refusal)):
-            self._leave_out(what, refusal, known=known)
+        what = reading.lose(sha256, str(refusal))
+        self._leave_out(what, refusal, known=sha256 in reading.known_lost)
 
     def _lose_place(self, reading: ThreadReading, place: Key, refusal: Refusal) -> None:
-        self._leave_out(reading.named(place), refusal, known=bool(reading.lost_segments))
+        self._leave_out([reading.named(place)], refusal, known=bool(reading.lost_segments))
         reading.lost[place] = None
-
-    # --- inserting -----------------------------------------------------------------------
 
     async def _insert(self, works: Sequence[_Work]) -> None:
         def insert(batch: Batch) -> None:

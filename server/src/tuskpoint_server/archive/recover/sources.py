@@ -1,9 +1,14 @@
-"""Where a recovery begins: a catalog, or the stored manifest of one thread."""
+"""Where a recovery begins: a catalog, or the stored manifest of one thread, as people name it.
+
+People have the blob ID that the server's log, its status or the pointer file shows. The blob
+may be a quilt of hundreds of members; the store's list of them names the one that is meant.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ...blobs.api import BlobStore
 from ...domain.errors import Reason, Refusal
@@ -14,6 +19,7 @@ from ...domain.formats.runs import RunRef, decode_run, members_of, page_lines
 from ...domain.formats.segments import MAX_SEGMENT_BYTES
 from ...domain.formats.stored_json import Kind, decode_parts, is_part_list, join_parts
 from ...domain.model import BlobLocation
+from ...domain.values import DIGEST_BYTES
 
 DAMAGE = (Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND, Reason.BLOB_MALFORMED)
 """Refusals of what is stored, as against those of a store that does not answer."""
@@ -21,14 +27,88 @@ DAMAGE = (Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND, Reason.BLOB_MALFORME
 LeaveOut = Callable[[str, Refusal], None]
 """Notes what is left out, a phrase and why; raises the refusal if nothing may be."""
 
+_NAMED_AT_MOST = 20
+
+
+class UnclearReferenceError(Exception):
+    """A reference names nothing, or more than one thing; its text is one line."""
+
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """What a recovery begins with.
+class BlobReference:
+    """A blob as people name it."""
 
-    Attributes:
-        location: Where it lies.
-        content: A catalog, everything in which names its blob; or the manifest of one thread.
+    blob_id: str  # the blob or quilt
+    sha256: bytes = b""  # hash of the wanted bytes, or empty
+    is_member: bool = False  # the hash was given as the identifier of a member
+
+
+def parse_reference(text: str) -> BlobReference:
+    """Return what "BLOB_ID", "BLOB_ID/IDENTIFIER" or "BLOB_ID:SHA256HEX" names.
+
+    Raises:
+        UnclearReferenceError: It is none of these.
+    """
+    given = text.strip()
+    separator = "/" if "/" in given else ":"
+    blob_id, separated, spelled = given.partition(separator)
+    sha256 = _sha256(spelled)
+    if not blob_id or (separated and not sha256):
+        wanted = "BLOB_ID/IDENTIFIER" if separator == "/" else "BLOB_ID:SHA256HEX"
+        raise UnclearReferenceError(f"'{text}' is not BLOB_ID or {wanted}")
+    return BlobReference(blob_id, sha256, bool(sha256) and separator == "/")
+
+
+async def find(blobs: BlobStore, reference: BlobReference, kind: Kind) -> BlobLocation:
+    """Return where the one member of a kind lies that a reference names.
+
+    Raises:
+        UnclearReferenceError: There is none, or more than one.
+        Refusal: `BLOB_HASH_MISMATCH`: nothing there has the given hash; what the store raises.
+    """
+    blob_id, sha256 = reference.blob_id, reference.sha256
+    if reference.is_member:
+        return BlobLocation(sha256, 0, blob_id, sha256.hex())
+    listed = await blobs.list_blob(blob_id)
+    if sha256:
+        found = [one.location for one in listed if one.location.sha256 == sha256]
+        if not found:
+            actual = _shortened([one.location.sha256.hex() for one in listed])
+            raise Refusal(
+                Reason.BLOB_HASH_MISMATCH, blob_id=blob_id, expected=sha256.hex(), actual=actual
+            )
+        return found[0]
+    # A store says of a blob that is no quilt what its bytes are, not of which kind.
+    found = [one.location for one in listed if one.kind in (kind, "")]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UnclearReferenceError(f"blob {blob_id} holds no {kind}")
+    named = _shortened([one.identifier for one in found])
+    raise UnclearReferenceError(
+        f"blob {blob_id} holds more than one {kind}; name one as {blob_id}/IDENTIFIER: {named}"
+    )
+
+
+def _shortened(items: list[str]) -> str:
+    more = len(items) - _NAMED_AT_MOST
+    text = ", ".join(items[:_NAMED_AT_MOST])
+    return f"{text} and {more} more" if more > 0 else text
+
+
+def _sha256(spelled: str) -> bytes:
+    """Return the SHA-256 that is spelled in hex; empty if it is none."""
+    try:
+        digest = bytes.fromhex(spelled)
+    except ValueError:
+        return b""
+    return digest if len(digest) == DIGEST_BYTES and digest.hex() == spelled.lower() else b""
+
+
+class Source(NamedTuple):
+    """What a recovery begins with, and where that lies.
+
+    Everything in a catalog names its blob.
     """
 
     location: BlobLocation
@@ -41,12 +121,9 @@ class Source:
 
 
 async def read_source(blobs: BlobStore, location: BlobLocation, kind: Kind) -> Source:
-    """Return what to recover from.
+    """Return what to recover from: a catalog or a manifest.
 
-    Args:
-        blobs: Where it is read.
-        location: Where it lies; its hash is what all else is trusted by.
-        kind: A catalog or a manifest.
+    The hash of the location is what all else is trusted by.
 
     Raises:
         Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`, also if it is of
@@ -63,11 +140,7 @@ async def read_source(blobs: BlobStore, location: BlobLocation, kind: Kind) -> S
 
 
 async def run_members(blobs: BlobStore, runs: LiveRuns) -> list[BlobLocation]:
-    """Return where all members of live runs lie, those of unfinished merges among them.
-
-    Raises:
-        Refusal: What cannot be read.
-    """
+    """Return where all members of live runs lie, those of unfinished merges among them."""
     made = [ref for merge in runs.merges for height in merge.made for ref in height]
     found: list[BlobLocation] = []
     for ref in (*runs.oldest_first(), *made):
@@ -76,17 +149,9 @@ async def run_members(blobs: BlobStore, runs: LiveRuns) -> list[BlobLocation]:
 
 
 async def readable(blobs: BlobStore, runs: LiveRuns, leave_out: LeaveOut) -> LiveRuns:
-    """Return runs that can all be read.
+    """Return runs that can all be read; merges begin anew.
 
-    In the place of a run with a damaged part stand its other parts. Merges begin anew then.
-
-    Args:
-        blobs: Where runs are read.
-        runs: The live runs.
-        leave_out: Notes each part that is damaged.
-
-    Raises:
-        Refusal: Whatever is no damage.
+    In the place of a run with a damaged part stand its other parts.
     """
     levels = []
     for level in runs.levels:
@@ -94,11 +159,7 @@ async def readable(blobs: BlobStore, runs: LiveRuns, leave_out: LeaveOut) -> Liv
         for ref in level:
             kept += await _readable(blobs, ref, leave_out)
         levels.append(tuple(kept))
-    merges = runs.merges if tuple(levels) == runs.levels else ()
-    for ref in [ref for merge in merges for height in merge.made for ref in height]:
-        if await _readable(blobs, ref, lambda what, refusal: None) != [ref]:
-            merges = ()
-    return LiveRuns(tuple(levels), merges)
+    return LiveRuns(tuple(levels))
 
 
 async def _readable(blobs: BlobStore, ref: RunRef, leave_out: LeaveOut) -> list[RunRef]:

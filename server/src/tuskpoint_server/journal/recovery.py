@@ -1,4 +1,4 @@
-"""Filling an empty journal with what blobs hold.
+"""Filling an empty journal with what blobs hold, beside its place, and moving it there.
 
 What is recovered is certified as it stands: nothing of it waits for a flush, except what no
 catalog records yet. It takes no change rows: watchers of the journal that was lost hold
@@ -7,31 +7,110 @@ cursors of that journal. The log goes on above the greatest number that was stor
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, select
+from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.sql.elements import ClauseElement
 
-from ...domain import snapshots as kept
-from ...domain.formats.catalogs import Catalog, encode_catalog
-from ...domain.formats.manifests import Manifest
-from ...domain.model import BlobLocation
-from ...domain.threads import EventKind, ThreadState
-from ..archiving import holes
-from ..archiving.holding import add_uses
-from ..archiving.plan import PlannedHole, PlannedMember
-from ..database.logs import Log, Place
-from ..database.overlay import Batch, StoredWrite, checkpoint_row, content_row
-from ..database.schema import catalogs, checkpoints, handoffs, members, removed, threads, writes
-from ..database.statements import (
-    Statement,
-    inserting,
-    of_checkpoint,
-    parameters_of,
-)
-from ..lineage.stored import Stored
+from ..domain import snapshots as kept
+from ..domain.failpoints import failpoint
+from ..domain.formats.catalogs import Catalog, encode_catalog
+from ..domain.formats.manifests import Manifest
+from ..domain.model import BlobLocation
+from ..domain.threads import EventKind, ThreadState
+from .archiving import holes
+from .archiving.holding import add_uses
+from .archiving.plan import PlannedHole, PlannedMember
+from .database import sqlite
+from .database.logs import Log, Place
+from .database.overlay import Batch, StoredWrite, content_row
+from .database.schema import catalogs, handoffs, members, threads
+from .database.statements import Statement, inserting
+from .lineage.stored import Stored, put
+from .removal import delete
+
+# --- the file ----------------------------------------------------------------------------
+
+SUFFIX = ".recovering"
+_LOGS = ("-wal", "-shm")
+
+
+def beside(path: Path) -> Path:
+    """Return where the journal of a path is filled."""
+    return path.with_name(path.name + SUFFIX)
+
+
+def remains(path: Path) -> list[Path]:
+    """Return the files of a journal that are there, its logs among them."""
+    return [file for file in _files(path) if os.path.lexists(file)]
+
+
+def remove(path: Path) -> None:
+    """Remove a journal that is not open, if it is there.
+
+    Raises:
+        OSError: It cannot be removed.
+    """
+    for file in _files(path):
+        file.unlink(missing_ok=True)
+
+
+def publish(path: Path) -> None:
+    """Move the journal that was filled beside a path to it; durable on return.
+
+    The journal must be closed. Nothing may be at the path, no log either: SQLite would
+    replay it on the new file.
+
+    Raises:
+        RuntimeError: Its log cannot be brought into it.
+        FileExistsError: There is a journal at the path.
+        OSError: The disk fails.
+    """
+    filled = beside(path)
+    _settle(filled)
+    _sync(filled)
+    there = remains(path)
+    if there:
+        raise FileExistsError(f"{there[0]} is there already")
+    failpoint("journal.before_publish")
+    filled.rename(path)
+    failpoint("journal.after_publish")
+    remove(filled)  # logs that held nothing
+    _sync(path.parent)
+
+
+def _settle(path: Path) -> None:
+    """Bring the log into the database file, so that the file alone is the journal."""
+    engine = sqlite.make_engine(path)
+    try:
+        with engine.connect() as connection:
+            cursor = connection.connection.cursor()
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            row = cursor.fetchone()
+            cursor.close()
+    finally:
+        engine.dispose()
+    if row is None or row[0] != 0 or sqlite.log_bytes(path):
+        raise RuntimeError(f"the log of {path} cannot be brought into it")
+
+
+def _files(path: Path) -> list[Path]:
+    return [path, *(path.with_name(path.name + log) for log in _LOGS)]
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# --- rows --------------------------------------------------------------------------------
 
 
 class RecoveredRows(NamedTuple):
@@ -56,31 +135,18 @@ class RecoveredValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThreadEnd:
-    """What completes a thread after its checkpoints.
-
-    Attributes:
-        manifest: Its manifest.
-        count: How many checkpoints were inserted.
-        added_bytes: Bytes of their content.
-        head_id: Latest root checkpoint, or empty.
-        state: What the thread waits for.
-        values: Values of its family.
-        used: Hashes of the segments that it needs.
-        bundles: Members of what was handed off.
-        lost: Checkpoints that are recorded and cannot be read.
-        lost_segments: Hashes of segments that cannot be read, and why.
-    """
+    """What completes a thread after its checkpoints."""
 
     manifest: Manifest
-    count: int
-    added_bytes: int
-    head_id: str
+    count: int  # of the checkpoints that were inserted
+    added_bytes: int  # of their content
+    head_id: str  # latest root checkpoint, or empty
     state: ThreadState
-    values: Sequence[RecoveredValue]
-    used: Sequence[bytes]
-    bundles: Sequence[PlannedMember]
-    lost: Sequence[Place]
-    lost_segments: dict[bytes, str]
+    values: Sequence[RecoveredValue]  # of its family
+    used: Sequence[bytes]  # hashes of the segments that it needs
+    bundles: Sequence[PlannedMember]  # members of what was handed off
+    lost: Sequence[Place]  # checkpoints that are recorded and cannot be read
+    lost_segments: dict[bytes, str]  # hashes of segments that cannot be read, and why
 
 
 def _put_member() -> ClauseElement:
@@ -97,9 +163,6 @@ def _put_member() -> ClauseElement:
 _PUT_MEMBER = Statement(_put_member())
 _PUT_CATALOG = Statement(inserting(catalogs))
 _PUT_HANDOFF = Statement(inserting(handoffs))
-_PUT_REMOVED = Statement(inserting(removed))
-_DROP_CHECKPOINT = Statement(delete(checkpoints).where(of_checkpoint(checkpoints)))
-_DROP_WRITES = Statement(delete(writes).where(of_checkpoint(writes)))
 _SNAPSHOT_THREADS = Statement(
     select(threads.c.thread_id, threads.c.head_id).where(
         threads.c.tenant == bindparam("of_tenant"),
@@ -126,14 +189,7 @@ def add_catalog(batch: Batch, tenant: str, catalog: Catalog, location: BlobLocat
 def add_members(
     batch: Batch, tenant: str, found: Iterable[PlannedMember], thread: int | None = None
 ) -> None:
-    """Insert stored bytes.
-
-    Args:
-        batch: In a write transaction.
-        tenant: The tenant.
-        found: The members.
-        thread: Number of the thread whose log those with an incarnation hold.
-    """
+    """Insert stored bytes; `thread` is the one whose log those with an incarnation hold."""
     rows = [one.row(tenant, one.location) for one in found]
     for row in rows:
         row["thread"] = None if row["incarnation"] is None else thread
@@ -180,7 +236,7 @@ def _record_anew(batch: Batch, log: Log, manifest: Manifest) -> None:
         batch.change(log, EventKind.CHECKPOINT_SAVED, place, indexed=True)
     if manifest.ended:
         seq = batch.change(log, EventKind.THREAD_DELETED)
-        _record_removed(batch, log, seq, [("", "")])
+        delete.record(batch, log, seq, [("", "")])
     else:
         log.row.settings_seq = batch.change(log, EventKind.PROGRESS)
 
@@ -190,15 +246,7 @@ def add_rows(batch: Batch, tenant: str, thread_id: str, rows: RecoveredRows) -> 
     log = _log(batch, tenant, thread_id)
     add_members(batch, tenant, rows.members, log.row.number)
     for one in rows.checkpoints:
-        row = checkpoint_row(
-            log,
-            one.place,
-            one.known,
-            lineage=one.lineage,
-            delta_base=one.delta_base,
-            held=one.held,
-        )
-        batch.put_checkpoint(log, one.place, row)
+        put(batch, log, one)
     for place, write in rows.writes:
         batch.put_write(log, place, write)
 
@@ -231,39 +279,15 @@ def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
         holes.record_lost(connection, tenant, row.number, sha256, reason, batch.now_us)
     batch.store(log)
     if end.lost:
-        _drop_lost(batch, log, end.lost)
+        batch.write_out()
+        delete.drop(batch, log, end.lost)
+        batch.write_out()
+        batch.forget(tenant, manifest.thread_id)
 
 
 def snapshot_threads(connection: Connection, tenant: str) -> dict[str, str]:
     """Return the threads that snapshots are kept in, and their latest root checkpoints."""
     return dict(_SNAPSHOT_THREADS.run(connection, of_tenant=tenant).fetchall())
-
-
-def _drop_lost(batch: Batch, log: Log, lost: Sequence[Place]) -> None:
-    batch.write_out()
-    keys = [parameters_of(log.row.number, *place) for place in lost]
-    _DROP_CHECKPOINT.run_many(batch.connection, keys)
-    _DROP_WRITES.run_many(batch.connection, keys)
-    seq = batch.change(log, EventKind.CHECKPOINTS_DELETED, deleted=len(lost))
-    _record_removed(batch, log, seq, lost)
-    batch.write_out()
-    batch.forget(log.row.tenant, log.row.thread_id)
-
-
-def _record_removed(batch: Batch, log: Log, seq: int, places: Iterable[Place]) -> None:
-    _PUT_REMOVED.run_many(
-        batch.connection,
-        [
-            {
-                "thread": log.row.number,
-                "seq": seq,
-                "checkpoint_ns": checkpoint_ns,
-                "checkpoint_id": checkpoint_id,
-                "incarnation": log.row.incarnation,
-            }
-            for checkpoint_ns, checkpoint_id in places
-        ],
-    )
 
 
 def _add_pins(batch: Batch, log: Log, manifest: Manifest) -> None:

@@ -1,1 +1,0 @@
-"""Filling an empty journal from stored records."""
