@@ -14,28 +14,15 @@ from .pacing import Pause, Trouble, pause
 from .settings import IndexSettings
 from .telemetry import Instruments
 
-QUERY_S = 10.0
-"""Deadline of a query's embedding."""
-
+QUERY_S = 10.0  # deadline of a query's embedding
+# after a query that was not answered, searches do not wait for the embedder for so long
 QUERY_PAUSE_S = 30.0
-"""After a query that was not answered, searches do not wait for the embedder for so long."""
-
-PROBE = "probe"
-"""Embedded to find out whether a failure is due to the embedder or to a text."""
-
+PROBE = "probe"  # embedded to find out whether a failure is due to the embedder or to a text
 _log = logging.getLogger(__name__)
 
 
 class Embedding:
     """Gives documents vectors, oldest first.
-
-    Args:
-        rows: The index.
-        embedder: Makes the vectors.
-        settings: Settings.
-        instruments: What is measured.
-        clock: Seconds of a monotonic clock.
-        wait: Waits for seconds, but not longer than until an event.
 
     Attributes:
         ready: The index holds vectors of this embedder, so that queries find some.

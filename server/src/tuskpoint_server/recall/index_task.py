@@ -21,18 +21,10 @@ from .pacing import Pause, Trouble, pause, rest_after
 from .settings import IndexSettings
 from .telemetry import Instruments
 
-BATCH = 64
-"""Changes indexed in one transaction: few, because a save that comes meanwhile waits."""
-
-HURRIED_BATCH = 256
-"""The same while a search waits: fewer transactions take less time in all."""
-
-PATIENCE = 3
-"""Refusals in a row after which one checkpoint may be the reason, not the journal."""
-
-COUNT_S = 10.0
-"""Seconds between two counts of a long backlog."""
-
+BATCH = 64  # changes indexed in one transaction: few, because a save that comes meanwhile waits
+HURRIED_BATCH = 256  # the same while a search waits: fewer transactions take less time in all
+PATIENCE = 3  # refusals in a row after which one checkpoint may be the reason, not the journal
+COUNT_S = 10.0  # seconds between two counts of a long backlog
 _log = logging.getLogger(__name__)
 
 
@@ -74,16 +66,6 @@ class IndexTask:
     Changes are taken oldest first, in small batches. While nobody searches, it is busy for a
     share of the time only; a search is not kept waiting for that.
 
-    Args:
-        rows: The index.
-        listen: Wakes its waiter after each commit that changed a thread.
-        settings: Settings.
-        remember: Also note the summaries that MemWal has to have.
-        stored: Called after documents were stored.
-        instruments: What is measured.
-        clock: Seconds of a monotonic clock.
-        wait: Waits for seconds, but not longer than until an event.
-
     Attributes:
         trouble: What goes wrong; a search does not wait while there is any.
         backlog: By tenant what is not indexed, as far as it was counted.
@@ -95,8 +77,8 @@ class IndexTask:
         listen: Callable[[], AbstractContextManager[Waiter]],
         settings: IndexSettings,
         *,
-        remember: bool,
-        stored: Callable[[], None],
+        remember: bool,  # also note the summaries that MemWal has to have
+        stored: Callable[[], None],  # called after documents were stored
         instruments: Instruments | None = None,
         clock: Callable[[], float] = time.monotonic,
         wait: Pause = pause,

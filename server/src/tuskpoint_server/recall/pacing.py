@@ -14,12 +14,10 @@ from datetime import UTC
 from ..domain.errors import Refusal
 from .embedders.api import EmbedderError
 
+# waits for seconds, but not longer than until an event
 Pause = Callable[[float, asyncio.Event], Awaitable[None]]
-"""Waits for seconds, but not longer than until an event."""
-
+# bound on what another service may ask to wait: it is asked again then, whatever it said
 LONGEST_RETRY_AFTER_S = 3600.0
-"""Bound on what another service may ask to wait: it is asked again then, whatever it said."""
-
 DEFECT = "a defect of the server; its log tells more"
 
 
@@ -46,9 +44,7 @@ def doubled(first_s: float, longest_s: float, failures: int) -> float:
 def retry_after_s(said: object, now: float | None = None) -> float | None:
     """Return the seconds that a `Retry-After` asks to wait, bounded; `None` if it says nothing.
 
-    Args:
-        said: Seconds or a date (RFC 9110, section 10.2.3).
-        now: Seconds since the Unix epoch.
+    It says seconds or a date (RFC 9110, section 10.2.3).
     """
     try:
         seconds = float(said)  # type: ignore[arg-type]

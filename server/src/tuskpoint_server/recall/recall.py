@@ -25,9 +25,8 @@ if TYPE_CHECKING:  # most servers have no MemWal, and need neither an HTTP clien
     from .memwal.memwal import MemWal
     from .vectors import VectorIndex
 
+# memories asked for beyond the limit: some point to what is gone, or to the same
 SPARE_MEMORIES = 10
-"""Memories asked for beyond the limit: some point to what is gone, or to the same."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -44,12 +43,6 @@ class RecallStanding:
 class Recall:
     """Keeps the index and MemWal up to date, and finds checkpoints.
 
-    Args:
-        journal: The journal's database.
-        settings: Of the embedded index.
-        embedder: Makes vectors of text, if there is one; closed by `stop`.
-        memwal: MemWal, if there is one; started and stopped with this.
-
     Attributes:
         modes: Modes that words can be searched in.
         embedder_name: Name of the embedder; empty if there is none.
@@ -59,10 +52,10 @@ class Recall:
     def __init__(
         self,
         journal: Database,
-        settings: IndexSettings,
+        settings: IndexSettings,  # of the embedded index
         *,
-        embedder: Embedder | None,
-        memwal: MemWal | None,
+        embedder: Embedder | None,  # makes vectors of text, if there is one; closed by `stop`
+        memwal: MemWal | None,  # MemWal, if there is one; started and stopped with this
     ) -> None:
         self._index = IndexRows(journal)
         self.finding = FindRows(journal)

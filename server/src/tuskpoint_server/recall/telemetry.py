@@ -16,13 +16,6 @@ from ..journal.search.memories import MemoryTally
 class Instruments:
     """What search measures.
 
-    Args:
-        read_backlog: Returns what is not indexed yet; called at each collection, in any
-            thread.
-        read_memories: Returns how the memories stand; likewise.
-        provider: Where to measure; the global provider if none is given.
-        clock_us: Microseconds since the Unix epoch; the journal's.
-
     Attributes:
         indexed: Counts checkpoints that were indexed.
         embedded: Counts checkpoints that the embedder gave a vector.

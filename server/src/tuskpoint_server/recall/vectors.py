@@ -26,21 +26,13 @@ T = TypeVar("T")
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-PAGE_BYTES = 4 * 1024 * 1024
-"""About how many bytes of vectors are read at once."""
-
-PASSED_BY = 4096
-"""Candidates that found nothing, after which it is asked how many rows are dead."""
-
-DEAD = 256
-"""Dead rows for which vectors are read anew."""
-
+PAGE_BYTES = 4 * 1024 * 1024  # about how many bytes of vectors are read at once
+PASSED_BY = 4096  # candidates that found nothing, after which it is asked how many rows are dead
+DEAD = 256  # dead rows for which vectors are read anew
+# rows that are put in order at first, and how many times more in each further step
 FIRST_CANDIDATES, GROWTH = 256, 4
-"""Rows that are put in order at first, and how many times more in each further step."""
-
+# about how much memory comparing takes at a time: what fits a processor's cache is fast
 WIDENED_AT_ONCE_BYTES = 512 * 1024
-"""About how much memory comparing takes at a time: what fits a processor's cache is fast."""
-
 _STORED = np.dtype("<f4")
 
 
@@ -169,8 +161,7 @@ class _Held:
         self.passed_by = 0
 
 
-_Place = tuple[str, int]
-"""Tenant, and bytes of a vector."""
+_Place = tuple[str, int]  # tenant, and bytes of a vector
 
 
 class VectorIndex:

@@ -24,9 +24,8 @@ from .following import Advance, Stretch
 from .full_text import TEXT
 from .searched_values import Due
 
+# characters that are embedded of a body without a summary; a vector of more means less
 EMBEDDED_BODY = 1000
-"""Characters that are embedded of a body without a summary; a vector of more means less."""
-
 _NUMBERS: Any = bindparam("numbers", expanding=True)
 _STANDING = (
     select(
@@ -89,19 +88,12 @@ _FIRST_ABOVE = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What is indexed of a checkpoint.
+    """What is indexed of a checkpoint."""
 
-    Attributes:
-        due: The checkpoint it was made for.
-        body: Searchable text of the state.
-        planned: The body is a plan in words, not JSON.
-        truncated: The state holds more text than the body.
-    """
-
-    due: Due
-    body: str = ""
-    planned: bool = False
-    truncated: bool = False
+    due: Due  # the checkpoint it was made for
+    body: str = ""  # searchable text of the state
+    planned: bool = False  # the body is a plan in words, not JSON
+    truncated: bool = False  # the state holds more text than the body
 
     @property
     def pointer(self) -> bytes:
@@ -142,12 +134,6 @@ def store(batch: Batch, stretch: Stretch, made: Sequence[Document], *, remember:
 
     A checkpoint that changed since it was read, or went, is left as it is: a later change
     says so. So is one of a thread that search may not find any more.
-
-    Args:
-        batch: With everything written out.
-        stretch: What was read.
-        made: Documents of checkpoints in it.
-        remember: Also note the summaries that MemWal has to have.
 
     Returns:
         How many documents were stored.

@@ -11,13 +11,12 @@ from ..database.statements import EMPTY
 # So spelled, no index is asked for it: begun with its alternatives, SQLite reads everything.
 _NAME = func.coalesce(threads.c.thread_id, EMPTY)
 
+# the checkpoints of a thread may be found
 FINDABLE = and_(
     threads.c.deleted.is_(False),
     threads.c.unsearchable.is_(False),
     or_(_NAME < THREADS, _NAME >= THREADS_END),
 )
-"""The checkpoints of a thread may be found."""
-
 ITS_THREAD = threads.c.number == checkpoints.c.thread
 ITS_DOCUMENT = documents.c.number == checkpoints.c.number
 ITS_VECTOR = and_(

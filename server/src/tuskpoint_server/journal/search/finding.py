@@ -41,17 +41,12 @@ from . import following, full_text
 from .findable import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR
 from .full_text import TEXT
 
-FIRST_PAGE = 32
-"""Candidates that are looked up first; each further page has twice as many."""
-
+FIRST_PAGE = 32  # candidates that are looked up first; each further page has twice as many
+# candidates after which it is judged whether so few pass that all who do are asked for
 LOOKED_AT_FIRST = 480
-"""Candidates after which it is judged whether so few pass that all who do are asked for."""
-
-MANY = 4000
-"""So many more look-ups take longer than to ask."""
-
+MANY = 4000  # so many more look-ups take longer than to ask
+# the document says what the checkpoint does; else it is of earlier content
 _INDEXED = documents.c.seq == checkpoints.c.seq
-"""The document says what the checkpoint does; else it is of earlier content."""
 
 
 def _looked_at(column: ColumnElement[str]) -> ColumnElement[str]:
@@ -82,17 +77,13 @@ _BY_VECTOR = (
         .join(threads, ITS_THREAD)
         .outerjoin(documents, ITS_DOCUMENT)
     )
-    .where(
-        vectors_table.c.number.in_(_NUMBERS),
-        or_(vectors_table.c.embedder == EMPTY, _INDEXED),
-    )
+    .where(vectors_table.c.number.in_(_NUMBERS), or_(vectors_table.c.embedder == EMPTY, _INDEXED))
 )
 _OF_POINTER = Statement(
     select(threads.c.thread_id, documents.c.number)
     .select_from(documents.join(threads, threads.c.number == documents.c.thread))
     .where(
-        documents.c.tenant == bindparam("of_tenant"),
-        documents.c.pointer == bindparam("of_pointer"),
+        documents.c.tenant == bindparam("of_tenant"), documents.c.pointer == bindparam("of_pointer")
     )
 )
 _BODY = Statement(select(TEXT.c.body).where(TEXT.c.rowid == bindparam("of_number")))
@@ -121,9 +112,7 @@ def _count_of(table: Table, *conditions: ColumnElement[bool]) -> Statement:
 
 _DOCUMENTS = _count_of(documents, documents.c.tenant == bindparam("of_tenant"))
 _TRUNCATED = _count_of(
-    documents,
-    _looked_at(documents.c.tenant) == bindparam("of_tenant"),
-    literal_column("truncated"),
+    documents, _looked_at(documents.c.tenant) == bindparam("of_tenant"), literal_column("truncated")
 )
 _VECTORS = _count_of(vectors_table, vectors_table.c.tenant == bindparam("of_tenant"))
 
@@ -136,21 +125,15 @@ class VectorRow(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A checkpoint that may be found.
+    """A checkpoint that may be found."""
 
-    Attributes:
-        number: Of its document, or of its vector.
-        distance: From the query.
-        summary: What the checkpoint's must be, on one line; `None`: anything.
-    """
-
-    number: int
+    number: int  # of its document, or of its vector
     distance: float
-    summary: str | None = None
+    summary: str | None = None  # what the checkpoint's must be, on one line; `None`: anything
 
 
+# returns candidates, nearest first: all, or those that have one of these numbers
 Candidates = Callable[[AbstractSet[int] | None], Iterator[Candidate]]
-"""Returns candidates, nearest first: all, or those that have one of these numbers."""
 
 
 class Recalled(NamedTuple):
@@ -349,9 +332,8 @@ def _found(
 
 # --- what passes -----------------------------------------------------------------------
 
+# keys of a filter that metadata is tested for before it is parsed: SQL may be only so deep
 _TESTED = 16
-"""Keys of a filter that metadata is tested for before it is parsed: SQL may be only so deep."""
-
 _BACKSLASH = b"\\"
 
 

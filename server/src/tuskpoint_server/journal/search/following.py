@@ -22,9 +22,8 @@ from ..database.statements import EMPTY, Statement
 from .findable import FINDABLE
 from .searched_values import Due, Read, with_values
 
+# bytes of stored states that one stretch reads at most, after the first row
 MAX_READ_BYTES = 8 * 1024 * 1024
-"""Bytes of stored states that one stretch reads at most, after the first row."""
-
 _parents = checkpoints.alias("parents")
 _ITS_PARENT = and_(
     _parents.c.thread == checkpoints.c.thread,
@@ -60,9 +59,7 @@ _CHECKPOINT = (
     checkpoints.c.delta_channels,
     _parents.c.state,
 )
-_STATE, _BEFORE = -3, -1
-"""Where the states stand in a row that ends with `_CHECKPOINT`."""
-
+_STATE, _BEFORE = -3, -1  # where the states stand in a row that ends with `_CHECKPOINT`
 _ITS_ROW = and_(
     checkpoints.c.thread == changes.c.thread,
     checkpoints.c.checkpoint_ns == changes.c.checkpoint_ns,
@@ -119,55 +116,33 @@ _BACKLOG = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A thread, by number, that is gone through by key, because its log says too little.
-
-    Attributes:
-        thread: Number of the thread.
-        through: All changes up to here are indexed once it is done.
-        after: Namespace and ID of the last checkpoint that was looked at.
-        done: None is left.
-    """
+    """A thread, by number, that is gone through by key, because its log says too little."""
 
     thread: int
-    through: int
-    after: tuple[str, str] = ("", "")
-    done: bool = False
+    through: int  # all changes up to here are indexed once it is done
+    after: tuple[str, str] = ("", "")  # namespace and ID of the last checkpoint that was looked at
+    done: bool = False  # none is left
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """How far the index of a thread comes with a batch.
-
-    Attributes:
-        thread: Number of the thread.
-        tenant: Whose it is.
-        thread_id: The thread.
-        before: Its watermark when it was read.
-        through: Its watermark once the batch is stored.
-        walk: It is gone through by key; the watermark moves at the end of that.
-    """
+    """How far the index of a thread comes with a batch."""
 
     thread: int
     tenant: str
     thread_id: str
-    before: int
-    through: int
-    walk: Walk | None = None
+    before: int  # its watermark when it was read
+    through: int  # its watermark once the batch is stored
+    walk: Walk | None = None  # it is gone through by key; the watermark moves at the end of that
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Changes that the index has to know of.
+    """Changes that the index has to know of."""
 
-    Attributes:
-        due: Checkpoints to be indexed.
-        advances: How far the threads come.
-        complete: No thread is left that has more.
-    """
-
-    due: tuple[Due, ...] = ()
-    advances: tuple[Advance, ...] = ()
-    complete: bool = True
+    due: tuple[Due, ...] = ()  # checkpoints to be indexed
+    advances: tuple[Advance, ...] = ()  # how far the threads come
+    complete: bool = True  # no thread is left that has more
 
 
 class Backlog(NamedTuple):
@@ -201,13 +176,7 @@ class _Log(NamedTuple):
 
 
 def stretch(connection: Connection, limit: int, walk: Walk | None) -> Stretch:
-    """Return the next changes that the index has to know of, oldest first.
-
-    Args:
-        connection: In a transaction.
-        limit: About how many changes to read at most.
-        walk: Of the thread that is being gone through by key.
-    """
+    """Return the next changes that the index has to know of, oldest first."""
     but = walk.thread if walk is not None else 0
     logs = list(map(_Log._make, _LOGS.run(connection, but=but, max_rows=limit).fetchall()))
     changed, next_row = _some(_CHANGES.run(connection, but=but), limit)

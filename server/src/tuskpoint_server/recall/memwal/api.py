@@ -7,29 +7,21 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-MAX_BATCH = 20
-"""Texts in a batch, and jobs asked for at once."""
-
+MAX_BATCH = 20  # texts in a batch, and jobs asked for at once
+# memories that one recall returns at most; a greater limit is cut to this, silently
 MAX_RECALLED = 100
-"""Memories that one recall returns at most; a greater limit is cut to this, silently."""
-
+# points that calls take from the relayer's rate limits
 COST_REMEMBER, COST_BATCH, COST_ASK, COST_RECALL = 5, 10, 1, 1
-"""Points that calls take from the relayer's rate limits."""
-
 _log = logging.getLogger(__name__)
 
 
 class Trouble(Enum):
     """Kinds of failures of a call."""
 
-    LIMITED = "limited"
-    """The rate limit is exhausted."""
-    DENIED = "denied"
-    """The credentials are not accepted."""
-    REFUSED = "refused"
-    """The request as such is not accepted; to send it again does not help."""
-    UNAVAILABLE = "unavailable"
-    """No answer, or one that says that something is broken."""
+    LIMITED = "limited"  # the rate limit is exhausted
+    DENIED = "denied"  # the credentials are not accepted
+    REFUSED = "refused"  # the request as such is not accepted; to send it again does not help
+    UNAVAILABLE = "unavailable"  # no answer, or one that says that something is broken
 
 
 class RelayerError(Exception):
@@ -96,13 +88,6 @@ class Health:
             is nothing to call for.
         last_error_us: Time of the last error, in microseconds since the Unix epoch.
         last_answer_us: Time of the last success.
-
-    Args:
-        clock_us: Microseconds since the Unix epoch.
-        works: What to say when calls begin to succeed.
-        waits: What to say when they begin to fail in any other way than by credentials.
-        beside: That of calls of another kind with the same credentials: what is so for both
-            is told once.
     """
 
     def __init__(

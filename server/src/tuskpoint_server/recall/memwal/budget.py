@@ -16,25 +16,16 @@ from .api import COST_BATCH, COST_RECALL
 
 MINUTE_S, HOUR_S = 60.0, 3600.0
 
+# how much later than here the relayer may count a call: its windows are as much longer
 LATENESS_S = 1.0
-"""How much later than here the relayer may count a call: its windows are as much longer."""
-
-HEAD_START_S = 2.0
-"""How much longer deliveries wait after a pause than recalls do."""
-
+HEAD_START_S = 2.0  # how much longer deliveries wait after a pause than recalls do
+# how long a call that was refused counts as wanted, after the time when it may try again
 WANTED_S = 60.0
-"""How long a call that was refused counts as wanted, after the time when it may try again."""
-
-_Ceilings = tuple[int, int]
-"""Most points in a minute, and in an hour."""
+_Ceilings = tuple[int, int]  # most points in a minute, and in an hour
 
 
 class Budget:
     """Points of one account, in sliding windows. Used in one event loop only.
-
-    Args:
-        settings: Ceilings.
-        clock: Seconds of a clock that never goes back.
 
     Raises:
         ValueError: A ceiling is lower than what one call costs.

@@ -38,11 +38,8 @@ from .relayer import Relayer
 
 _log = logging.getLogger(__name__)
 
-STOP_GRACE_S = 2.0
-"""Time that a call under way has to end when the server stops."""
-
-LIMITED_S = 60.0
-"""Pause after a refusal by the rate limit that does not say how long."""
+STOP_GRACE_S = 2.0  # time that a call under way has to end when the server stops
+LIMITED_S = 60.0  # pause after a refusal by the rate limit that does not say how long
 
 
 class _Backoff(Backoff):
@@ -56,25 +53,16 @@ class _Backoff(Backoff):
 
 
 class Delivery:
-    """Brings memories to the relayer.
-
-    Args:
-        memories: What there is to do. Nothing else changes its rows.
-        relayer: A client of the relayer; the task closes it at its end.
-        budget: What calls cost is taken from here.
-        settings: Deadlines and pauses.
-        health: Told of every outcome.
-        clock_us: Microseconds since the Unix epoch; that of `memories`.
-    """
+    """Brings memories to the relayer."""
 
     def __init__(
         self,
-        memories: MemoryRows,
-        relayer: Relayer,
-        budget: Budget,
-        settings: MemWalSettings,
-        health: Health,
-        clock_us: Callable[[], int],
+        memories: MemoryRows,  # what there is to do. Nothing else changes its rows
+        relayer: Relayer,  # a client of the relayer; the task closes it at its end
+        budget: Budget,  # what calls cost is taken from here
+        settings: MemWalSettings,  # deadlines and pauses
+        health: Health,  # told of every outcome
+        clock_us: Callable[[], int],  # microseconds since the Unix epoch; that of `memories`
     ) -> None:
         self._memories = memories
         self._relayer = relayer

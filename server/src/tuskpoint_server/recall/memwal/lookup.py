@@ -23,36 +23,20 @@ from .relayer import Relayer
 
 _log = logging.getLogger(__name__)
 
-MOST_WAITING = 16
-"""Recalls that wait at most. Each takes a few tenths of a second, at best."""
-
-_LONGEST_TEXT_CHARS = 16 * 1024
-"""A longer text is none of this server's."""
+MOST_WAITING = 16  # recalls that wait at most. Each takes a few tenths of a second, at best
+_LONGEST_TEXT_CHARS = 16 * 1024  # a longer text is none of this server's
 
 
 class Recollected(NamedTuple):
-    """What MemWal recalled, nearest first.
+    """What MemWal recalled, nearest first."""
 
-    Attributes:
-        recalled: Memories that have the form of this server's; not to be believed yet.
-        returned: How many MemWal returned, those of any other form included.
-        dropped: Matches that it could not return.
-    """
-
-    recalled: list[Recalled]
-    returned: int
-    dropped: int
+    recalled: list[Recalled]  # memories that have the form of this server's; not to be believed yet
+    returned: int  # how many MemWal returned, those of any other form included
+    dropped: int  # matches that it could not return
 
 
 class Lookup:
-    """Recalls memories, one recall after another.
-
-    Args:
-        relayer: A client of the relayer; closed at the end.
-        budget: What calls cost is taken from here.
-        settings: Deadlines and pauses.
-        health: Told of every outcome.
-    """
+    """Recalls memories, one recall after another."""
 
     def __init__(
         self, relayer: Relayer, budget: Budget, settings: MemWalSettings, health: Health

@@ -15,9 +15,7 @@ from .delivery import Delivery
 from .lookup import Lookup, Recollected
 from .relayer import Count, Relayer, UnusableError, count_nothing, open_relayer
 
-TALLY_S = 30.0
-"""Seconds between two countings of the memories, for metrics."""
-
+TALLY_S = 30.0  # seconds between two countings of the memories, for metrics
 _log = logging.getLogger(__name__)
 
 
@@ -28,12 +26,6 @@ class MemWal:
     in the log once, and every recall fails at once. So it is while the relayer does not
     accept the credentials; but then it is asked again now and then.
 
-    Args:
-        memories: What it is to be told.
-        settings: Credentials, deadlines, ceilings.
-        clock_us: Microseconds since the Unix epoch; that of `memories`.
-        opener: Returns a client of the relayer.
-
     Attributes:
         tallies: How many memories there are, counted now and then.
     """
@@ -41,9 +33,9 @@ class MemWal:
     def __init__(
         self,
         memories: MemoryRows,
-        settings: MemWalSettings,
+        settings: MemWalSettings,  # credentials, deadlines, ceilings
         *,
-        clock_us: Callable[[], int],
+        clock_us: Callable[[], int],  # microseconds since the Unix epoch; that of `memories`
         opener: Callable[[MemWalSettings, Count], Relayer] = open_relayer,
     ) -> None:
         self._memories = memories
@@ -67,11 +59,7 @@ class MemWal:
         self.tallies: Sequence[MemoryTally] = ()
 
     def start(self, count: Count = count_nothing) -> None:
-        """Begin to recall and to deliver, in the running loop, if that is possible at all.
-
-        Args:
-            count: Counts the calls of the relayer.
-        """
+        """Begin to recall and to deliver, in the running loop, if that is possible at all."""
         settings = self._settings
         try:
             for_recalls = self._opener(settings, count)

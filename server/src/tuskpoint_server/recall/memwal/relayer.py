@@ -23,25 +23,15 @@ import httpx
 
 from ..pacing import retry_after_s
 from ..settings import MemWalSettings
-from .api import (
-    MAX_RECALLED,
-    Job,
-    JobState,
-    Memorised,
-    Recollection,
-    RelayerError,
-    Trouble,
-)
+from .api import MAX_RECALLED, Job, JobState, Memorised, Recollection, RelayerError, Trouble
 
 _T = TypeVar("_T")
 
+# told the operation and the outcome of each call: "ok", or the kind of trouble
 Count = Callable[[str, str], None]
-"""Told the operation and the outcome of each call: "ok", or the kind of trouble."""
-
+# longest answer. A hundred memories of this server, escaped, are a sixth of that; others' memories
+# may be longer, a mebibyte each
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
-"""Longest answer. A hundred memories of this server, escaped, are a sixth of that; others'
-memories may be longer, a mebibyte each."""
-
 _MAX_NAMESPACE_BYTES = 255
 _MAX_JOB_ID_CHARS = 255
 _CONNECT_S = 4.0
@@ -165,12 +155,6 @@ class Relayer:
     Every call ends within its deadline. `RelayerError` can come from every call. The first
     one, and one every few minutes, takes longer than others: the SDK compares versions and
     makes a session first.
-
-    Args:
-        client: The SDK's client.
-        wire: What it sends through.
-        settings: Deadlines.
-        count: Counts the calls.
     """
 
     def __init__(
@@ -326,13 +310,7 @@ _UNREACHED = (
 
 
 def failure(error: Exception, *, asked: bool) -> RelayerError:
-    """Return what an error of the SDK, or of what it uses, means.
-
-    Args:
-        error: The error.
-        asked: A signed request was begun before it; so it may have been carried out,
-            unless the error says that it was not.
-    """
+    """Return what an error of the SDK, or of what it uses, means; `asked`: it was sent, signed."""
     import memwal
 
     if isinstance(error, memwal.MemWalClockDriftError):
