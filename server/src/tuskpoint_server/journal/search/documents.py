@@ -19,7 +19,7 @@ from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, documents, memories, vectors
 from ..database.statements import EMPTY, Statement, in_lists, inserting, putting
 from . import full_text
-from .findable import ITS_DOCUMENT, ITS_VECTOR
+from .findable import ITS_DOCUMENT, ITS_VECTOR, C, D, V
 from .following import Advance, Stretch
 from .full_text import TEXT
 from .searched_values import Due
@@ -28,51 +28,36 @@ from .searched_values import Due
 EMBEDDED_BODY = 1000
 _NUMBERS: Any = bindparam("numbers", expanding=True)
 _STANDING = (
-    select(
-        checkpoints.c.number,
-        checkpoints.c.seq,
-        documents.c.planned,
-        TEXT.c.summary,
-        TEXT.c.body,
-        vectors.c.number,
-        vectors.c.embedder,
-    )
+    select(C.number, C.seq, D.planned, TEXT.c.summary, TEXT.c.body, V.number, V.embedder)
     .select_from(
         checkpoints.outerjoin(documents, ITS_DOCUMENT)
-        .outerjoin(TEXT, TEXT.c.rowid == documents.c.number)
+        .outerjoin(TEXT, TEXT.c.rowid == D.number)
         .outerjoin(vectors, ITS_VECTOR)
     )
-    .where(checkpoints.c.number.in_(_NUMBERS))
+    .where(C.number.in_(_NUMBERS))
 )
-_ANY_BY_CALLER = Statement(select(vectors.c.number).where(vectors.c.embedder == EMPTY).limit(1))
+_ANY_BY_CALLER = Statement(select(V.number).where(V.embedder == EMPTY).limit(1))
 _copies = checkpoints.alias("copies")
+_copy = _copies.c
+_ITS_ORIGIN = and_(
+    C.tenant == _copy.tenant,
+    C.checkpoint_id == _copy.checkpoint_id,
+    C.checkpoint_ns == _copy.checkpoint_ns,
+    C.state == _copy.state,
+    C.number != _copy.number,
+)
 _BY_CALLER = (
-    select(
-        _copies.c.number,
-        _copies.c.tenant,
-        _copies.c.thread,
-        _copies.c.checkpoint_ns,
-        _copies.c.checkpoint_id,
-        vectors.c.vector,
-    )
+    select(_copy.number, _copy.tenant, _copy.thread, _copy.checkpoint_ns, _copy.checkpoint_id)
+    .add_columns(V.vector)
     .select_from(
-        _copies.join(
-            checkpoints,
-            and_(
-                checkpoints.c.tenant == _copies.c.tenant,
-                checkpoints.c.checkpoint_id == _copies.c.checkpoint_id,
-                checkpoints.c.checkpoint_ns == _copies.c.checkpoint_ns,
-                checkpoints.c.state == _copies.c.state,
-                checkpoints.c.number != _copies.c.number,
-            ),
-        ).join(vectors, and_(ITS_VECTOR, vectors.c.embedder == EMPTY))
+        _copies.join(checkpoints, _ITS_ORIGIN).join(vectors, and_(ITS_VECTOR, V.embedder == EMPTY))
     )
-    .where(_copies.c.number.in_(_NUMBERS))
+    .where(_copy.number.in_(_NUMBERS))
 )
 _COLUMNS = tuple(column.name for column in documents.columns)
 
 _PUT = Statement(putting(documents, ("number",)))
-_DROP_VECTOR = Statement(delete(vectors).where(vectors.c.number == bindparam("of_number")))
+_DROP_VECTOR = Statement(delete(vectors).where(V.number == bindparam("of_number")))
 _REMEMBER = Statement(
     inserting(
         memories, [one.name for one in memories.columns if one.name != "number"]

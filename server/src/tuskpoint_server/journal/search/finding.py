@@ -38,7 +38,7 @@ from ..database.schema import checkpoints, documents, threads
 from ..database.schema import vectors as vectors_table
 from ..database.statements import EMPTY, IN_LIST, Statement
 from . import following, full_text
-from .findable import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR
+from .findable import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, T, V
 from .full_text import TEXT
 
 FIRST_PAGE = 32  # candidates that are looked up first; each further page has twice as many
@@ -46,7 +46,7 @@ FIRST_PAGE = 32  # candidates that are looked up first; each further page has tw
 LOOKED_AT_FIRST = 480
 MANY = 4000  # so many more look-ups take longer than to ask
 # the document says what the checkpoint does; else it is of earlier content
-_INDEXED = documents.c.seq == checkpoints.c.seq
+_INDEXED = D.seq == C.seq
 
 
 def _looked_at(column: ColumnElement[str]) -> ColumnElement[str]:
@@ -54,67 +54,50 @@ def _looked_at(column: ColumnElement[str]) -> ColumnElement[str]:
     return func.coalesce(column, EMPTY)
 
 
-_FOUND = (
-    threads.c.thread_id,
-    checkpoints.c.checkpoint_ns,
-    checkpoints.c.checkpoint_id,
-    checkpoints.c.summary,
-    checkpoints.c.metadata,
-    _INDEXED,
-    documents.c.number,
-    documents.c.truncated,
-)
+_KEY = (T.thread_id, C.checkpoint_ns, C.checkpoint_id)
+_FOUND = (*_KEY, C.summary, C.metadata, _INDEXED, D.number, D.truncated)
 _NUMBERS: BindParameter[Any] = bindparam("numbers", expanding=True)
 _BY_DOCUMENT = (
-    select(documents.c.number, *_FOUND)
+    select(D.number, *_FOUND)
     .select_from(documents.join(checkpoints, ITS_DOCUMENT).join(threads, ITS_THREAD))
-    .where(documents.c.number.in_(_NUMBERS))
+    .where(D.number.in_(_NUMBERS))
 )
 _BY_VECTOR = (
-    select(vectors_table.c.number, *_FOUND)
+    select(V.number, *_FOUND)
     .select_from(
         vectors_table.join(checkpoints, ITS_VECTOR)
         .join(threads, ITS_THREAD)
         .outerjoin(documents, ITS_DOCUMENT)
     )
-    .where(vectors_table.c.number.in_(_NUMBERS), or_(vectors_table.c.embedder == EMPTY, _INDEXED))
+    .where(V.number.in_(_NUMBERS), or_(V.embedder == EMPTY, _INDEXED))
 )
 _OF_POINTER = Statement(
-    select(threads.c.thread_id, documents.c.number)
-    .select_from(documents.join(threads, threads.c.number == documents.c.thread))
-    .where(
-        documents.c.tenant == bindparam("of_tenant"), documents.c.pointer == bindparam("of_pointer")
-    )
+    select(T.thread_id, D.number)
+    .select_from(documents.join(threads, T.number == D.thread))
+    .where(D.tenant == bindparam("of_tenant"), D.pointer == bindparam("of_pointer"))
 )
 _BODY = Statement(select(TEXT.c.body).where(TEXT.c.rowid == bindparam("of_number")))
-_THREAD = select(threads.c.number).where(
-    threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
+_THREAD = select(T.number).where(
+    T.tenant == bindparam("of_tenant"), T.thread_id == bindparam("of_thread")
 )
 _SCAN = Statement(
-    select(vectors_table.c.number, vectors_table.c.vector)
-    .where(
-        vectors_table.c.number > bindparam("after"),
-        _looked_at(vectors_table.c.tenant) == bindparam("of_tenant"),
-    )
-    .order_by(vectors_table.c.number)
+    select(V.number, V.vector)
+    .where(V.number > bindparam("after"), _looked_at(V.tenant) == bindparam("of_tenant"))
+    .order_by(V.number)
     .limit(bindparam("max_rows"))
 )
-_SCAN_THREAD = Statement(
-    select(vectors_table.c.number, vectors_table.c.vector)
-    .where(vectors_table.c.thread.in_(_THREAD))
-    .order_by(vectors_table.c.number)
-)
+_SCAN_THREAD = Statement(select(V.number, V.vector).where(V.thread.in_(_THREAD)).order_by(V.number))
 
 
 def _count_of(table: Table, *conditions: ColumnElement[bool]) -> Statement:
     return Statement(select(func.count()).select_from(table).where(*conditions))
 
 
-_DOCUMENTS = _count_of(documents, documents.c.tenant == bindparam("of_tenant"))
+_DOCUMENTS = _count_of(documents, D.tenant == bindparam("of_tenant"))
 _TRUNCATED = _count_of(
-    documents, _looked_at(documents.c.tenant) == bindparam("of_tenant"), literal_column("truncated")
+    documents, _looked_at(D.tenant) == bindparam("of_tenant"), literal_column("truncated")
 )
-_VECTORS = _count_of(vectors_table, vectors_table.c.tenant == bindparam("of_tenant"))
+_VECTORS = _count_of(vectors_table, V.tenant == bindparam("of_tenant"))
 
 
 class VectorRow(NamedTuple):
@@ -305,11 +288,11 @@ def _find(
 
 
 def _within(lookup: Select[Any], tenant: str, scope: SearchScope) -> Select[Any]:
-    lookup = lookup.where(_looked_at(checkpoints.c.tenant) == tenant, FINDABLE)
+    lookup = lookup.where(_looked_at(C.tenant) == tenant, FINDABLE)
     if scope.thread_id:
-        lookup = lookup.where(_looked_at(threads.c.thread_id) == scope.thread_id)
+        lookup = lookup.where(_looked_at(T.thread_id) == scope.thread_id)
     if scope.agent_id:
-        lookup = lookup.where(_looked_at(threads.c.agent_id) == scope.agent_id)
+        lookup = lookup.where(_looked_at(T.agent_id) == scope.agent_id)
     return lookup
 
 
@@ -350,16 +333,16 @@ def _passing_numbers(
 
 def _passing(table: Table, tenant: str, scope: SearchScope) -> Select[int, bytes]:
     # The threads come first, and of each its checkpoints: a join would begin with all there are.
-    which = select(threads.c.number).where(threads.c.tenant == tenant, FINDABLE)
+    which = select(T.number).where(T.tenant == tenant, FINDABLE)
     if scope.thread_id:
-        which = which.where(threads.c.thread_id == scope.thread_id)
+        which = which.where(T.thread_id == scope.thread_id)
     if scope.agent_id:
-        which = which.where(threads.c.agent_id == scope.agent_id)
+        which = which.where(T.agent_id == scope.agent_id)
     its_row = ITS_DOCUMENT if table is documents else ITS_VECTOR
     passing = (
-        select(table.c.number, checkpoints.c.metadata)
+        select(table.c.number, C.metadata)
         .select_from(checkpoints.join(table, its_row))
-        .where(checkpoints.c.thread.in_(which))
+        .where(C.thread.in_(which))
     )
     return passing.where(_may_match(scope)) if scope.filter else passing
 
@@ -370,7 +353,7 @@ def _may_match(scope: SearchScope) -> ColumnElement[bool]:
     Without a backslash there is one way to spell a string in JSON: what is looked for stands
     there byte for byte.
     """
-    metadata = checkpoints.c.metadata
+    metadata = C.metadata
     escaped = func.instr(metadata, _BACKSLASH) > 0
     needed = list(_needed(scope))
     if None in needed:

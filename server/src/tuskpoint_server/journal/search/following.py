@@ -19,86 +19,66 @@ from ...domain.model import CheckpointKey
 from ...domain.threads import EventKind
 from ..database.schema import changes, checkpoints, threads
 from ..database.statements import EMPTY, Statement
-from .findable import FINDABLE
+from .findable import FINDABLE, C, T
 from .searched_values import Due, Read, with_values
 
 # bytes of stored states that one stretch reads at most, after the first row
 MAX_READ_BYTES = 8 * 1024 * 1024
+L = changes.c
 _parents = checkpoints.alias("parents")
 _ITS_PARENT = and_(
-    _parents.c.thread == checkpoints.c.thread,
-    _parents.c.checkpoint_ns == checkpoints.c.checkpoint_ns,
-    _parents.c.checkpoint_id == checkpoints.c.parent_id,
+    _parents.c.thread == C.thread,
+    _parents.c.checkpoint_ns == C.checkpoint_ns,
+    _parents.c.checkpoint_id == C.parent_id,
 )
-_UNINDEXED = threads.c.unindexed_since_us.is_not(None)
-_SWEPT = threads.c.compacted_seq > threads.c.indexed_seq
-_LOG = (
-    threads.c.number,
-    threads.c.tenant,
-    threads.c.thread_id,
-    threads.c.family,
-    threads.c.indexed_seq,
-    threads.c.seq,
-    FINDABLE,
-    _SWEPT,
-)
+_UNINDEXED = T.unindexed_since_us.is_not(None)
+_SWEPT = T.compacted_seq > T.indexed_seq
+_LOG = (T.number, T.tenant, T.thread_id, T.family, T.indexed_seq, T.seq, FINDABLE, _SWEPT)
 _LOGS = Statement(
     select(*_LOG)
-    .where(_UNINDEXED, threads.c.number != bindparam("but"))
-    .order_by(threads.c.unindexed_since_us, threads.c.number)
+    .where(_UNINDEXED, T.number != bindparam("but"))
+    .order_by(T.unindexed_since_us, T.number)
     .limit(bindparam("max_rows"))
 )
-_LOG_OF = Statement(select(*_LOG).where(threads.c.number == bindparam("of_thread")))
-_CHECKPOINT = (
-    checkpoints.c.number,
-    checkpoints.c.checkpoint_ns,
-    checkpoints.c.checkpoint_id,
-    checkpoints.c.seq,
-    checkpoints.c.summary,
-    checkpoints.c.state,
-    checkpoints.c.delta_channels,
-    _parents.c.state,
-)
+_LOG_OF = Statement(select(*_LOG).where(T.number == bindparam("of_thread")))
+_KEY = (C.number, C.checkpoint_ns, C.checkpoint_id)
+_CHECKPOINT = (*_KEY, C.seq, C.summary, C.state, C.delta_channels, _parents.c.state)
 _STATE, _BEFORE = -3, -1  # where the states stand in a row that ends with `_CHECKPOINT`
 _ITS_ROW = and_(
-    checkpoints.c.thread == changes.c.thread,
-    checkpoints.c.checkpoint_ns == changes.c.checkpoint_ns,
-    checkpoints.c.checkpoint_id == changes.c.checkpoint_id,
-    checkpoints.c.seq == changes.c.seq,
+    C.thread == L.thread,
+    C.checkpoint_ns == L.checkpoint_ns,
+    C.checkpoint_id == L.checkpoint_id,
+    C.seq == L.seq,
 )
-_ABOVE = and_(changes.c.thread == threads.c.number, changes.c.seq > threads.c.indexed_seq)
+_ABOVE = and_(L.thread == T.number, L.seq > T.indexed_seq)
 _CHANGES = Statement(
-    select(threads.c.number, changes.c.seq, changes.c.kind, *_CHECKPOINT)
+    select(T.number, L.seq, L.kind, *_CHECKPOINT)
     .select_from(
         threads.join(changes, _ABOVE)
         .outerjoin(checkpoints, _ITS_ROW)
         .outerjoin(_parents, _ITS_PARENT)
     )
-    .where(_UNINDEXED, threads.c.number != bindparam("but"), FINDABLE, ~_SWEPT)
-    .order_by(threads.c.unindexed_since_us, threads.c.number, changes.c.seq)
+    .where(_UNINDEXED, T.number != bindparam("but"), FINDABLE, ~_SWEPT)
+    .order_by(T.unindexed_since_us, T.number, L.seq)
 )
 _OF_THREAD = (
     select(*_CHECKPOINT)
     .select_from(checkpoints.outerjoin(_parents, _ITS_PARENT))
-    .where(checkpoints.c.thread == bindparam("of_thread"))
+    .where(C.thread == bindparam("of_thread"))
 )
 _BY_KEY = Statement(
     _OF_THREAD.where(
-        tuple_(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
+        tuple_(C.checkpoint_ns, C.checkpoint_id)
         > tuple_(bindparam("after_ns"), bindparam("after_id"))
-    ).order_by(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
+    ).order_by(C.checkpoint_ns, C.checkpoint_id)
 )
-_ORPHANS = Statement(
-    _OF_THREAD.where(checkpoints.c.parent_id != EMPTY, _parents.c.number.is_(None))
-)
+_ORPHANS = Statement(_OF_THREAD.where(C.parent_id != EMPTY, _parents.c.number.is_(None)))
 # So spelled, no index is asked for it: few threads are behind, and many may be the tenant's.
-_TENANT = func.coalesce(threads.c.tenant, EMPTY)
+_TENANT = func.coalesce(T.tenant, EMPTY)
 _NOW = Statement(
-    select(threads.c.number, threads.c.seq).where(
-        _UNINDEXED, bindparam("of_tenant") == _TENANT, FINDABLE
-    )
+    select(T.number, T.seq).where(_UNINDEXED, bindparam("of_tenant") == _TENANT, FINDABLE)
 )
-_SWITCHED = exists().where(_ABOVE, changes.c.kind == int(EventKind.SEARCHABLE_SET))
+_SWITCHED = exists().where(_ABOVE, L.kind == int(EventKind.SEARCHABLE_SET))
 _CHANGED = (
     select(func.count())
     .select_from(changes.join(checkpoints, _ITS_ROW))
@@ -106,9 +86,9 @@ _CHANGED = (
     .correlate(threads)
     .scalar_subquery()
 )
-_LACKING = case((or_(_SWEPT, _SWITCHED), threads.c.checkpoint_count), else_=_CHANGED)
+_LACKING = case((or_(_SWEPT, _SWITCHED), T.checkpoint_count), else_=_CHANGED)
 _BACKLOG = Statement(
-    select(_TENANT, func.sum(_LACKING), func.min(threads.c.unindexed_since_us))
+    select(_TENANT, func.sum(_LACKING), func.min(T.unindexed_since_us))
     .where(_UNINDEXED, FINDABLE)
     .group_by(_TENANT)
 )

@@ -28,7 +28,7 @@ from ..database.schema import checkpoints, documents, memories, threads, vectors
 from ..database.statements import EMPTY, Statement, in_lists
 from . import findable, following, full_text
 from .documents import Document, embedded_text, store
-from .findable import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR
+from .findable import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, V
 from .following import Backlog, Stretch, Walk
 from .full_text import TEXT
 
@@ -37,46 +37,37 @@ DROPPED_AT_ONCE = 100
 # spelled as in the partial index, which is used only then
 _OWED: ColumnElement[bool] = literal_column("search_documents.unembedded")
 _NUMBERS: Any = bindparam("numbers", expanding=True)
-_SAID = (documents.c.number, TEXT.c.summary, TEXT.c.body, documents.c.planned)
-_ITS_TEXT = TEXT.c.rowid == documents.c.number
+_SAID = (D.number, TEXT.c.summary, TEXT.c.body, D.planned)
+_ITS_TEXT = TEXT.c.rowid == D.number
 _UNEMBEDDED = Statement(
-    select(*_SAID, documents.c.tenant)
+    select(*_SAID, D.tenant)
     .select_from(documents.outerjoin(TEXT, _ITS_TEXT))
     .where(_OWED, findable.DOCUMENT_MAY_BE_FOUND)
-    .order_by(documents.c.number)
+    .order_by(D.number)
     .limit(bindparam("max_rows"))
 )
 _STILL_OWED = (
-    select(
-        *_SAID,
-        checkpoints.c.tenant,
-        checkpoints.c.thread,
-        checkpoints.c.checkpoint_ns,
-        checkpoints.c.checkpoint_id,
-        vectors.c.number,
-    )
+    select(*_SAID, C.tenant, C.thread, C.checkpoint_ns, C.checkpoint_id, V.number)
     .select_from(
         documents.outerjoin(TEXT, _ITS_TEXT)
         .join(checkpoints, ITS_DOCUMENT)
         .join(threads, ITS_THREAD)
         .outerjoin(vectors, ITS_VECTOR)
     )
-    .where(documents.c.number.in_(_NUMBERS), _OWED, findable.FINDABLE)
+    .where(D.number.in_(_NUMBERS), _OWED, findable.FINDABLE)
 )
 _SET_OWED = Statement(
-    update(documents)
-    .where(documents.c.number == bindparam("of_number"))
-    .values(unembedded=bindparam("owed"))
+    update(documents).where(D.number == bindparam("of_number")).values(unembedded=bindparam("owed"))
 )
 _UNFIT = Statement(
-    select(vectors.c.number)
+    select(V.number)
     .where(
         or_(
-            and_(vectors.c.embedder != EMPTY, vectors.c.embedder != bindparam("of_embedder")),
-            func.length(vectors.c.vector) != bindparam("of_length"),
+            and_(V.embedder != EMPTY, V.embedder != bindparam("of_embedder")),
+            func.length(V.vector) != bindparam("of_length"),
         )
     )
-    .order_by(vectors.c.number)
+    .order_by(V.number)
 )
 _EMBEDDED = (
     select(*_SAID)
@@ -85,22 +76,19 @@ _EMBEDDED = (
         .join(documents, ITS_DOCUMENT)
         .outerjoin(TEXT, _ITS_TEXT)
     )
-    .where(vectors.c.number.in_(_NUMBERS))
+    .where(V.number.in_(_NUMBERS))
 )
-_DROP_VECTOR = Statement(delete(vectors).where(vectors.c.number == bindparam("of_number")))
+_DROP_VECTOR = Statement(delete(vectors).where(V.number == bindparam("of_number")))
 
-_HAS_DOCUMENT = exists().where(
-    documents.c.tenant == memories.c.tenant, documents.c.pointer == memories.c.pointer
-)
+M = memories.c
+_HAS_DOCUMENT = exists().where(D.tenant == M.tenant, D.pointer == M.pointer)
 # Memories come after the documents that they need. What is under way is let arrive: the task
 # that sent it records how that went.
 _LOST: dict[Table, ColumnElement[bool]] = {
     documents: ~findable.DOCUMENT_MAY_BE_FOUND,
     vectors: ~findable.VECTOR_MAY_BE_FOUND,
     memories: and_(
-        memories.c.state != int(MemoryState.SENDING),
-        memories.c.state != int(MemoryState.SENT),
-        ~_HAS_DOCUMENT,
+        M.state != int(MemoryState.SENDING), M.state != int(MemoryState.SENT), ~_HAS_DOCUMENT
     ),
 }
 _FIND_LOST = {

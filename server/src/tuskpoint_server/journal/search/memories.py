@@ -19,50 +19,44 @@ from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import UNSURE, checkpoints, documents, memories, threads
 from ..database.statements import Statement
-from .findable import ITS_DOCUMENT, ITS_THREAD
+from .findable import ITS_DOCUMENT, ITS_THREAD, C, D, T
 
 LOOKED_AT = 200  # memories that one transaction looks at
 _PROGRESS = ("state", "unsure", "attempts", "due_us", "job_id", "blob_id")
 
 
+M = memories.c
+
+
 def _oldest_due() -> Select[Any]:
     # By tenant second: that is how the index by state has them.
     return (
-        select(
-            memories.c.number,
-            memories.c.tenant,
-            memories.c.pointer,
-            memories.c.text,
-            memories.c.unsure,
-            memories.c.attempts,
-            memories.c.job_id,
-            memories.c.due_us,
-        )
-        .where(memories.c.due_us <= bindparam("now_us"))
-        .order_by(memories.c.due_us, memories.c.tenant, memories.c.number)
+        select(M.number, M.tenant, M.pointer, M.text, M.unsure, M.attempts, M.job_id, M.due_us)
+        .where(M.due_us <= bindparam("now_us"))
+        .order_by(M.due_us, M.tenant, M.number)
         .limit(bindparam("max_rows"))
     )
 
 
-_DUE = Statement(_oldest_due().where(memories.c.state == bindparam("of_state")))
+_DUE = Statement(_oldest_due().where(M.state == bindparam("of_state")))
 # The sum keeps SQLite from the index by state, in which all that is sure comes as well.
-_DUE_UNSURE = Statement(_oldest_due().where(UNSURE, memories.c.state + 0 == bindparam("of_state")))
+_DUE_UNSURE = Statement(_oldest_due().where(UNSURE, M.state + 0 == bindparam("of_state")))
 # Not `findable.FINDABLE`: with it, SQLite begins with all the checkpoints. What it excludes
 # besides, threads of the server's own, has no documents.
 _SUMMARIES = Statement(
-    select(checkpoints.c.summary)
+    select(C.summary)
     .select_from(documents)
     .join(checkpoints, ITS_DOCUMENT)
     .join(threads, ITS_THREAD)
     .where(
-        documents.c.tenant == bindparam("of_tenant"),
-        documents.c.pointer == bindparam("of_pointer"),
-        threads.c.deleted.is_(False),
-        threads.c.unsearchable.is_(False),
+        D.tenant == bindparam("of_tenant"),
+        D.pointer == bindparam("of_pointer"),
+        T.deleted.is_(False),
+        T.unsearchable.is_(False),
     )
     .distinct()
 )
-_OF_NUMBER = memories.c.number == bindparam("of_number")
+_OF_NUMBER = M.number == bindparam("of_number")
 _DROP = Statement(delete(memories).where(_OF_NUMBER))
 _BEGIN = Statement(update(memories).where(_OF_NUMBER).values(state=MemoryState.SENDING.value))
 _NOTE = Statement(
@@ -72,24 +66,18 @@ _NOTE = Statement(
 )
 _TAKE_UP = Statement(
     update(memories)
-    .where(memories.c.state == MemoryState.SENDING.value)
+    .where(M.state == MemoryState.SENDING.value)
     .values(state=MemoryState.WAITING.value, unsure=True, due_us=bindparam("now_us"))
 )
-_NEXT_DUE = Statement(
-    select(func.min(memories.c.due_us)).where(memories.c.state == bindparam("of_state"))
-)
+_NEXT_DUE = Statement(select(func.min(M.due_us)).where(M.state == bindparam("of_state")))
 # Numbers rise with time: the least is that of the oldest, and the index has it.
 _COUNT = Statement(
-    select(func.count(), func.min(memories.c.number)).where(
-        memories.c.state == bindparam("of_state"), memories.c.tenant == bindparam("of_tenant")
+    select(func.count(), func.min(M.number)).where(
+        M.state == bindparam("of_state"), M.tenant == bindparam("of_tenant")
     )
 )
-_TALLIES = Statement(
-    select(memories.c.tenant, memories.c.state, func.count()).group_by(
-        memories.c.tenant, memories.c.state
-    )
-)
-_CREATED = Statement(select(memories.c.created_us).where(_OF_NUMBER))
+_TALLIES = Statement(select(M.tenant, M.state, func.count()).group_by(M.tenant, M.state))
+_CREATED = Statement(select(M.created_us).where(_OF_NUMBER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +111,8 @@ class MemoryRows:
         """Return memories that are to be sent now, and note that a call begins to send them.
 
         Those that point to no checkpoint which search may find are removed instead. The
-        longest due comes first, or one that is unsure, with others of its tenant; one that is
-        unsure comes alone.
+        longest due comes first (or rather one that is unsure), with others of its tenant; one
+        that is unsure comes alone.
         """
         looked, taken = True, list[Memory]()
         # One transaction drops no more than it looks at, however much there is to drop.
