@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -26,38 +27,6 @@ HURRIED_BATCH = 256  # the same while a search waits: fewer transactions take le
 PATIENCE = 3  # refusals in a row after which one checkpoint may be the reason, not the journal
 COUNT_S = 10.0  # seconds between two counts of a long backlog
 _log = logging.getLogger(__name__)
-
-
-class _Search:
-    """A search that waits until the index has come as far as the logs were at the call.
-
-    Attributes:
-        ended: It waits no longer.
-        came: The index has come as far.
-    """
-
-    def __init__(self) -> None:
-        self.ended = asyncio.Event()
-        self.came = False
-        self._wanted: dict[int, int] | None = None
-        self._passed: dict[int, int] = {}
-
-    def want(self, wanted: dict[int, int]) -> None:
-        """Say how far which threads have to come; batches may have ended since the call."""
-        self._wanted = wanted
-        self._look()
-
-    def advance(self, stretch: Stretch) -> None:
-        """Note how far a stored batch brought the threads."""
-        self._passed.update((one.thread, one.through) for one in stretch.advances)
-        self._look()
-
-    def _look(self) -> None:
-        if self._wanted is not None and all(
-            self._passed.get(thread, -1) >= seq for thread, seq in self._wanted.items()
-        ):
-            self.came = True
-            self.ended.set()
 
 
 class IndexTask:
@@ -100,7 +69,9 @@ class IndexTask:
         )
         self.backlog: dict[str, Backlog] = {}
         self._logged_of_body = ""
-        self._searches: set[_Search] = set()
+        self._searches = 0
+        self._batch_ended = asyncio.Condition()
+        self._passed: dict[int, int] = {}
         self._hurried = asyncio.Event()
         self._stopping = asyncio.Event()
         self._changes: Waiter | None = None
@@ -117,7 +88,7 @@ class IndexTask:
         self._hurry()
         if self._task is not None:
             await asyncio.wait({self._task})
-        self._end_waits()
+        await self._tell()
 
     async def catch_up(self, tenant: str) -> int:
         """Wait until the index is where the tenant's logs are now, but not for long.
@@ -130,20 +101,30 @@ class IndexTask:
         Raises:
             Refusal: `JOURNAL_UNAVAILABLE`.
         """
-        search = _Search()
-        self._searches.add(search)
+        self._searches += 1
         try:
-            search.want(await self._rows.now(tenant))
-            if not search.came:
+            wanted = await self._rows.now(tenant)
+
+            def came() -> bool:
+                return all(self._passed.get(thread, -1) >= seq for thread, seq in wanted.items())
+
+            if not came():
                 self._hurry()
-                stopped = self._task is None or self._stopping.is_set()
-                if not stopped and not self.trouble.failures:
-                    await pause(self._settings.catch_up_s, search.ended)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._settings.catch_up_s), self._batch_ended:
+                        await self._batch_ended.wait_for(lambda: came() or not self._is_working)
+            if came():
+                return 0
         finally:
-            self._searches.discard(search)
-        if search.came:
-            return 0
+            self._searches -= 1
+            if not self._searches:
+                self._passed.clear()
         return sum(one.checkpoints for one in await self._rows.backlog() if one.tenant == tenant)
+
+    @property
+    def _is_working(self) -> bool:
+        stopped = self._task is None or self._stopping.is_set()
+        return not stopped and not self.trouble.failures
 
     def _hurry(self) -> None:
         """End pauses."""
@@ -151,9 +132,10 @@ class IndexTask:
         if self._changes is not None:
             self._changes.wake()
 
-    def _end_waits(self) -> None:
-        for search in self._searches:
-            search.ended.set()
+    async def _tell(self) -> None:
+        """Have searches look how far the index has come."""
+        async with self._batch_ended:
+            self._batch_ended.notify_all()
 
     # --- the loop ----------------------------------------------------------------------
 
@@ -184,8 +166,9 @@ class IndexTask:
             if stored:
                 self._instruments.indexed.add(stored)
                 self._stored()
-        for search in self._searches:
-            search.advance(stretch)
+        if self._searches:
+            self._passed.update((one.thread, one.through) for one in stretch.advances)
+            await self._tell()
         await self._count(complete=stretch.complete)
         self.trouble.succeeded()
         return not stretch.complete
@@ -194,7 +177,7 @@ class IndexTask:
         """Report a failure, let searches go on without, and wait before the next attempt."""
         wait_s = self.trouble.met(error)
         self._instruments.failures.add(1, {"task": "index"})
-        self._end_waits()
+        await self._tell()
         # Searches ask for another attempt, but not for one after the other.
         first_s = min(wait_s, self._settings.first_retry_s)
         await self._wait(first_s, self._stopping)

@@ -139,8 +139,7 @@ def store(batch: Batch, stretch: Stretch, made: Sequence[Document], *, remember:
     ]
     if planned:
         has_vector = _with_vector(connection, planned)
-        _PUT.run_rows(connection, _COLUMNS, [_row(one, has_vector) for one, _ in planned])
-        _put_text(connection, planned)
+        _put(connection, planned, has_vector)
         if remember:
             _remember(connection, [one for one, _ in planned], batch.now_us)
     return len(planned)
@@ -204,26 +203,23 @@ def _inherit(connection: Connection, numbers: Sequence[int]) -> set[int]:
     return set(rows)
 
 
-def _row(one: Document, has_vector: set[int]) -> tuple[object, ...]:
-    due = one.due
-    owed = bool(one.embedded) and due.number not in has_vector
-    place = (due.number, due.tenant, due.thread, due.seq)
-    return (*place, one.planned, one.truncated, one.pointer, owed)
-
-
-def _put_text(connection: Connection, planned: Sequence[_Planned]) -> None:
+def _put(connection: Connection, planned: Sequence[_Planned], has_vector: set[int]) -> None:
+    rows = []
+    for one, _ in planned:
+        due = one.due
+        owed = bool(one.embedded) and due.number not in has_vector
+        place = (due.number, due.tenant, due.thread, due.seq)
+        rows.append((*place, one.planned, one.truncated, one.pointer, owed))
+    _PUT.run_rows(connection, _COLUMNS, rows)
     changed = [
         (one, before)
         for one, before in planned
         if (before.summary, before.body) != (one.due.summary, one.body)
     ]
-    full_text.remove(
-        connection, [one.due.number for one, before in changed if before.body is not None]
-    )
-    full_text.add(
-        connection,
-        [(one.due.number, one.due.thread, one.due.summary, one.body) for one, _ in changed],
-    )
+    gone = [one.due.number for one, before in changed if before.body is not None]
+    full_text.remove(connection, gone)
+    added = [(one.due.number, one.due.thread, one.due.summary, one.body) for one, _ in changed]
+    full_text.add(connection, added)
 
 
 def _remember(connection: Connection, made: Sequence[Document], now_us: int) -> None:

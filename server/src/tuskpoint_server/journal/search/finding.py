@@ -156,7 +156,11 @@ class FindRows:
         """Return checkpoints by words, best first; distance is 1 / (1 + BM25)."""
 
         def work(connection: Connection) -> list[Found]:
-            matching = full_text.expression(words, _word_of(connection, tenant, scope))
+            word = ""
+            if scope.thread_id:
+                of = {"of_tenant": tenant, "of_thread": scope.thread_id}
+                word = full_text.scope_word(connection.execute(_THREAD, of).scalar() or 0)
+            matching = full_text.expression(words, word)
             if not matching:
                 return []
             lookup = _BY_DOCUMENT.where(_INDEXED)
@@ -237,14 +241,6 @@ class FindRows:
         return await self._database.query(work)
 
 
-def _word_of(connection: Connection, tenant: str, scope: SearchScope) -> str:
-    """Return the word of the one thread in scope; empty if it may be any."""
-    if not scope.thread_id:
-        return ""
-    of = {"of_tenant": tenant, "of_thread": scope.thread_id}
-    return full_text.scope_word(connection.execute(_THREAD, of).scalar() or 0)
-
-
 def _rows(connection: Connection, scan: Statement, of: dict[str, object]) -> list[VectorRow]:
     return list(map(VectorRow._make, scan.run(connection, **of).fetchall()))
 
@@ -274,11 +270,18 @@ def _find(
         rows = {row[0]: row[1:] for row in connection.execute(lookup, {"numbers": numbers})}
         for one in page:
             row = rows.get(one.number)
-            if row is None or len(found) == limit or not _counts(one, row, scope):
+            if row is None or len(found) == limit:
                 continue
             key = CheckpointKey(*row[:3])
-            if key not in found:
-                found[key] = _found(connection, key, row, one.distance)
+            summary, metadata, indexed, number, truncated = row[3:]
+            forged = one.summary is not None and one_line(summary) != one.summary
+            if key in found or forged or not matches_typed(metadata, scope.filter):
+                continue
+            content = ""
+            if indexed:
+                [(content,)] = _BODY.run(connection, of_number=number).fetchall()
+            whole = not (indexed and truncated)
+            found[key] = Found(key, summary, content, metadata, one.distance, truncated=not whole)
         looked_at, size = looked_at + len(page), min(2 * size, IN_LIST)
         few = (limit - len(found)) * looked_at > MANY * len(found)
         if table is not None and len(found) < limit and looked_at >= LOOKED_AT_FIRST and few:
@@ -294,23 +297,6 @@ def _within(lookup: Select[Any], tenant: str, scope: SearchScope) -> Select[Any]
     if scope.agent_id:
         lookup = lookup.where(_looked_at(T.agent_id) == scope.agent_id)
     return lookup
-
-
-def _counts(one: Candidate, row: Sequence[Any], scope: SearchScope) -> bool:
-    _, _, _, summary, metadata, *_ = row
-    if one.summary is not None and one_line(summary) != one.summary:
-        return False
-    return matches_typed(metadata, scope.filter)
-
-
-def _found(
-    connection: Connection, key: CheckpointKey, row: Sequence[Any], distance: float
-) -> Found:
-    _, _, _, summary, metadata, indexed, number, truncated = row
-    if not indexed:
-        return Found(key, summary, "", metadata, distance)
-    [(content,)] = _BODY.run(connection, of_number=number).fetchall()
-    return Found(key, summary, content, metadata, distance, truncated=bool(truncated))
 
 
 # --- what passes -----------------------------------------------------------------------

@@ -146,12 +146,10 @@ class MemoryRows:
 
     async def next_due_us(self, state: MemoryState) -> int | None:
         """Return the time of the next step of memories in a state; `None`: there are none."""
-
-        def work(connection: Connection) -> int | None:
-            [(due_us,)] = _NEXT_DUE.run(connection, of_state=state.value).fetchall()
-            return due_us  # type: ignore[no-any-return]
-
-        return await self._database.query(work)
+        [(due_us,)] = await self._database.query(
+            lambda connection: _NEXT_DUE.run(connection, of_state=state.value).fetchall()
+        )
+        return due_us  # type: ignore[no-any-return]
 
     async def standing(self, tenant: str) -> MemoriesStanding:
         """Return how the memories of a tenant stand."""

@@ -126,7 +126,13 @@ class Delivery:
             return backoff.until - now
         try:
             if self._adrift:
-                await self._take_up()
+                # Something was being sent when this ended unforeseen, the server perhaps.
+                count = await self._memories.take_up()
+                self._adrift = False
+                if count:
+                    _log.info(
+                        "%d memories may have been stored by MemWal; they are sent again", count
+                    )
             return await work()
         except Refusal as refusal:
             _log.warning("deliveries to MemWal wait: %s", refusal.message)
@@ -137,13 +143,6 @@ class Delivery:
         self._probing = True
         backoff.begin(self._loop.time())
         return 0.0
-
-    async def _take_up(self) -> None:
-        """See to what was being sent when something ended unforeseen, the server perhaps."""
-        count = await self._memories.take_up()
-        self._adrift = False
-        if count:
-            _log.info("%d memories may have been stored by MemWal; they are sent again", count)
 
     async def _due_in_s(self, state: MemoryState) -> float | None:
         """Return the seconds until memories in a state are due, 0 or less if they are."""
@@ -194,12 +193,11 @@ class Delivery:
             return 0.0
         try:
             job_ids = await self._call(memories)
-        except RelayerError as error:
+        except Exception as error:  # noqa: BLE001 - a defect, perhaps in what becomes of one text: others go on
+            if not isinstance(error, RelayerError):
+                _log.exception("sending to MemWal failed")
+                error = RelayerError(Trouble.UNAVAILABLE, DEFECT, unsure=True)
             await self._unsent(memories, error)
-            return 0.0
-        except Exception:  # noqa: BLE001 - a defect, perhaps in what becomes of one text: others go on
-            _log.exception("sending to MemWal failed")
-            await self._unsent(memories, RelayerError(Trouble.UNAVAILABLE, DEFECT, unsure=True))
             return 0.0
         self._probing = False
         self._succeeded(self._sending)
