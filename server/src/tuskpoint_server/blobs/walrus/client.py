@@ -89,13 +89,25 @@ class _Peers:
     max_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is asked for: of a put the content, of a read the blob and who is told of it."""
+
+    operation: Operation
+    route: Sequence[str]
+    blob_id: str = ""
+    body: bytes | None = None
+    content_type: str = ""
+    size: int = 0  # of the blob that the body becomes
+    patient: bool = True  # goes on after each endpoint was asked once
+    progress: Progress | None = None  # told of the bytes that have arrived, anew each time
+
+
 class WalrusClient:
-    """Asks publishers and aggregators.
+    """Asks publishers and aggregators; arguments are as of `WalrusStore`.
 
     Stores permanent blobs: a repeated put of equal bytes is free and changes nothing. That
     is why whatever may or may not have happened is simply sent again.
-
-    Args: as of `WalrusStore`.
     """
 
     def __init__(
@@ -139,31 +151,26 @@ class WalrusClient:
             ValueError: The patches do not fit a quilt.
         """
         size = quilt_bytes((patch.identifier, patch.tags, len(patch.data)) for patch in patches)
-        body, content_type = await asyncio.to_thread(_form, patches)
-        identifiers = [patch.identifier for patch in patches]
-        headers = {"Content-Type": content_type}
-        return await self._put(
-            Operation.PUT_QUILT,
-            body,
-            headers,
-            size,
-            lambda answer: parse_quilt_result(answer, identifiers),
-        )
+        body, kind = await asyncio.to_thread(_form, patches)
+        names = [patch.identifier for patch in patches]
+        question = _Question(Operation.PUT_QUILT, ["quilts"], "", body, kind, size)
+        return await self._put(question, lambda answer: parse_quilt_result(answer, names))
 
     async def put_blob(self, data: bytes) -> Stored:
-        """Store bytes as a blob of their own.
+        """Store bytes as a blob of their own; raises as `put_quilt`."""
+        question = _Question(Operation.PUT_BLOB, ["blobs"], body=data)
+        return await self._put(question, parse_blob_result)
 
-        Raises:
-            Failed: They are not known to be stored.
-        """
-        return await self._put(Operation.PUT_BLOB, data, {}, len(data), parse_blob_result)
+    async def _put(self, question: _Question, parse: Callable[[bytes], Stored]) -> Stored:
+        with self._instruments.timed(question.operation) as attributes:
+            stored = await self._ask(self._publishers, question, parse)
+            attributes["outcome"] = "found" if stored.found else "created"
+        self._instruments.stored(question.operation, stored, attributes["outcome"])
+        self._recent.add(stored.blob_id)
+        return stored
 
     async def read(self, location: BlobLocation, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256.
-
-        Args:
-            location: The location.
-            progress: Called with the bytes that have arrived, anew with every attempt.
 
         Raises:
             Failed: They could not be read.
@@ -184,8 +191,9 @@ class WalrusClient:
         if location.identifier:
             operation = Operation.GET_PATCH
             route = ["blobs", "by-quilt-id", location.blob_id, location.identifier]
+        question = _Question(operation, route, location.blob_id, progress=progress)
         try:
-            return await self._get(operation, location.blob_id, route, check, progress=progress)
+            return await self._get(question, check)
         except Failed as failed:
             if mismatch is not None:
                 raise mismatch from failed
@@ -197,8 +205,8 @@ class WalrusClient:
         Raises:
             Failed: It could not be read.
         """
-        route = ["blobs", blob_id]
-        return await self._get(Operation.GET_BLOB, blob_id, route, bytes, patient=patient)
+        question = _Question(Operation.GET_BLOB, ["blobs", blob_id], blob_id, patient=patient)
+        return await self._get(question, bytes)
 
     async def list_quilt(self, blob_id: str) -> list[Patch]:
         """Return the patches of a quilt, without their data.
@@ -207,91 +215,27 @@ class WalrusClient:
             Failed: There is no list, perhaps because the blob is not a quilt.
         """
         route = ["quilts", blob_id, "patches"]
-        return await self._get(Operation.LIST_QUILT, blob_id, route, parse_patches)
+        return await self._get(_Question(Operation.LIST_QUILT, route, blob_id), parse_patches)
+
+    async def _get(self, question: _Question, take: Callable[[bytes], _T]) -> _T:
+        with self._instruments.timed(question.operation) as attributes:
+            result = await self._ask(self._aggregators, question, take)
+            attributes["outcome"] = "read"
+        return result
 
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
 
-    async def _put(
-        self,
-        operation: Operation,
-        body: bytes,
-        headers: dict[str, str],
-        blob_bytes: int,
-        parse: Callable[[bytes], Stored],
-    ) -> Stored:
-        route = "quilts" if operation is Operation.PUT_QUILT else "blobs"
-
-        def build(endpoint: Endpoint, _: int) -> httpx.Request:
-            token = self._tokens.mint(max(len(body), blob_bytes))
-            authorization = f"Bearer {token}" if token else endpoint.authorization
-            return self._http.build_request(
-                "PUT",
-                endpoint.url(route),
-                params=self._put_params,
-                content=body,
-                headers=headers | ({"Authorization": authorization} if authorization else {}),
-            )
-
-        with self._instruments.timed(operation) as attributes:
-            stored = await self._ask(self._publishers, operation, build, parse)
-            attributes["outcome"] = "found" if stored.found else "created"
-        self._instruments.stored(operation, stored, attributes["outcome"])
-        self._recent.add(stored.blob_id)
-        return stored
-
-    async def _get(
-        self,
-        operation: Operation,
-        blob_id: str,
-        route: Sequence[str],
-        take: Callable[[bytes], _T],
-        *,
-        patient: bool = True,
-        progress: Progress | None = None,
-    ) -> _T:
-        def build(endpoint: Endpoint, stale: int) -> httpx.Request:
-            headers = {}
-            if endpoint.authorization:
-                headers["Authorization"] = endpoint.authorization
-            if stale or blob_id in self._recent:
-                headers["Cache-Control"] = "no-store"
-            # A query changes the key under which a cache keeps the answer.
-            params: tuple[tuple[str, str], ...] | None = None
-            if stale and operation is Operation.GET_BLOB:
-                params = _BLOB_VARIATIONS[(stale - 1) % len(_BLOB_VARIATIONS)]
-            elif stale:
-                params = (("fresh", str(stale)),)  # quilt routes ignore every query
-            url = endpoint.url(*route)
-            return self._http.build_request("GET", url, params=params, headers=headers)
-
-        with self._instruments.timed(operation) as attributes:
-            result = await self._ask(
-                self._aggregators, operation, build, take,
-                blob_id=blob_id, patient=patient, progress=progress,
-            )  # fmt: skip
-            attributes["outcome"] = "read"
-        return result
-
-    async def _ask(
-        self,
-        peers: _Peers,
-        operation: Operation,
-        build: Callable[[Endpoint, int], httpx.Request],
-        take: Callable[[bytes], _T],
-        *,
-        blob_id: str = "",
-        patient: bool = True,
-        progress: Progress | None = None,
-    ) -> _T:
+    async def _ask(self, peers: _Peers, question: _Question, take: Callable[[bytes], _T]) -> _T:
         """Return what `take` makes of the first answer that it accepts."""
 
         async def attempt(endpoint: Endpoint, stale: int) -> _T:
-            recent = blob_id in self._recent
+            recent = question.blob_id in self._recent
             try:
                 async with peers.places:
-                    body = await self._exchange(build(endpoint, stale), peers, progress)
+                    request = self._request(question, endpoint, stale)
+                    body = await self._exchange(request, peers, question.progress)
                 try:
                     if len(body) > _THREAD_ABOVE_BYTES:
                         return await asyncio.to_thread(take, body)
@@ -301,11 +245,32 @@ class WalrusClient:
                     raise Unsuccessful(symptom) from error
             except Unsuccessful as error:
                 symptom = replace(error.symptom, recent=recent)
-                raise Failed(operation, endpoint.base, symptom) from error
+                raise Failed(question.operation, endpoint.base, symptom) from error
 
         return await self._retrying.run(
-            peers.endpoints, attempt, budget_s=peers.budget_s, patient=patient
+            peers.endpoints, attempt, budget_s=peers.budget_s, patient=question.patient
         )
+
+    def _request(self, question: _Question, endpoint: Endpoint, stale: int) -> httpx.Request:
+        headers = {"Authorization": endpoint.authorization} if endpoint.authorization else {}
+        url = endpoint.url(*question.route)
+        if question.body is not None:
+            if question.content_type:
+                headers["Content-Type"] = question.content_type
+            if token := self._tokens.mint(max(len(question.body), question.size)):
+                headers["Authorization"] = f"Bearer {token}"
+            return self._http.build_request(
+                "PUT", url, params=self._put_params, content=question.body, headers=headers
+            )
+        if stale or question.blob_id in self._recent:
+            headers["Cache-Control"] = "no-store"
+        # A query changes the key under which a cache keeps the answer.
+        params: tuple[tuple[str, str], ...] | None = None
+        if stale and question.operation is Operation.GET_BLOB:
+            params = _BLOB_VARIATIONS[(stale - 1) % len(_BLOB_VARIATIONS)]
+        elif stale:
+            params = (("fresh", str(stale)),)  # quilt routes ignore every query
+        return self._http.build_request("GET", url, params=params, headers=headers)
 
     async def _exchange(
         self, request: httpx.Request, peers: _Peers, progress: Progress | None

@@ -44,19 +44,14 @@ class Patch:
     data: bytes = b""
 
 
-def identifier_problem(identifier: str) -> str:
-    """Return what keeps a name from being an identifier; empty: nothing."""
-    if not identifier:
-        return "it is empty"
-    if len(identifier.encode("utf-8", "surrogatepass")) > _MAX_IDENTIFIER_BYTES:
-        return f"it is longer than {_MAX_IDENTIFIER_BYTES} bytes"
-    if not identifier[0].isalnum():
-        return "it does not begin with a letter or digit"
-    if identifier != identifier.rstrip():
-        return "it ends with white space"
-    if any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in identifier):
-        return "it holds control characters"
-    return ""
+def is_identifier(name: str) -> bool:
+    """Return whether a name may be an identifier."""
+    return (
+        name[:1].isalnum()
+        and name == name.rstrip()
+        and not any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in name)
+        and len(name.encode("utf-8", "surrogatepass")) <= _MAX_IDENTIFIER_BYTES
+    )
 
 
 def symbol_bytes(size: int) -> int:
@@ -131,20 +126,21 @@ def parse_quilt(raw: bytes) -> list[Patch]:
     """Return the patches of a raw quilt, in its own order; every length is checked before use.
 
     Raises:
-        ValueError: Says where it is not a quilt of version 1.
+        ValueError: It is not a quilt of version 1.
     """
-    if not raw or len(raw) % (2 * SYMBOLS):
-        raise ValueError(f"{len(raw)} bytes are no whole number of columns")
+    _require(bool(raw) and len(raw) % (2 * SYMBOLS) == 0)
     start, entries = _read_index(raw)
     patches: dict[str, Patch] = {}
     for end, identifier, tags in entries:
-        if not start < end <= COLUMNS:
-            raise ValueError(f"patch '{_shown(identifier)}' has no columns of its own")
-        if identifier in patches:
-            raise ValueError(f"two patches are named '{_shown(identifier)}'")
+        _require(start < end <= COLUMNS and identifier not in patches)
         patches[identifier] = _read_patch(_columns(raw, start, end), identifier, tags)
         start = end
     return list(patches.values())
+
+
+def _require(holds: bool) -> None:
+    if not holds:
+        raise ValueError(f"it is not a quilt of version {_VERSION}")
 
 
 def _columns(raw: bytes, start: int, end: int) -> bytes:
@@ -166,39 +162,29 @@ def _columns(raw: bytes, start: int, end: int) -> bytes:
 def _read_index(raw: bytes) -> tuple[int, list[tuple[int, str, dict[str, str]]]]:
     """Return the number of columns that the index takes, and its entries."""
     head = _Bytes(_columns(raw, 0, 1))
-    version = head.number(1)
-    if version != _VERSION:
-        raise ValueError(f"it is not a quilt of version {_VERSION}: it begins with {version}")
+    _require(head.number(1) == _VERSION)
     size = 1 + 4 + head.number(4)
     taken = -(-size // (len(raw) // COLUMNS))
-    if taken > _MAX_INDEX_COLUMNS:
-        raise ValueError(f"its index of {size} bytes is longer than {_MAX_INDEX_COLUMNS} columns")
+    _require(taken <= _MAX_INDEX_COLUMNS)
     index = _Bytes(_columns(raw, 0, taken)[1 + 4 : size])
     count = index.length()
-    if not 1 <= count <= MAX_PATCHES:
-        raise ValueError(f"its index lists {count} patches")
+    _require(1 <= count <= MAX_PATCHES)
     entries = [(index.number(2), index.text(), index.tags()) for _ in range(count)]
-    index.expect_end("the index")
+    _require(not index.rest())
     return taken, entries
 
 
 def _read_patch(content: bytes, identifier: str, tags: dict[str, str]) -> Patch:
     header = _Bytes(content)
-    if header.number(1) != _VERSION:
-        raise ValueError(f"patch '{_shown(identifier)}' is not of version {_VERSION}")
+    _require(header.number(1) == _VERSION)
     size = header.number(4)
     flags = header.number(1)
     body = _Bytes(header.take(size))
     name = _Bytes(body.take(body.number(2)))
-    found = name.text()
-    name.expect_end("the identifier")
-    if found != identifier:
-        raise ValueError(f"patch '{_shown(identifier)}' calls itself '{_shown(found)}'")
+    _require(name.text() == identifier and not name.rest())
     if flags & _HAS_TAGS:
         tagged = _Bytes(body.take(body.number(2)))
-        if tagged.tags() != tags:
-            raise ValueError(f"patch '{_shown(identifier)}' has other tags than in the index")
-        tagged.expect_end("the tags")
+        _require(tagged.tags() == tags and not tagged.rest())
     return Patch(identifier, tags, body.rest())
 
 
@@ -210,12 +196,9 @@ class _Bytes:
         self._at = 0
 
     def take(self, size: int) -> bytes:
-        end = self._at + size
-        if end > len(self._data):
-            raise ValueError(f"{size} bytes at {self._at} lie past the end at {len(self._data)}")
-        taken = self._data[self._at : end]
-        self._at = end
-        return taken
+        start, self._at = self._at, self._at + size
+        _require(self._at <= len(self._data))
+        return self._data[start : self._at]
 
     def rest(self) -> bytes:
         return self.take(len(self._data) - self._at)
@@ -224,27 +207,18 @@ class _Bytes:
         return int.from_bytes(self.take(size), "little")
 
     def length(self) -> int:
-        """Return the next ULEB128 number of at most 32 bits."""
-        number = 0
-        for shift in range(0, 35, 7):
+        """Return the next ULEB128 number of at most 32 bits, in as few bytes as it takes."""
+        number, shift, byte = 0, 0, 0x80
+        while byte >= 0x80:
             byte = self.number(1)
             number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                if number >= 1 << 32 or (shift and not byte):
-                    break
-                return number
-        raise ValueError(f"no canonical length before {self._at}")
+            shift += 7
+            _require(number < 1 << 32 and shift <= 35)
+        _require(byte > 0 or shift == 7)
+        return number
 
     def text(self) -> str:
         return self.take(self.length()).decode()  # what is no UTF-8 raises a ValueError too
 
     def tags(self) -> dict[str, str]:
         return {self.text(): self.text() for _ in range(self.length())}
-
-    def expect_end(self, what: str) -> None:
-        if self._at != len(self._data):
-            raise ValueError(f"{what} goes on after its end")
-
-
-def _shown(identifier: str) -> str:
-    return identifier if len(identifier) <= 80 else identifier[:77] + "..."

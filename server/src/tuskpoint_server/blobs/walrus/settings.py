@@ -25,45 +25,26 @@ _log = logging.getLogger(__name__)
 class WalrusSettings:
     """Settings of the Walrus store. Times are in seconds, sizes in bytes.
 
-    Attributes:
-        aggregators: URLs in the order in which they are asked.
-        publishers: The same; a store without any reads only.
-        epochs: Epochs that a stored blob lasts, the current one included.
-        epoch_s: Length of an epoch.
-        send_object_to: Sui address that gets the Blob objects; empty: the publisher decides.
-        jwt_secret: Key that signs a token for every put; empty: no token is sent.
-        jwt_algorithm: HS256, HS384 or HS512.
-        jwt_lifetime_s: Time that a token is valid.
-        put_timeout_s: Bound on one attempt of a put.
-        get_timeout_s: Bound on one attempt of a read.
-        put_budget_s: Bound on a put, all its attempts and pauses together.
-        get_budget_s: Bound on a read, all its attempts and pauses together.
-        puts_at_once: Puts on their way at the same time.
-        gets_at_once: Reads on their way at the same time.
-        max_put_bytes: Size of a quilt beyond which a pack is cut. Every publisher takes 10 MiB
-            and none 100 MiB.
-        max_body_bytes: Longest body that is read into memory.
-
     Raises:
         ValueError: Says which setting is wrong; never repeats a URL.
     """
 
-    aggregators: tuple[str, ...] = field(repr=False)
-    publishers: tuple[str, ...] = field(default=(), repr=False)
-    epochs: int = 5
+    aggregators: tuple[str, ...] = field(repr=False)  # in the order in which they are asked
+    publishers: tuple[str, ...] = field(default=(), repr=False)  # a store without any reads only
+    epochs: int = 5  # that a stored blob lasts, the current one included
     epoch_s: float = 14 * 24 * 3600.0
-    send_object_to: str = ""
-    jwt_secret: bytes = field(default=b"", repr=False)
+    send_object_to: str = ""  # Sui address that gets the Blob objects; empty: as publishers do
+    jwt_secret: bytes = field(default=b"", repr=False)  # signs a token for every put; empty: none
     jwt_algorithm: str = "HS256"
     jwt_lifetime_s: int = 60
-    put_timeout_s: float = 120.0
+    put_timeout_s: float = 120.0  # of one attempt
     get_timeout_s: float = 60.0
-    put_budget_s: float = 300.0
+    put_budget_s: float = 300.0  # of all attempts and pauses together
     get_budget_s: float = 120.0
     puts_at_once: int = 8
     gets_at_once: int = 32
-    max_put_bytes: int = 10 * MIB
-    max_body_bytes: int = 64 * MIB
+    max_put_bytes: int = 10 * MIB  # of a quilt; every publisher takes this, none 100 MiB
+    max_body_bytes: int = 64 * MIB  # longest body that is read into memory
 
     def __post_init__(self) -> None:
         if not self.aggregators:

@@ -26,7 +26,7 @@ from ..api import (
 )
 from .client import WalrusClient
 from .failures import Failed
-from .quilt import Patch, identifier_problem, parse_quilt, quilt_bytes
+from .quilt import Patch, is_identifier, parse_quilt, quilt_bytes
 from .settings import WalrusSettings
 
 MAX_MEMBERS = 600
@@ -136,7 +136,7 @@ class WalrusStore:
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256."""
         _require_id(location.blob_id, location.sha256.hex())
-        if location.identifier and identifier_problem(location.identifier):
+        if location.identifier and not is_identifier(location.identifier):
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=location.blob_id)
         try:
             return await self._client.read(location, progress)
