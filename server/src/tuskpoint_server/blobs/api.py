@@ -21,15 +21,11 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One piece of content of a pack, and its hash.
-
-    The kind is a word that the store keeps beside it, if it can, such as "catalog"; it leads
-    whoever knows no more than a blob ID. Empty: none.
-    """
+    """One piece of content of a pack, and its hash."""
 
     sha256: bytes
     data: bytes
-    kind: str = ""
+    kind: str = ""  # a word that leads whoever knows no more than a blob ID; empty: none
 
 
 def unique_members(members: Sequence[Member]) -> list[Member]:
@@ -91,10 +87,9 @@ class BlobStore(Protocol):
         """Length of an epoch in seconds; `None` if stored blobs never expire."""
 
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
-        """Return the location that these bytes will have.
+        """Return the location that these bytes will have; without a blob ID if only storing tells.
 
-        Its `blob_id` is empty if only storing tells; then members of one pack refer to
-        one another by an empty blob ID ("this quilt").
+        Members of one pack refer to one another by an empty blob ID ("this quilt").
         """
 
     async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:

@@ -23,12 +23,7 @@ class CachedStore:
     The cache is named by hash and its files are hashed again on every read; a damaged
     one is dropped and the inner store asked. It holds nothing that is not also there,
     so its own trouble is logged and never fails a read. Nothing is cached before it was
-    read back.
-
-    Args:
-        inner: The store behind it.
-        path: Directory of the cache; created if it is missing.
-        max_bytes: Bound on the sum of the cached bytes.
+    read back. Its directory is created if it is missing.
     """
 
     def __init__(self, inner: BlobStore, path: Path, max_bytes: int) -> None:

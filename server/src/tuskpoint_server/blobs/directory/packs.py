@@ -23,7 +23,6 @@ import threading
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from io import FileIO
 from itertools import pairwise
 from typing import NamedTuple
@@ -31,16 +30,8 @@ from typing import NamedTuple
 from ...domain.errors import Reason, Refusal
 from ...domain.limits import LIMITS, MIB
 from ...domain.model import BlobLocation
-from ..api import (
-    Listed,
-    Member,
-    Progress,
-    blob_name,
-    digest_of,
-    hash_mismatch,
-    member_hash,
-    verified,
-)
+from .. import api
+from ..api import Listed, Member, Progress, digest_of
 from .files import BlobFiles
 
 MAGIC = b"TUSKPACK"
@@ -62,7 +53,7 @@ class NotAPackError(Exception):
 
 
 class Row(NamedTuple):
-    """A member as the index has it: its hash, its place and size in the file, its kind."""
+    """A member as the index has it."""
 
     sha256: bytes
     offset: int
@@ -119,10 +110,10 @@ def pack_pieces(members: Sequence[Member]) -> list[bytes]:
 
 
 def read_index(file: FileIO, size: int) -> PackIndex:
-    """Return the index of a pack file of a size, checked as far as it can be without the members.
+    """Return the index of a pack file of a size, which has to account for each of its bytes.
 
     Raises:
-        NotAPackError: It is no pack file, or its index does not account for each of its bytes.
+        NotAPackError: It does not, or it is no pack file.
         OSError: It cannot be read.
     """
     file.seek(0)
@@ -153,12 +144,9 @@ def read_index(file: FileIO, size: int) -> PackIndex:
     return PackIndex(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """An open blob: its ID, its file without a buffer, and its size in bytes."""
-
+class _Open(NamedTuple):
     blob_id: str
-    file: FileIO
+    file: FileIO  # without a buffer
     size: int
 
 
@@ -179,10 +167,7 @@ class BlobReader:
     ) -> list[bytes]:
         """Return the bytes at locations in one blob, in order, each after checking its hash.
 
-        Args:
-            locations: At least one, all with the same blob ID.
-            progress: Called in this thread with the number of bytes read of the one that
-                is being read.
+        Progress is told in this thread of the bytes read of the one that is being read.
 
         Raises:
             Refusal: As `BlobStore.get` has it.
@@ -235,7 +220,7 @@ class BlobReader:
         places = [self._place(blob, location) for location in locations]
         for number in sorted(range(len(places)), key=places.__getitem__):
             data = _read_at(blob, *places[number], progress)
-            found[number] = verified(data, locations[number])
+            found[number] = api.verified(data, locations[number])
         return found
 
     @contextlib.contextmanager
@@ -249,14 +234,10 @@ class BlobReader:
             yield _Open(blob_id, file, os.fstat(file.fileno()).st_size)
 
     def _place(self, blob: _Open, location: BlobLocation) -> tuple[int, int]:
-        """Return offset and size of the bytes that a location names.
-
-        Raises:
-            Refusal: There are none, or they are more than anything that is stored.
-        """
+        """Return offset and size of the bytes that a location names."""
         place: tuple[int, int] | None = (0, blob.size)
         if location.identifier:
-            place = self._index(blob).find(member_hash(location.identifier) or b"")
+            place = self._index(blob).find(api.member_hash(location.identifier) or b"")
         if place is None:
             # Either it was never there, or the index is not the one that was stored.
             raise _damage(blob) or Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob.blob_id)
@@ -293,9 +274,9 @@ def _damage(blob: _Open) -> Refusal | None:
     while chunk := blob.file.read(_READ_BYTES):
         hasher.update(chunk)
     actual = hasher.digest()
-    if blob_name(actual) == blob.blob_id:
+    if api.blob_name(actual) == blob.blob_id:
         return None
-    return hash_mismatch(blob.blob_id, digest_of(blob.blob_id) or b"", actual)
+    return api.hash_mismatch(blob.blob_id, digest_of(blob.blob_id) or b"", actual)
 
 
 def _malformed(blob: _Open, problem: str = "it is longer than anything that is stored") -> Refusal:
@@ -305,14 +286,13 @@ def _malformed(blob: _Open, problem: str = "it is longer than anything that is s
 def _read_at(blob: _Open, offset: int, size: int, progress: Progress | None) -> bytes:
     """Return the bytes of a span, fewer if the file ends before it."""
     chunks: list[bytes] = []
-    count = 0
+    end = offset + size
     longest = _READ_BYTES if progress is not None else size
-    while count < size:
-        chunk = os.pread(blob.file.fileno(), min(longest, size - count), offset + count)
-        if not chunk:
-            break
+    while offset < end and (
+        chunk := os.pread(blob.file.fileno(), min(longest, end - offset), offset)
+    ):
         chunks.append(chunk)
-        count += len(chunk)
+        offset += len(chunk)
         if progress is not None:
-            progress(count)
+            progress(size - (end - offset))
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -23,11 +23,10 @@ _THREADS = 8
 
 
 class DirectoryStore:
-    """A `BlobStore` in a directory.
+    """A `BlobStore` in a directory, which is created if it is missing.
 
     A put is one file: a pack, addressed like a quilt, whose members are named by their
-    SHA-256 in hex. A member that is put alone or apart is a file of its own. The directory is
-    created if it is missing.
+    SHA-256 in hex. A member that is put alone or apart is a file of its own.
 
     Raises:
         UnknownLayoutError: It is laid out in another way.
@@ -74,18 +73,15 @@ class DirectoryStore:
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         """Return the bytes at many locations, in order; each blob is opened once."""
-        blobs: dict[str, list[int]] = {}
-        for number, location in enumerate(locations):
-            blobs.setdefault(location.blob_id, []).append(number)
-        read = await self._each(
-            lambda numbers: self._reader.read([locations[number] for number in numbers]),
-            blobs.values(),
-        )
-        found = [b""] * len(locations)
-        for numbers, some in zip(blobs.values(), read, strict=True):
-            for number, data in zip(numbers, some, strict=True):
-                found[number] = data
-        return found
+        blobs: dict[str, dict[BlobLocation, None]] = {}
+        for location in locations:
+            blobs.setdefault(location.blob_id, {})[location] = None
+        wanted = [list(some) for some in blobs.values()]
+        read = await self._each(self._reader.read, wanted)
+        found: dict[BlobLocation, bytes] = {}
+        for some, data in zip(wanted, read, strict=True):
+            found.update(zip(some, data, strict=True))
+        return [found[location] for location in locations]
 
     async def list_blob(self, blob_id: str) -> Sequence[Listed]:
         """Return the members of a pack, after checking its SHA-256; of another blob, itself."""
@@ -143,8 +139,7 @@ class DirectoryStore:
         blob_id = blob_name(hasher.digest())
         self._files.write(blob_id, pieces)
         return [
-            BlobLocation(member.sha256, len(member.data), blob_id, member.sha256.hex())
-            for member in members
+            BlobLocation(one.sha256, len(one.data), blob_id, one.sha256.hex()) for one in members
         ]
 
     async def _each(self, work: Callable[[_A], _T], items: Iterable[_A]) -> list[_T]:
@@ -161,14 +156,11 @@ class DirectoryStore:
             for start in range(0, len(todo), size)
         ]
         shares = await asyncio.gather(*calls)
-        for _, errors in shares:
-            for error in errors:
-                if not isinstance(error, OSError):
-                    raise error
-                problem = error.strerror or type(error).__name__
-                raise Refusal(
-                    Reason.BLOB_UNAVAILABLE, backend=self.backend, problem=problem
-                ) from error
+        for error in (error for _, errors in shares for error in errors):
+            if not isinstance(error, OSError):
+                raise error
+            problem = error.strerror or type(error).__name__
+            raise Refusal(Reason.BLOB_UNAVAILABLE, backend=self.backend, problem=problem) from error
         return [result for results, _ in shares for result in results]
 
 
