@@ -286,13 +286,12 @@ def _malformed(blob: _Open, problem: str = "it is longer than anything that is s
 def _read_at(blob: _Open, offset: int, size: int, progress: Progress | None) -> bytes:
     """Return the bytes of a span, fewer if the file ends before it."""
     chunks: list[bytes] = []
-    end = offset + size
+    left = size
     longest = _READ_BYTES if progress is not None else size
-    while offset < end and (
-        chunk := os.pread(blob.file.fileno(), min(longest, end - offset), offset)
-    ):
+    while left and (chunk := os.pread(blob.file.fileno(), min(longest, left), offset)):
         chunks.append(chunk)
         offset += len(chunk)
+        left -= len(chunk)
         if progress is not None:
-            progress(size - (end - offset))
+            progress(size - left)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
