@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-DEFAULT_TENANT = "default"
-"""The tenant of whoever needs no credential."""
+DEFAULT_TENANT = "default"  # the tenant of whoever needs no credential
 
 TENANT_RULE = "1 to 64 of the characters a-z, 0-9, - and _, beginning with a letter or a digit"
 """What a tenant's name may be: file names that differ in case are one on some systems."""

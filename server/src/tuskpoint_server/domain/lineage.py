@@ -87,8 +87,7 @@ def decode_descriptor(encoded: bytes) -> Descriptor:
     return Descriptor(**json.loads(encoded))
 
 
-BEFORE_FIRST_STEP = -2
-"""LangGraph's `step` of a thread that has no checkpoint yet."""
+BEFORE_FIRST_STEP = -2  # LangGraph's `step` of a thread that has no checkpoint yet
 
 
 def rollback_metadata(raw: bytes, namespace: str, root_id: str) -> Metadata:

@@ -89,8 +89,7 @@ class SearchAnswer:
 MAX_WORDS = 64
 """Most words, most phrases and most identifiers of a query; what comes after them is dropped."""
 
-MANY_DIGITS = 4
-"""So many digits make a number an identifier: it is looked for, not counted with."""
+MANY_DIGITS = 4  # so many digits make a number an identifier: it is looked for, not counted with
 
 STOPWORDS = frozenset(
     """

@@ -15,8 +15,7 @@ from .json_view.views import Room
 from .limits import MIB
 from .model import Value
 
-PLAN = "current_plan"
-"""Channel that says in words what an agent is about to do."""
+PLAN = "current_plan"  # channel that says in words what an agent is about to do
 
 MAX_SHOWN = 1 * MIB
 """Bytes of the views of one state that are made at all; a value that takes more says nothing."""
@@ -24,24 +23,19 @@ MAX_SHOWN = 1 * MIB
 _INTERNAL = ("__", "branch:")
 """How the names of LangGraph's own channels begin: nobody looks for what they hold."""
 
-_ROOT = "__root__"
-"""The one of them that holds state: that of a graph whose state is no object."""
+_ROOT = "__root__"  # the one of them that holds state: that of a graph whose state is no object
 
 _NOT_TEXT = frozenset({"$bytes", "$bytearray", "$string", "$ext", "$opaque", "$too_deep"})
 """Escapes of which nothing can be looked for: binary values are base64 in them."""
 
-_OF_CODE = frozenset({"$type", "$method"})
-"""Escapes that name what a program would call."""
-
+_OF_CODE = frozenset({"$type", "$method"})  # escapes that name what a program would call
 _Part = TypeVar("_Part")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
 _LONGEST_WORD = 128
 _NO_WORD = re.compile(rf"[A-Za-z0-9+/=_-]{{{_LONGEST_WORD + 1},}}")
 """What is that long without a space is no word: images lie in messages as base64."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b]")
-"""Controls that are no white space."""
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b]")  # controls that are no white space
 
 
 class Body(NamedTuple):

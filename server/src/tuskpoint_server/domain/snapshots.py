@@ -28,11 +28,8 @@ class Snapshot:
     created_us: int
 
 
-THREADS = "$snapshot/"
-"""What the names of these threads begin with; no caller can name one."""
-
-THREADS_END = "$snapshot0"
-"""The first name past them: "0" follows "/"."""
+THREADS = "$snapshot/"  # what the names of these threads begin with; no caller can name one
+THREADS_END = "$snapshot0"  # the first name past them: "0" follows "/"
 
 MEMBER_THREADS = THREADS + "~"
 """What the names of threads that hold a member begin with: they follow those that describe

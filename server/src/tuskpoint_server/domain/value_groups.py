@@ -16,21 +16,11 @@ from dataclasses import dataclass, field
 from .limits import KIB, MIB
 from .values import Encoding, Packed, compress, patch, unpack
 
-MIN_GROUPED = 4 * KIB
-"""Bytes below which a value is stored alone."""
-
-MAX_GROUPED = 8 * MIB
-"""Bytes above which a value is stored alone."""
-
-MAX_PATCHES = 64
-"""Patches along a channel's ancestry after which a keyframe begins."""
-
-FAILURES = 3
-"""Patches in a row that saved too little, after which most values are not tried."""
-
-TRIED_AFTER_FAILURES = 16
-"""Of so many values one is tried then."""
-
+MIN_GROUPED = 4 * KIB  # bytes below which a value is stored alone
+MAX_GROUPED = 8 * MIB  # bytes above which a value is stored alone
+MAX_PATCHES = 64  # patches along a channel's ancestry after which a keyframe begins
+FAILURES = 3  # patches in a row that saved too little, after which most values are not tried
+TRIED_AFTER_FAILURES = 16  # of so many values one is tried then
 CACHED_BYTES = 32 * MIB
 _GROUP_BYTES = 600  # of a group besides its keyframe and its name
 

@@ -45,9 +45,7 @@ def blob_digest(data: bytes) -> bytes:
 MIN_COMPRESSED = 128
 """Bytes below which a value is stored as it is: what a frame saves there is not worth its time."""
 
-MIN_KEYFRAME = 8
-"""Bytes that a keyframe has at least; Zstandard takes no shorter prefix."""
-
+MIN_KEYFRAME = 8  # bytes that a keyframe has at least; Zstandard takes no shorter prefix
 _LEVEL = 2  # a tenth fewer bytes than 1 of what is large, for a quarter more time
 _FRAME_LEVEL = 1
 _MIN_WINDOW_LOG = 10

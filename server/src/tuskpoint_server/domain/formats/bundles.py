@@ -31,12 +31,8 @@ from .segments import (
     encode_segment,
 )
 
-MAX_BUNDLE_BYTES = LIMITS.max_bundle
-"""Bound on the values of a bundle, whole."""
-
-MAX_STORED_BYTES = MAX_BUNDLE_BYTES + 64 * MIB
-"""Bound on a stored one."""
-
+MAX_BUNDLE_BYTES = LIMITS.max_bundle  # bound on the values of a bundle, whole
+MAX_STORED_BYTES = MAX_BUNDLE_BYTES + 64 * MIB  # bound on a stored one
 _place = attrgetter("checkpoint_ns", "checkpoint_id")
 
 
@@ -154,11 +150,8 @@ def _checked(
 
 # --- limits ----------------------------------------------------------------------------
 
-_MAX_REFERENCE = LIMITS.max_thread_id + 1 + LIMITS.max_checkpoint_id
-"""Bytes of "thread:checkpoint"."""
-
-_BYTES_PER_WRITE = 128
-"""As `LIMITS.max_write_names` counts it."""
+_MAX_REFERENCE = LIMITS.max_thread_id + 1 + LIMITS.max_checkpoint_id  # bytes of "thread:checkpoint"
+_BYTES_PER_WRITE = 128  # as `LIMITS.max_write_names` counts it
 
 _Rules = tuple[tuple[str, str, int, bool], ...]
 """Of a row: the field of a text, what it is called, its most bytes, and whether it is required."""

@@ -34,9 +34,7 @@ from .records import (
 )
 from .stored_json import Fields, Kind, dump_document
 
-Key = tuple[str, str]
-"""Namespace and ID of a checkpoint."""
-
+Key = tuple[str, str]  # namespace and ID of a checkpoint
 _OF_CHECKPOINTS = (CheckpointRecord.kind, WritesRecord.kind, GapRecord.kind)
 
 AnyFact = TypeVar("AnyFact", bound=Record | Line)

@@ -35,13 +35,8 @@ from .runs import (
     stacked,
 )
 
-FAN_OUT = 8
-"""Runs of a level that are merged into one of the next."""
-
-STEP_BYTES = MIB
-"""Bytes of records, unpacked, that one step of a merge may always read."""
-
-
+FAN_OUT = 8  # runs of a level that are merged into one of the next
+STEP_BYTES = MIB  # bytes of records, unpacked, that one step of a merge may always read
 _POSITION = attrgetter("position")
 
 

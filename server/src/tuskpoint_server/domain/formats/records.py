@@ -18,9 +18,7 @@ from ..model import BlobLocation, Lineage
 from .stored_json import Fields, JsonObject, Kind, dump, location_json, settled
 
 NO_LINEAGE = Lineage()
-
-Identity = tuple[str | bytes, ...]
-"""What a record is about, within an incarnation of a thread."""
+Identity = tuple[str | bytes, ...]  # what a record is about, within an incarnation of a thread
 
 Rank = tuple[int, int]
 """Generation and `seq`: of two records about the same thing the greater one counts."""

@@ -25,21 +25,12 @@ from .stored_json import Fields, JsonObject, Kind, dump_document, location_json
 PAGE_BYTES = MIB // 4
 """Bytes of records in a page, unpacked, beyond which no further record is added."""
 
-LEAF_BYTES = 4 * MIB
-"""Bytes of records in a leaf, unpacked, beyond which the next leaf begins."""
-
-BRANCH_RUNS = 64
-"""Runs that a branch names at most."""
-
-_MAX_UNPACKED = 16 * MIB
-"""Bound on an unpacked page or index."""
-
+LEAF_BYTES = 4 * MIB  # bytes of records in a leaf, unpacked, beyond which the next leaf begins
+BRANCH_RUNS = 64  # runs that a branch names at most
+_MAX_UNPACKED = 16 * MIB  # bound on an unpacked page or index
 _MAX_HEIGHT = 16
-
 _ORDER = attrgetter("position", "incarnation", "rank", "stored")
-
-Fetch = Callable[[BlobLocation], Awaitable[bytes]]
-"""Returns the bytes at a location, hash checked."""
+Fetch = Callable[[BlobLocation], Awaitable[bytes]]  # returns the bytes at a location, hash checked
 
 
 class Put:

@@ -240,9 +240,7 @@ _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 """Wire types (protobuf.dev/programming-guides/encoding); groups are of no message here."""
 
 _FIXED = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
-
-_Shape = Mapping[int, Any]
-"""Shapes of the messages in a message, by the number of their field."""
+_Shape = Mapping[int, Any]  # shapes of the messages in a message, by the number of their field
 
 
 def _shape_of(descriptor: Any) -> _Shape:

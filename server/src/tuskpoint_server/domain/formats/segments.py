@@ -134,18 +134,13 @@ def _delta_channel(message: segment_pb2.DeltaChannel, name: str) -> DeltaChannel
     return channel
 
 
-MAX_FIELDS = 1 << 21
-"""Fields of a message that are read at most, those of nested messages included."""
+MAX_FIELDS = 1 << 21  # fields of a message that are read at most, those of nested messages included
 
 MAX_SEGMENT_BYTES = LIMITS.max_bundle + 64 * MIB
 """Bound on an unpacked segment. Only bundles and lone large checkpoints come near it."""
 
-MAX_MEMBERS = 4
-"""Other segments that a segment may name."""
-
-PREFIX_BYTES = 16
-"""Bytes of a digest that say which value comes from which of these."""
-
+MAX_MEMBERS = 4  # other segments that a segment may name
+PREFIX_BYTES = 16  # bytes of a digest that say which value comes from which of these
 NO_LINEAGE = Lineage()
 
 SKIPPABLE = struct.Struct("<II")

@@ -21,16 +21,9 @@ from ..model import BlobLocation
 from ..values import DIGEST_BYTES, blob_digest
 
 JsonObject = dict[str, object]
-
-FORMAT_VERSION = 2
-"""Version of every stored format."""
-
-MAX_NUMBER = (1 << 63) - 1
-"""The greatest number that is read: every database and language holds it."""
-
-MEMBER_BYTES = 8 << 20
-"""Bytes that a member has at most; what is larger is stored in parts."""
-
+FORMAT_VERSION = 2  # version of every stored format
+MAX_NUMBER = (1 << 63) - 1  # the greatest number that is read: every database and language holds it
+MEMBER_BYTES = 8 << 20  # bytes that a member has at most; what is larger is stored in parts
 MAX_PARTS = 4096
 
 _ENCODE = json.JSONEncoder(

@@ -11,15 +11,13 @@ from ..model import Channel, DeltaHistory
 from .escapes import Json, escapes_of
 from .views import MAX_CHECKPOINT_TEXT, Room, Shown, dump
 
-MAX_TEXT = 4 * KIB
-"""Bytes of JSON text of each side that a change carries."""
+MAX_TEXT = 4 * KIB  # bytes of JSON text of each side that a change carries
 
 MAX_WALKED = 1 * MIB
 """Longest view, in bytes of text, that is compared inside; longer ones are compared whole."""
 
 _MAX_ANSWER = LIMITS.max_unary
-_CHANGE_OVERHEAD = 32
-"""Bytes that a change takes on the wire beyond its strings, at most."""
+_CHANGE_OVERHEAD = 32  # bytes that a change takes on the wire beyond its strings, at most
 
 _Path = tuple[str | int, ...]
 """Keys and positions that lead to a place. A text is made of it where something differs: keys

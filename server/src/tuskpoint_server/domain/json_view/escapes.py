@@ -15,11 +15,8 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 MAX_DEPTH = 64
 """Levels of arrays, objects and extensions that are shown; what is deeper is `$too_deep`."""
 
-MAX_ENCODED = 4 * MIB
-"""Largest value, in encoded bytes, that is decoded; a larger one is `$opaque`."""
-
-MAX_TEXT = 4 * MIB
-"""Longest text of one value, in bytes; a value that takes more is `$opaque`."""
+MAX_ENCODED = 4 * MIB  # largest value, in encoded bytes, that is decoded; a larger one is `$opaque`
+MAX_TEXT = 4 * MIB  # longest text of one value, in bytes; a value that takes more is `$opaque`
 
 ITEM_COST = 8
 """Bytes that every item counts for, besides what a string or bytes hold.
@@ -27,8 +24,7 @@ ITEM_COST = 8
 So the time that a view takes is bounded with its text: there are at most 500,000 items.
 """
 
-PREVIEW = 1 * KIB
-"""Bytes that are shown of a value that cannot be decoded."""
+PREVIEW = 1 * KIB  # bytes that are shown of a value that cannot be decoded
 
 MAX_EXACT = 2**53 - 1
 """Greatest integer below which every double is exact; what is beyond it is `$int`."""

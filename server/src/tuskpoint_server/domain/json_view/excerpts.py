@@ -19,17 +19,13 @@ from .escapes import MalformedError
 from .msgpack_walk import ARRAY, EXTENSION, EXTENSIONS, MAP, STRING, Walker
 from .views import dump
 
-_MAX_DEPTH = 16
-"""Levels that are shortened; what is longer and deeper is left out."""
-
-_MAX_COMPARED_DEPTH = 8
-"""Levels of objects that are compared member by member."""
+_MAX_DEPTH = 16  # levels that are shortened; what is longer and deeper is left out
+_MAX_COMPARED_DEPTH = 8  # levels of objects that are compared member by member
 
 _HEAD = 6
 """Bytes that the head of a shortened item takes at most, the code of an extension included."""
 
-_DELTA_SNAPSHOT = 7
-"""Code of the extension whose payload is one item and no array of arguments."""
+_DELTA_SNAPSHOT = 7  # code of the extension whose payload is one item and no array of arguments
 
 
 def latest_part(value: Value, maximum: int) -> Value | None:

@@ -19,8 +19,7 @@ from .escapes import (
     mapping,
 )
 
-_SAFE_DIGITS = 15
-"""Digits of an integer that is exact in any case."""
+_SAFE_DIGITS = 15  # digits of an integer that is exact in any case
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """A string in a JSON text. Matches at every quotation mark, so that no text takes long."""

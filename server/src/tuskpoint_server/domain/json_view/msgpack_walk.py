@@ -24,14 +24,12 @@ from .escapes import (
     timestamp,
 )
 
-EXTENSIONS = range(8)
-"""Codes of the extensions that are known."""
+EXTENSIONS = range(8)  # codes of the extensions that are known
 
 _SINGLE, _POSITIONAL, _METHOD, _ARRAY, _DELTA_SNAPSHOT = 0, 1, 3, 6, 7
 """What the codes stand for; all others are types with fields."""
 
-_TIMESTAMP = -1
-"""Code of msgpack's own timestamp."""
+_TIMESTAMP = -1  # code of msgpack's own timestamp
 
 _ARGUMENTS = {
     "datetime.date": ("year", "month", "day"),
