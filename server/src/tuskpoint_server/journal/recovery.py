@@ -24,7 +24,7 @@ from ..domain.model import BlobLocation
 from ..domain.threads import EventKind, ThreadState
 from .archiving import holes
 from .archiving.holding import add_uses
-from .archiving.plan import PlannedHole, PlannedMember
+from .archiving.plan import PlannedHole, StoredMember
 from .database import sqlite
 from .database.logs import Log, Place
 from .database.overlay import Batch, StoredWrite, content_row
@@ -116,7 +116,7 @@ def _sync(path: Path) -> None:
 class RecoveredRows(NamedTuple):
     """What one segment gives a thread: its own row and those of its parts first."""
 
-    members: Sequence[PlannedMember]
+    members: Sequence[StoredMember]
     checkpoints: Sequence[Stored]
     writes: Sequence[tuple[Place, StoredWrite]]
 
@@ -144,7 +144,7 @@ class ThreadEnd:
     state: ThreadState
     values: Sequence[RecoveredValue]  # of its family
     used: Sequence[bytes]  # hashes of the segments that it needs
-    bundles: Sequence[PlannedMember]  # members of what was handed off
+    bundles: Sequence[StoredMember]  # members of what was handed off
     lost: Sequence[Place]  # checkpoints that are recorded and cannot be read
     lost_segments: dict[bytes, str]  # hashes of segments that cannot be read, and why
 
@@ -187,7 +187,7 @@ def add_catalog(batch: Batch, tenant: str, catalog: Catalog, location: BlobLocat
 
 
 def add_members(
-    batch: Batch, tenant: str, found: Iterable[PlannedMember], thread: int | None = None
+    batch: Batch, tenant: str, found: Iterable[StoredMember], thread: int | None = None
 ) -> None:
     """Insert stored bytes; `thread` is the one whose log those with an incarnation hold."""
     rows = [one.row(tenant, one.location) for one in found]

@@ -28,8 +28,7 @@ from ...domain.model import BlobLocation
 from ...domain.values import blob_digest
 from ...journal.archiving.collect import Collected
 from ...journal.archiving.dirty_rows import DirtyPlace, DirtyRange, DirtyThread
-from ...journal.archiving.holding import Holder
-from ...journal.archiving.plan import Plan, PlannedHold, PlannedHole, PlannedMember, PlannedThread
+from ...journal.archiving.plan import Plan, PlannedHold, PlannedHole, PlannedThread, StoredMember
 from ...journal.checkpoints.located import encode_held
 from .building import BuiltSegment, Locate
 
@@ -157,8 +156,8 @@ async def _assemble(work: Work, origin: Origin, predict: Locate, fetch: Fetch) -
     plan = told.plan
     plan.begun_us, plan.generation, plan.number = work.begun_us, origin.generation, number
     plan.catalog, plan.previous = place.sha256, previous.sha256 if previous is not None else b""
-    plan.members += [PlannedMember(run, Kind.RUN) for run in runs.values()]
-    plan.members.append(PlannedMember(place, Kind.CATALOG))
+    plan.members += [StoredMember(run, Kind.RUN) for run in runs.values()]
+    plan.members.append(StoredMember(place, Kind.CATALOG))
     plan.dropped += [*chores.dropped, *rewritten, *(one.sha256 for one in advanced.dropped)]
     plan.dropped += [previous.sha256] if previous is not None else []
     plan.moved += chores.moved.values()
@@ -253,9 +252,9 @@ class Recorder:
         if row is not None and one.held_row:
             first = dirty.holders[one.elsewhere[0]]
             held_ns = _held_ns(thread, one, first)
-            self.records.append(row.record(thread, self._generation, one.elsewhere[0], held_ns))
+            self.records.append(thread.record(self._generation, row, one.elsewhere[0], held_ns))
         elif row is not None:
-            self.records.append(row.record(thread, self._generation, segment, None))
+            self.records.append(thread.record(self._generation, row, segment, None))
         if one.held is not None and one.held_writes:
             for sha256 in one.elsewhere:
                 held_ns = _held_ns(thread, one, dirty.holders[sha256])
@@ -284,7 +283,7 @@ class Recorder:
         hashes = [part.sha256 for part in parts]
         first, last = (None, None) if dirty.alone else (thread.certified_seq + 1, dirty.through)
         self.plan.members.append(
-            PlannedMember(
+            StoredMember(
                 location,
                 segment.kind,
                 thread.number,
@@ -303,7 +302,7 @@ class Recorder:
             MemberRecord(*where, location, segment.kind, needs, first or 0, last or 0)
         )
         for part in parts:
-            self.plan.members.append(PlannedMember(part, Kind.PART))
+            self.plan.members.append(StoredMember(part, Kind.PART))
             self.records.append(MemberRecord(*where, part, Kind.PART))
         named = {holder.location.sha256: holder for holder in dirty.named.values()}
         for sha256 in segment.needs:
@@ -315,13 +314,13 @@ class Recorder:
         needed: dict[bytes, None] = {}
         for sha256 in holding:
             holder = dirty.holders[sha256]
-            self._needed(dirty, holder, holder.needs)
-            needed.update(dict.fromkeys(holder.needs))
+            self._needed(dirty, holder, holder.needed)
+            needed.update(dict.fromkeys(holder.needed))
         for sha256 in needed:
             if sha256 not in holding and sha256 in dirty.holders:
                 self._needed(dirty, dirty.holders[sha256])
 
-    def _needed(self, dirty: DirtyRange, holder: Holder, needs: tuple[bytes, ...] = ()) -> None:
+    def _needed(self, dirty: DirtyRange, holder: StoredMember, needs: Sequence[bytes] = ()) -> None:
         """Tell of an earlier segment that the thread needs.
 
         What the thread's own log holds is recorded already. A record of rank 0 says where
@@ -341,13 +340,13 @@ class Recorder:
         self,
         dirty: DirtyRange,
         where: tuple[str, int, int, int],
-        holder: Holder,
-        needs: tuple[bytes, ...] = (),
+        holder: StoredMember,
+        needs: Sequence[bytes] = (),
     ) -> None:
         """Say where an earlier segment lies, and its parts."""
-        needs = (*needs, *holder.parts)
+        needs = (*needs, *holder.part_hashes)
         self.records.append(MemberRecord(*where, holder.location, holder.kind, needs))
-        for part in holder.parts:
+        for part in holder.part_hashes:
             if part in dirty.holders:
                 place = dirty.holders[part].location
                 self.records.append(MemberRecord(*where, place, Kind.PART))
@@ -387,7 +386,7 @@ class Recorder:
             self.records.append(GapRecord(*dirty.thread.at(self._generation, seq), "", *place))
 
 
-def _held_ns(thread: DirtyThread, one: DirtyPlace, holder: Holder) -> str | None:
+def _held_ns(thread: DirtyThread, one: DirtyPlace, holder: StoredMember) -> str | None:
     """Return the namespace of a copy in another thread's segment; `None`: it is no copy."""
     return None if holder.is_of(thread.number, thread.incarnation) else one.place[0]
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...blobs.api import Member
 from ...domain.formats.segments import (
     PREFIX_BYTES,
     Segment,
-    SegmentCheckpoint,
     SegmentValue,
     SegmentWrite,
     encode_segment,
@@ -22,7 +21,7 @@ from ...domain.formats.segments import (
 from ...domain.formats.stored_json import Kind, cut_in_parts, encode_parts
 from ...domain.model import BlobLocation, Value
 from ...domain.values import blob_digest, compress
-from ...journal.archiving.dirty_rows import CheckpointRow, DirtyPlace, DirtyRange, WriteRow
+from ...journal.archiving.dirty_rows import DirtyPlace, DirtyRange
 
 _log = logging.getLogger(__name__)
 
@@ -172,34 +171,18 @@ def _segment(
         generation=generation,
         first_seq=min(places[0].seqs) if dirty.alone else thread.certified_seq + 1,
         last_seq=dirty.through,
-        checkpoints=tuple(_checkpoint(row) for one in places if (row := one.own_row)),
-        writes=tuple(_write(write, fetched) for one in places for write in one.writes),
+        checkpoints=tuple(row for one in places if (row := one.own_row) is not None),
+        writes=tuple(_write(one, write, fetched) for one in places for write in one.writes),
         values=tuple(_value(dirty, digest, fetched) for digest in dirty.values if digest in needed),
         members=tuple(member(location, digests) for location, digests in named.values()),
     )
 
 
-def _checkpoint(row: CheckpointRow) -> SegmentCheckpoint:
-    return SegmentCheckpoint(
-        row.checkpoint_ns,
-        row.checkpoint_id,
-        row.seq,
-        row.parent_id,
-        row.state,
-        row.metadata,
-        row.created_us,
-        row.label,
-        row.summary,
-        row.delta_base or b"",
-        row.lineage,
-    )
-
-
-def _write(write: WriteRow, fetched: Mapping[bytes, Value]) -> SegmentWrite:
-    if write.data is not None:
-        return SegmentWrite(*write[:11], write.data)
+def _write(one: DirtyPlace, write: SegmentWrite, fetched: Mapping[bytes, Value]) -> SegmentWrite:
+    if write.digest not in one.gone:
+        return write
     packed = compress(fetched[write.digest].data)
-    return SegmentWrite(*write[:10], packed.encoding, packed.data)
+    return replace(write, encoding=packed.encoding, data=packed.data)
 
 
 def _value(dirty: DirtyRange, digest: bytes, fetched: Mapping[bytes, Value]) -> SegmentValue:

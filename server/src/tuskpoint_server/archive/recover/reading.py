@@ -17,7 +17,7 @@ from ...domain.formats.stored_json import Kind
 from ...domain.metadata import parse_metadata
 from ...domain.model import BlobLocation, Value
 from ...domain.threads import judge_state
-from ...journal.archiving.plan import PlannedMember
+from ...journal.archiving.plan import StoredMember
 from ...journal.checkpoints.contents import referred
 from ...journal.checkpoints.located import encode_held
 from ...journal.database.overlay import StoredWrite
@@ -149,10 +149,10 @@ class ThreadReading:
         root_id = max((name for checkpoint_ns, name in places if not checkpoint_ns), default="")
         needed = sorted({digest for place in places for digest in self._needs[place]})
         pinned = {pin.segment for pin in manifest.pins}
-        bundles: list[PlannedMember] = []
+        bundles: list[StoredMember] = []
         for record in (manifest.members[one] for one in pinned if one in manifest.members):
             parts = b"".join(record.needs)
-            bundles.append(PlannedMember(record.location, record.holds, parts=parts))
+            bundles.append(StoredMember(record.location, record.holds, parts=parts))
             bundles += _parts(manifest.members, record.needs)
         return ThreadEnd(
             manifest=manifest,
@@ -170,7 +170,7 @@ class ThreadReading:
 
     # --- inside ------------------------------------------------------------------------
 
-    def _members(self, sha256: bytes, stored: Stored, *, own: bool) -> list[PlannedMember]:
+    def _members(self, sha256: bytes, stored: Stored, *, own: bool) -> list[StoredMember]:
         """Return a segment and its parts; `own`: it holds the log of this thread."""
         segment, members = stored.segment, self.manifest.members
         record = members[sha256]
@@ -180,7 +180,7 @@ class ThreadReading:
             one.digest for one in segment.values if one.keyframe and one.keyframe not in here
         )
         ranged = own and record.last_seq > 0
-        row = PlannedMember(
+        row = StoredMember(
             record.location,
             record.holds,
             incarnation=segment.incarnation if own else None,
@@ -298,10 +298,10 @@ def _held_place(record: CheckpointRecord | WritesRecord) -> Key:
     return (held_ns, record.checkpoint_id)
 
 
-def _parts(members: Mapping[bytes, MemberRecord], hashes: Iterable[bytes]) -> list[PlannedMember]:
+def _parts(members: Mapping[bytes, MemberRecord], hashes: Iterable[bytes]) -> list[StoredMember]:
     records = [record for sha256 in hashes if (record := members.get(sha256)) is not None]
     return [
-        PlannedMember(record.location, Kind.PART) for record in records if record.holds is Kind.PART
+        StoredMember(record.location, Kind.PART) for record in records if record.holds is Kind.PART
     ]
 
 

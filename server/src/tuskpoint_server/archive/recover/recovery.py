@@ -18,7 +18,7 @@ from ...domain.model import BlobLocation, Value
 from ...domain.snapshots import MEMBER_THREADS, THREADS, is_reserved, member_thread_of
 from ...journal import recovery as filling
 from ...journal.archiving import status
-from ...journal.archiving.plan import PlannedMember
+from ...journal.archiving.plan import StoredMember
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ...journal.lineage import Snapshots
@@ -116,8 +116,8 @@ class Recovery:
             )
             catalog = replace(catalog, runs=runs)
         places = await run_members(self._blobs, catalog.runs)
-        members = [PlannedMember(place, Kind.RUN) for place in places]
-        members.append(PlannedMember(location, Kind.CATALOG))
+        members = [StoredMember(place, Kind.RUN) for place in places]
+        members.append(StoredMember(location, Kind.CATALOG))
 
         def add(batch: Batch) -> None:
             filling.add_catalog(batch, self._tenant, catalog, location)

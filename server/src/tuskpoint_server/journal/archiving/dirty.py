@@ -13,22 +13,21 @@ from google.protobuf.message import DecodeError
 from sqlalchemy import Connection, and_, bindparam, case, func, literal_column, select
 
 from ...domain.limits import MIB
-from ...domain.model import BlobLocation
 from ..checkpoints import located
 from ..checkpoints.contents import referred
-from ..checkpoints.located import decode_held
 from ..database.logs import Place
 from ..database.schema import changes, checkpoints, contents, handoffs, removed, threads, writes
 from ..database.statements import LISTED, Statement, of_checkpoint, of_thread, parameters_of
 from .dirty_rows import (
+    CHECKPOINT_COLUMNS,
+    WRITE_COLUMNS,
     Bounds,
-    CheckpointRow,
     DirtyPlace,
     DirtyRange,
     DirtyThread,
     Pin,
     Removal,
-    WriteRow,
+    dirty_checkpoint,
 )
 from .holding import Holders, NeededValue, choose, keyframes_of
 from .holes import Hole
@@ -86,14 +85,12 @@ _WRITES_OF_PLACES = _PLACES.join(
     ),
 )
 _CLAIMED_SINCE = and_(writes.c.seq > bindparam("after"), writes.c.early_us.is_(None))
-_CHECKPOINT_COLUMNS = tuple(checkpoints.c[name] for name in CheckpointRow._fields)
-_WRITE_COLUMNS = tuple(writes.c[name] for name in WriteRow._fields)
 _ROWS = Statement(
-    select(*_CHECKPOINT_COLUMNS)
+    select(*CHECKPOINT_COLUMNS)
     .select_from(_CHECKPOINTS_OF_PLACES)
     .where(checkpoints.c.seq > bindparam("after"))
 )
-_WRITES = Statement(select(*_WRITE_COLUMNS).select_from(_WRITES_OF_PLACES).where(_CLAIMED_SINCE))
+_WRITES = Statement(select(*WRITE_COLUMNS).select_from(_WRITES_OF_PLACES).where(_CLAIMED_SINCE))
 _WRITE_SIZES = Statement(
     select(
         writes.c.checkpoint_ns,
@@ -104,9 +101,9 @@ _WRITE_SIZES = Statement(
     .where(_CLAIMED_SINCE)
     .group_by(writes.c.checkpoint_ns, writes.c.checkpoint_id)
 )
-_ROW = Statement(select(*_CHECKPOINT_COLUMNS).where(of_checkpoint(checkpoints)))
+_ROW = Statement(select(*CHECKPOINT_COLUMNS).where(of_checkpoint(checkpoints)))
 _WRITES_OF_ROW = Statement(
-    select(*_WRITE_COLUMNS).where(of_checkpoint(writes), writes.c.early_us.is_(None))
+    select(*WRITE_COLUMNS).where(of_checkpoint(writes), writes.c.early_us.is_(None))
 )
 _REMOVED = Statement(
     select(*(removed.c[name] for name in Removal._fields))
@@ -183,7 +180,7 @@ def read_range(
         pins=[Pin(*row) for row in _PINS.run(connection, **of).fetchall()],
     )
     holders = Holders(connection, tenant, thread.number, thread.incarnation, lost)
-    _read_values(connection, tenant, found, holders)
+    _read_values(connection, found, holders)
     _find_holders(found, holders)
     if not whole:
         content = sum(one.size for one in found.places) + sum(map(len, found.data.values()))
@@ -243,11 +240,10 @@ def _sizes(
     """Return the bytes of the checkpoints of a range, each value with the first that needs it."""
     sizes = {(row[0], row[1]): int(row[2]) for row in _WRITE_SIZES.run(connection, **of).fetchall()}
     needed: dict[Place, set[bytes]] = {}
-    for one in map(CheckpointRow._make, _ROWS.run(connection, **of).fetchall()):
-        place = (one.checkpoint_ns, one.checkpoint_id)
-        sizes[place] = sizes.get(place, 0) + len(one.state) + len(one.metadata)
-        needed[place] = referred(one.state, one.delta_base) - known
-        known |= needed[place]
+    for one in map(dirty_checkpoint, _ROWS.run(connection, **of).fetchall()):
+        sizes[one.place] = sizes.get(one.place, 0) + one.size
+        needed[one.place] = _referred(one) - known
+        known |= needed[one.place]
     digests = {digest for some in needed.values() for digest in some}
     stored = dict(_STORED_SIZES.run_listed(connection, digests, of_family=thread.family))
     for place, some in needed.items():
@@ -259,18 +255,11 @@ def _places(
     connection: Connection, of: Mapping[str, int], apart: Collection[Place]
 ) -> list[DirtyPlace]:
     """Return the checkpoints that changed in a range, with their rows."""
-    found: dict[Place, DirtyPlace] = {}
-    for row in map(CheckpointRow._make, _ROWS.run(connection, **of).fetchall()):
-        place = (row.checkpoint_ns, row.checkpoint_id)
-        held = decode_held(row.held) if row.held is not None else None
-        found[place] = DirtyPlace(place, row, held=held)
-    for write in map(WriteRow._make, _WRITES.run(connection, **of).fetchall()):
-        place = (write.checkpoint_ns, write.checkpoint_id)
-        one = found.setdefault(place, DirtyPlace(place))
-        if one.held is not None and write.seq <= one.held.seq:
-            one.held_writes = True
-        else:
-            one.writes.append(write)
+    rows = _ROWS.run(connection, **of).fetchall()
+    found = {one.place: one for one in map(dirty_checkpoint, rows)}
+    for write in _WRITES.run(connection, **of).fetchall():
+        place = (write[0], write[1])
+        found.setdefault(place, DirtyPlace(place)).add(write)
     kept = [one for place, one in found.items() if place not in apart]
     return sorted(kept, key=lambda one: one.last_seq)
 
@@ -292,27 +281,29 @@ def read_alone(
     row = _ROW.run(connection, **of).fetchone()
     if row is None:
         return None
-    written = [WriteRow(*write) for write in _WRITES_OF_ROW.run(connection, **of).fetchall()]
-    one = DirtyPlace(place, CheckpointRow(*row), written)
+    one = dirty_checkpoint(row)
+    one.held = None
+    for write in _WRITES_OF_ROW.run(connection, **of).fetchall():
+        one.add(write)
     found = DirtyRange(thread, one.last_seq, alone=True, places=[one])
     if hole is not None:
         found.hole, found.hole_seq = hole.number, hole.seq
     holders = Holders(connection, tenant, thread.number, thread.incarnation)
-    _read_values(connection, tenant, found, holders)
+    _read_values(connection, found, holders)
+    if one.gone:
+        seqs = list(one.gone.values())
+        found.sources += located.of_writes(connection, tenant, thread.number, row[-1], seqs)
     return found
 
 
 # --- what the rows need ------------------------------------------------------------------
 
 
-def _read_values(connection: Connection, tenant: str, dirty: DirtyRange, holders: Holders) -> None:
+def _read_values(connection: Connection, dirty: DirtyRange, holders: Holders) -> None:
     """Read the values that the rows of a range need, and choose what is named for them."""
     for one in dirty.places:
-        if (row := one.own_row) is not None:
-            try:
-                one.needs = referred(row.state, row.delta_base)
-            except DecodeError:
-                one.problem = "its state cannot be read"
+        if not one.held_row:
+            one.needs = _referred(one)
     digests = set[bytes]().union(*(one.needs for one in dirty.places))
     values = _read_needed(connection, dirty, digests)
     for one in dirty.places:
@@ -330,7 +321,21 @@ def _read_values(connection: Connection, tenant: str, dirty: DirtyRange, holders
         if digest not in dirty.data and value.stored is not None
     ]
     dirty.data.update(_DATA.run_listed(connection, lacking, of_family=dirty.thread.family))
-    dirty.sources = _sources(connection, tenant, dirty, holders)
+    gone = {value.segment for value in dirty.values.values() if value.stored is None}
+    dirty.sources = [
+        holder.location
+        for sha256 in gone
+        if sha256 is not None and (holder := holders.by_hash(sha256)) is not None
+    ]
+
+
+def _referred(one: DirtyPlace) -> set[bytes]:
+    """Return what the row of a checkpoint refers to; if it cannot be read, note that."""
+    try:
+        return referred(one.row.state, one.row.delta_base) if one.row is not None else set()
+    except DecodeError:
+        one.problem = "its state cannot be read"
+        return set()
 
 
 def _read_needed(
@@ -345,24 +350,6 @@ def _read_needed(
         if data is not None:
             dirty.data[known[0]] = data
     return found
-
-
-def _sources(
-    connection: Connection, tenant: str, dirty: DirtyRange, holders: Holders
-) -> list[BlobLocation]:
-    """Return where what is needed and was evicted can be read."""
-    found: list[BlobLocation] = []
-    for value in dirty.values.values():
-        if value.stored is None and value.segment is not None:
-            holder = holders.by_hash(value.segment)
-            if holder is not None:
-                found.append(holder.location)
-    for one in dirty.places:
-        gone = [write.seq for write in one.writes if write.data is None]
-        if gone:
-            held = one.row.held if one.row is not None else None
-            found += located.of_writes(connection, tenant, dirty.thread.number, held, gone)
-    return list(dict.fromkeys(found))
 
 
 def _find_holders(dirty: DirtyRange, holders: Holders) -> None:
@@ -380,7 +367,7 @@ def _find_holders(dirty: DirtyRange, holders: Holders) -> None:
         if lacking:
             one.problem = f"segment {lacking[0].hex()}, which holds it, is not readable"
     for holder in list(dirty.holders.values()):
-        find(holder.needs)
+        find(holder.needed)
     find([pin.sha256 for pin in dirty.pins])
     for holder in [*dirty.holders.values(), *dirty.named.values()]:
-        find(holder.parts)
+        find(holder.part_hashes)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 from ...domain.formats.records import CheckpointRecord, SettingRecord
+from ...domain.formats.segments import SegmentCheckpoint, SegmentWrite
 from ...domain.model import BlobLocation, Lineage
-from ..checkpoints.located import Held
+from ..checkpoints.located import Held, decode_held
 from ..database.logs import Place
-from .holding import Holder, NeededValue
+from ..database.schema import checkpoints, writes
+from .holding import NeededValue
+from .plan import StoredMember
 
 
 class Bounds(NamedTuple):
@@ -49,64 +52,23 @@ class DirtyThread(NamedTuple):
         where = self.at(generation, self.settings_seq)
         return SettingRecord(*where, self.agent_id, self.retention_s, bool(self.unsearchable))
 
-
-class CheckpointRow(NamedTuple):
-    """A checkpoint's row; fields as the columns."""
-
-    checkpoint_ns: str
-    checkpoint_id: str
-    seq: int
-    parent_id: str
-    state: bytes
-    metadata: bytes
-    delta_base: bytes | None
-    label: str
-    summary: str
-    forked_from: str
-    rolled_back_from: str
-    adopted_from: str
-    created_us: int
-    held: bytes | None
-
-    @property
-    def lineage(self) -> Lineage:
-        """Where it came from."""
-        return Lineage(self.forked_from, self.rolled_back_from, self.adopted_from)
-
     def record(
-        self, thread: DirtyThread, generation: int, segment: bytes, held_ns: str | None
+        self, generation: int, row: SegmentCheckpoint, segment: bytes, held_ns: str | None
     ) -> CheckpointRecord:
-        """Return its record, which names the segment that holds it."""
+        """Return the record of one of its checkpoints, which names the segment that holds it."""
         return CheckpointRecord(
-            *thread.at(generation, self.seq),
-            self.checkpoint_ns,
-            self.checkpoint_id,
-            self.parent_id,
-            self.created_us,
+            *self.at(generation, row.seq),
+            row.checkpoint_ns,
+            row.checkpoint_id,
+            row.parent_id,
+            row.created_us,
             segment,
-            hashlib.sha256(self.state).digest(),
-            self.label,
-            self.summary,
-            self.lineage,
+            hashlib.sha256(row.state).digest(),
+            row.label,
+            row.summary,
+            row.lineage,
             held_ns,
         )
-
-
-class WriteRow(NamedTuple):
-    """A pending write's row; fields as the columns."""
-
-    checkpoint_ns: str
-    checkpoint_id: str
-    seq: int
-    task_id: str
-    idx: int
-    task_path: str
-    channel: str
-    type: str
-    digest: bytes
-    size: int
-    encoding: int
-    data: bytes | None
 
 
 class Removal(NamedTuple):
@@ -137,17 +99,30 @@ class DirtyPlace:
         writes: Its pending writes that changed.
         held: What holds it already, if it is a copy, or was stored beside its range.
         held_writes: Some of its writes lie there too.
+        gone: Digests of writes that were evicted, and the changes that brought them.
         needs: Digests of the values that its row needs.
         problem: Why it cannot be stored as it stands; empty: nothing is known of.
     """
 
     place: Place
-    row: CheckpointRow | None = None
-    writes: list[WriteRow] = field(default_factory=list)
+    row: SegmentCheckpoint | None = None
+    writes: list[SegmentWrite] = field(default_factory=list)
     held: Held | None = None
     held_writes: bool = False
+    gone: dict[bytes, int] = field(default_factory=dict)
     needs: set[bytes] = field(default_factory=set)
     problem: str = ""
+
+    def add(self, row: Sequence[Any]) -> None:
+        """Add a write from its row, which has `WRITE_COLUMNS`."""
+        values: list[Any] = [*row[:-1], row[-1] or b""]
+        write = SegmentWrite(*values)
+        if self.held is not None and write.seq <= self.held.seq:
+            self.held_writes = True
+            return
+        self.writes.append(write)
+        if row[-1] is None:
+            self.gone[write.digest] = write.seq
 
     @property
     def held_row(self) -> bool:
@@ -155,7 +130,7 @@ class DirtyPlace:
         return self.row is not None and self.held is not None and self.row.seq <= self.held.seq
 
     @property
-    def own_row(self) -> CheckpointRow | None:
+    def own_row(self) -> SegmentCheckpoint | None:
         """The row, unless it is stored already."""
         return None if self.held_row else self.row
 
@@ -180,8 +155,32 @@ class DirtyPlace:
     @property
     def size(self) -> int:
         """Bytes of its rows, without the values."""
-        size = sum(len(write.data or b"") for write in self.writes)
+        size = sum(len(write.data) for write in self.writes)
         return size if self.row is None else size + len(self.row.state) + len(self.row.metadata)
+
+
+CHECKPOINT_COLUMNS = tuple(
+    checkpoints.c[name]
+    for name in (
+        *("checkpoint_ns", "checkpoint_id", "seq", "parent_id", "state", "metadata", "created_us"),
+        *("label", "summary", "delta_base", "forked_from", "rolled_back_from", "adopted_from"),
+        "held",
+    )
+)
+WRITE_COLUMNS = tuple(writes.c[one.name] for one in fields(SegmentWrite))
+
+
+def dirty_checkpoint(row: Sequence[Any]) -> DirtyPlace:
+    """Return a checkpoint from its row, which has `CHECKPOINT_COLUMNS`."""
+    *known, delta_base, forked_from, rolled_back_from, adopted_from, held = row
+    lineage = Lineage(forked_from, rolled_back_from, adopted_from)
+    values: list[Any] = [*known, delta_base or b"", lineage]
+    found = SegmentCheckpoint(*values)
+    return DirtyPlace(
+        (found.checkpoint_ns, found.checkpoint_id),
+        found,
+        held=decode_held(held) if held is not None else None,
+    )
 
 
 @dataclass(slots=True)
@@ -221,16 +220,14 @@ class DirtyRange:
     pins: list[Pin] = field(default_factory=list)
     values: dict[bytes, NeededValue] = field(default_factory=dict)
     data: dict[bytes, bytes] = field(default_factory=dict)
-    named: dict[bytes, Holder] = field(default_factory=dict)
+    named: dict[bytes, StoredMember] = field(default_factory=dict)
     sources: list[BlobLocation] = field(default_factory=list)
-    holders: dict[bytes, Holder] = field(default_factory=dict)
+    holders: dict[bytes, StoredMember] = field(default_factory=dict)
 
     def evicted(self, one: DirtyPlace) -> Iterator[bytes]:
         """Yield the digests of what its segment has to hold of a checkpoint and is not here."""
+        yield from one.gone
         for digest in one.needs:
             value = self.values.get(digest)
             if value is not None and value.stored is None:
                 yield digest
-        for write in one.writes:
-            if write.data is None:
-                yield write.digest

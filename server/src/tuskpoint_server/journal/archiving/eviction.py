@@ -41,8 +41,8 @@ from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, contents, holes, members, threads, writes
 from ..database.statements import Statement, of_thread
 from ..removal.passes import Pass, Passes, Sized, Taken, ValueRow, batches, threads_of, unneeded
-from .holding import split
 from .holes import lost
+from .plan import split
 
 _log = logging.getLogger(__name__)
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, exists, select
 
 from ...domain.formats.segments import MAX_MEMBERS, PREFIX_BYTES
-from ...domain.formats.stored_json import Kind
-from ...domain.model import BlobLocation
 from ...domain.values import DIGEST_BYTES, Encoding
 from ..checkpoints.located import decode_held
 from ..database.schema import checkpoints, members, uses
 from ..database.statements import Statement, inserting, of_thread
+from .plan import MEMBER_COLUMNS, StoredMember, split
 
 _RECENT_SEGMENTS = 4
 _LOOKUPS = 32
@@ -48,66 +46,10 @@ class NeededValue(NamedTuple):
     stored: int | None
 
 
-@dataclass(slots=True)
-class Holder:
-    """A certified segment.
-
-    Attributes:
-        location: Where it lies.
-        kind: What is stored under its name.
-        thread: Whose log it holds.
-        incarnation: Of the thread.
-        first_seq: Begin of its range; `None` if it has none.
-        last_seq: End of its range.
-        parts: Hashes of its parts, if it is cut.
-        needs: Hashes of the members that it names.
-        prefixes: Prefixes of the digests of the values in it.
-        patched: Of those the patches whose keyframe is in another segment.
-    """
-
-    location: BlobLocation
-    kind: Kind
-    thread: int | None
-    incarnation: int | None
-    first_seq: int | None
-    last_seq: int | None
-    parts: tuple[bytes, ...]
-    needs: tuple[bytes, ...]
-    prefixes: frozenset[bytes]
-    patched: frozenset[bytes]
-
-    def holds(self, value: NeededValue) -> bool:
-        """Return whether it holds a value in a form that can be read.
-
-        A value that the journal has whole again, or not any more, may be a patch here; that
-        takes a keyframe which the journal does not name.
-        """
-        prefix = value.digest[:PREFIX_BYTES]
-        if prefix not in self.prefixes:
-            return False
-        return value.keyframe is not None or prefix not in self.patched
-
-    def is_of(self, thread: int, incarnation: int) -> bool:
-        """Return whether it holds a piece of the log of a thread's incarnation."""
-        return self.thread == thread and self.incarnation == incarnation
-
-    def has(self, seq: int) -> bool:
-        """Return whether its range has a change."""
-        return (self.first_seq or 0) <= seq <= (self.last_seq or 0)
-
-
-_COLUMNS = tuple(
-    members.c[name]
-    for name in (
-        *("sha256", "size", "blob_id", "identifier", "kind"),
-        *("thread", "incarnation", "first_seq", "last_seq"),
-        *("parts", "needs", "digests", "patched"),
-    )
-)
 _OF_HASH = (members.c.tenant == bindparam("of_tenant"), members.c.sha256 == bindparam("of_sha256"))
-_BY_HASH = Statement(select(*_COLUMNS).where(*_OF_HASH))
+_BY_HASH = Statement(select(*MEMBER_COLUMNS).where(*_OF_HASH))
 _RECENT = Statement(
-    select(*_COLUMNS)
+    select(*MEMBER_COLUMNS)
     .where(
         of_thread(members),
         members.c.last_seq.is_not(None),
@@ -116,9 +58,11 @@ _RECENT = Statement(
     .order_by(members.c.last_seq.desc())
     .limit(_RECENT_SEGMENTS)
 )
-_RANGES = Statement(select(*_COLUMNS).where(of_thread(members), members.c.first_seq.is_not(None)))
+_RANGES = Statement(
+    select(*MEMBER_COLUMNS).where(of_thread(members), members.c.first_seq.is_not(None))
+)
 _AT = Statement(
-    select(*_COLUMNS)
+    select(*MEMBER_COLUMNS)
     .where(
         of_thread(members),
         members.c.last_seq >= bindparam("of_seq"),
@@ -153,10 +97,10 @@ class Holders:
         self._thread = thread
         self._incarnation = incarnation
         self._lost = lost
-        self._found: dict[bytes, Holder] = {}
+        self._found: dict[bytes, StoredMember] = {}
         self._lookups = 0
 
-    def by_hash(self, sha256: bytes) -> Holder | None:
+    def by_hash(self, sha256: bytes) -> StoredMember | None:
         """Return a segment by its hash; `None` if it is not recorded or cannot be read."""
         found = self._found.get(sha256)
         if found is None:
@@ -164,18 +108,18 @@ class Holders:
             found = some[0] if some else None
         return found
 
-    def ranges(self) -> list[Holder]:
+    def ranges(self) -> list[StoredMember]:
         """Return every segment with a range of the thread's log."""
         return self._read(_RANGES, of_thread=self._thread)
 
-    def of(self, values: Collection[NeededValue]) -> dict[bytes, list[Holder]]:
+    def of(self, values: Collection[NeededValue]) -> dict[bytes, list[StoredMember]]:
         """Return by digest the segments that hold a value, where there is one.
 
         A segment counts only if its range does not end before the change that brought the
         value: what was brought anew may be kept in another form than before.
         """
         recent = self._read(_RECENT, of_thread=self._thread, of_incarnation=self._incarnation)
-        found: dict[bytes, list[Holder]] = {}
+        found: dict[bytes, list[StoredMember]] = {}
         for value in values:
             if value.segment is not None:
                 first = self.by_hash(value.segment)
@@ -188,12 +132,12 @@ class Holders:
             ]
             if first is not None and first not in holders:
                 holders.append(first)
-            holding = [holder for holder in holders if holder.holds(value)]
+            holding = [holder for holder in holders if _holds(holder, value)]
             if holding:
                 found[value.digest] = holding
         return found
 
-    def _at(self, thread: int, seq: int) -> Holder | None:
+    def _at(self, thread: int, seq: int) -> StoredMember | None:
         for known in self._found.values():
             if known.thread == thread and known.has(seq):
                 return known
@@ -203,34 +147,30 @@ class Holders:
         found = self._read(_AT, of_thread=thread, of_seq=seq)
         return found[0] if found and found[0].has(seq) else None
 
-    def _read(self, statement: Statement, **values: object) -> list[Holder]:
+    def _read(self, statement: Statement, **values: object) -> list[StoredMember]:
         rows = statement.run(self._connection, **values).fetchall()
-        return [self._add(row) for row in rows if row[0] not in self._lost]
+        return [
+            self._found.get(row[0]) or self._found.setdefault(row[0], StoredMember.of(row))
+            for row in rows
+            if row[0] not in self._lost
+        ]
 
-    def _add(self, row: Sequence[Any]) -> Holder:
-        sha256, size, blob_id, identifier, kind, thread, incarnation, first, last, *joined = row
-        holder = self._found.get(sha256)
-        if holder is None:
-            parts, needs, digests, patched = (one or b"" for one in joined)
-            holder = Holder(
-                BlobLocation(sha256, size, blob_id, identifier),
-                Kind(kind),
-                thread,
-                incarnation,
-                first,
-                last,
-                tuple(split(parts, DIGEST_BYTES)),
-                tuple(split(needs, DIGEST_BYTES)),
-                frozenset(split(digests, PREFIX_BYTES)),
-                frozenset(split(patched, PREFIX_BYTES)),
-            )
-            self._found[sha256] = holder
-        return holder
+
+def _holds(holder: StoredMember, value: NeededValue) -> bool:
+    """Return whether a segment holds a value in a form that can be read.
+
+    A value that the journal has whole again, or not any more, may be a patch there; that
+    takes a keyframe which the journal does not name.
+    """
+    prefix = value.digest[:PREFIX_BYTES]
+    if prefix not in holder.held_prefixes:
+        return False
+    return value.keyframe is not None or prefix not in holder.patched_prefixes
 
 
 def choose(
-    values: Mapping[bytes, NeededValue], holders: Mapping[bytes, Sequence[Holder]]
-) -> dict[bytes, Holder]:
+    values: Mapping[bytes, NeededValue], holders: Mapping[bytes, Sequence[StoredMember]]
+) -> dict[bytes, StoredMember]:
     """Choose the segments that a new one names.
 
     Args:
@@ -241,11 +181,11 @@ def choose(
         By digest the segment that is named for it, at most `MAX_MEMBERS` different ones;
         what is left out has to be held by the new segment itself.
     """
-    offers: dict[bytes, tuple[Holder, set[bytes]]] = {}
+    offers: dict[bytes, tuple[StoredMember, set[bytes]]] = {}
     for digest, some in holders.items():
         for holder in some:
             offers.setdefault(holder.location.sha256, (holder, set()))[1].add(digest)
-    chosen: dict[bytes, Holder] = {}
+    chosen: dict[bytes, StoredMember] = {}
     for _ in range(MAX_MEMBERS):
         best, gain = None, 0
         for holder, digests in offers.values():
@@ -271,11 +211,6 @@ def keyframes_of(values: Iterable[NeededValue]) -> set[bytes]:
         for value in values
         if value.encoding == Encoding.PATCH and value.keyframe is not None
     }
-
-
-def split(joined: bytes, length: int) -> list[bytes]:
-    """Return the pieces of joined hashes."""
-    return [joined[start : start + length] for start in range(0, len(joined), length)]
 
 
 # --- which threads need which segments: what nobody uses need not be kept -------------------

@@ -39,7 +39,7 @@ from ..database.schema import (
     uses,
 )
 from ..database.statements import Statement, in_lists, inserting
-from .holding import split
+from .plan import split
 
 Expiry = Callable[[StoredBlob], int | None]
 """Returns the time, in microseconds since the epoch, before which a blob is not gone."""

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, insert, select
 
+from ...domain.formats.segments import PREFIX_BYTES
+from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
-from ..database.schema import packs
+from ...domain.values import DIGEST_BYTES
+from ..database.schema import members, packs
 
 
 class PlannedThread(NamedTuple):
@@ -39,12 +43,13 @@ class PlannedThread(NamedTuple):
     checkpoints: int
 
 
-class PlannedMember(NamedTuple):
+@dataclass(frozen=True)
+class StoredMember:
     """Stored bytes that are recorded; fields as the columns of `members`.
 
     Attributes:
         location: Where they lie; without a blob ID: in the pack of this plan.
-        kind: A `domain.formats.stored_json.Kind`.
+        kind: What is stored under their name.
         thread: Of a segment: whose log it holds.
         incarnation: Of that thread.
         first_seq: Of a range the first change.
@@ -56,7 +61,7 @@ class PlannedMember(NamedTuple):
     """
 
     location: BlobLocation
-    kind: str
+    kind: Kind
     thread: int | None = None
     incarnation: int | None = None
     first_seq: int | None = None
@@ -66,17 +71,65 @@ class PlannedMember(NamedTuple):
     digests: bytes = b""
     patched: bytes = b""
 
+    @staticmethod
+    def of(row: Sequence[Any]) -> StoredMember:
+        """Return it from its row, which has `MEMBER_COLUMNS`."""
+        kind, joined = Kind(row[4]), (one or b"" for one in row[9:])
+        return StoredMember(BlobLocation(*row[:4]), kind, *row[5:9], *joined)
+
     def row(self, tenant: str, location: BlobLocation) -> dict[str, object]:
         """Return the row that says of it that it lies at a location."""
-        described = zip(self._fields[1:], self[1:], strict=True)
+        described = (getattr(self, name) for name in _DESCRIBED)
         return {
             "tenant": tenant,
             "sha256": location.sha256,
             "size": location.size,
             "blob_id": location.blob_id,
             "identifier": location.identifier,
-            **{name: None if value == b"" else value for name, value in described},
+            **{
+                name: None if value == b"" else value
+                for name, value in zip(_DESCRIBED, described, strict=True)
+            },
         }
+
+    @cached_property
+    def part_hashes(self) -> list[bytes]:
+        """Hashes of its parts."""
+        return split(self.parts, DIGEST_BYTES)
+
+    @cached_property
+    def needed(self) -> list[bytes]:
+        """Hashes of the members that it names."""
+        return split(self.needs, DIGEST_BYTES)
+
+    @cached_property
+    def held_prefixes(self) -> frozenset[bytes]:
+        """Prefixes of the values in it."""
+        return frozenset(split(self.digests, PREFIX_BYTES))
+
+    @cached_property
+    def patched_prefixes(self) -> frozenset[bytes]:
+        """Prefixes of those that are patches on a keyframe elsewhere."""
+        return frozenset(split(self.patched, PREFIX_BYTES))
+
+    def is_of(self, thread: int, incarnation: int) -> bool:
+        """Return whether it holds a piece of the log of a thread's incarnation."""
+        return self.thread == thread and self.incarnation == incarnation
+
+    def has(self, seq: int) -> bool:
+        """Return whether its range has a change."""
+        return (self.first_seq or 0) <= seq <= (self.last_seq or 0)
+
+
+_DESCRIBED = tuple(one.name for one in fields(StoredMember))[1:]
+MEMBER_COLUMNS = tuple(
+    members.c[name] for name in ("sha256", "size", "blob_id", "identifier", *_DESCRIBED)
+)
+
+
+def split(joined: bytes, length: int) -> list[bytes]:
+    """Return the pieces of joined hashes."""
+    return [joined[start : start + length] for start in range(0, len(joined), length)]
 
 
 class PlannedHold(NamedTuple):
@@ -126,7 +179,7 @@ class Plan:
     catalog: bytes = b""
     previous: bytes = b""
     threads: list[PlannedThread] = field(default_factory=list)
-    members: list[PlannedMember] = field(default_factory=list)
+    members: list[StoredMember] = field(default_factory=list)
     named: list[bytes] = field(default_factory=list)
     uses: list[tuple[bytes, int]] = field(default_factory=list)
     holds: list[PlannedHold] = field(default_factory=list)
@@ -148,8 +201,7 @@ class Plan:
 
 def encode_plan(plan: Plan) -> bytes:
     """Return the stored form, JSON."""
-    content = [getattr(plan, one.name) for one in fields(plan)]
-    return json.dumps(content, separators=(",", ":"), default=_spelled).encode()
+    return json.dumps(_spelled(plan), separators=(",", ":"), default=_spelled).encode()
 
 
 def decode_plan(stored: bytes) -> Plan:
@@ -158,7 +210,7 @@ def decode_plan(stored: bytes) -> Plan:
     known: dict[str, Any] = dict(zip((one.name for one in fields(Plan)), content, strict=True))
     known["threads"] = [PlannedThread(*one) for one in known["threads"]]
     known["members"] = [
-        PlannedMember(BlobLocation(*place), *rest) for place, *rest in known["members"]
+        StoredMember(BlobLocation(*place), *rest) for place, *rest in known["members"]
     ]
     known["uses"] = [(segment, thread) for segment, thread in known["uses"]]
     known["holds"] = [PlannedHold(*one) for one in known["holds"]]

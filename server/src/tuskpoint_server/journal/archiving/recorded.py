@@ -18,13 +18,14 @@ from ...domain.formats.records import (
     Record,
     WritesRecord,
 )
-from ..checkpoints.located import Held, decode_held
+from ..checkpoints.located import Held
 from ..database.schema import checkpoints, handoffs, removed, threads, writes
 from ..database.statements import Statement, of_thread
 from . import holes
-from .dirty_rows import CheckpointRow, DirtyThread, Pin
-from .holding import Holder, Holders
+from .dirty_rows import CHECKPOINT_COLUMNS, DirtyThread, Pin, dirty_checkpoint
+from .holding import Holders
 from .holes import Hole
+from .plan import StoredMember
 
 _NOWHERE = Held(0, ())
 
@@ -41,9 +42,7 @@ _THREADS = Statement(
 _ENDING = Statement(
     select(exists().where(of_thread(removed), removed.c.checkpoint_id == bindparam("none")))
 )
-_ROWS = Statement(
-    select(*(checkpoints.c[name] for name in CheckpointRow._fields)).where(of_thread(checkpoints))
-)
+_ROWS = Statement(select(*CHECKPOINT_COLUMNS).where(of_thread(checkpoints)))
 _WRITES = Statement(
     select(writes.c.checkpoint_ns, writes.c.checkpoint_id, writes.c.seq).where(
         of_thread(writes), writes.c.early_us.is_(None)
@@ -135,15 +134,14 @@ class _Records:
         for checkpoint_ns, checkpoint_id, seq in self._of(_WRITES):
             if seq <= certified:
                 written.setdefault((checkpoint_ns, checkpoint_id), []).append(seq)
-        for row in map(CheckpointRow._make, self._of(_ROWS)):
-            place = (row.checkpoint_ns, row.checkpoint_id)
-            if place in unstored:
+        for one in map(dirty_checkpoint, self._of(_ROWS)):
+            row, held, place = one.row, one.held or _NOWHERE, one.place
+            if row is None or place in unstored:
                 continue
-            held = decode_held(row.held) if row.held is not None else _NOWHERE
             segment = held.segments[0] if row.seq <= held.seq else self._range(row.seq)
             if row.seq <= certified and segment is not None:
                 held_ns = self._held_ns(segment, row.checkpoint_ns)
-                yield row.record(self._thread, self._generation, segment, held_ns)
+                yield self._thread.record(self._generation, row, segment, held_ns)
             yield from self._writes(place, held, written.get(place, []))
 
     def _held_ns(self, segment: bytes, checkpoint_ns: str) -> str | None:
@@ -153,7 +151,7 @@ class _Records:
         own = holder is not None and self._is_own(holder)
         return None if own else checkpoint_ns
 
-    def _is_own(self, holder: Holder) -> bool:
+    def _is_own(self, holder: StoredMember) -> bool:
         return holder.is_of(self._thread.number, self._thread.incarnation)
 
     def _writes(self, place: tuple[str, str], held: Held, seqs: list[int]) -> Iterable[Record]:
@@ -178,14 +176,14 @@ class _Records:
 
     def _members(self) -> list[Record]:
         """Say where everything lies that is named, with what that names, and the parts."""
-        found: dict[bytes, Holder] = {}
+        found: dict[bytes, StoredMember] = {}
         waiting = list(self._named)
         while waiting:
             sha256 = waiting.pop()
             holder = self._holders.by_hash(sha256)
             if holder is not None and sha256 not in found:
                 found[sha256] = holder
-                waiting += (*holder.needs, *holder.parts)
+                waiting += (*holder.needed, *holder.part_hashes)
         where = self._at(self._thread.certified_seq)
         lost: list[Record] = [
             GapRecord(*where, self._lost[sha256], segment=sha256)
@@ -197,7 +195,7 @@ class _Records:
                 *where,
                 one.location,
                 one.kind,
-                tuple(other for other in (*one.needs, *one.parts) if other in found),
+                tuple(other for other in (*one.needed, *one.part_hashes) if other in found),
                 (one.first_seq or 0) if self._is_own(one) else 0,
                 (one.last_seq or 0) if self._is_own(one) else 0,
             )

@@ -32,7 +32,7 @@ from ..database.statements import (
     of_thread,
     parameters_of,
 )
-from .holding import split
+from .plan import split
 
 
 class User(NamedTuple):

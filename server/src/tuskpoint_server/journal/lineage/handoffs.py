@@ -18,8 +18,8 @@ from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation, CheckpointKey, StoredBlob
 from ...domain.threads import EventKind
 from ...domain.values import DIGEST_BYTES
-from ..archiving.holding import split
 from ..archiving.lifetimes import Expiry, record_blobs
+from ..archiving.plan import split
 from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import changes, handoffs, members, threads
