@@ -58,8 +58,8 @@ async def nothing() -> None:
     """Let a step of the pass pass."""
 
 
-OPENED: tuple[Callable[[], Awaitable[object]], ...] = (nothing,) * 4
-"""Until a pass has opened: it reads counts, looks for a living thread, opens, lists threads."""
+OPENED: tuple[Callable[[], Awaitable[object]], ...] = (nothing,) * 3
+"""Until a pass has opened: it reads counts, opens, lists threads."""
 
 
 # --- what goes -------------------------------------------------------------------------------

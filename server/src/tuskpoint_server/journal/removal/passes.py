@@ -2,9 +2,8 @@
 
 There is no table of references. Once enough of a family was removed, a pass reads all of its
 checkpoints, marks the values that they name and the keyframes of these, and removes the rest
-in short transactions. Pending writes hold their values themselves. A family of which no thread
-lives is removed as a whole. Eviction is a pass too: it gives up the data of what is not needed
-soon.
+in short transactions. Pending writes hold their values themselves. Eviction is a pass too: it
+gives up the data of what is not needed soon.
 
 A pass decides from pages that were read one after another. Meanwhile the writer goes on, so
 each commit notes what it refers to, and the pass spares that. What is noted is in memory: a
@@ -43,9 +42,6 @@ DUE_SHARE = 4
 
 READ_AT_ONCE = 500
 """Checkpoints that one read transaction looks at."""
-
-READ_BYTES = 4 * 1024 * 1024
-"""Bytes of their states after which it ends."""
 
 FAMILIES_AT_ONCE = 200
 """Families that one look for abandoned ones examines."""
@@ -143,7 +139,7 @@ _STATES = Statement(
         > tuple_(bindparam("after_ns"), bindparam("after_id")),
     )
     .order_by(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
-    .limit(READ_AT_ONCE)
+    .limit(bindparam("at_most", type_=Integer))
 )
 _REMOVE = Statement(delete(contents).where(contents.c.number == bindparam("of_number")))
 
@@ -306,13 +302,9 @@ def abandoned(connection: Connection, after: int) -> tuple[list[int], int]:
         if row is None or row[0] is None:
             return found, 0
         after = int(row[0])
-        if not _lives(connection, after):
+        if _LIVING.run(connection, of_family=after).fetchone() is None:
             found.append(after)
     return found, after
-
-
-def _lives(connection: Connection, family: int) -> bool:
-    return _LIVING.run(connection, of_family=family).fetchone() is not None
 
 
 # --- removing ----------------------------------------------------------------------------
@@ -335,13 +327,10 @@ async def remove_unneeded(database: Database, passes: Passes, family: int) -> Ta
         lambda connection: _COUNTS.run(connection, of_family=family).fetchall()
     )
     removed = Taken()
-    if await database.query(partial(_lives, family=family)):
-        async with passes.opened(database, family) as one:
-            doomed = await unneeded(database, one, await _needed(database, family))
-            for some in batches(doomed):
-                removed += await database.transact(partial(remove, one=one, doomed=some))
-    else:
-        removed = await _remove_all(database, family)
+    async with passes.opened(database, family) as one:
+        doomed = await unneeded(database, one, await _needed(database, family))
+        for some in batches(doomed):
+            removed += await database.transact(partial(remove, one=one, doomed=some))
     for start in range(0, len(counts), TAKEN_AT_ONCE):
         seen = counts[start : start + TAKEN_AT_ONCE]
         await database.transact(partial(_count_off, family=family, counts=seen))
@@ -362,43 +351,21 @@ async def _needed(database: Database, family: int) -> set[bytes]:
 def _named(connection: Connection, thread: int, after: Place) -> tuple[set[bytes], Place | None]:
     """Return what the next checkpoints of a thread name, and where to go on."""
     found: set[bytes] = set()
-    count = size = 0
-    rows = _STATES.run(connection, of_thread=thread, after_ns=after[0], after_id=after[1])
+    count, most = 0, READ_AT_ONCE
+    place = after
+    rows = _STATES.run(
+        connection, of_thread=thread, after_ns=after[0], after_id=after[1], at_most=most
+    )
     while (row := rows.fetchone()) is not None:
-        checkpoint_ns, checkpoint_id, state, delta_base = row
+        *_, state, delta_base = row
         found |= referred(state, delta_base)
-        count += 1
-        size += len(state)
-        if count >= READ_AT_ONCE or size >= READ_BYTES:
-            rows.close()
-            return found, (checkpoint_ns, checkpoint_id)
-    return found, None
-
-
-async def _remove_all(database: Database, family: int) -> Taken:
-    """Remove all values of a family of which no thread lives."""
-    removed = Taken()
-    while True:
-        found, _ = await database.query(partial(scan, family=family))
-        for some in batches(found):
-            gone = await database.transact(partial(_remove_abandoned, family=family, doomed=some))
-            if not gone.values:
-                return removed
-            removed += gone
-        if not found:
-            return removed
+        place, count = (row[0], row[1]), count + 1
+    return found, place if count == most else None
 
 
 def remove(batch: Batch, one: Pass, doomed: Sequence[ValueRow]) -> Taken:
     """Remove those of the values to which no commit has referred since."""
-    return _remove_rows(batch, [value for value in doomed if not one.spares(batch, value)])
-
-
-def _remove_abandoned(batch: Batch, family: int, doomed: Sequence[ValueRow]) -> Taken:
-    return Taken() if _lives(batch.connection, family) else _remove_rows(batch, doomed)
-
-
-def _remove_rows(batch: Batch, gone: Sequence[ValueRow]) -> Taken:
+    gone = [value for value in doomed if not one.spares(batch, value)]
     if not gone:
         return Taken()
     count = _REMOVE.run_many(batch.connection, [{"of_number": value.number} for value in gone])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
-from sqlalchemy import Boolean, Connection, and_, bindparam, case, or_, select, update
+from sqlalchemy import Boolean, Connection, bindparam, case, func, or_, select, update
 from sqlalchemy import delete as delete_from
 
 from ...domain.limits import LIMITS
@@ -66,7 +66,10 @@ class Removal:
         """Delete old checkpoints of a thread; nothing if there is none."""
         if strategy is PruneStrategy.DELETE_ALL:
             return await self.delete_thread(tenant, thread_id)
-        return await self._remove(tenant, thread_id, delete.superseded)
+        choose = delete.superseded
+        return await self._database.transact(
+            partial(delete.remove_checkpoints, tenant=tenant, thread_id=thread_id, choose=choose)
+        )
 
     async def delete_runs(self, tenant: str, run_ids: Sequence[str]) -> Removed:
         """Delete the checkpoints of runs, over all threads, each in a transaction of its own."""
@@ -78,9 +81,11 @@ class Removal:
         def of_runs(nodes: Nodes) -> set[Place]:
             return {place for place, node in nodes.items() if node.run_id in runs}
 
+        remove = partial(delete.remove_checkpoints, tenant=tenant, choose=of_runs)
         count = 0
         for thread_id in found:
-            count += (await self._remove(tenant, thread_id, of_runs)).deleted
+            removed = await self._database.transact(partial(remove, thread_id=thread_id))
+            count += removed.deleted
         return Removed(count)
 
     async def set_retention(self, tenant: str, thread_id: str, retention_s: int) -> None:
@@ -146,16 +151,6 @@ class Removal:
             contents=await self._remove_contents(),
         )
 
-    async def _remove(
-        self,
-        tenant: str,
-        thread_id: str,
-        choose: Callable[[Nodes], set[Place]],
-    ) -> Removed:
-        return await self._database.transact(
-            partial(delete.remove_checkpoints, tenant=tenant, thread_id=thread_id, choose=choose)
-        )
-
     async def _remove_contents(self) -> int:
         """Remove values that nothing needs, and all of families of which no thread lives."""
         removed = await passes.remove_due(self._database, self.passes)
@@ -205,9 +200,14 @@ _INDEXED = case(
     else_=threads.c.indexed_seq,
 )
 _SETTLED = case((threads.c.certified_seq > _INDEXED, _INDEXED), else_=threads.c.certified_seq)
-_FIRST_CREATED = (
-    select(changes.c.created_us)
-    .where(changes.c.thread == threads.c.number, changes.c.seq > threads.c.compacted_seq)
+_FIRST_NEW = (
+    select(changes.c.seq)
+    .where(
+        changes.c.thread == threads.c.number,
+        changes.c.seq > threads.c.compacted_seq,
+        changes.c.seq <= _SETTLED,
+        changes.c.created_us >= bindparam("before_us"),
+    )
     .order_by(changes.c.seq)
     .limit(1)
     .scalar_subquery()
@@ -218,21 +218,10 @@ _THREADS = Statement(
         threads.c.tenant,
         threads.c.thread_id,
         threads.c.compacted_seq,
-        _SETTLED,
-        and_(threads.c.compacted_seq < _SETTLED, bindparam("before_us") > _FIRST_CREATED),
+        func.coalesce(_FIRST_NEW - 1, _SETTLED),
     )
     .where(threads.c.number > bindparam("after"))
     .order_by(threads.c.number)
-    .limit(bindparam("max_rows"))
-)
-_OLDEST = Statement(
-    select(changes.c.seq, changes.c.created_us)
-    .where(
-        of_thread(changes),
-        changes.c.seq > bindparam("after"),
-        changes.c.seq <= bindparam("through"),
-    )
-    .order_by(changes.c.seq)
     .limit(bindparam("max_rows"))
 )
 _DROP_CHANGES = Statement(
@@ -245,16 +234,6 @@ _SET_COMPACTED = Statement(
 )
 
 
-class _OldLog(NamedTuple):
-    """A thread whose changes up to `compacted_seq` are gone and up to `settled_seq` may go."""
-
-    number: int
-    tenant: str
-    thread_id: str
-    compacted_seq: int
-    settled_seq: int
-
-
 async def drop_changes(database: Database, before_us: int, *, indexing: bool) -> int:
     """Remove changes from before a time that are certified and indexed; return how many.
 
@@ -262,18 +241,43 @@ async def drop_changes(database: Database, before_us: int, *, indexing: bool) ->
     it is switched on. What is left of a log has no gap: a change goes only with all before it.
     After a clock was set back, one may stay until those before it are old enough.
     """
+    of = {"before_us": before_us, "indexing": indexing, "max_rows": THREADS_AT_ONCE}
     count = after = 0
-    ended = False
-    while not ended:
-        found, after, ended = await database.query(
-            partial(_old_logs, after=after, before_us=before_us, indexing=indexing)
-        )
-        while found:
-            gone, found = await database.transact(
-                partial(_drop_changes, left=found, before_us=before_us)
-            )
-            count += gone
-    return count
+    while True:
+        rows = await database.query(partial(_old_logs, of={**of, "after": after}))
+        for some in _at_once(rows):
+            count += await database.transact(partial(_drop_changes, some=some))
+        if len(rows) < THREADS_AT_ONCE:
+            return count
+        after = rows[-1][0]
+
+
+def _old_logs(connection: Connection, of: dict[str, int]) -> list[tuple[Any, ...]]:
+    return list(_THREADS.run(connection, **of).fetchall())
+
+
+def _at_once(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield number, tenant and name of threads, and up to where one transaction drops changes."""
+    some: list[tuple[Any, ...]] = []
+    room = ROWS_AT_ONCE
+    for *thread, compacted_seq, through in rows:
+        while compacted_seq < through:
+            dropped = min(room, through - compacted_seq)
+            compacted_seq, room = compacted_seq + dropped, room - dropped
+            some.append((*thread, compacted_seq))
+            if not room:
+                yield some
+                some, room = [], ROWS_AT_ONCE
+    if some:
+        yield some
+
+
+def _drop_changes(batch: Batch, some: Sequence[tuple[Any, ...]]) -> int:
+    keys = [{"of_thread": number, "through": through} for number, _, _, through in some]
+    for _, tenant, thread_id, _ in some:
+        batch.forget(tenant, thread_id)
+    _SET_COMPACTED.run_many(batch.connection, keys)
+    return _DROP_CHANGES.run_many(batch.connection, keys)
 
 
 async def _until_none(database: Database, drop: Callable[[Batch], int]) -> int:
@@ -295,45 +299,3 @@ def _drop_answers(batch: Batch, before_us: int) -> int:
     rows = _ANSWERS.run(batch.connection, before_us=before_us, max_rows=ROWS_AT_ONCE).fetchall()
     keys = [{"of_tenant": tenant, "of_request": request_id} for tenant, request_id in rows]
     return _DROP_ANSWER.run_many(batch.connection, keys)
-
-
-def _old_logs(
-    connection: Connection, after: int, before_us: int, *, indexing: bool
-) -> tuple[list[_OldLog], int, bool]:
-    """Return the next threads whose oldest changes may go, where to go on, and if it ended."""
-    rows = _THREADS.run(
-        connection,
-        after=after,
-        before_us=before_us,
-        indexing=indexing,
-        max_rows=THREADS_AT_ONCE,
-    ).fetchall()
-    found = [_OldLog(*row[:-1]) for row in rows if row[-1]]
-    return found, rows[-1][0] if rows else after, len(rows) < THREADS_AT_ONCE
-
-
-def _drop_changes(batch: Batch, left: list[_OldLog], before_us: int) -> tuple[int, list[_OldLog]]:
-    """Remove old changes of some threads; return how many, and the threads that are left."""
-    gone: list[dict[str, object]] = []
-    left = list(left)
-    room = ROWS_AT_ONCE
-    while left and room > 0:
-        log = left.pop()
-        rows = _OLDEST.run(
-            batch.connection,
-            of_thread=log.number,
-            after=log.compacted_seq,
-            through=log.settled_seq,
-            max_rows=room,
-        ).fetchall()
-        through = max((seq for seq, created_us in rows if created_us < before_us), default=0)
-        if not through:
-            continue
-        if len(rows) == room and through == rows[-1][0]:
-            left.append(log._replace(compacted_seq=through))
-        room -= len(rows)
-        gone.append({"of_thread": log.number, "through": through})
-        batch.forget(log.tenant, log.thread_id)
-    count = _DROP_CHANGES.run_many(batch.connection, gone)
-    _SET_COMPACTED.run_many(batch.connection, gone)
-    return count, left
