@@ -24,7 +24,7 @@ from tuskpoint_server.journal.checkpoints import contents as values
 from tuskpoint_server.journal.checkpoints.contents import referred
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
-from tuskpoint_server.journal.database.overlay import Batch, checkpoint_row
+from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
     checkpoints,
     contents,
@@ -128,7 +128,7 @@ class Home:
             copied = replace(known, seq=seq, parent_id="", run_id=f"{target}//{checkpoint_id}")
             copied.pending = {}
             batch.note(log, known.channels.values())
-            batch.put_checkpoint(log, place, checkpoint_row(log, place, copied))
+            batch.put_checkpoint(log, place, copied)
             log.row.checkpoint_count += 1
 
         await self.database.transact(copy)

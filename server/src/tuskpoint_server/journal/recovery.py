@@ -27,7 +27,7 @@ from .archiving.holding import add_uses
 from .archiving.plan import PlannedHole, StoredMember
 from .database import sqlite
 from .database.logs import Log, Place
-from .database.overlay import Batch, StoredWrite, content_row
+from .database.overlay import Batch, StoredWrite
 from .database.schema import catalogs, handoffs, members, threads
 from .database.statements import Statement, inserting
 from .lineage.stored import Stored, put
@@ -260,8 +260,7 @@ def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
     log = _log(batch, tenant, manifest.thread_id)
     row, connection = log.row, batch.connection
     for one in end.values:
-        content = content_row(log, one.seq, *one[:5], segment=one.segment)
-        batch.put_content(row.family, one.digest, content)
+        batch.put_content(log, one.seq, *one[:5], segment=one.segment)
     add_members(batch, tenant, end.bundles)
     add_uses(connection, tenant, ((sha256, row.number) for sha256 in end.used))
     row.checkpoint_count = end.count

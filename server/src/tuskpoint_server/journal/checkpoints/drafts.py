@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from ...domain.model import (
-    Channel,
-    CheckpointDraft,
-    CheckpointKey,
-    Reference,
-    Value,
-    Version,
-    Write,
-)
+from ...domain.model import Channel, CheckpointDraft, Reference, Value, Version, Write
 from ...domain.state import encode_channel
 from ...domain.value_groups import Keyframes, Prepared
 from ...domain.values import Packed, compress, value_digest
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelChange:
+class ChannelChange(NamedTuple):
     """A channel of a save.
 
     Attributes:
-        name: Its name.
-        version: Its version, or `None`.
         reference: `INHERIT`, `EMPTY`, or `None` if a digest says what it holds.
-        digest: Digest of its value, or `None`.
-        size: Bytes of the value, if it came along.
+        size: Bytes of the value, if it came along, as its type and content.
         encoded: Its part of the stored state, if that is known already; else empty.
-        type: Type of the value, if it came along.
-        content: The value, if it came along.
     """
 
     name: str
@@ -45,24 +31,18 @@ class ChannelChange:
     content: Prepared | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WriteChange:
+class WriteChange(NamedTuple):
     """A pending write, with its value as it will be stored."""
 
     write: Write
     packed: Packed
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointChange:
-    """A checkpoint to be saved.
+class CheckpointChange(NamedTuple):
+    """A checkpoint to be saved: as it came, and as it will be stored.
 
     Attributes:
-        tenant: The tenant.
-        draft: The checkpoint as it came.
-        channels: Its channels, in order.
         delta_channels: Stored form of their names.
-        writes: Writes saved with it.
         entropy: 62 random bits, for an ID.
     """
 
@@ -80,33 +60,16 @@ class CheckpointChange:
         return channels + sum(len(one.packed.data) for one in self.writes)
 
 
-@dataclass(frozen=True, slots=True)
-class WritesChange:
-    """Pending writes to be saved."""
-
-    tenant: str
-    key: CheckpointKey
-    writes: tuple[WriteChange, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        """About how many bytes it writes."""
-        return sum(len(one.packed.data) for one in self.writes)
-
-
 def checkpoint_change(
     tenant: str, draft: CheckpointDraft, keyframes: Keyframes, entropy: int
 ) -> CheckpointChange:
     """Return the change that saves a checkpoint."""
+    channels = tuple(
+        _channel(tenant, draft, index, keyframes) for index in range(len(draft.channels))
+    )
+    names = encode_names(draft.delta_channels)
     return CheckpointChange(
-        tenant=tenant,
-        draft=draft,
-        channels=tuple(
-            _channel(tenant, draft, index, keyframes) for index in range(len(draft.channels))
-        ),
-        delta_channels=encode_names(draft.delta_channels),
-        writes=prepare_writes(draft.writes),
-        entropy=entropy,
+        tenant, draft, channels, names, prepare_writes(draft.writes), entropy=entropy
     )
 
 
@@ -125,22 +88,19 @@ def encode_names(names: Sequence[str]) -> bytes:
 def _channel(
     tenant: str, draft: CheckpointDraft, index: int, keyframes: Keyframes
 ) -> ChannelChange:
-    one = draft.channels[index]
+    one, key = draft.channels[index], draft.key
     content = one.content
     if isinstance(content, Value):
-        digest = one.digest or value_digest(content)
-        key = draft.key
+        digest, size = one.digest or value_digest(content), len(content.data)
         prepared = keyframes.prepare(
             tenant, key.thread_id, key.checkpoint_ns, one.name, content.data, digest
         )
-        size = len(content.data)
         encoded = encode_channel(Channel(one.name, one.version, digest, size))
         return ChannelChange(
             one.name, one.version, None, digest, size, encoded, content.type, prepared
         )
-    if content is Reference.EMPTY:
-        encoded = encode_channel(Channel(one.name, one.version, None))
-        return ChannelChange(one.name, one.version, content, None, 0, encoded)
-    if content is Reference.INHERIT:
-        return ChannelChange(one.name, one.version, content, None)
-    return ChannelChange(one.name, one.version, None, bytes(content))
+    if isinstance(content, bytes):
+        return ChannelChange(one.name, one.version, None, content)
+    empty = content is Reference.EMPTY
+    encoded = encode_channel(Channel(one.name, one.version, None)) if empty else b""
+    return ChannelChange(one.name, one.version, content, None, 0, encoded)

@@ -7,26 +7,19 @@ refused leaves no trace.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...domain.checkpoint_ids import mint_checkpoint_id
 from ...domain.errors import Reason, Refusal, checkpoint_not_found, values_missing
 from ...domain.formats.segments import decode_delta_base
 from ...domain.limits import LIMITS
-from ...domain.model import (
-    Channel,
-    CheckpointDraft,
-    CheckpointKey,
-    Reference,
-    Saved,
-    Version,
-)
+from ...domain.model import Channel, CheckpointDraft, CheckpointKey, Reference, Saved, Version
 from ...domain.state import encode_channel
 from ...domain.threads import INTERRUPT, RESUME, EventKind
-from ..database.logs import Known, KnownChannel, KnownWrite, Log, Place
-from ..database.overlay import Batch, StoredWrite, checkpoint_row, content_row
+from ..database.logs import Known, KnownChannel, KnownWrite, Log, Pending, Place
+from ..database.overlay import Batch, StoredWrite
 from . import contents, vectors
-from .drafts import ChannelChange, CheckpointChange, WriteChange, WritesChange
+from .drafts import ChannelChange, CheckpointChange, WriteChange
 from .threads import switch_search
 
 _BYTES_PER_WRITE = 128
@@ -36,120 +29,7 @@ _CHECKED_FROM = 512
 """So many writes fit an answer, however long their names are."""
 
 
-def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
-    """Insert or replace a checkpoint; see `journal.Journal.save_checkpoint`."""
-    draft = change.draft
-    log = batch.find(change.tenant, draft.key.thread_id) or batch.begin(
-        change.tenant, draft.key.thread_id
-    )
-    place = _place(batch, log, draft.key, change.entropy)
-    stored = batch.checkpoint(log, place)
-    parent = batch.checkpoint(log, (place[0], draft.parent_id)) if draft.parent_id else None
-    begins = stored is None and begins_next(batch, log, draft, parent_exists=parent is not None)
-    plan = _plan(batch, log, change, place, stored, parent, begins=begins)
-    pending = _merged(batch, log, place, stored, change.writes)
-    changed = plan.replaces or plan.label is not None or bool(pending.new)
-    if draft.expected_head is not None and changed:
-        check_head(batch, log, place[0], draft.expected_head)
-    keeps_vector = bool(draft.vector) and _is_searchable(log, draft, begins=begins)
-    if keeps_vector:
-        vectors.check(batch.connection, change.tenant, len(draft.vector))
-    # Nothing is refused from here on.
-    if begins:
-        log.row.begin_next(batch.new_family(), batch.now_us)
-    if draft.searchable is not None:
-        switch_search(batch, log, draft.searchable)  # a change of its own, before this one
-    row = log.row
-    if keeps_vector:
-        vectors.store(batch.connection, change.tenant, row.number, place, draft.vector)
-    names_agent = draft.agent_id not in ("", row.agent_id)
-    if not changed and stored is not None and not names_agent:
-        # Who waits until it is certified waits for the setting that came with it, too.
-        setting = row.settings_seq if draft.searchable is not None else 0
-        seq = max(stored.seq, pending.last_seq, setting)
-        return Saved(_key(row.thread_id, place), seq, row.incarnation)
-    seq = batch.change(
-        log, EventKind.CHECKPOINT_SAVED, place, size_bytes=plan.size + pending.size, indexed=True
-    )
-    if names_agent:
-        row.agent_id = draft.agent_id
-        row.settings_seq = seq
-    known = _store(batch, log, change, place, plan, stored, seq, has_parent=parent is not None)
-    _store_writes(batch, log, place, pending, seq, early=False)
-    if stored is None:
-        row.checkpoint_count += 1
-        if pending.claimed:
-            batch.claim_early(log, place, seq)
-            for slot, one in pending.stored.items():
-                pending.stored[slot] = one._replace(seq=seq)
-    elif plan.state != stored.state:
-        # What it named before is looked for as if it had been another that was removed.
-        row.removed_count += 1
-        row.removed_bytes = min(row.added_bytes, row.removed_bytes + plan.size)
-    known.pending = pending.stored
-    log.add(place, known)
-    if place[0] == "" and place[1] >= row.head_id:
-        log.set_head(place[1], pending.stored)
-    key = _key(row.thread_id, place)
-    return Saved(key, seq, row.incarnation, plan.size + pending.size)
-
-
-def _is_searchable(log: Log, draft: CheckpointDraft, *, begins: bool) -> bool:
-    """Tell whether search finds the thread once the save is done; else it keeps no vectors."""
-    if draft.searchable is not None:
-        return draft.searchable
-    return begins or not log.row.unsearchable
-
-
-def save_writes(batch: Batch, change: WritesChange) -> Saved:
-    """Insert pending writes; see `journal.Journal.save_writes`."""
-    key = change.key
-    log = batch.find(change.tenant, key.thread_id) or batch.begin(change.tenant, key.thread_id)
-    place = (key.checkpoint_ns, key.checkpoint_id)
-    known = batch.checkpoint(log, place)
-    if known is None:
-        refuse_stale_write(log, place)
-    pending = _merged(batch, log, place, known, change.writes)
-    row = log.row
-    if not pending.new:
-        seq = max(known.seq if known else 0, pending.last_seq)
-        return Saved(key, seq, row.incarnation, early=known is None)
-    early = known is None
-    seq = batch.change(log, EventKind.WRITES_SAVED, place, size_bytes=pending.size)
-    _store_writes(batch, log, place, pending, seq, early=early)
-    if known is None:
-        log.early = True
-        return Saved(key, seq, row.incarnation, pending.size, early=True)
-    known.pending = pending.stored
-    if place[0] == "" and place[1] == row.head_id:
-        log.set_head(row.head_id, pending.stored)
-    return Saved(key, seq, row.incarnation, pending.size)
-
-
-def set_label(batch: Batch, tenant: str, key: CheckpointKey, label: str) -> Saved:
-    """Set or clear a label; see `journal.Journal.set_label`."""
-    log = batch.find(tenant, key.thread_id)
-    place = (key.checkpoint_ns, key.checkpoint_id)
-    if log is not None and not key.checkpoint_id:
-        place = (key.checkpoint_ns, batch.greatest(log, key.checkpoint_ns))
-    known = batch.checkpoint(log, place) if log is not None and place[1] else None
-    if log is None or known is None:
-        raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-    named = _key(key.thread_id, place)
-    if known.label == label:
-        return Saved(named, known.seq, log.row.incarnation)
-    seq = batch.change(log, EventKind.LABEL_SET, place, size_bytes=len(label), indexed=True)
-    batch.set_label(log, place, label, seq)
-    batch.note(log, known.channels.values())  # the next flush needs them
-    known.label, known.seq = label, seq
-    return Saved(named, seq, log.row.incarnation, len(label))
-
-
-# --- deciding --------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Plan:
+class _Plan(NamedTuple):
     """What a save does to the checkpoint's row.
 
     Attributes:
@@ -157,7 +37,7 @@ class _Plan:
         label: New label; `None` leaves it.
         state: Stored form of the state.
         channels: Its channels by name.
-        contents: Values to be stored, by index of the channel.
+        contents: Those whose value is to be stored.
         size: Bytes of new content.
     """
 
@@ -169,23 +49,169 @@ class _Plan:
     size: int
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Merged(NamedTuple):
     """What becomes of a checkpoint's writes.
 
     Attributes:
-        stored: Those that are stored already, by task and slot.
-        new: Those that are stored now.
-        claimed: Some came before the checkpoint.
-        size: Bytes of new and claimed ones.
+        stored: Those that are stored already.
+        new: Those that are stored now, by task and slot.
+        size: Bytes of new ones.
         last_seq: Greatest number of those that were sent and stored before.
     """
 
-    stored: dict[tuple[str, int], KnownWrite]
+    stored: Pending
     new: dict[tuple[str, int], WriteChange]
-    claimed: bool
     size: int
     last_seq: int
+
+
+def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
+    """Insert or replace a checkpoint; see `store.Checkpoints.save_checkpoint`."""
+    draft, thread_id = change.draft, change.draft.key.thread_id
+    log = batch.find(change.tenant, thread_id) or batch.begin(change.tenant, thread_id)
+    place = (draft.key.checkpoint_ns, draft.key.checkpoint_id)
+    if not place[1]:
+        above = batch.greatest(log, place[0])
+        place = (place[0], mint_checkpoint_id(batch.now_us, change.entropy, above))
+    stored = batch.checkpoint(log, place)
+    parent = batch.checkpoint(log, (place[0], draft.parent_id)) if draft.parent_id else None
+    begins = stored is None and _begins_next(batch, log, draft, parent_exists=parent is not None)
+    plan = _plan(batch, log, change, place, stored, parent, begins=begins)
+    pending = _merged(batch, log, place, stored, change.writes)
+    changed = plan.replaces or plan.label is not None or bool(pending.new)
+    if draft.expected_head is not None and changed:
+        check_head(batch, log, place[0], draft.expected_head)
+    searchable = draft.searchable
+    if searchable is None:
+        searchable = begins or not log.row.unsearchable
+    keeps_vector = bool(draft.vector) and searchable
+    if keeps_vector:
+        vectors.check(batch.connection, change.tenant, len(draft.vector))
+    # Nothing is refused from here on.
+    if begins:
+        log.row.begin_next(batch.new_family(), batch.now_us)
+    if draft.searchable is not None:
+        switch_search(batch, log, draft.searchable)  # a change of its own, before this one
+    row, key = log.row, CheckpointKey(thread_id, *place)
+    if keeps_vector:
+        vectors.store(batch.connection, change.tenant, row.number, place, draft.vector)
+    names_agent = draft.agent_id not in ("", row.agent_id)
+    if not changed and stored is not None and not names_agent:
+        # Who waits until it is certified waits for the setting that came with it, too.
+        setting = row.settings_seq if draft.searchable is not None else 0
+        return Saved(key, max(stored.seq, pending.last_seq, setting), row.incarnation)
+    size = plan.size + pending.size
+    seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, size_bytes=size, indexed=True)
+    if names_agent:
+        row.agent_id = draft.agent_id
+        row.settings_seq = seq
+    claims = stored is None and bool(pending.stored)
+    known = _store(batch, log, change, place, plan, stored, seq, has_parent=parent is not None)
+    _store_writes(batch, log, place, pending, seq, early=False)
+    if stored is None:
+        row.checkpoint_count += 1
+    elif plan.state != stored.state:
+        # What it named before is looked for as if it had been another that was removed.
+        row.removed_count += 1
+        row.removed_bytes = min(row.added_bytes, row.removed_bytes + plan.size)
+    if claims:
+        batch.claim_early(log, place, seq)
+        for slot, one in pending.stored.items():
+            pending.stored[slot] = one._replace(seq=seq)
+    known.pending = pending.stored
+    log.add(place, known)
+    if place[0] == "" and place[1] >= row.head_id:
+        log.set_head(place[1], pending.stored)
+    return Saved(key, seq, row.incarnation, size)
+
+
+def save_writes(
+    batch: Batch, tenant: str, key: CheckpointKey, writes: Sequence[WriteChange]
+) -> Saved:
+    """Insert pending writes; see `store.Checkpoints.save_writes`."""
+    log = batch.find(tenant, key.thread_id) or batch.begin(tenant, key.thread_id)
+    row, place = log.row, (key.checkpoint_ns, key.checkpoint_id)
+    known = batch.checkpoint(log, place)
+    early = known is None
+    # Writes may overtake the save that begins the next incarnation. If it never comes, they
+    # expire unseen.
+    if early and place[1] <= row.deleted_through:
+        raise row.refuse_deleted()
+    pending = _merged(batch, log, place, known, writes)
+    if not pending.new:
+        seq = max(known.seq if known else 0, pending.last_seq)
+        return Saved(key, seq, row.incarnation, early=early)
+    seq = batch.change(log, EventKind.WRITES_SAVED, place, size_bytes=pending.size)
+    _store_writes(batch, log, place, pending, seq, early=early)
+    if known is None:
+        log.early = True
+    else:
+        known.pending = pending.stored
+        if place == ("", row.head_id):
+            log.set_head(row.head_id, pending.stored)
+    return Saved(key, seq, row.incarnation, pending.size, early=early)
+
+
+def set_label(batch: Batch, tenant: str, key: CheckpointKey, label: str) -> Saved:
+    """Set or clear a label; see `store.Checkpoints.set_label`."""
+    log = batch.find(tenant, key.thread_id)
+    place = (key.checkpoint_ns, key.checkpoint_id)
+    if log is not None and not key.checkpoint_id:
+        place = (key.checkpoint_ns, batch.greatest(log, key.checkpoint_ns))
+    known = batch.checkpoint(log, place) if log is not None and place[1] else None
+    if log is None or known is None:
+        raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+    named = CheckpointKey(key.thread_id, *place)
+    if known.label == label:
+        return Saved(named, known.seq, log.row.incarnation)
+    seq = batch.change(log, EventKind.LABEL_SET, place, size_bytes=len(label), indexed=True)
+    batch.set_label(log, place, label, seq)
+    batch.note(log, known.channels.values())  # the next flush needs them
+    known.label, known.seq = label, seq
+    return Saved(named, seq, log.row.incarnation, len(label))
+
+
+def check_head(batch: Batch, log: Log, checkpoint_ns: str, expected: str) -> None:
+    """Compare the latest of a namespace with the expected one.
+
+    What is stored already passes without it, wherever the head is: it is the retry of a
+    save whose answer was lost.
+
+    Raises:
+        Refusal: `HEAD_MOVED`.
+    """
+    head = batch.greatest(log, checkpoint_ns)
+    if head != expected:
+        raise Refusal(
+            Reason.HEAD_MOVED,
+            thread_id=log.row.thread_id,
+            checkpoint_ns=checkpoint_ns,
+            head=head,
+            expected=expected,
+        )
+
+
+# --- deciding --------------------------------------------------------------------------
+
+
+def _begins_next(batch: Batch, log: Log, draft: CheckpointDraft, *, parent_exists: bool) -> bool:
+    """Decide whether a checkpoint that is not stored may be saved; true if it begins anew.
+
+    After a deletion only a checkpoint that owes nothing to the ended incarnation is let
+    in: one without parent, which is not tied to a root checkpoint of that time.
+    """
+    row, through = log.row, log.row.deleted_through
+    root_id = draft.metadata.root_id if draft.key.checkpoint_ns else ""
+    old_root = bool(root_id) and root_id <= through
+    if row.deleted:
+        if draft.parent_id or old_root:
+            raise row.refuse_deleted()
+        return True
+    if draft.parent_id and not parent_exists and draft.parent_id <= through:
+        raise row.refuse_deleted()
+    if old_root and batch.checkpoint(log, ("", root_id)) is None:
+        raise row.refuse_deleted()
+    return False
 
 
 def _plan(
@@ -199,7 +225,7 @@ def _plan(
     begins: bool,
 ) -> _Plan:
     draft = change.draft
-    channels, contents = _resolve(batch, log, change.channels, place, parent, draft, begins=begins)
+    channels, new = _resolve(batch, log, change, place, parent, begins=begins)
     state = draft.frame + b"".join(channel.encoded for channel in channels.values())
     if len(state) > LIMITS.max_state:
         raise Refusal(
@@ -216,26 +242,18 @@ def _plan(
         and stored.delta_channels == change.delta_channels
         and draft.summary in ("", stored.summary)
     )
-    old_label = stored.label if stored else ""
     size = 0 if same else len(state) + len(draft.metadata.raw)
-    size += sum(one.content.size_bytes for one in contents if one.content is not None)
-    return _Plan(
-        replaces=not same,
-        label=draft.label if draft.label not in ("", old_label) else None,
-        state=state,
-        channels=channels,
-        contents=contents,
-        size=size,
-    )
+    size += sum(one.content.size_bytes for one in new if one.content is not None)
+    label = None if draft.label in ("", stored.label if stored else "") else draft.label
+    return _Plan(not same, label, state, channels, new, size)
 
 
 def _resolve(
     batch: Batch,
     log: Log,
-    sent: Sequence[ChannelChange],
+    change: CheckpointChange,
     place: Place,
     parent: Known | None,
-    draft: CheckpointDraft,
     *,
     begins: bool,
 ) -> tuple[dict[str, KnownChannel], list[ChannelChange]]:
@@ -247,25 +265,28 @@ def _resolve(
     inherited = parent.channels if parent is not None else {}
     # The values of a head that was saved are here; one that is a copy, or became the head
     # because later ones were removed, may name evicted ones, like any older parent.
-    parent_is_head = place[0] in log.whole and draft.parent_id == batch.greatest(log, place[0])
-    here = None if parent_is_head or begins else _here(batch, log, sent, inherited)
+    head = batch.greatest(log, place[0])
+    parent_is_head = place[0] in log.whole and change.draft.parent_id == head
+    here = None
+    if not parent_is_head and not begins:
+        here = _here(batch, log, change.channels, inherited)
     channels: dict[str, KnownChannel] = {}
     new: list[ChannelChange] = []
     missing: list[str] = []
-    for one in sent:
+    for one in change.channels:
         old = inherited.get(one.name)
         if old is not None:
             _check_version_type(one, old.version)
-        if one.content is not None:
+        if one.content is None:
+            found = _referred(batch, None if begins else log, one, old, here)
+            if found is None:
+                missing.append(one.name)
+            else:
+                channels[one.name] = found
+        else:
             channels[one.name] = KnownChannel(one.version, one.digest, one.size, one.encoded)
             if not (parent_is_head and old is not None and old.digest == one.digest):
                 new.append(one)
-            continue
-        found = _referred(batch, None if begins else log, one, old, here)
-        if found is None:
-            missing.append(one.name)
-        else:
-            channels[one.name] = found
     if missing:
         raise values_missing(missing)
     return channels, new
@@ -278,13 +299,8 @@ def _here(
     inherited: dict[str, KnownChannel],
 ) -> set[bytes]:
     """Return the digests of inherited values whose data is here."""
-    named = {
-        old.digest
-        for one in sent
-        if one.reference is Reference.INHERIT
-        and (old := inherited.get(one.name)) is not None
-        and old.digest is not None
-    }
+    wanted = (inherited.get(one.name) for one in sent if one.reference is Reference.INHERIT)
+    named = {old.digest for old in wanted if old is not None and old.digest is not None}
     pending = {digest for digest in named if batch.brings(log, digest)}
     return pending | contents.present(batch.connection, log.row.family, named - pending)
 
@@ -308,9 +324,7 @@ def _referred(
             return None
         return old if here is None or old.digest is None or old.digest in here else None
     digest = one.digest or b""
-    if log is None or log.new:
-        return None
-    found = batch.value(log, digest)
+    found = batch.value(log, digest) if log is not None and not log.new else None
     if found is None:
         return None
     channel = Channel(one.name, one.version, digest, found[0])
@@ -320,23 +334,18 @@ def _referred(
 def _check_version_type(one: ChannelChange, before: Version | None) -> None:
     if before is None or one.version is None or type(before) is type(one.version):
         return
+    kinds = {str: "text", int: "integer", float: "number"}
     raise Refusal(
         Reason.VERSION_TYPE_CHANGED,
         channel=one.name,
-        parent=_version_kind(before),
-        sent=_version_kind(one.version),
+        parent=kinds[type(before)],
+        sent=kinds[type(one.version)],
     )
-
-
-def _version_kind(version: Version) -> str:
-    if isinstance(version, str):
-        return "text"
-    return "integer" if isinstance(version, int) else "number"
 
 
 def _merged(
     batch: Batch, log: Log, place: Place, known: Known | None, sent: Sequence[WriteChange]
-) -> _Pending:
+) -> _Merged:
     """Decide which writes are stored: the first wins at `idx` 0 and above, the last below.
 
     A question that is asked again in the same words is stored again if the answer that was used
@@ -350,14 +359,15 @@ def _merged(
     again: dict[tuple[str, int], WriteChange] = {}
     last_seq = 0
     for one in sent:
-        slot = (one.write.task_id, one.write.idx)
-        if one.write.idx >= 0 and slot in new:
+        write = one.write
+        slot = (write.task_id, write.idx)
+        if write.idx >= 0 and slot in new:
             continue
         before = stored.get(slot)
-        if before is not None and (one.write.idx >= 0 or _same(before, one)):
+        if before is not None and (write.idx >= 0 or _same(before, one)):
             last_seq = max(last_seq, before.seq)
             new.pop(slot, None)  # of equal signs in one call the last stays
-            if one.write.idx < 0 and one.write.channel == INTERRUPT:
+            if write.idx < 0 and write.channel == INTERRUPT:
                 again[slot] = one
             continue
         again.pop(slot, None)
@@ -367,30 +377,23 @@ def _merged(
         new |= {slot: one for slot, one in again.items() if slot[0] in tasks}
     if new and len(stored) + len(new) > _CHECKED_FROM:
         _check_extent(stored, new)
-    claimed = known is None and bool(stored)
-    size = sum(len(one.packed.data) for one in new.values())
-    return _Pending(stored, new, claimed, size, last_seq)
+    return _Merged(stored, new, sum(len(one.packed.data) for one in new.values()), last_seq)
 
 
 def _same(before: KnownWrite, one: WriteChange) -> bool:
     write = one.write
-    return (before.digest, before.channel, before.task_path) == (
-        write.digest,
-        write.channel,
-        write.task_path,
-    )
+    sent = (write.digest, write.channel, write.task_path)
+    return (before.digest, before.channel, before.task_path) == sent
 
 
-def _check_extent(
-    stored: dict[tuple[str, int], KnownWrite], new: dict[tuple[str, int], WriteChange]
-) -> None:
+def _check_extent(stored: Pending, new: dict[tuple[str, int], WriteChange]) -> None:
     names = [
         (slot[0], one.task_path, one.channel, one.type)
         for slot, one in stored.items()
         if slot not in new
     ]
-    for slot, one in new.items():
-        write = one.write
+    for slot, change in new.items():
+        write = change.write
         names.append((slot[0], write.task_path, write.channel, write.value.type))
     size = sum(_BYTES_PER_WRITE + sum(len(name.encode()) for name in some) for some in names)
     if size > LIMITS.max_write_names:
@@ -400,38 +403,6 @@ def _check_extent(
             limit="max_write_names_bytes",
             maximum=LIMITS.max_write_names,
         )
-
-
-def check_head(batch: Batch, log: Log, checkpoint_ns: str, expected: str) -> None:
-    """Compare the latest of a namespace with the expected one.
-
-    What is stored already passes without it, wherever the head is: it is the retry of a
-    save whose answer was lost.
-
-    Raises:
-        Refusal: `HEAD_MOVED`.
-    """
-    head = batch.greatest(log, checkpoint_ns)
-    if head == expected:
-        return
-    raise Refusal(
-        Reason.HEAD_MOVED,
-        thread_id=log.row.thread_id,
-        checkpoint_ns=checkpoint_ns,
-        head=head,
-        expected=expected,
-    )
-
-
-def _place(batch: Batch, log: Log, key: CheckpointKey, entropy: int) -> Place:
-    if key.checkpoint_id:
-        return key.checkpoint_ns, key.checkpoint_id
-    above = batch.greatest(log, key.checkpoint_ns)
-    return key.checkpoint_ns, mint_checkpoint_id(batch.now_us, entropy, above)
-
-
-def _key(thread_id: str, place: Place) -> CheckpointKey:
-    return CheckpointKey(thread_id, *place)
 
 
 # --- doing -----------------------------------------------------------------------------
@@ -455,9 +426,7 @@ def _store(
                 lambda digest: batch.is_keyframe(log, digest)
             )
             value = (one.digest, one.type, one.size, int(packed.encoding), packed.data)
-            row = content_row(log, seq, *value, packed.keyframe, patches, size)
-            batch.put_content(log.row.family, one.digest, row)
-    label = plan.label if plan.label is not None else (stored.label if stored else "")
+            batch.put_content(log, seq, *value, packed.keyframe, patches, size)
     known = Known(
         seq=seq,
         parent_id=draft.parent_id,
@@ -466,12 +435,11 @@ def _store(
         run_id=draft.metadata.run_id,
         root_id=draft.metadata.root_id,
         delta_channels=change.delta_channels,
-        label=label,
+        label=plan.label if plan.label is not None else (stored.label if stored else ""),
         summary=draft.summary or (stored.summary if stored else ""),
         created_us=stored.created_us if stored else batch.now_us,
-        pending=None,
+        decoded=plan.channels,
     )
-    known.set_channels(plan.channels)
     batch.note(log, plan.channels.values())
     base = None
     if stored is None and draft.delta_channels and draft.parent_id and not has_parent:
@@ -479,57 +447,19 @@ def _store(
         if base is not None:
             rebuilt_from = decode_delta_base(base, place[1])
             batch.note_digests(log, (one for channel in rebuilt_from for one in channel.digests))
-    batch.put_checkpoint(log, place, checkpoint_row(log, place, known, delta_base=base))
+    batch.put_checkpoint(log, place, known, delta_base=base)
     if place[1] == batch.greatest(log, place[0]):
         log.whole.add(place[0])
     return known
 
 
 def _store_writes(
-    batch: Batch, log: Log, place: Place, pending: _Pending, seq: int, *, early: bool
+    batch: Batch, log: Log, place: Place, pending: _Merged, seq: int, *, early: bool
 ) -> None:
     early_us = batch.now_us if early else None
-    for slot, one in pending.new.items():
-        write, packed = one.write, one.packed
+    for slot, (write, packed) in pending.new.items():
         size = len(write.value.data)
         described = (write.task_path, write.channel, write.value.type, write.digest, size)
         pending.stored[slot] = KnownWrite(*described, seq)
         row = (*slot, *described, int(packed.encoding), seq, early_us, packed.data)
         batch.put_write(log, place, StoredWrite(*row))
-
-
-def begins_next(batch: Batch, log: Log, draft: CheckpointDraft, *, parent_exists: bool) -> bool:
-    """Decide whether a checkpoint that is not stored may be saved; true if it begins anew.
-
-    After a deletion only a checkpoint that owes nothing to the ended incarnation is let
-    in: one without parent, which is not tied to a root checkpoint of that time.
-
-    Raises:
-        Refusal: `THREAD_DELETED`.
-    """
-    row = log.row
-    root_id = draft.metadata.root_id if draft.key.checkpoint_ns else ""
-    if row.deleted:
-        if draft.parent_id or (root_id and root_id <= row.deleted_through):
-            raise row.refuse_deleted()
-        return True
-    if not row.deleted_through:
-        return False
-    if draft.parent_id and not parent_exists and draft.parent_id <= row.deleted_through:
-        raise row.refuse_deleted()
-    if root_id and root_id <= row.deleted_through and batch.checkpoint(log, ("", root_id)) is None:
-        raise row.refuse_deleted()
-    return False
-
-
-def refuse_stale_write(log: Log, place: Place) -> None:
-    """Refuse a write to a checkpoint that was deleted.
-
-    Writes may overtake the save that begins the next incarnation. If it never comes, they
-    expire unseen.
-
-    Raises:
-        Refusal: `THREAD_DELETED`.
-    """
-    if place[1] <= log.row.deleted_through:
-        raise log.row.refuse_deleted()

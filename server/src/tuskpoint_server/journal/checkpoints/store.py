@@ -20,7 +20,7 @@ from ...domain.threads import Thread, ThreadDetail
 from ...domain.value_groups import Keyframes
 from ..database.database import Database
 from . import load, save, threads
-from .drafts import WritesChange, checkpoint_change, prepare_writes
+from .drafts import checkpoint_change, prepare_writes
 from .load import ListPosition, Page, ReplayQuery
 from .threads import ThreadQuery
 
@@ -67,9 +67,10 @@ class Checkpoints:
         """
         prepare = partial(prepare_writes, writes)
         large = sum(len(write.value.data) for write in writes) >= LARGE_BYTES
-        change = WritesChange(tenant, key, await asyncio.to_thread(prepare) if large else prepare())
+        prepared = await asyncio.to_thread(prepare) if large else prepare()
         return await self._database.change(
-            lambda batch: save.save_writes(batch, change), change.size_bytes
+            lambda batch: save.save_writes(batch, tenant, key, prepared),
+            sum(len(one.packed.data) for one in prepared),
         )
 
     async def set_label(self, tenant: str, key: CheckpointKey, label: str) -> Saved:

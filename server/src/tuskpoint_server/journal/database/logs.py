@@ -9,9 +9,9 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, exists, func, select, update
+from sqlalchemy import Connection, bindparam, exists, select, update
 
 from ...domain.errors import Reason, Refusal
 from ...domain.model import Version
@@ -20,7 +20,13 @@ from ...domain.threads import ThreadState, judge_state
 from .schema import threads, writes
 from .statements import Statement, inserting
 
-_MICROSECONDS = 1_000_000
+CACHED_BYTES = 64 * 1024 * 1024
+_RECENT = 8
+_LOG_BYTES = 1500
+_KNOWN_BYTES = 1500
+
+Place = tuple[str, str]
+"""Namespace and checkpoint ID, inside a thread."""
 
 
 @dataclass(slots=True)
@@ -66,14 +72,12 @@ class ThreadRow:
         """Start the next incarnation; the sequence goes on, and no values are shared."""
         self.incarnation += 1
         self.family = family
-        self.deleted = False
-        self.agent_id = ""
+        self.deleted = self.unsearchable = False
+        self.agent_id = self.head_id = ""
         self.state = ThreadState.IDLE
-        self.head_id = ""
         self.created_us = now_us
         self.retention_s = 0
         self.expire_us = None
-        self.unsearchable = False
         self.added_bytes = self.removed_bytes = 0
         self.checkpoint_count = self.removed_count = 0
         # Changes that were swept since the last incarnation ended cannot be watched any more.
@@ -82,100 +86,64 @@ class ThreadRow:
     def set_updated(self, now_us: int) -> None:
         """Record the time of a change, and when the thread expires because of it."""
         self.updated_us = now_us
-        self.expire_us = now_us + self.retention_s * _MICROSECONDS if self.retention_s else None
+        self.expire_us = now_us + self.retention_s * 1_000_000 if self.retention_s else None
 
 
-FIELDS = tuple(column.name for column in fields(ThreadRow) if column.name != "written")
-_EVERY_TIME = ("seq", "dirty_bytes", "head_id", "updated_us", "added_bytes", "checkpoint_count")
-"""What every save changes; no index has it."""
-
-_SELDOM = tuple(
-    name
-    for name in FIELDS
-    if name not in ("number", "tenant", "thread_id", "compacted_seq", *_EVERY_TIME)
-)
-_seldom = attrgetter(*_SELDOM)
+_FIELDS = tuple(column.name for column in fields(ThreadRow) if column.name != "written")
+# What every save changes, and no index has; and what seldom changes.
+_OFTEN = ("seq", "dirty_bytes", "head_id", "updated_us", "added_bytes", "checkpoint_count")
+_FIXED = ("number", "tenant", "thread_id", "compacted_seq", *_OFTEN)
+_SELDOM = tuple(name for name in _FIELDS if name not in _FIXED)
+_whole, _often, _seldom = attrgetter(*_FIELDS), attrgetter(*_OFTEN), attrgetter(*_SELDOM)
 _HAS_EARLY = exists().where(writes.c.thread == threads.c.number, writes.c.early_us.is_not(None))
-_COLUMNS = tuple(threads.c[name] for name in FIELDS)
 _FIND = Statement(
-    select(*_COLUMNS, _HAS_EARLY).where(
+    select(*(threads.c[name] for name in _FIELDS), _HAS_EARLY).where(
         threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
     )
 )
-_GREATEST = Statement(
-    select(
-        func.coalesce(func.max(threads.c.number), 0), func.coalesce(func.max(threads.c.family), 0)
-    )
-)
-_INSERT = Statement(inserting(threads, FIELDS))
-_OF_NUMBERED = update(threads).where(threads.c.number == bindparam("of_number"))
-_UPDATE = Statement(_OF_NUMBERED.values({name: bindparam(name) for name in _EVERY_TIME}))
-_UPDATE_ALL = Statement(
-    _OF_NUMBERED.values({name: bindparam(name) for name in (*_EVERY_TIME, *_SELDOM)})
-)
+_INSERT = Statement(inserting(threads, _FIELDS))
+_ROW = update(threads).where(threads.c.number == bindparam("of_number"))
+_UPDATE = Statement(_ROW.values({name: bindparam(name) for name in _OFTEN}))
+_UPDATE_ALL = Statement(_ROW.values({name: bindparam(name) for name in (*_OFTEN, *_SELDOM)}))
 
 
 def find_thread(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | None:
     """Return a thread's row, deleted or not, or `None` if it never was."""
-    found = find_thread_with_early(connection, tenant, thread_id)
-    return found[0] if found is not None else None
+    log = find_log(connection, tenant, thread_id)
+    return log.row if log is not None else None
 
 
-def find_thread_with_early(
-    connection: Connection, tenant: str, thread_id: str
-) -> tuple[ThreadRow, bool] | None:
-    """Return a thread's row as `find` does, and whether writes wait for their checkpoint."""
-    row = _FIND.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
-    if row is None:
+def find_log(connection: Connection, tenant: str, thread_id: str) -> Log | None:
+    """Return what is known of a thread at first, or `None` if it never was."""
+    found = _FIND.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
+    if found is None:
         return None
-    return _row(row[:-1]), bool(row[-1])
-
-
-def _row(columns: Sequence[Any]) -> ThreadRow:
-    row = ThreadRow(*columns)
+    row = ThreadRow(*found[:-1])
     row.deleted, row.unsearchable = bool(row.deleted), bool(row.unsearchable)
     row.written = _seldom(row)
-    return row
-
-
-def greatest_numbers(connection: Connection) -> tuple[int, int]:
-    """Return the greatest number of a thread and of a family; 0 if there is none."""
-    number, family = _GREATEST.run(connection).fetchone() or (0, 0)
-    return int(number), int(family)
+    return Log(row, new=False, early=bool(found[-1]))
 
 
 def insert_threads(connection: Connection, rows: Sequence[ThreadRow]) -> None:
     """Insert threads that began."""
     for row in rows:
         row.written = _seldom(row)
-    _INSERT.run_many(connection, [{name: getattr(row, name) for name in FIELDS} for row in rows])
+    _INSERT.run_rows(connection, _FIELDS, list(map(_whole, rows)))
 
 
 def update_threads(connection: Connection, rows: Sequence[ThreadRow]) -> None:
     """Write changed threads; columns that an index has only where they changed."""
-    often: list[dict[str, object]] = []
-    seldom: list[dict[str, object]] = []
+    often: list[tuple[object, ...]] = []
+    seldom: list[tuple[object, ...]] = []
     for row in rows:
-        values: dict[str, object] = {name: getattr(row, name) for name in _EVERY_TIME}
-        values["of_number"] = row.number
         now = _seldom(row)
         if now == row.written:
-            often.append(values)
+            often.append((*_often(row), row.number))
         else:
-            values.update(zip(_SELDOM, now, strict=True))
-            seldom.append(values)
+            seldom.append((*_often(row), *now, row.number))
             row.written = now
-    _UPDATE.run_many(connection, often)
-    _UPDATE_ALL.run_many(connection, seldom)
-
-
-CACHED_BYTES = 64 * 1024 * 1024
-_RECENT = 8
-_LOG_BYTES = 1500
-_KNOWN_BYTES = 1500
-
-Place = tuple[str, str]
-"""Namespace and checkpoint ID, inside a thread."""
+    _UPDATE.run_rows(connection, (*_OFTEN, "of_number"), often)
+    _UPDATE_ALL.run_rows(connection, (*_OFTEN, *_SELDOM, "of_number"), seldom)
 
 
 class KnownChannel(NamedTuple):
@@ -198,6 +166,10 @@ class KnownWrite(NamedTuple):
     seq: int
 
 
+Pending = dict[tuple[str, int], KnownWrite]
+"""The stored writes of a checkpoint by task and slot."""
+
+
 @dataclass(slots=True)
 class Known:
     """A stored checkpoint as far as saves ask for it; `pending` is `None` until it is read."""
@@ -212,8 +184,8 @@ class Known:
     label: str
     summary: str
     created_us: int
-    pending: dict[tuple[str, int], KnownWrite] | None = None
-    _channels: dict[str, KnownChannel] | None = None
+    pending: Pending | None = None
+    decoded: dict[str, KnownChannel] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -223,41 +195,40 @@ class Known:
     @property
     def channels(self) -> dict[str, KnownChannel]:
         """Its channels by name."""
-        if self._channels is None:
-            self._channels = {
+        if self.decoded is None:
+            self.decoded = {
                 channel.name: KnownChannel(
                     channel.version, channel.digest, channel.size, encode_channel(channel)
                 )
                 for channel in decode_channels(self.state)
             }
-        return self._channels
-
-    def set_channels(self, channels: dict[str, KnownChannel]) -> None:
-        """Give the channels that `state` holds, where they are at hand."""
-        self._channels = channels
+        return self.decoded
 
 
 class Log:
-    """A thread as the writer knows it."""
+    """A thread as the writer knows it.
+
+    Attributes:
+        row: Its row.
+        new: The row is not stored yet.
+        early: Writes may wait for their checkpoint.
+        fresh: It has no checkpoints but those of the batch that it began in.
+        keyframes: Digests of values that are stored, and no patches.
+        greatest: Greatest ID by namespace.
+        whole: Namespaces of whose greatest checkpoint all values are here.
+        known: Recent checkpoints.
+        size: About how many bytes of memory it takes; `counted`: as `Logs` last saw it.
+    """
 
     __slots__ = (
-        "counted",
-        "early",
-        "fresh",
-        "greatest",
-        "keyframes",
-        "known",
-        "new",
-        "row",
-        "size",
-        "whole",
+        *("counted", "early", "fresh", "greatest", "keyframes"),
+        *("known", "new", "row", "size", "whole"),
     )
 
     def __init__(self, row: ThreadRow, *, new: bool, early: bool) -> None:
         self.row = row
-        self.new = new
+        self.new = self.fresh = new
         self.early = early
-        self.fresh = new
         self.keyframes: set[bytes] = set()
         self.greatest: dict[str, str] = {}
         self.whole: set[str] = set()
@@ -271,8 +242,7 @@ class Log:
         self.size += known.size_bytes - (before.size_bytes if before is not None else 0)
         self.known[place] = known
         while len(self.known) > _RECENT:
-            _, old = self.known.popitem(last=False)
-            self.size -= old.size_bytes
+            self.size -= self.known.popitem(last=False)[1].size_bytes
 
     def set_head(self, head_id: str, pending: Mapping[tuple[str, int], KnownWrite]) -> None:
         """Set the latest root checkpoint, whose writes say what the thread waits for."""
@@ -340,10 +310,9 @@ class Logs:
         for key in self._used:
             log = self._logs.get(key)
             if log is not None:
-                self._size += log.size - log.counted
-                log.counted = log.size
+                size = log.size
+                self._size += size - log.counted
+                log.counted = size
         self._used.clear()
         while self._size > self._limit:
-            _, log = self._logs.popitem(last=False)
-            self._size -= log.counted
-            log.counted = 0
+            self.forget(*next(iter(self._logs)))

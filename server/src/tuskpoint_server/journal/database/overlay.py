@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, case, func, select, update
-from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy.dialects.sqlite import Insert
 
 from ...domain.model import Lineage
 from ...domain.threads import EventKind
@@ -18,14 +19,14 @@ from .logs import (
     KnownWrite,
     Log,
     Logs,
+    Pending,
     Place,
     ThreadRow,
-    find_thread_with_early,
-    greatest_numbers,
+    find_log,
     insert_threads,
     update_threads,
 )
-from .schema import changes, checkpoints, contents, writes
+from .schema import changes, checkpoints, contents, threads, writes
 from .statements import (
     Statement,
     inserting,
@@ -54,19 +55,17 @@ class StoredWrite(NamedTuple):
 
 # --- statements --------------------------------------------------------------------------
 
-CHECKPOINT_COLUMNS = tuple(column.name for column in checkpoints.columns if column.name != "number")
-"""What a row of `Batch.put_checkpoint` holds, in this order."""
-
-CONTENT_COLUMNS = tuple(column.name for column in contents.columns if column.name != "number")
-WRITE_COLUMNS = ("thread", "checkpoint_ns", "checkpoint_id", *StoredWrite._fields)
-CHANGE_COLUMNS = tuple(column.name for column in changes.columns)
-_SIZE, _ENCODING = CONTENT_COLUMNS.index("size"), CONTENT_COLUMNS.index("encoding")
-_LINEAGE = ("forked_from", "rolled_back_from", "adopted_from")
-_FIRST_SAVE = {"created_us", *_LINEAGE, "delta_base", "held"}
+_CHECKPOINT_COLUMNS = tuple(one.name for one in checkpoints.columns if one.name != "number")
+_CONTENT_COLUMNS = tuple(one.name for one in contents.columns if one.name != "number")
+_WRITE_COLUMNS = ("thread", "checkpoint_ns", "checkpoint_id", *StoredWrite._fields)
+_CHANGE_COLUMNS = tuple(one.name for one in changes.columns)
+_SIZE, _ENCODING = _CONTENT_COLUMNS.index("size"), _CONTENT_COLUMNS.index("encoding")
+_KEY = ("thread", "checkpoint_ns", "checkpoint_id")
+_FIRST_SAVE = ("tenant", "created_us", *Lineage.__slots__, "delta_base", "held")
 
 
-def _put_content() -> ClauseElement:
-    statement = inserting(contents, CONTENT_COLUMNS)
+def _put_content() -> Insert:
+    statement = inserting(contents, _CONTENT_COLUMNS)
     new = statement.excluded
     # One that comes back belongs to the change that brings it: that one's segment holds it.
     back = ("encoding", "data", "keyframe", "patches", "patch_bytes", "thread", "seq")
@@ -77,26 +76,19 @@ def _put_content() -> ClauseElement:
     )
 
 
-def _put_checkpoint() -> ClauseElement:
-    statement = inserting(checkpoints, CHECKPOINT_COLUMNS)
-    key = ("thread", "checkpoint_ns", "checkpoint_id")
-    new = statement.excluded
-    replaced: dict[str, Any] = {
-        name: new[name] for name in CHECKPOINT_COLUMNS if name not in (*key, *_FIRST_SAVE)
-    }
+def _put_checkpoint() -> Insert:
+    statement = inserting(checkpoints, _CHECKPOINT_COLUMNS)
+    new, old = statement.excluded, checkpoints.c
+    unchanged = (*_KEY, *_FIRST_SAVE)
+    replaced: dict[str, Any] = {n: new[n] for n in _CHECKPOINT_COLUMNS if n not in unchanged}
     # What removed ancestors left is of no use to what follows others.
-    replaced["delta_base"] = case(
-        (checkpoints.c.parent_id == new.parent_id, checkpoints.c.delta_base), else_=new.delta_base
-    )
-    return statement.on_conflict_do_update(index_elements=list(key), set_=replaced)
+    same_parent = old.parent_id == new.parent_id
+    replaced["delta_base"] = case((same_parent, old.delta_base), else_=new.delta_base)
+    return statement.on_conflict_do_update(index_elements=_KEY, set_=replaced)
 
 
 _PUT_CHECKPOINT = Statement(_put_checkpoint())
-_PUT_WRITE = Statement(
-    putting(
-        writes, ("thread", "checkpoint_ns", "checkpoint_id", "task_id", "idx"), names=WRITE_COLUMNS
-    )
-)
+_PUT_WRITE = Statement(putting(writes, (*_KEY, "task_id", "idx"), names=_WRITE_COLUMNS))
 _PUT_CONTENT = Statement(_put_content())
 _PUT_CHANGE = Statement(inserting(changes))
 _of_known = (checkpoints.c[one.name] for one in fields(Known) if one.name in checkpoints.c)
@@ -131,19 +123,16 @@ _VALUE = Statement(
         contents.c.data.is_not(None),
     )
 )
+_NUMBERS = Statement(select(func.max(threads.c.number), func.max(threads.c.family)))
 
 
-@dataclass(slots=True)
-class _Rows:
-    """Rows that a batch has yet to write out."""
+class Numbers:
+    """Makes numbers of threads and families, each used once."""
 
-    new_threads: dict[int, ThreadRow] = field(default_factory=dict)
-    threads: dict[int, ThreadRow] = field(default_factory=dict)
-    checkpoints: dict[tuple[int, str, str], tuple[object, ...]] = field(default_factory=dict)
-    contents: dict[tuple[int, bytes], tuple[object, ...]] = field(default_factory=dict)
-    writes: dict[tuple[int, str, str, str, int], tuple[object, ...]] = field(default_factory=dict)
-    claims: list[dict[str, object]] = field(default_factory=list)
-    changes: list[tuple[object, ...]] = field(default_factory=list)
+    def __init__(self, connection: Connection) -> None:
+        thread, family = _NUMBERS.run(connection).fetchone() or (0, 0)
+        self.threads: Iterator[int] = itertools.count((thread or 0) + 1)
+        self.families: Iterator[int] = itertools.count((family or 0) + 1)
 
 
 class Batch:
@@ -171,7 +160,17 @@ class Batch:
         self.noted: dict[int, set[bytes]] = {}
         self._logs = logs
         self._numbers = numbers
-        self._rows = _Rows()
+        self.discard()
+
+    def discard(self) -> None:
+        """Forget what is not written out: its change was undone."""
+        self._new_threads: dict[int, ThreadRow] = {}
+        self._threads: dict[int, ThreadRow] = {}
+        self._checkpoints: dict[tuple[int, str, str], tuple[object, ...]] = {}
+        self._contents: dict[tuple[int, bytes], tuple[Any, ...]] = {}
+        self._writes: dict[tuple[object, ...], tuple[object, ...]] = {}
+        self._claims: list[dict[str, object]] = []
+        self._changes: list[tuple[object, ...]] = []
 
     # --- threads -------------------------------------------------------------------------
 
@@ -179,31 +178,29 @@ class Batch:
         """Return a thread, deleted or not, or `None` if it never was."""
         log = self._logs.get(tenant, thread_id)
         if log is None:
-            found = find_thread_with_early(self.connection, tenant, thread_id)
-            if found is None:
-                return None
-            log = Log(found[0], new=False, early=found[1])
-            self._logs.put(log)
+            log = find_log(self.connection, tenant, thread_id)
+            if log is not None:
+                self._logs.put(log)
         return log
 
     def begin(self, tenant: str, thread_id: str, family: int | None = None) -> Log:
-        """Return a thread that begins; it is kept once it changes.
+        """Return a thread that begins, which must not exist; it is kept once it changes.
 
-        Args:
-            tenant: The tenant.
-            thread_id: The thread; it must not exist.
-            family: The family whose values it shares; `None` founds one.
+        `family`: whose values it shares; `None` founds one.
         """
-        number = self._numbers.thread()
-        founded = self._numbers.family() if family is None else family
         row = ThreadRow(
-            number, tenant, thread_id, founded, created_us=self.now_us, updated_us=self.now_us
+            next(self._numbers.threads),
+            tenant,
+            thread_id,
+            self.new_family() if family is None else family,
+            created_us=self.now_us,
+            updated_us=self.now_us,
         )
         return Log(row, new=True, early=False)
 
     def new_family(self) -> int:
         """Return the number of a family that nobody belongs to."""
-        return self._numbers.family()
+        return next(self._numbers.families)
 
     def forget(self, tenant: str, thread_id: str) -> None:
         """Read a thread again when it is asked for: its rows were changed beside the batch."""
@@ -218,9 +215,9 @@ class Batch:
         if log.new:
             log.new = False
             self._logs.put(log)
-            self._rows.new_threads[log.row.number] = log.row
-        elif log.row.number not in self._rows.new_threads:
-            self._rows.threads[log.row.number] = log.row
+            self._new_threads[log.row.number] = log.row
+        elif log.row.number not in self._new_threads:
+            self._threads[log.row.number] = log.row
 
     def change(
         self,
@@ -232,7 +229,7 @@ class Batch:
         deleted: int = 0,
         indexed: bool = False,
     ) -> int:
-        """Take the thread's next number for a change that has to be stored.
+        """Take the thread's next number for a change that has to be stored, and return it.
 
         Args:
             log: The thread; its row is stored.
@@ -241,9 +238,6 @@ class Batch:
             size_bytes: Bytes of new content.
             deleted: How many checkpoints are deleted.
             indexed: Search has to know of it.
-
-        Returns:
-            The number.
         """
         row = log.row
         row.seq += 1
@@ -259,7 +253,7 @@ class Batch:
                 row.indexed_seq = row.seq
         # What follows a deletion belongs to the next incarnation: writes that overtook it.
         incarnation = row.incarnation + bool(row.deleted)
-        self._rows.changes.append(
+        self._changes.append(
             (row.number, row.seq, incarnation, int(kind), *place, deleted, self.now_us)
         )
         self.store(log)
@@ -274,11 +268,10 @@ class Batch:
         if found is None:
             found = ""
             if not log.fresh:
-                row = _GREATEST.run(
-                    self.connection, of_thread=log.row.number, of_ns=checkpoint_ns
-                ).fetchone()
-                found = row[0] or "" if row else ""
-                for number, namespace, checkpoint_id in self._rows.checkpoints:
+                of = {"of_thread": log.row.number, "of_ns": checkpoint_ns}
+                row = _GREATEST.run(self.connection, **of).fetchone()
+                found = (row[0] if row else None) or ""
+                for number, namespace, checkpoint_id in self._checkpoints:
                     if number == log.row.number and namespace == checkpoint_ns:
                         found = max(found, checkpoint_id)
             log.greatest[checkpoint_ns] = found
@@ -287,33 +280,25 @@ class Batch:
     def checkpoint(self, log: Log, place: Place) -> Known | None:
         """Return a stored checkpoint, or `None`."""
         known = log.known.get(place)
-        if known is not None:
+        if known is not None or place[1] > self.greatest(log, place[0]):
             return known
-        if place[1] > self.greatest(log, place[0]):
-            return None
-        self.write_out_checkpoints()
-        of = parameters_of(log.row.number, *place)
-        row = _KNOWN.run(self.connection, **of).fetchone()
+        self._write_out_checkpoints()
+        row = _KNOWN.run(self.connection, **parameters_of(log.row.number, *place)).fetchone()
         if row is None:
             return None
         known = Known(*row)
         log.add(place, known)
         return known
 
-    def pending(
-        self, log: Log, place: Place, known: Known | None
-    ) -> dict[tuple[str, int], KnownWrite]:
-        """Return the stored writes of a checkpoint, which need not exist yet, by task and slot."""
+    def pending(self, log: Log, place: Place, known: Known | None) -> Pending:
+        """Return the stored writes of a checkpoint, which need not exist yet."""
         if known is not None and known.pending is not None:
             return known.pending
-        found: dict[tuple[str, int], KnownWrite] = {}
+        found: Pending = {}
         if known is not None or log.early:
-            self.write_out_writes()
-            of = parameters_of(log.row.number, *place)
-            found = {
-                (row[0], row[1]): KnownWrite(*row[2:])
-                for row in _PENDING.run(self.connection, **of).fetchall()
-            }
+            self._write_out_writes()
+            rows = _PENDING.run(self.connection, **parameters_of(log.row.number, *place))
+            found = {(row[0], row[1]): KnownWrite(*row[2:]) for row in rows.fetchall()}
         if known is not None:
             known.pending = found
         return found
@@ -323,21 +308,21 @@ class Batch:
 
         A checkpoint that stayed when the parent went, or that was copied without it, has it.
         """
-        self.write_out_checkpoints()
+        self._write_out_checkpoints()
         of = {"of_thread": log.row.number, "of_ns": checkpoint_ns, "of_parent": parent_id}
         row = _SIBLING_BASE.run(self.connection, **of).fetchone()
         return bytes(row[0]) if row is not None else None
 
     def brings(self, log: Log, digest: bytes) -> bool:
         """Tell whether the batch has yet to write a value of the thread's family."""
-        return (log.row.family, digest) in self._rows.contents
+        return (log.row.family, digest) in self._contents
 
     def value(self, log: Log, digest: bytes) -> tuple[int, int] | None:
         """Return size and encoding of a value of the thread's family whose data is here."""
-        family = log.row.family
-        found = _VALUE.run(self.connection, of_family=family, of_digest=digest).fetchone()
+        of = {"of_family": log.row.family, "of_digest": digest}
+        found = _VALUE.run(self.connection, **of).fetchone()
         if found is None:
-            row: Any = self._rows.contents.get((family, digest))
+            row = self._contents.get((log.row.family, digest))
             found = row and (row[_SIZE], row[_ENCODING])
         return found
 
@@ -348,13 +333,12 @@ class Batch:
             if found is None or found[1] == Encoding.PATCH:
                 return False
             log.keyframes.add(digest)
-        self.noted.setdefault(log.row.family, set()).add(digest)
+        self.note_digests(log, (digest,))
         return True
 
     def note(self, log: Log, channels: Iterable[KnownChannel]) -> None:
         """Note that a checkpoint refers to the values of these channels."""
-        named = (channel.digest for channel in channels if channel.digest is not None)
-        self.note_digests(log, named)
+        self.note_digests(log, (one.digest for one in channels if one.digest is not None))
 
     def note_digests(self, log: Log, digests: Iterable[bytes]) -> None:
         """Note that a change refers to these values of the thread's family."""
@@ -362,154 +346,85 @@ class Batch:
 
     # --- rows ----------------------------------------------------------------------------
 
-    def put_checkpoint(self, log: Log, place: Place, row: tuple[object, ...]) -> None:
-        """Insert or replace a checkpoint; `row` is in the order of `CHECKPOINT_COLUMNS`."""
-        self._rows.checkpoints[(log.row.number, *place)] = row
+    def put_checkpoint(
+        self,
+        log: Log,
+        place: Place,
+        known: Known,
+        lineage: Lineage = Lineage(),  # noqa: B008 - frozen
+        delta_base: bytes | None = None,
+        held: bytes | None = None,
+    ) -> None:
+        """Insert or replace a checkpoint."""
+        self._checkpoints[(log.row.number, *place)] = (
+            *(log.row.tenant, log.row.number, *place),
+            *(known.seq, known.parent_id, known.state, known.metadata, known.run_id),
+            *(known.root_id, known.delta_channels, delta_base, known.label, known.summary),
+            *(lineage.forked_from, lineage.rolled_back_from, lineage.adopted_from),
+            *(known.created_us, held),
+        )
         if place[1] >= self.greatest(log, place[0]):
             log.greatest[place[0]] = place[1]
             log.whole.discard(place[0])  # a copy may name values that were evicted
 
-    def put_content(self, family: int, digest: bytes, row: tuple[object, ...]) -> None:
-        """Insert a value, or bring an evicted one back; `row` as in `CONTENT_COLUMNS`."""
-        self._rows.contents.setdefault((family, digest), row)
-        self.noted.setdefault(family, set()).add(digest)
+    def put_content(
+        self,
+        log: Log,
+        seq: int,
+        digest: bytes,
+        kind: str,
+        size: int,
+        encoding: int,
+        data: bytes | None,
+        keyframe: bytes | None = None,
+        patches: int = 0,
+        patch_bytes: int = 0,
+        segment: bytes | None = None,
+    ) -> None:
+        """Insert a value that a change brings, or bring an evicted one back."""
+        family, thread = log.row.family, log.row.number
+        row = (family, digest, kind, size, encoding, keyframe, patches, patch_bytes, thread, seq)
+        self._contents.setdefault((family, digest), (*row, segment, data))
+        self.note_digests(log, (digest,))
 
     def put_write(self, log: Log, place: Place, write: StoredWrite) -> None:
         """Insert or replace a write."""
         row = (log.row.number, *place, *write)
-        self._rows.writes[row[:5]] = row
+        self._writes[row[:5]] = row
 
     def set_label(self, log: Log, place: Place, label: str, seq: int) -> None:
         """Change the label of a stored checkpoint."""
-        self.write_out_checkpoints()
+        self._write_out_checkpoints()
         of = parameters_of(log.row.number, *place)
         _SET_LABEL.run(self.connection, **of, new_label=label, new_seq=seq)
 
     def claim_early(self, log: Log, place: Place, seq: int) -> None:
         """Give the writes that came before their checkpoint the number of its save."""
-        self.write_out_writes()
-        self._rows.claims.append({**parameters_of(log.row.number, *place), "claimed": seq})
-
-    def discard(self) -> None:
-        """Forget what is not written out: its change was undone."""
-        self._rows = _Rows()
+        self._write_out_writes()
+        self._claims.append({**parameters_of(log.row.number, *place), "claimed": seq})
 
     # --- writing out ---------------------------------------------------------------------
 
     def write_out(self) -> None:
         """Write what the changes so far have done; nothing is left to be written after."""
-        rows = self._rows
-        insert_threads(self.connection, list(rows.new_threads.values()))
-        rows.new_threads = {}
-        if rows.contents:
-            _PUT_CONTENT.run_rows(self.connection, CONTENT_COLUMNS, list(rows.contents.values()))
-            rows.contents = {}
-        self.write_out_checkpoints()
-        self.write_out_writes()
-        if rows.changes:
-            _PUT_CHANGE.run_rows(self.connection, CHANGE_COLUMNS, rows.changes)
-            rows.changes = []
-        update_threads(self.connection, list(rows.threads.values()))
-        rows.threads = {}
+        insert_threads(self.connection, list(self._new_threads.values()))
+        _PUT_CONTENT.run_rows(self.connection, _CONTENT_COLUMNS, list(self._contents.values()))
+        self._write_out_checkpoints()
+        self._write_out_writes()
+        _PUT_CHANGE.run_rows(self.connection, _CHANGE_COLUMNS, self._changes)
+        update_threads(self.connection, list(self._threads.values()))
+        self.discard()
 
-    def write_out_checkpoints(self) -> None:
-        """Write the checkpoints so far, so that a read finds them."""
-        rows = self._rows
-        if rows.checkpoints:
-            _PUT_CHECKPOINT.run_rows(
-                self.connection, CHECKPOINT_COLUMNS, list(rows.checkpoints.values())
-            )
-            rows.checkpoints = {}
+    def _write_out_checkpoints(self) -> None:
+        if self._checkpoints:
+            rows = list(self._checkpoints.values())
+            _PUT_CHECKPOINT.run_rows(self.connection, _CHECKPOINT_COLUMNS, rows)
+            self._checkpoints = {}
 
-    def write_out_writes(self) -> None:
-        """Write the pending writes so far, so that a read finds them."""
-        rows = self._rows
-        if rows.claims:
-            _CLAIM.run_many(self.connection, rows.claims)
-            rows.claims = []
-        if rows.writes:
-            _PUT_WRITE.run_rows(self.connection, WRITE_COLUMNS, list(rows.writes.values()))
-            rows.writes = {}
-
-
-class Numbers:
-    """Makes numbers of threads and families, each used once.
-
-    Args:
-        connection: Where those that are taken stand.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        self._thread, self._family = greatest_numbers(connection)
-
-    def thread(self) -> int:
-        """Return the number of the next thread."""
-        self._thread += 1
-        return self._thread
-
-    def family(self) -> int:
-        """Return the number of the next family."""
-        self._family += 1
-        return self._family
-
-
-def checkpoint_row(
-    log: Log,
-    place: Place,
-    known: Known,
-    *,
-    lineage: Lineage = Lineage(),  # noqa: B008 - frozen
-    delta_base: bytes | None = None,
-    held: bytes | None = None,
-) -> tuple[object, ...]:
-    """Return the row of a checkpoint, in the order of `overlay.CHECKPOINT_COLUMNS`."""
-    return (
-        log.row.tenant,
-        log.row.number,
-        *place,
-        known.seq,
-        known.parent_id,
-        known.state,
-        known.metadata,
-        known.run_id,
-        known.root_id,
-        known.delta_channels,
-        delta_base,
-        known.label,
-        known.summary,
-        lineage.forked_from,
-        lineage.rolled_back_from,
-        lineage.adopted_from,
-        known.created_us,
-        held,
-    )
-
-
-def content_row(
-    log: Log,
-    seq: int,
-    digest: bytes,
-    kind: str,
-    size: int,
-    encoding: int,
-    data: bytes | None,
-    keyframe: bytes | None = None,
-    patches: int = 0,
-    patch_bytes: int = 0,
-    segment: bytes | None = None,
-) -> tuple[object, ...]:
-    """Return the row of a value, in the order of `overlay.CONTENT_COLUMNS`."""
-    return (
-        log.row.family,
-        digest,
-        kind,
-        size,
-        encoding,
-        keyframe,
-        patches,
-        patch_bytes,
-        log.row.number,
-        seq,
-        segment,
-        data,
-    )
+    def _write_out_writes(self) -> None:
+        if self._claims:
+            _CLAIM.run_many(self.connection, self._claims)
+            self._claims = []
+        if self._writes:
+            _PUT_WRITE.run_rows(self.connection, _WRITE_COLUMNS, list(self._writes.values()))
+            self._writes = {}

@@ -24,7 +24,7 @@ from ..checkpoints.contents import referred
 from ..checkpoints.drafts import encode_names
 from ..checkpoints.located import encode_held
 from ..database.logs import Known, Log, Place, ThreadRow, find_thread
-from ..database.overlay import Batch, StoredWrite, checkpoint_row, content_row
+from ..database.overlay import Batch, StoredWrite
 from ..database.schema import checkpoints, writes
 from ..database.statements import (
     Statement,
@@ -274,7 +274,7 @@ def insert_checkpoint(batch: Batch, log: Log, new: Stored) -> None:
     new.held = encode_held(seq, new.segments) if new.segments else None
     put(batch, log, new)
     for value in new.values:
-        batch.put_content(row.family, value.digest, content_row(log, seq, *value))
+        batch.put_content(log, seq, *value)
     batch.note_digests(log, referred(new.known.state, new.delta_base))
     for write in new.writes:
         batch.put_write(log, place, write._replace(seq=seq, early_us=None))
@@ -286,10 +286,4 @@ def insert_checkpoint(batch: Batch, log: Log, new: Stored) -> None:
 
 def put(batch: Batch, log: Log, one: Stored) -> None:
     """Insert the row of a checkpoint as it is."""
-    row = checkpoint_row(
-        *(log, one.place, one.known),
-        lineage=one.lineage,
-        delta_base=one.delta_base,
-        held=one.held,
-    )
-    batch.put_checkpoint(log, one.place, row)
+    batch.put_checkpoint(log, one.place, one.known, one.lineage, one.delta_base, one.held)
