@@ -49,15 +49,12 @@ from .rpc import server as rpc
 from .rpc.errors import incident
 from .service.admin import Admin
 from .service.checkpoints import Checkpoints
-from .service.commits import Commits
-from .service.completing import Completer
+from .service.completing import Commits, Completer
 from .service.handoffs import Handoffs
 from .service.history import History
-from .service.manifests import Manifests
-from .service.page_tokens import PageTokens
 from .service.searching import Search
 from .service.snapshots import Snapshots
-from .service.threads import Threads
+from .service.threads import PageTokens, Threads
 
 RETENTION_SECONDS = 20.0
 """Time between two looks for threads past their retention; half a minute late is promised."""
@@ -175,7 +172,6 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         rooms = rpc.Rooms(
             checkpoints=Checkpoints(rows, archive, commits, completer),
             threads=threads,
-            manifests=Manifests(rows, archive, tokens),
             snapshots=Snapshots(SnapshotRows(journal), archive, commits, tokens),
             handoffs=Handoffs(rows, lineage, handed_off, archive.handoffs, archive, commits),
             history=History(rows, Events(journal), completer, clock_us=journal.now_us),

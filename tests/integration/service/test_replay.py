@@ -25,8 +25,8 @@ from tuskpoint_server.journal.checkpoints.load import Page
 from tuskpoint_server.journal.database import schema
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.rpc.servicers import HistoryServicer
-from tuskpoint_server.service import history as service
-from tuskpoint_server.service.checkpoints import PAGE_BYTES
+from tuskpoint_server.service import completing as service
+from tuskpoint_server.service.completing import PAGE_BYTES
 
 ENTRY = checkpoint_pb2.VIEW_ENTRY
 BLOB = checkpoint_pb2.SOURCE_BLOB

@@ -10,8 +10,7 @@ import pytest
 
 from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, Saved, Value
 from tuskpoint_server.journal.lineage import Supplied, ValuesEvicted
-from tuskpoint_server.service.commits import Commits
-from tuskpoint_server.service.completing import Completer
+from tuskpoint_server.service.completing import Commits, Completer
 
 TENANT = "default"
 PLACE = BlobLocation(b"0" * 32, 10, "blob")
@@ -106,6 +105,7 @@ async def test_a_change_is_made_again_until_it_has_every_value() -> None:
                 raise ValuesEvicted([digest], [PLACE])
         return "done"
 
-    assert await opened(archive).run_supplied(TENANT, change) == "done"
+    commits = opened(archive)
+    assert await commits.run(TENANT, commits.supplied(TENANT, change)) == "done"
     assert tried == [set(), {b"a"}, {b"a", b"b"}]
     assert archive.changes == [0]

@@ -23,8 +23,7 @@ from tuskpoint_server.domain.model import (
     Durability,
     Saved,
 )
-from tuskpoint_server.service.commits import Commits
-from tuskpoint_server.service.completing import Completer
+from tuskpoint_server.service.completing import Commits, Completer
 from tuskpoint_server.service.handoffs import TOLD_EVERY_BYTES, Handoffs, Stage, Step
 
 KEY = CheckpointKey("new", "", "1")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.service.page_tokens import PageTokens
+from tuskpoint_server.service.threads import PageTokens
 
 parts = st.lists(st.text(), min_size=1, max_size=3)
 TOKENS = PageTokens("journal")

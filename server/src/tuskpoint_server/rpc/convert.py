@@ -44,7 +44,7 @@ from ..domain.search import pack_vector
 from ..domain.state import decode_version, encode_version
 from ..domain.threads import Thread, ThreadDetail, Verdict, VerdictKind, VerificationTotal
 from ..domain.values import value_digest
-from ..service.manifests import ManifestPage
+from ..service.threads import ManifestPage
 from .checks import limit_exceeded
 from .chunks import INLINE_BUDGET, Cutter, Received
 

@@ -33,7 +33,6 @@ from ..service.admin import Admin
 from ..service.checkpoints import Checkpoints
 from ..service.handoffs import Handoffs
 from ..service.history import History
-from ..service.manifests import Manifests
 from ..service.searching import Search
 from ..service.snapshots import Snapshots
 from ..service.threads import Threads
@@ -82,7 +81,6 @@ class Rooms:
 
     checkpoints: Checkpoints
     threads: Threads
-    manifests: Manifests
     snapshots: Snapshots
     history: History
     handoffs: Handoffs
@@ -93,7 +91,7 @@ class Rooms:
 def services(rooms: Rooms) -> list[tuple[ServiceDescriptor, object]]:
     """Return every service of the contract with its servicer."""
     methods: list[str] = []
-    threads = ThreadServicer(rooms.threads, rooms.manifests, rooms.checkpoints)
+    threads = ThreadServicer(rooms.threads, rooms.checkpoints)
     built: list[tuple[Any, str, object]] = [
         (checkpoint_service_pb2, "CheckpointService", CheckpointServicer(rooms.checkpoints)),
         (thread_service_pb2, "ThreadService", threads),

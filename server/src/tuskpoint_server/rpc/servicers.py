@@ -31,7 +31,6 @@ from ..service.checkpoints import Checkpoints, SaveOutcome
 from ..service.completing import content_bytes
 from ..service.handoffs import Handoffs
 from ..service.history import Delivery, History
-from ..service.manifests import Manifests
 from ..service.snapshots import Snapshots
 from ..service.threads import Threads
 from . import convert
@@ -151,9 +150,8 @@ class CheckpointServicer:
 class ThreadServicer:
     """`ThreadService`: looks after whole threads."""
 
-    def __init__(self, threads: Threads, manifests: Manifests, checkpoints: Checkpoints) -> None:
+    def __init__(self, threads: Threads, checkpoints: Checkpoints) -> None:
         self._threads = threads
-        self._manifests = manifests
         self._checkpoints = checkpoints
 
     async def GetThread(
@@ -169,7 +167,7 @@ class ThreadServicer:
         query = ThreadQuery(request.agent_id, request.label, state)
         page = await self._threads.list(call.tenant, query, request.page_size, request.page_token)
         return threads_pb.ListThreadsResponse(
-            threads=map(convert.thread, page.threads), next_page_token=page.next_token
+            threads=map(convert.thread, page.items), next_page_token=page.next_token
         )
 
     async def DeleteThread(
@@ -287,7 +285,7 @@ class ThreadServicer:
         self, request: threads_pb.GetManifestRequest, call: Call
     ) -> threads_pb.GetManifestResponse:
         thread_id, size, token = request.thread_id, request.page_size, request.page_token
-        found = self._manifests.page(call.tenant, thread_id, size, token, store=request.store)
+        found = self._threads.manifest(call.tenant, thread_id, size, token, store=request.store)
         return convert.manifest_response(await found)
 
 
@@ -448,7 +446,7 @@ class SnapshotServicer:
         query, size, token = _snapshot_query(request), request.page_size, request.page_token
         page = await self._snapshots.list(call.tenant, query, size, token)
         return snapshots_pb.ListSnapshotsResponse(
-            snapshots=map(_snapshot, page.snapshots), next_page_token=page.next_token
+            snapshots=map(_snapshot, page.items), next_page_token=page.next_token
         )
 
     async def RestoreSnapshot(

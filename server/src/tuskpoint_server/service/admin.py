@@ -15,10 +15,7 @@ from ..recall.recall import Recall, RecallStanding
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How the archive of a tenant, the journal and search stand.
-
-    `recall` is `None` if the server does not index.
-    """
+    """How the archive of a tenant, the journal and search (`None`: none is indexed) stand."""
 
     archive: ArchiveStatus
     journal_bytes: int
@@ -26,17 +23,7 @@ class Standing:
 
 
 class Admin:
-    """The server itself, and the archive and search as its operators see them.
-
-    Attributes:
-        version: Of the server.
-        journal_backend: Kind of journal.
-        journal_id: Identity of the journal.
-        blob_backend: Kind of blob store.
-        started_us: Microseconds since the Unix epoch.
-        search_modes: That words can be searched in; none if it does not index.
-        embedder: Name of what makes vectors of text; empty: nothing.
-    """
+    """The server itself, and the archive and search as its operators see them."""
 
     def __init__(
         self,

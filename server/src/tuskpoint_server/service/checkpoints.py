@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..archive.archive import Archive
 from ..domain.errors import Reason, Refusal, checkpoint_not_found
 from ..domain.json_view.differences import Diff, Side, diff
-from ..domain.limits import LIMITS, MIB
+from ..domain.limits import LIMITS
 from ..domain.model import (
     Checkpoint,
     CheckpointDraft,
@@ -22,34 +22,18 @@ from ..domain.model import (
     View,
     Write,
 )
-from ..journal.checkpoints.load import ListPosition
 from ..journal.checkpoints.store import Checkpoints as Journal
-from .commits import Commits
-from .completing import Completer
-from .rendering import apart
-
-PAGE_COUNT = 64
-"""Most checkpoints that a listing takes from the journal at once."""
-
-PAGE_BYTES = 4 * MIB
-"""Bytes of content after which a listing's page ends."""
+from .completing import Commits, Completer, apart
 
 
 @dataclass(frozen=True, slots=True)
 class SaveOutcome:
-    """What a save reached.
+    """What a save reached."""
 
-    Attributes:
-        saved: What the journal holds.
-        durability: Durability of the change.
-        catalog_blob_id: Blob of a catalog that leads to it; empty unless certified.
-        backlog_warning: The backlog passed its soft limit.
-    """
-
-    saved: Saved
+    saved: Saved  # what the journal holds
     durability: Durability
-    catalog_blob_id: str = ""
-    backlog_warning: bool = False
+    catalog_blob_id: str = ""  # blob of a catalog that leads to it; empty unless certified
+    backlog_warning: bool = False  # the backlog passed its soft limit
 
 
 class Checkpoints:
@@ -78,8 +62,7 @@ class Checkpoints:
             Refusal: `BACKLOG_FULL`, and those of `Journal.save_checkpoint`.
         """
         self._archive.admit(tenant)
-        saved = await self._commits.run(tenant, self._journal.save_checkpoint(tenant, draft))
-        return self._journaled(tenant, saved)
+        return await self._journaled(tenant, self._journal.save_checkpoint(tenant, draft))
 
     async def save_writes(
         self, tenant: str, key: CheckpointKey, writes: Sequence[Write], wanted: Durability
@@ -96,8 +79,7 @@ class Checkpoints:
             and await self._journal.load(tenant, key, View.ENTRY) is None
         ):
             raise _checkpoint_missing(key)
-        saved = await self._commits.run(tenant, self._journal.save_writes(tenant, key, writes))
-        return self._journaled(tenant, saved)
+        return await self._journaled(tenant, self._journal.save_writes(tenant, key, writes))
 
     async def set_label(self, tenant: str, key: CheckpointKey, label: str) -> SaveOutcome:
         """Journal the label of a checkpoint; an empty ID means the latest.
@@ -105,8 +87,12 @@ class Checkpoints:
         Raises:
             Refusal: `CHECKPOINT_NOT_FOUND`.
         """
-        saved = await self._commits.run(tenant, self._journal.set_label(tenant, key, label))
-        return self._journaled(tenant, saved)
+        return await self._journaled(tenant, self._journal.set_label(tenant, key, label))
+
+    async def _journaled(self, tenant: str, change: Coroutine[Any, Any, Saved]) -> SaveOutcome:
+        saved = await self._commits.run(tenant, change)
+        warning = self._archive.warning(tenant)
+        return SaveOutcome(saved, Durability.JOURNALED, backlog_warning=warning)
 
     async def reach(self, tenant: str, outcome: SaveOutcome, wanted: Durability) -> SaveOutcome:
         """Wait until a journaled change has the durability asked for.
@@ -123,11 +109,6 @@ class Checkpoints:
         catalog = await self._archive.certify(tenant, saved.key, saved.seq)
         return replace(outcome, durability=Durability.CERTIFIED, catalog_blob_id=catalog.blob_id)
 
-    def _journaled(self, tenant: str, saved: Saved) -> SaveOutcome:
-        return SaveOutcome(
-            saved, Durability.JOURNALED, backlog_warning=self._archive.warning(tenant)
-        )
-
     # --- reads -------------------------------------------------------------------------
 
     async def load(self, tenant: str, key: CheckpointKey, view: View, source: Source) -> Checkpoint:
@@ -143,41 +124,14 @@ class Checkpoints:
             raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
         if source is Source.BLOB:
             return await self._completer.from_blob(tenant, loaded.entry, view)
-        return await self._completer.shown(
-            tenant, await self._completer.checkpoint(tenant, loaded), view
-        )
+        whole = await self._completer.checkpoint(tenant, loaded)
+        return await self._completer.shown(tenant, whole, view)
 
-    async def list(
+    def list(
         self, tenant: str, query: CheckpointQuery, view: View, source: Source, limit: int | None
-    ) -> AsyncIterator[Checkpoint]:
-        """Yield checkpoints, greatest ID first, page by page.
-
-        Nothing of the journal is held while the reader is slow.
-
-        Raises:
-            Refusal: As for `load`.
-        """
-        stored = View.ENTRY if source is Source.BLOB else view
-        after: ListPosition | None = None
-        left = limit
-        while left is None or left > 0:
-            page = await self._journal.read_page(
-                tenant,
-                query,
-                stored,
-                after,
-                max_count=PAGE_COUNT if left is None else min(left, PAGE_COUNT),
-                max_bytes=PAGE_BYTES,
-            )
-            found = self._completer.from_source(tenant, page.checkpoints, view, source)
-            async with aclosing(found):
-                async for loaded in found:
-                    yield loaded
-            if page.next is None:
-                return
-            after = page.next
-            if left is not None:
-                left -= len(page.checkpoints)
+    ) -> AsyncGenerator[Checkpoint, None]:
+        """Yield checkpoints, greatest ID first; see `Completer.listed`."""
+        return self._completer.listed(tenant, query, view, source, limit)
 
     async def delta_history(
         self, tenant: str, key: CheckpointKey, channels: Sequence[str]
@@ -193,13 +147,7 @@ class Checkpoints:
     async def diff(
         self, tenant: str, before: CheckpointKey, after: CheckpointKey, max_changes: int
     ) -> Diff:
-        """Compare the states of two checkpoints; an empty ID means the latest.
-
-        Args:
-            tenant: Whose checkpoints they are.
-            before: The one side.
-            after: The other side, of the same thread or another.
-            max_changes: Most changes to return; 0 means the default.
+        """Compare the states of two checkpoints, with empty IDs the latest; 0 changes: the default.
 
         Raises:
             Refusal: `CHECKPOINT_NOT_FOUND`; what `Archive.read` raises, if values were

@@ -1,12 +1,14 @@
-"""Putting back what the journal evicted: values come from the segments that hold them."""
+"""What reads and changes go through: evicted values put back, changes brought to their end."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any, ParamSpec, TypeVar
 
 from ..archive.archive import Archive
 from ..domain.errors import Reason, Refusal
@@ -15,29 +17,61 @@ from ..domain.limits import KIB, MIB
 from ..domain.model import (
     BlobLocation,
     Checkpoint,
+    CheckpointKey,
+    CheckpointQuery,
     DeltaHistory,
+    Durability,
     Entry,
+    Saved,
     Source,
     Value,
     View,
 )
 from ..domain.state import delta_channels, evicted_digests, lacks_values, supplied, supplied_history
+from ..journal.checkpoints.load import ListPosition, ReplayQuery
 from ..journal.checkpoints.store import Checkpoints
-from ..journal.lineage import ValuesEvicted
-from .rendering import apart
+from ..journal.lineage import Supplied, ValuesEvicted
+
+PAGE_COUNT = 64
+"""Most checkpoints that a listing takes from the journal at once."""
+
+PAGE_BYTES = 4 * MIB
+"""Bytes of content after which a listing's page ends."""
 
 READS_AT_ONCE = 8
 """Checkpoints that are read from the blob store beside one another."""
 
-_RENDERED_AT_ONCE = 16 * KIB
-"""Bytes of content that are rendered without leaving the event loop."""
-
 BYTES_AHEAD = 32 * MIB
 """Bytes of content past which a listing reads nothing ahead."""
 
+THREADS = 2
+"""JSON views made at once. One that takes long does not hold up all others."""
+
+_RENDERED_AT_ONCE = 16 * KIB
+"""Bytes of content that are rendered without leaving the event loop."""
+
+ParamsT = ParamSpec("ParamsT")
+ResultT = TypeVar("ResultT")
+
+_POOL = ThreadPoolExecutor(THREADS, thread_name_prefix="json-view")
+
+
+async def apart(
+    render: Callable[ParamsT, ResultT], *arguments: ParamsT.args, **named: ParamsT.kwargs
+) -> ResultT:
+    """Return what a function returns, called in one of the threads for JSON views.
+
+    A view takes up to seconds of processor time and a hundred MiB of memory. In the threads that
+    everything shares, a few readers would hold up the archive; any number at once, the loop.
+    A call that is cancelled before its turn comes is not made.
+    """
+    return await asyncio.get_running_loop().run_in_executor(
+        _POOL, lambda: render(*arguments, **named)
+    )
+
 
 class Completer:
-    """Completes what the journal returned; whoever reads from it goes through here."""
+    """Completes what the journal returned from the segments that hold it, for all who read."""
 
     def __init__(self, journal: Checkpoints, archive: Archive) -> None:
         self._journal = journal
@@ -54,10 +88,43 @@ class Completer:
             return loaded
         values = await self._archive.read_values(tenant, loaded.sources, evicted_digests(loaded))
         try:
-            whole = supplied(loaded, values)
+            return replace(supplied(loaded, values), sources=())
         except LookupError as error:
             raise _malformed(loaded.sources, error) from None
-        return replace(whole, sources=())
+
+    async def listed(
+        self,
+        tenant: str,
+        query: CheckpointQuery | ReplayQuery,
+        view: View,
+        source: Source,
+        limit: int | None = None,
+    ) -> AsyncGenerator[Checkpoint, None]:
+        """Yield the checkpoints of a listing or a replay as a view shows them, page by page.
+
+        Nothing of the journal is held while the reader is slow.
+
+        Raises:
+            Refusal: As for `checkpoint`; for `BLOB`, as for `from_blob`.
+        """
+        stored = View.ENTRY if source is Source.BLOB else view
+        after: ListPosition | None = None
+        while limit is None or limit > 0:
+            count = PAGE_COUNT if limit is None else min(limit, PAGE_COUNT)
+            page = await self._journal.read_page(
+                tenant, query, stored, after, max_count=count, max_bytes=PAGE_BYTES
+            )
+            if source is Source.BLOB:
+                for one in page.checkpoints:
+                    yield await self.from_blob(tenant, one.entry, view)
+            else:
+                async with aclosing(self.checkpoints(tenant, page.checkpoints)) as whole:
+                    async for one in whole:
+                        yield await self.shown(tenant, one, view)
+            if page.next is None:
+                return
+            after = page.next
+            limit = None if limit is None else limit - len(page.checkpoints)
 
     async def checkpoints(
         self, tenant: str, loaded: Sequence[Checkpoint]
@@ -68,48 +135,25 @@ class Completer:
             Refusal: As for `checkpoint`.
         """
         ahead: deque[tuple[Checkpoint | asyncio.Task[Checkpoint], int]] = deque()
-        size = 0
+        left, size = deque(loaded), 0
         try:
-            for one in loaded:
-                if lacks_values(one):
-                    ahead.append((asyncio.create_task(self.checkpoint(tenant, one)), _weight(one)))
-                else:
-                    ahead.append((one, 0))
-                size += ahead[-1][1]
-                while len(ahead) >= READS_AT_ONCE or size >= BYTES_AHEAD:
-                    first, weight = ahead.popleft()
-                    size -= weight
-                    yield first if isinstance(first, Checkpoint) else await first
-            while ahead:
-                first, _ = ahead.popleft()
+            while left or ahead:
+                while left and len(ahead) < READS_AT_ONCE and size < BYTES_AHEAD:
+                    one = left.popleft()
+                    if lacks_values(one):
+                        task = asyncio.create_task(self.checkpoint(tenant, one))
+                        ahead.append((task, _weight(one)))
+                    else:
+                        ahead.append((one, 0))
+                    size += ahead[-1][1]
+                first, weight = ahead.popleft()
+                size -= weight
                 yield first if isinstance(first, Checkpoint) else await first
         finally:
-            left = [task for task, _ in ahead if isinstance(task, asyncio.Task)]
-            for task in left:
+            tasks = [task for task, _ in ahead if isinstance(task, asyncio.Task)]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
-
-    async def from_source(
-        self, tenant: str, loaded: Sequence[Checkpoint], view: View, source: Source
-    ) -> AsyncGenerator[Checkpoint, None]:
-        """Yield checkpoints as a read asks for them and a view shows them, in order.
-
-        Args:
-            tenant: The tenant.
-            loaded: What the journal returned: of `BLOB` entries, else what the view shows.
-            view: How much to return of each.
-            source: Where to take them from.
-
-        Raises:
-            Refusal: As for `checkpoint`; for `BLOB`, `NOT_CERTIFIED`.
-        """
-        if source is Source.ANY:
-            async with aclosing(self.checkpoints(tenant, loaded)) as whole:
-                async for one in whole:
-                    yield await self.shown(tenant, one, view)
-        else:
-            for one in loaded:
-                yield await self.from_blob(tenant, one.entry, view)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def shown(self, tenant: str, whole: Checkpoint, view: View) -> Checkpoint:
         """Return a checkpoint that has all its values as a view shows it.
@@ -179,12 +223,7 @@ class Completer:
     async def values(
         self, tenant: str, lack: ValuesEvicted, known: Collection[bytes]
     ) -> dict[bytes, Value]:
-        """Return the evicted values that a call needs, by digest.
-
-        Args:
-            tenant: The tenant.
-            lack: What the call raised.
-            known: Digests that were returned before.
+        """Return the evicted values that a call lacks, by digest, beyond those known before.
 
         Raises:
             Refusal: What `Archive.read_values` raises; `BLOB_MALFORMED` if there is nothing
@@ -214,3 +253,87 @@ def content_bytes(whole: Checkpoint) -> int:
 def _malformed(sources: Sequence[BlobLocation], error: LookupError) -> Refusal:
     blob_id = sources[0].blob_id if sources else ""
     return Refusal(Reason.BLOB_MALFORMED, blob_id=blob_id, problem=str(error))
+
+
+class Commits:
+    """Makes changes in tasks of their own.
+
+    A caller that is cancelled stops waiting; the change goes on to its end, and the archive
+    learns of it.
+    """
+
+    def __init__(self, archive: Archive, completer: Completer) -> None:
+        self._archive = archive
+        self._completer = completer
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def run(
+        self,
+        tenant: str,
+        change: Coroutine[Any, Any, ResultT],
+        wanted: Durability = Durability.JOURNALED,
+        concerns: Callable[[str], bool] = lambda thread_id: True,
+    ) -> ResultT:
+        """Make a change and return its result, once the durability asked for is reached.
+
+        Raises:
+            Refusal: The change's; what `Archive.certify_all` raises, and then it stays journaled.
+        """
+        task = asyncio.get_running_loop().create_task(self._noted(tenant, change))
+        self._running.add(task)
+        task.add_done_callback(self._finished)
+        result = await asyncio.shield(task)
+        await self.reach(tenant, wanted, concerns)
+        return result
+
+    async def reach(self, tenant: str, wanted: Durability, concerns: Callable[[str], bool]) -> None:
+        """Wait until all changes so far of some threads have the durability asked for."""
+        if wanted is Durability.CERTIFIED:
+            await self._archive.certify_all(tenant, concerns)
+
+    async def supplied(
+        self, tenant: str, call: Callable[[Supplied], Awaitable[ResultT]]
+    ) -> ResultT:
+        """Return the result of a call that may need evicted values: called until it has them all.
+
+        Raises:
+            Refusal: The call's, and what `Completer.values` raises.
+        """
+        supplied: dict[bytes, Value] = {}
+        while True:
+            try:
+                return await call(supplied)
+            except ValuesEvicted as lack:
+                supplied |= await self._completer.values(tenant, lack, supplied)
+
+    async def reach_change(self, tenant: str, saved: Saved, wanted: Durability) -> None:
+        """Wait until a thread up to a change of it has the durability asked for.
+
+        Raises:
+            Refusal: What `Archive.certify` raises; the change stays journaled.
+        """
+        if wanted is Durability.CERTIFIED:
+            thread = CheckpointKey(saved.key.thread_id, "", "")
+            await self._archive.certify(tenant, thread, saved.seq)
+
+    async def drain(self) -> None:
+        """Wait until no change is running."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def _noted(self, tenant: str, change: Coroutine[Any, Any, ResultT]) -> ResultT:
+        result = await change
+        self._archive.changed(tenant, _new_bytes(result))
+        return result
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # a caller that went away never asks for it
+
+
+def _new_bytes(result: object) -> int:
+    """Return the bytes of content that a change stored, as far as its result says."""
+    if isinstance(result, Saved):
+        return result.stored_bytes
+    return sum(map(_new_bytes, result)) if isinstance(result, tuple) else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import IntEnum
@@ -26,10 +26,7 @@ from ..journal.lineage.answers import fingerprint_of
 from ..journal.lineage.handoffs import METHOD
 from ..journal.lineage.handoffs import Handoffs as HandoffJournal
 from ..journal.lineage.lineage import Lineage as LineageJournal
-from .commits import Commits
-
-Progress = Callable[[int], None]
-"""Told how many bytes of a bundle have arrived."""
+from .completing import Commits
 
 TOLD_EVERY_BYTES = MIB
 """Bytes that arrive between two frames that tell of them."""
@@ -46,19 +43,10 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """The outcome of an adoption.
+    """The new thread's first checkpoint, and the blob that holds it; empty until certified."""
 
-    Attributes:
-        source: What was adopted, "thread:checkpoint".
-        key: The new thread's first checkpoint.
-        blob_id: Blob that holds that checkpoint; empty until it is certified.
-        durability: What was reached.
-    """
-
-    source: str
     key: CheckpointKey
     blob_id: str
-    durability: Durability
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +148,10 @@ class Handoffs:
         request_id: str,
         wanted: Durability,
     ) -> AsyncGenerator[Step, None]:
-        """Make a thread of what a descriptor leads to; yield how far it is.
+        """Make a thread of what a valid descriptor leads to; yield how far it is.
 
-        A retry of what was adopted yields the last step only.
-
-        Args:
-            tenant: The tenant.
-            descriptor: A valid descriptor.
-            target: The new thread; empty: the journal makes a name.
-            request_id: Tells a retry; may be empty.
-            wanted: Durability to wait for.
+        A retry of what was adopted yields the last step only. If the target is empty, the journal
+        makes a name.
 
         Raises:
             Refusal: `THREAD_EXISTS`, `REQUEST_ID_REUSED`, `BACKLOG_FULL`,
@@ -178,119 +160,87 @@ class Handoffs:
                 `Archive.certify` and `Archive.certify_all` raise; the thread exists then.
         """
         source = CheckpointKey(descriptor.thread_id, "", descriptor.checkpoint_id)
-        sha256 = descriptor.blob_sha256
-        saved = await self._lineage.adopted(
-            tenant, source, sha256, target, descriptor.to_agent, request_id
-        )
+        sha256, to_agent = descriptor.blob_sha256, descriptor.to_agent
+        saved = await self._lineage.adopted(tenant, source, sha256, target, to_agent, request_id)
         if saved is not None:
-            yield Step(Stage.ADOPTED, 0, await self._outcome(tenant, descriptor, saved, wanted))
+            yield Step(Stage.ADOPTED, 0, await self._outcome(tenant, saved, wanted))
             return
         self._archive.admit(tenant)
-        fetch = _Fetch(self._store, BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id))
-        async with aclosing(fetch.counts()) as counts:
-            async for count in counts:
-                yield Step(Stage.FETCHING, count)
-        data = fetch.taken()
+        data = b""
+        location = BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id)
+        async with aclosing(self._fetched(location)) as arriving:
+            async for arrived in arriving:
+                if isinstance(arrived, int):
+                    yield Step(Stage.FETCHING, arrived)
+                else:
+                    data = arrived
         size = len(data)
         yield Step(Stage.FETCHED, size)
         yield Step(Stage.VERIFIED, size)
         closure = await self._store.open(data, descriptor.blob_id)
-        del data  # of a large bundle there is enough in memory
-        _check_reference(descriptor, closure.key)
-        saved = await self._commits.run(
-            tenant,
-            self._lineage.adopt(tenant, closure, sha256, target, descriptor.to_agent, request_id),
-        )
-        del closure
-        yield Step(Stage.ADOPTED, size, await self._outcome(tenant, descriptor, saved, wanted))
+        del data, arrived  # of a large bundle there is enough in memory
+        for field in ("thread_id", "checkpoint_id"):
+            claimed, found = getattr(descriptor, field), getattr(closure.key, field)
+            if claimed != found:
+                raise Refusal(Reason.DESCRIPTOR_MISMATCH, field=field, claimed=claimed, found=found)
+        adopt = self._lineage.adopt(tenant, closure, sha256, target, to_agent, request_id)
+        saved = await self._commits.run(tenant, adopt)
+        del closure, adopt
+        yield Step(Stage.ADOPTED, size, await self._outcome(tenant, saved, wanted))
 
-    async def _outcome(
-        self, tenant: str, descriptor: Descriptor, saved: Saved, wanted: Durability
-    ) -> Adopted:
+    async def _outcome(self, tenant: str, saved: Saved, wanted: Durability) -> Adopted:
         """Answer once all that was adopted has the durability asked for."""
         await self._commits.reach_change(tenant, saved, wanted)
         blob_id = ""
         loaded = await self._journal.load(tenant, saved.key, View.ENTRY)
         if loaded is not None and loaded.entry.certified:
             blob_id = loaded.entry.segments[0].blob_id
-        return Adopted(descriptor.source, saved.key, blob_id, wanted)
+        return Adopted(saved.key, blob_id)
 
+    async def _fetched(self, location: BlobLocation) -> AsyncGenerator[int | bytes, None]:
+        """Yield the numbers of bytes of a bundle that have arrived, from 0 on, then the bundle."""
+        counts: asyncio.Queue[int | None] = asyncio.Queue()
+        told = 0
 
-class _Fetch:
-    """Fetches a bundle while others are told how much of it has arrived."""
+        def note(count: int) -> None:
+            nonlocal told
+            # A read that begins anew is told of once it is further than the one before.
+            if count >= told + TOLD_EVERY_BYTES:
+                told = count
+                counts.put_nowait(count)
 
-    def __init__(self, store: HandoffStore, location: BlobLocation) -> None:
-        self._data = b""
-        self._store = store
-        self._location = location
-        self._told = 0
-        self._counts: asyncio.Queue[int | None] = asyncio.Queue()
-
-    async def counts(self) -> AsyncGenerator[int, None]:
-        """Yield the bytes that have arrived, first 0, rising.
-
-        Raises:
-            Refusal: As for `HandoffStore.fetch`.
-        """
-        task = asyncio.create_task(self._store.fetch(self._location, self._note))
-        task.add_done_callback(lambda _: self._counts.put_nowait(None))
+        task = asyncio.create_task(self._store.fetch(location, note))
+        task.add_done_callback(lambda _: counts.put_nowait(None))
         try:
             yield 0
-            while (count := await self._counts.get()) is not None:
+            while (count := await counts.get()) is not None:
                 yield count
-            self._data = await self._fetched(task)
+            yield await task
+        except Refusal as refusal:
+            raise _explained(refusal, location.blob_id, self._store.backend) from refusal
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def taken(self) -> bytes:
-        """Return the bytes, once all counts were taken, and let go of them."""
-        data, self._data = self._data, b""
-        return data
 
-    def _note(self, count: int) -> None:
-        # A read that begins anew is told of once it is further than the one before.
-        if count >= self._told + TOLD_EVERY_BYTES:
-            self._told = count
-            self._counts.put_nowait(count)
-
-    async def _fetched(self, task: asyncio.Task[bytes]) -> bytes:
-        try:
-            return await task
-        except Refusal as refusal:
-            blob_id = self._location.blob_id
-            if refusal.reason is Reason.BLOB_NOT_FOUND and refusal.metadata["blob_id"] == blob_id:
-                raise _not_in_this_store(blob_id, self._store.backend) from refusal
-            if refusal.reason is Reason.BLOB_HASH_MISMATCH:
-                raise _not_trusted(refusal) from refusal
-            raise
-
-
-def _check_reference(descriptor: Descriptor, found: CheckpointKey) -> None:
-    """Refuse a descriptor that names another checkpoint than its blob holds."""
-    for field in ("thread_id", "checkpoint_id"):
-        claimed, actual = getattr(descriptor, field), getattr(found, field)
-        if claimed != actual:
-            raise Refusal(Reason.DESCRIPTOR_MISMATCH, field=field, claimed=claimed, found=actual)
-
-
-def _not_trusted(refusal: Refusal) -> Refusal:
+def _explained(refusal: Refusal, blob_id: str, backend: str) -> Refusal:
+    """Return the refusal of a bundle, with what its adopter can do."""
     told = refusal.metadata
-    return Refusal(
-        Reason.BLOB_HASH_MISMATCH,
-        advice="do not trust the blob, and ask for another hand-off",
-        blob_id=told["blob_id"],
-        expected=told["expected"],
-        actual=told["actual"],
-    )
-
-
-def _not_in_this_store(blob_id: str, backend: str) -> Refusal:
-    return Refusal(
-        Reason.BLOB_NOT_FOUND,
-        status=Status.NOT_FOUND,
-        advice=f"this server's is of the kind '{backend}', and the two sides may use different "
-        "stores: of another kind, another directory, another Walrus network",
-        blob_id=blob_id,
-        backend=backend,
-    )
+    if refusal.reason is Reason.BLOB_NOT_FOUND and told["blob_id"] == blob_id:
+        return Refusal(
+            Reason.BLOB_NOT_FOUND,
+            status=Status.NOT_FOUND,
+            advice=f"this server's is of the kind '{backend}', and the two sides may use different "
+            "stores: of another kind, another directory, another Walrus network",
+            blob_id=blob_id,
+            backend=backend,
+        )
+    if refusal.reason is Reason.BLOB_HASH_MISMATCH:
+        return Refusal(
+            Reason.BLOB_HASH_MISMATCH,
+            advice="do not trust the blob, and ask for another hand-off",
+            blob_id=told["blob_id"],
+            expected=told["expected"],
+            actual=told["actual"],
+        )
+    return refusal

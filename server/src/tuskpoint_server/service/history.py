@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
+import hmac
+import struct
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -11,12 +14,10 @@ from dataclasses import dataclass, replace
 from ..domain.errors import Reason, Refusal, invalid_field
 from ..domain.model import Checkpoint, CheckpointKey, Source, View
 from ..domain.threads import Event, EventKind
-from ..journal.changes import Events, EventsCompacted, Extent, News
-from ..journal.checkpoints.load import ListPosition, ReplayQuery
+from ..journal.changes import Events, EventsCompacted, Extent
+from ..journal.checkpoints.load import ReplayQuery
 from ..journal.checkpoints.store import Checkpoints
-from .checkpoints import PAGE_BYTES, PAGE_COUNT
 from .completing import Completer
-from .cursors import Cursors, Position
 
 EVENTS_AT_ONCE = 256
 """Most events that a watch takes from the journal at once."""
@@ -24,18 +25,64 @@ EVENTS_AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """An event on its way to a watcher.
-
-    Attributes:
-        event: What happened.
-        cursor: Where to resume after it.
-        checkpoint: The checkpoint concerned as it stands now; `None` if none is, or if it
-            is gone.
-    """
+    """An event on its way to a watcher."""
 
     event: Event
-    cursor: bytes
+    cursor: bytes  # where to resume after it
+    # the checkpoint concerned as it stands now; `None` if none is, or if it is gone
     checkpoint: Checkpoint | None = None
+
+
+_LAYOUT = struct.Struct(">B16sQQQ16s")
+_FORMAT = 2
+_CHECKED = _LAYOUT.size - 16
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a watch stands: after this number of the thread's sequence."""
+
+    incarnation: int  # of the thread then
+    seq: int
+    certified_seq: int  # the watermark that was delivered last
+
+
+class Cursors:
+    """Seals positions in a thread's sequence.
+
+    A cursor grants nothing; the checksum is there so that one of another thread, or one that
+    was mangled, is refused instead of misread. It outlives a restart.
+    """
+
+    def __init__(self, journal_id: str) -> None:
+        self._journal = hashlib.sha256(journal_id.encode()).digest()[:16]
+
+    def seal(self, tenant: str, thread_id: str, at: Position) -> bytes:
+        """Return the cursor of a position."""
+        position = (at.incarnation, at.seq, at.certified_seq)
+        unchecked = _LAYOUT.pack(_FORMAT, self._journal, *position, b"")[:_CHECKED]
+        return unchecked + _checksum(tenant, thread_id, unchecked)
+
+    def open(self, tenant: str, thread_id: str, cursor: bytes) -> Position | None:
+        """Return the position in a cursor; `None` if it is of another journal.
+
+        Raises:
+            Refusal: `INVALID_FIELD` if it is not a cursor of this thread.
+        """
+        unchecked, checksum = cursor[:_CHECKED], cursor[_CHECKED:]
+        if (
+            cursor[:1] != bytes([_FORMAT])
+            or len(cursor) != _LAYOUT.size
+            or not hmac.compare_digest(checksum, _checksum(tenant, thread_id, unchecked))
+        ):
+            raise invalid_field("cursor", "must be the cursor of an event of this thread")
+        _, journal, *position, _ = _LAYOUT.unpack(cursor)
+        return Position(*position) if journal == self._journal else None
+
+
+def _checksum(tenant: str, thread_id: str, unchecked: bytes) -> bytes:
+    bound = "\0".join(("tuskpoint watch cursor", tenant, thread_id, "")).encode()
+    return hashlib.sha256(bound + unchecked).digest()[:16]
 
 
 class History:
@@ -58,29 +105,17 @@ class History:
     async def replay(
         self, tenant: str, query: ReplayQuery, view: View, source: Source
     ) -> AsyncGenerator[Checkpoint, None]:
-        """Yield the checkpoints of a thread, least (ID, namespace) first, page by page.
-
-        Nothing of the journal is held while the reader is slow.
+        """Yield the checkpoints of a thread, least (ID, namespace) first.
 
         Raises:
-            Refusal: `THREAD_NOT_FOUND`; those of `Completer.from_source`.
+            Refusal: `THREAD_NOT_FOUND`; those of `Completer.listed`.
         """
         extent = await self._log.extent(tenant, query.thread_id)
         if extent is None or extent.deleted:
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=query.thread_id)
-        stored = View.ENTRY if source is Source.BLOB else view
-        after: ListPosition | None = None
-        while True:
-            page = await self._journal.read_page(
-                tenant, query, stored, after, max_count=PAGE_COUNT, max_bytes=PAGE_BYTES
-            )
-            found = self._completer.from_source(tenant, page.checkpoints, view, source)
-            async with aclosing(found):
-                async for loaded in found:
-                    yield loaded
-            if page.next is None:
-                return
-            after = page.next
+        async with aclosing(self._completer.listed(tenant, query, view, source)) as found:
+            async for loaded in found:
+                yield loaded
 
     async def watch(
         self,
@@ -112,24 +147,28 @@ class History:
         # Before anything is read, so that nothing falls between the reading and the waiting.
         with self._log.subscribe(tenant, thread_id) as waiter:
             at = await self._begin(tenant, thread_id, cursor)
-            silence = _Silence(progress_s)
+            clock = asyncio.get_running_loop().time
+            heard = clock()
             while True:
-                news = await self._after(tenant, thread_id, at)
+                try:
+                    news = await self._log.after(tenant, thread_id, at.seq, EVENTS_AT_ONCE)
+                except EventsCompacted as gone:
+                    raise self._compacted(tenant, thread_id, gone.extent) from None
                 for event in news.events:
                     at = replace(at, incarnation=event.incarnation, seq=event.seq)
                     if event.kind in wanted:
                         yield await self._delivery(tenant, event, at, view)
-                        silence.broken()
+                        heard = clock()
                 if at.certified_seq < news.certified_seq <= at.seq:
                     at = replace(at, certified_seq=news.certified_seq)
                     if EventKind.CERTIFIED in wanted:
                         yield self._unnumbered(tenant, thread_id, EventKind.CERTIFIED, at)
-                        silence.broken()
-                if silence.left_s <= 0:
+                        heard = clock()
+                if clock() >= heard + progress_s:
                     yield self._unnumbered(tenant, thread_id, EventKind.PROGRESS, at)
-                    silence.broken()
+                    heard = clock()
                 if not news.events:
-                    await waiter.wait(silence.left_s)
+                    await waiter.wait(heard + progress_s - clock())
 
     async def _begin(self, tenant: str, thread_id: str, cursor: bytes) -> Position:
         """Return where a watch with this cursor begins."""
@@ -145,27 +184,18 @@ class History:
             raise invalid_field("cursor", "is ahead of the thread")
         return position
 
-    async def _after(self, tenant: str, thread_id: str, at: Position) -> News:
-        try:
-            return await self._log.after(tenant, thread_id, at.seq, EVENTS_AT_ONCE)
-        except EventsCompacted as gone:
-            raise self._compacted(tenant, thread_id, gone.extent) from None
-
     async def _delivery(self, tenant: str, event: Event, at: Position, view: View) -> Delivery:
-        shown = view if event.kind is EventKind.CHECKPOINT_SAVED else View.ENTRY
-        return Delivery(
-            event,
-            self._cursors.seal(tenant, event.key.thread_id, at),
-            await self._load(tenant, event, shown) if event.key.checkpoint_id else None,
-        )
-
-    async def _load(self, tenant: str, event: Event, view: View) -> Checkpoint | None:
-        loaded = await self._journal.load(tenant, event.key, view)
+        cursor = self._cursors.seal(tenant, event.key.thread_id, at)
+        if event.kind is not EventKind.CHECKPOINT_SAVED:
+            view = View.ENTRY
+        loaded = None
+        if event.key.checkpoint_id:
+            loaded = await self._journal.load(tenant, event.key, view)
         # One of a later incarnation has the same name and is another.
         if loaded is None or loaded.entry.incarnation != event.incarnation:
-            return None
+            return Delivery(event, cursor)
         whole = await self._completer.checkpoint(tenant, loaded)
-        return await self._completer.shown(tenant, whole, view)
+        return Delivery(event, cursor, await self._completer.shown(tenant, whole, view))
 
     def _unnumbered(self, tenant: str, thread_id: str, kind: EventKind, at: Position) -> Delivery:
         """Return an event that takes no number: `PROGRESS`, or `CERTIFIED` with the watermark."""
@@ -182,21 +212,3 @@ class History:
             thread_id=thread_id,
             oldest_cursor=base64.b64encode(cursor).decode(),
         )
-
-
-class _Silence:
-    """How long a watcher has heard nothing."""
-
-    def __init__(self, longest_s: float) -> None:
-        self._longest_s = longest_s
-        self._time = asyncio.get_running_loop().time
-        self.broken()
-
-    def broken(self) -> None:
-        """Note that something was delivered."""
-        self._ends = self._time() + self._longest_s
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until it has been long enough."""
-        return self._ends - self._time()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 
 from ..archive.archive import Archive
@@ -12,20 +11,16 @@ from ..domain.model import CheckpointKey, Durability
 from ..domain.snapshots import Snapshot, member_threads_of, thread_of
 from ..journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 from ..journal.lineage.snapshots import Snapshots as SnapshotRows
-from .commits import Commits
-from .page_tokens import PageTokens, page_size
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotPage:
-    """Snapshots, newest first; `next_token` is empty on the last page."""
-
-    snapshots: Sequence[Snapshot]
-    next_token: str
+from .completing import Commits
+from .threads import Page, PageTokens
 
 
 class Snapshots:
-    """Snapshots of all tenants."""
+    """Snapshots of all tenants.
+
+    A change of durability `CERTIFIED` raises what `Archive.certify_all` raises, and then stays
+    journaled.
+    """
 
     def __init__(
         self, journal: SnapshotRows, archive: Archive, commits: Commits, tokens: PageTokens
@@ -34,8 +29,6 @@ class Snapshots:
         self._archive = archive
         self._commits = commits
         self._tokens = tokens
-
-    # --- reads -------------------------------------------------------------------------
 
     async def get(self, tenant: str, snapshot_id: str) -> Snapshot:
         """Return a snapshot.
@@ -59,24 +52,18 @@ class Snapshots:
             raise Refusal(Reason.SNAPSHOT_NOT_FOUND, snapshot_id="latest")
         return found[0]
 
-    async def list(self, tenant: str, query: SnapshotQuery, size: int, token: str) -> SnapshotPage:
-        """Return a page of snapshots; a size of 0 means the default.
+    async def list(
+        self, tenant: str, query: SnapshotQuery, size: int, token: str
+    ) -> Page[Snapshot]:
+        """Return a page of snapshots, newest first.
 
         Raises:
             Refusal: `PAGE_TOKEN_INVALID`.
         """
         asked = (query.session_id, query.hostname, query.working_directory)
+        read = partial(self._journal.list_snapshots, tenant, query)
         listing = ("snapshots", tenant, *asked)
-        below = self._tokens.open(listing, token, 1)[0] if token else ""
-        size = page_size(size)
-        found = await self._journal.list_snapshots(tenant, query, below, size + 1)
-        page = found[:size]
-        more = len(found) > size
-        return SnapshotPage(
-            page, self._tokens.seal(listing, [page[-1].snapshot_id]) if more else ""
-        )
-
-    # --- changes -----------------------------------------------------------------------
+        return await self._tokens.page(listing, size, token, read, lambda one: one.snapshot_id)
 
     async def create(
         self, tenant: str, draft: SnapshotDraft, request_id: str, wanted: Durability
@@ -84,14 +71,12 @@ class Snapshots:
         """Capture the heads of threads at one instant.
 
         Raises:
-            Refusal: `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`, `BACKLOG_FULL`; what
-                `Archive.certify_all` raises, and then the snapshot stays journaled.
+            Refusal: `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`, `BACKLOG_FULL`.
         """
         self._archive.admit(tenant)
-        created = await self._commits.run_supplied(
-            tenant, partial(self._journal.create_snapshot, tenant, draft, request_id)
-        )
-        await self._commits.reach(tenant, _threads_of(created.snapshot_id), wanted)
+        create = partial(self._journal.create_snapshot, tenant, draft, request_id)
+        created = await self._commits.run(tenant, self._commits.supplied(tenant, create))
+        await self._commits.reach(tenant, wanted, _threads_of(created.snapshot_id))
         return created
 
     async def restore(
@@ -101,35 +86,24 @@ class Snapshots:
 
         Raises:
             Refusal: `SNAPSHOT_NOT_FOUND`, `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`,
-                `BACKLOG_FULL`; of `Archive.read` if values were evicted; what
-                `Archive.certify_all` raises, and then what was restored stays journaled.
+                `BACKLOG_FULL`; of `Archive.read` if values were evicted.
         """
         self._archive.admit(tenant)
-        restored = await self._commits.run_supplied(
+        change = self._commits.supplied(
             tenant,
             lambda supplied: self._journal.restore_snapshot(
-                tenant,
-                snapshot_id,
-                rollback=rollback,
-                request_id=request_id,
-                supplied=supplied,
+                tenant, snapshot_id, rollback=rollback, request_id=request_id, supplied=supplied
             ),
         )
-        targets = {saved.key.thread_id for saved in restored}
-        await self._commits.reach(tenant, lambda name: name in targets, wanted)
-        return tuple(saved.key for saved in restored)
+        restored = tuple(saved.key for saved in await self._commits.run(tenant, change))
+        targets = {key.thread_id for key in restored}
+        await self._commits.reach(tenant, wanted, targets.__contains__)
+        return restored
 
     async def delete(self, tenant: str, snapshot_id: str, wanted: Durability) -> bool:
-        """Delete a snapshot; tell whether there was one.
-
-        Raises:
-            Refusal: What `Archive.certify_all` raises; the deletion stays journaled.
-        """
-        deleted = await self._commits.run(
-            tenant, self._journal.delete_snapshot(tenant, snapshot_id)
-        )
-        await self._commits.reach(tenant, _threads_of(snapshot_id), wanted)
-        return deleted
+        """Delete a snapshot; tell whether there was one."""
+        change = self._journal.delete_snapshot(tenant, snapshot_id)
+        return await self._commits.run(tenant, change, wanted, _threads_of(snapshot_id))
 
 
 def _threads_of(snapshot_id: str) -> Callable[[str], bool]:

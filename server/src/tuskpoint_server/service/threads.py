@@ -1,18 +1,26 @@
-"""What the calls on whole threads mean."""
+"""What the calls on whole threads mean, and the tokens of pages."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
+from typing import Generic, TypeVar
 
 from ..archive.archive import Archive
+from ..archive.read.manifest import page_of
 from ..domain.errors import Reason, Refusal
+from ..domain.formats.manifests import Key, Manifest, ManifestEntry
 from ..domain.limits import LIMITS
 from ..domain.lineage import LineageTree
-from ..domain.model import CheckpointKey, Durability
+from ..domain.model import BlobLocation, CheckpointKey, Durability
 from ..domain.threads import (
     PruneStrategy,
     Removed,
@@ -22,27 +30,114 @@ from ..domain.threads import (
     VerdictKind,
     VerificationTotal,
 )
+from ..journal.archiving.status import KnownCatalog
 from ..journal.checkpoints.store import Checkpoints
 from ..journal.checkpoints.threads import ThreadQuery
 from ..journal.lineage.lineage import Lineage
 from ..journal.removal.removal import Removal
-from .commits import Commits
-from .page_tokens import PageTokens, page_size
+from .completing import Commits
 
 _SWEPT_AT_ONCE = 100
 """Threads past their retention that are looked up together."""
 
+_MANIFESTS_KEPT = 4
+"""Manifests that are kept for the next page of their listing."""
+
+_MAC_BYTES = 16
+
+ItemT = TypeVar("ItemT")
+
 
 @dataclass(frozen=True, slots=True)
-class ThreadPage:
-    """Threads by ID; `next_token` is empty on the last page."""
+class Page(Generic[ItemT]):
+    """A part of a listing; `next_token` is empty on the last page."""
 
-    threads: Sequence[Thread]
+    items: Sequence[ItemT]
     next_token: str
 
 
+class PageTokens:
+    """Seals positions in a listing, bound to the listing's parameters.
+
+    A token grants nothing; the seal is there so that one from another listing, server or
+    version is refused instead of misread. The key is therefore derived from the journal's
+    identity, and tokens outlive a restart.
+    """
+
+    def __init__(self, journal_id: str) -> None:
+        self._key = hashlib.sha256(b"tuskpoint page token\0" + journal_id.encode()).digest()
+
+    async def page(
+        self,
+        listing: Sequence[str | int],
+        size: int,
+        token: str,
+        read: Callable[[str, int], Awaitable[Sequence[ItemT]]],
+        name: Callable[[ItemT], str],
+    ) -> Page[ItemT]:
+        """Return a page of what is read by name, after a name; a size of 0 means the default.
+
+        Raises:
+            Refusal: `PAGE_TOKEN_INVALID`.
+        """
+        after = self.open(listing, token, 1)[0] if token else ""
+        size = page_size(size)
+        found = await read(after, size + 1)
+        items = found[:size]
+        return Page(items, self.seal(listing, [name(items[-1])]) if len(found) > size else "")
+
+    def seal(self, listing: Sequence[str | int], position: Sequence[str]) -> str:
+        """Return the token of a position in the listing with these parameters."""
+        payload = json.dumps(position).encode()
+        return base64.urlsafe_b64encode(self._mac(listing, payload) + payload).decode().rstrip("=")
+
+    def open(self, listing: Sequence[str | int], token: str, parts: int) -> tuple[str, ...]:
+        """Return the position in a token, which has this number of parts.
+
+        Raises:
+            Refusal: `PAGE_TOKEN_INVALID` if it was not sealed for these parameters.
+        """
+        padded = token + "=" * (-len(token) % 4)
+        try:
+            sealed = base64.b64decode(padded, altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            raise Refusal(Reason.PAGE_TOKEN_INVALID) from None
+        mac, payload = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
+        if not hmac.compare_digest(mac, self._mac(listing, payload)):
+            raise Refusal(Reason.PAGE_TOKEN_INVALID)
+        position = json.loads(payload)
+        if not (isinstance(position, list) and len(position) == parts):
+            raise Refusal(Reason.PAGE_TOKEN_INVALID)
+        return tuple(map(str, position))
+
+    def _mac(self, listing: Sequence[str | int], payload: bytes) -> bytes:
+        bound = json.dumps(listing).encode() + b"\0" + payload
+        return hmac.digest(self._key, bound, "sha256")[:_MAC_BYTES]
+
+
+def page_size(asked: int) -> int:
+    """Return the size of a page; 0 asks for the default."""
+    return min(asked or LIMITS.default_page, LIMITS.max_page)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestPage:
+    """A part of a manifest: stored checkpoints by (namespace, ID)."""
+
+    incarnation: int  # of the thread
+    entries: Sequence[tuple[Key, ManifestEntry]] = ()
+    manifest: Manifest | None = None  # `None` if nothing of the incarnation is stored
+    catalog: KnownCatalog | None = None  # the catalog that leads to it
+    stored: BlobLocation | None = None  # where the whole was stored, if that was asked for
+    next_token: str = ""
+
+
 class Threads:
-    """Threads of all tenants."""
+    """Threads of all tenants.
+
+    A change of durability `CERTIFIED` waits for all changes so far of the threads concerned. It
+    raises what `Archive.certify_all` raises, and then stays journaled.
+    """
 
     def __init__(
         self,
@@ -59,6 +154,9 @@ class Threads:
         self._archive = archive
         self._commits = commits
         self._tokens = tokens
+        self._kept: OrderedDict[tuple[str, str, str], tuple[Manifest, KnownCatalog]] = OrderedDict()
+
+    # --- reads -------------------------------------------------------------------------
 
     async def get(self, tenant: str, thread_id: str) -> ThreadDetail:
         """Describe a thread.
@@ -71,21 +169,26 @@ class Threads:
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
         return detail
 
-    async def list(self, tenant: str, query: ThreadQuery, size: int, token: str) -> ThreadPage:
-        """Return a page of threads; a size of 0 means the default.
+    async def list(self, tenant: str, query: ThreadQuery, size: int, token: str) -> Page[Thread]:
+        """Return a page of threads, by ID.
 
         Raises:
             Refusal: `PAGE_TOKEN_INVALID`.
         """
         listing = ("threads", tenant, query.agent_id, query.label, query.state or 0)
-        after = self._tokens.open(listing, token, 1)[0] if token else ""
-        size = page_size(size)
-        found = await self._journal.list_threads(tenant, query, after, size + 1)
-        threads = found[:size]
-        more = len(found) > size
-        return ThreadPage(
-            threads, self._tokens.seal(listing, [threads[-1].thread_id]) if more else ""
-        )
+        read = partial(self._journal.list_threads, tenant, query)
+        return await self._tokens.page(listing, size, token, read, lambda one: one.thread_id)
+
+    async def lineage(self, tenant: str, thread_id: str) -> LineageTree:
+        """Return the steps that lead to a thread and from it.
+
+        Raises:
+            Refusal: `THREAD_NOT_FOUND`.
+        """
+        tree = await self._lineage.lineage(tenant, thread_id, LIMITS.max_lineage_steps)
+        if tree is None:
+            raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+        return tree
 
     async def verify(
         self, tenant: str, thread_id: str
@@ -106,28 +209,47 @@ class Threads:
                 yield verdict
         yield VerificationTotal(counts, verification.chain_problem)
 
-    async def lineage(self, tenant: str, thread_id: str) -> LineageTree:
-        """Return the steps that lead to a thread and from it.
+    async def manifest(
+        self, tenant: str, thread_id: str, size: int, token: str, *, store: bool
+    ) -> ManifestPage:
+        """Return a page of a thread's manifest; the first may store the whole as a blob.
+
+        What was folded for one page is kept for the next: a page costs what it holds, and all
+        pages are of the same catalog, unless others ask for many manifests meanwhile.
 
         Raises:
-            Refusal: `THREAD_NOT_FOUND`.
+            Refusal: `THREAD_NOT_FOUND`, `PAGE_TOKEN_INVALID`; what `Archive.manifest` and
+                `Archive.store_manifest` raise.
         """
-        tree = await self._lineage.lineage(tenant, thread_id, LIMITS.max_lineage_steps)
-        if tree is None:
-            raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
-        return tree
+        incarnation = (await self.get(tenant, thread_id)).thread.incarnation
+        listing = ("manifest", tenant, thread_id, incarnation)
+        after: Key | None = None
+        known = None
+        if token:
+            catalog, *last = self._tokens.open(listing, token, 3)
+            after = (last[0], last[1])
+            known = self._kept.pop((tenant, thread_id, catalog), None)
+        if known is None:
+            known = await self._archive.manifest(tenant, thread_id)
+        if known is None or known[0].ended or known[0].incarnation != incarnation:
+            return ManifestPage(incarnation)
+        stored = await self._archive.store_manifest(tenant, known[0]) if store else None
+        entries, more = page_of(known[0], after, page_size(size))
+        next_token = ""
+        if more:
+            catalog = known[1].location.sha256.hex()
+            next_token = self._tokens.seal(listing, [catalog, *entries[-1][0]])
+            self._kept[(tenant, thread_id, catalog)] = known
+            if len(self._kept) > _MANIFESTS_KEPT:
+                self._kept.popitem(last=False)
+        return ManifestPage(incarnation, entries, *known, stored, next_token)
 
     # --- changes -----------------------------------------------------------------------
 
     async def delete(self, tenant: str, thread_id: str, wanted: Durability) -> Removed:
-        """Delete a thread.
-
-        Raises:
-            Refusal: What `Archive.certify_all` raises; the deletion stays journaled.
-        """
-        removed = await self._commits.run(tenant, self._removal.delete_thread(tenant, thread_id))
-        await self._commits.reach(tenant, lambda name: name == thread_id, wanted)
-        return removed
+        """Delete a thread."""
+        change = self._removal.delete_thread(tenant, thread_id)
+        return await self._commits.run(tenant, change, wanted, {thread_id}.__contains__)
 
     async def set_retention(
         self, tenant: str, thread_id: str, retention_s: int, wanted: Durability
@@ -135,11 +257,10 @@ class Threads:
         """Set the seconds without a change after which a thread is deleted; 0: never.
 
         Raises:
-            Refusal: `THREAD_NOT_FOUND`; what `Archive.certify_all` raises, and then the
-                setting stays journaled.
+            Refusal: `THREAD_NOT_FOUND`.
         """
-        await self._commits.run(tenant, self._removal.set_retention(tenant, thread_id, retention_s))
-        await self._commits.reach(tenant, lambda name: name == thread_id, wanted)
+        change = self._removal.set_retention(tenant, thread_id, retention_s)
+        await self._commits.run(tenant, change, wanted, {thread_id}.__contains__)
 
     async def set_searchable(
         self, tenant: str, thread_id: str, searchable: bool, wanted: Durability
@@ -147,11 +268,10 @@ class Threads:
         """Set whether search finds the checkpoints of a thread.
 
         Raises:
-            Refusal: `THREAD_NOT_FOUND`; what `Archive.certify_all` raises, and then the
-                setting stays journaled.
+            Refusal: `THREAD_NOT_FOUND`.
         """
-        await self._commits.run(tenant, self._removal.set_searchable(tenant, thread_id, searchable))
-        await self._commits.reach(tenant, lambda name: name == thread_id, wanted)
+        change = self._removal.set_searchable(tenant, thread_id, searchable)
+        await self._commits.run(tenant, change, wanted, {thread_id}.__contains__)
 
     async def delete_past_retention(self) -> int:
         """Delete the threads of all tenants that are past their retention; return how many.
@@ -163,14 +283,11 @@ class Threads:
         """
         count = 0
         while found := await self._removal.past_retention(_SWEPT_AT_ONCE):
-            deleted = 0
+            before = count
             for tenant, thread_id in found:
-                removed = await self._commits.run(
-                    tenant, self._removal.delete_if_past(tenant, thread_id)
-                )
-                deleted += removed is not None
-            count += deleted
-            if not deleted:
+                change = self._removal.delete_if_past(tenant, thread_id)
+                count += await self._commits.run(tenant, change) is not None
+            if count == before:
                 break
         return count
 
@@ -180,14 +297,12 @@ class Threads:
         """Copy a thread; return the number of checkpoints copied.
 
         Raises:
-            Refusal: `THREAD_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`; what
-                `Archive.certify_all` raises.
+            Refusal: `THREAD_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
         """
-        copied = await self._commits.run_supplied(
-            tenant, partial(self._lineage.copy_thread, tenant, source, target, request_id)
-        )
+        copy = partial(self._lineage.copy_thread, tenant, source, target, request_id)
+        copied = await self._commits.run(tenant, self._commits.supplied(tenant, copy))
         self._journal.keyframes.share(tenant, source, target)
-        await self._commits.reach(tenant, lambda name: name == target, wanted)
+        await self._commits.reach(tenant, wanted, {target}.__contains__)
         return copied
 
     async def fork(
@@ -201,9 +316,8 @@ class Threads:
                 `Archive.certify` raises, and then the fork stays journaled.
         """
         self._archive.admit(tenant)
-        saved = await self._commits.run_supplied(
-            tenant, partial(self._lineage.fork, tenant, key, target, request_id)
-        )
+        fork = partial(self._lineage.fork, tenant, key, target, request_id)
+        saved = await self._commits.run(tenant, self._commits.supplied(tenant, fork))
         self._journal.keyframes.share(tenant, key.thread_id, saved.key.thread_id)
         await self._commits.reach_change(tenant, saved, wanted)
         return saved.key
@@ -224,9 +338,8 @@ class Threads:
                 `Archive.certify` raises, and then the rollback stays journaled.
         """
         self._archive.admit(tenant)
-        saved = await self._commits.run_supplied(
-            tenant, partial(self._lineage.rollback, tenant, key, request_id, expected_head)
-        )
+        rollback = partial(self._lineage.rollback, tenant, key, request_id, expected_head)
+        saved = await self._commits.run(tenant, self._commits.supplied(tenant, rollback))
         await self._commits.reach_change(tenant, saved, wanted)
         return saved.key
 
@@ -237,28 +350,16 @@ class Threads:
         strategy: PruneStrategy,
         wanted: Durability,
     ) -> Removed:
-        """Prune threads, each in a transaction of its own; return what went in total.
-
-        Raises:
-            Refusal: What `Archive.certify_all` raises.
-        """
+        """Prune threads, each in a transaction of its own; return what went in total."""
         deleted = 0
         pruned = dict.fromkeys(thread_ids)
         for thread_id in pruned:
-            removed = await self._commits.run(
-                tenant, self._removal.prune_thread(tenant, thread_id, strategy)
-            )
-            deleted += removed.deleted
-        await self._commits.reach(tenant, lambda name: name in pruned, wanted)
+            change = self._removal.prune_thread(tenant, thread_id, strategy)
+            deleted += (await self._commits.run(tenant, change)).deleted
+        await self._commits.reach(tenant, wanted, pruned.__contains__)
         return Removed(deleted)
 
     async def delete_runs(self, tenant: str, run_ids: Sequence[str], wanted: Durability) -> Removed:
-        """Delete the checkpoints of runs.
-
-        Raises:
-            Refusal: What `Archive.certify_all` raises.
-        """
-        unique = tuple(dict.fromkeys(run_ids))
-        removed = await self._commits.run(tenant, self._removal.delete_runs(tenant, unique))
-        await self._commits.reach(tenant, lambda name: True, wanted)
-        return removed
+        """Delete the checkpoints of runs."""
+        change = self._removal.delete_runs(tenant, tuple(dict.fromkeys(run_ids)))
+        return await self._commits.run(tenant, change, wanted)
