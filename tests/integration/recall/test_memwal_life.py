@@ -118,7 +118,7 @@ async def test_wrong_credentials_are_one_line_until_they_are_right(
         assert made.private_key not in line
         emulator.accounts[made.account_id] = account
         await until(lambda: memwal.last_recall_us is not None and memories.state in ARRIVED)
-        assert (await memwal.recall("acme", "the writer starts", 5)).returned == 1
+        assert (await memwal.recall("acme", "the writer starts", 5))[1] == 1
     assert [level for level, _ in told(caplog)] == ["ERROR", "INFO"]
 
 

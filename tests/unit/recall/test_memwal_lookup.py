@@ -244,7 +244,7 @@ async def test_callers_that_go_disturb_no_call() -> None:
         await asyncio.sleep(0.1)
         going.set()
         recollected = await recalls[2]
-        assert [memory.summary for memory in recollected.recalled] == ["stays"]
+        assert [memory.summary for memory in recollected[0]] == ["stays"]
         assert [query for _, query, _ in it.relayer.asked] == ["checkpoint", "gone", "stays"]
         assert it.health.healthy
         await it.lookup.stop()

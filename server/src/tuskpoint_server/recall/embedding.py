@@ -46,13 +46,7 @@ class Embedding:
         self._clock = clock
         self._wait = wait
         self._queries_from = clock()
-        self.trouble = Trouble(
-            settings.first_retry_s,
-            settings.longest_retry_s,
-            log=_log,
-            waits="embedding waits",
-            failed="embedding failed",
-        )
+        self.trouble = Trouble(settings, _log, "embedding")
         self._more = asyncio.Event()
         self._never = asyncio.Event()
         self.ready = False
@@ -90,8 +84,6 @@ class Embedding:
             self._queries_from = self._clock() + QUERY_PAUSE_S
             raise EmbedderError(f"no answer within {QUERY_S:g} s", QUERY_PAUSE_S) from None
         return vector
-
-    # --- the loop ----------------------------------------------------------------------
 
     async def _run(self) -> None:
         while True:

@@ -60,13 +60,7 @@ class IndexTask:
         self._instruments = instruments or Instruments()
         self._clock = clock
         self._wait = wait
-        self.trouble = Trouble(
-            settings.first_retry_s,
-            settings.longest_retry_s,
-            log=_log,
-            waits="indexing waits",
-            failed="indexing failed",
-        )
+        self.trouble = Trouble(settings, _log, "indexing")
         self.backlog: dict[str, Backlog] = {}
         self._logged_of_body = ""
         self._searches = 0
@@ -137,8 +131,6 @@ class IndexTask:
         async with self._batch_ended:
             self._batch_ended.notify_all()
 
-    # --- the loop ----------------------------------------------------------------------
-
     async def _run(self) -> None:
         with self._listen() as changes:
             self._changes = changes
@@ -194,8 +186,6 @@ class IndexTask:
         self.backlog = nothing | {one.tenant: one for one in lacking}
         if not complete:
             self._counted_at = now
-
-    # --- one batch ---------------------------------------------------------------------
 
     def _document(self, due: Due) -> Document:
         """Build a document; in a thread."""

@@ -13,6 +13,7 @@ from datetime import UTC
 
 from ..domain.errors import Refusal
 from .embedders.api import EmbedderError
+from .settings import IndexSettings
 
 # waits for seconds, but not longer than until an event
 Pause = Callable[[float, asyncio.Event], Awaitable[None]]
@@ -85,14 +86,11 @@ class Trouble(Backoff):
             an unexpected exception stays in the log.
     """
 
-    def __init__(
-        self, first_s: float, longest_s: float, *, log: logging.Logger, waits: str, failed: str
-    ) -> None:
-        super().__init__(first_s, longest_s)
+    def __init__(self, settings: IndexSettings, log: logging.Logger, task: str) -> None:
+        super().__init__(settings.first_retry_s, settings.longest_retry_s)
         self.problem = ""
         self._log = log
-        self._waits = waits
-        self._failed = failed
+        self._task = task
         self._told = ""
 
     def met(self, error: Exception) -> float:
@@ -105,9 +103,9 @@ class Trouble(Backoff):
         if told != self._told:
             self._told = told
             if expected:
-                self._log.warning("%s: %s", self._waits, error)
+                self._log.warning("%s waits: %s", self._task, error)
             else:
-                self._log.error(self._failed, exc_info=error)
+                self._log.error("%s failed", self._task, exc_info=error)
         return self.failed()
 
     def succeeded(self) -> None:

@@ -93,31 +93,26 @@ class Recall:
         if self._embedding is not None:
             self._embedding.start()
         else:
-            await self._forget_embedder()
+            try:
+                await self._index.forget_embedder()
+            except Refusal as refusal:
+                _log.warning(
+                    "callers' vectors must have the dimension of an embedder that is gone until "
+                    "the next start: %s",
+                    refusal,
+                )
         if self._memwal is not None:
             self._memwal.start(self._instruments.called)
-
-    async def _forget_embedder(self) -> None:
-        try:
-            await self._index.forget_embedder()
-        except Refusal as refusal:
-            _log.warning(
-                "callers' vectors must have the dimension of an embedder that is gone until the "
-                "next start: %s",
-                refusal,
-            )
 
     async def stop(self) -> None:
         """End at a safe point; what is left is taken up at the next start."""
         await self._indexer.stop()
-        if self._embedding is not None:
-            await self._embedding.stop()
-        if self._memwal is not None:
-            await self._memwal.stop()
-        if self._embedder is not None:
-            await self._embedder.close()
-        if self._vectors is not None:
-            await self._vectors.close()
+        for task in (self._embedding, self._memwal):
+            if task is not None:
+                await task.stop()
+        for opened in (self._embedder, self._vectors):
+            if opened is not None:
+                await opened.close()
 
     async def sweep(self) -> int:
         """Remove what the index holds of what search may not find; return how many rows."""
@@ -140,22 +135,12 @@ class Recall:
             memories=await self._memories.standing(tenant) if self._memwal is not None else None,
         )
 
-    # --- finding -----------------------------------------------------------------------
-
     async def catch_up(self, tenant: str) -> int:
-        """Wait, though not for long, until what was journaled before is indexed.
-
-        Returns:
-            How many checkpoints of the tenant are not.
-        """
+        """Wait, though not for long, for the index; return how many checkpoints it lacks."""
         return await self._indexer.catch_up(tenant)
 
     async def embed(self, text: str) -> bytes:
-        """Return the vector of a query.
-
-        Raises:
-            EmbedderError: There is no embedder, or it does not answer.
-        """
+        """Return the vector of a query; raise `EmbedderError` if there is no embedder's answer."""
         if self._embedding is None:
             raise EmbedderError("there is none")
         return await self._embedding.query(text)

@@ -215,8 +215,6 @@ class VectorIndex:
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    # --- all vectors of a tenant -------------------------------------------------------
-
     async def _compare(self, place: _Place, held: _Held, query: Query) -> Ranking:
         """Compare all vectors: those in memory, then those that are not."""
         async with held.turn:

@@ -15,18 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    BindParameter,
-    Connection,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    func,
-    literal_column,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
 from ...domain.metadata import matches_typed
@@ -51,53 +40,55 @@ _INDEXED = D.seq == C.seq
 
 def _looked_at(column: ColumnElement[str]) -> ColumnElement[str]:
     """Return a column that no index is asked for: a look-up begins with its numbers."""
-    return func.coalesce(column, EMPTY)
+    return sa.func.coalesce(column, EMPTY)
 
 
 _KEY = (T.thread_id, C.checkpoint_ns, C.checkpoint_id)
 _FOUND = (*_KEY, C.summary, C.metadata, _INDEXED, D.number, D.truncated)
-_NUMBERS: BindParameter[Any] = bindparam("numbers", expanding=True)
+_NUMBERS: sa.BindParameter[Any] = sa.bindparam("numbers", expanding=True)
 _BY_DOCUMENT = (
-    select(D.number, *_FOUND)
+    sa.select(D.number, *_FOUND)
     .select_from(documents.join(checkpoints, ITS_DOCUMENT).join(threads, ITS_THREAD))
     .where(D.number.in_(_NUMBERS))
 )
 _BY_VECTOR = (
-    select(V.number, *_FOUND)
+    sa.select(V.number, *_FOUND)
     .select_from(
         vectors_table.join(checkpoints, ITS_VECTOR)
         .join(threads, ITS_THREAD)
         .outerjoin(documents, ITS_DOCUMENT)
     )
-    .where(V.number.in_(_NUMBERS), or_(V.embedder == EMPTY, _INDEXED))
+    .where(V.number.in_(_NUMBERS), sa.or_(V.embedder == EMPTY, _INDEXED))
 )
 _OF_POINTER = Statement(
-    select(T.thread_id, D.number)
+    sa.select(T.thread_id, D.number)
     .select_from(documents.join(threads, T.number == D.thread))
-    .where(D.tenant == bindparam("of_tenant"), D.pointer == bindparam("of_pointer"))
+    .where(D.tenant == sa.bindparam("of_tenant"), D.pointer == sa.bindparam("of_pointer"))
 )
-_BODY = Statement(select(TEXT.c.body).where(TEXT.c.rowid == bindparam("of_number")))
-_THREAD = select(T.number).where(
-    T.tenant == bindparam("of_tenant"), T.thread_id == bindparam("of_thread")
+_BODY = Statement(sa.select(TEXT.c.body).where(TEXT.c.rowid == sa.bindparam("of_number")))
+_THREAD = sa.select(T.number).where(
+    T.tenant == sa.bindparam("of_tenant"), T.thread_id == sa.bindparam("of_thread")
 )
 _SCAN = Statement(
-    select(V.number, V.vector)
-    .where(V.number > bindparam("after"), _looked_at(V.tenant) == bindparam("of_tenant"))
+    sa.select(V.number, V.vector)
+    .where(V.number > sa.bindparam("after"), _looked_at(V.tenant) == sa.bindparam("of_tenant"))
     .order_by(V.number)
-    .limit(bindparam("max_rows"))
+    .limit(sa.bindparam("max_rows"))
 )
-_SCAN_THREAD = Statement(select(V.number, V.vector).where(V.thread.in_(_THREAD)).order_by(V.number))
+_SCAN_THREAD = Statement(
+    sa.select(V.number, V.vector).where(V.thread.in_(_THREAD)).order_by(V.number)
+)
 
 
-def _count_of(table: Table, *conditions: ColumnElement[bool]) -> Statement:
-    return Statement(select(func.count()).select_from(table).where(*conditions))
+def _count_of(table: sa.Table, *conditions: ColumnElement[bool]) -> Statement:
+    return Statement(sa.select(sa.func.count()).select_from(table).where(*conditions))
 
 
-_DOCUMENTS = _count_of(documents, D.tenant == bindparam("of_tenant"))
+_DOCUMENTS = _count_of(documents, D.tenant == sa.bindparam("of_tenant"))
 _TRUNCATED = _count_of(
-    documents, _looked_at(D.tenant) == bindparam("of_tenant"), literal_column("truncated")
+    documents, _looked_at(D.tenant) == sa.bindparam("of_tenant"), sa.literal_column("truncated")
 )
-_VECTORS = _count_of(vectors_table, V.tenant == bindparam("of_tenant"))
+_VECTORS = _count_of(vectors_table, V.tenant == sa.bindparam("of_tenant"))
 
 
 class VectorRow(NamedTuple):
@@ -155,7 +146,7 @@ class FindRows:
     ) -> list[Found]:
         """Return checkpoints by words, best first; distance is 1 / (1 + BM25)."""
 
-        def work(connection: Connection) -> list[Found]:
+        def work(connection: sa.Connection) -> list[Found]:
             word = ""
             if scope.thread_id:
                 of = {"of_tenant": tenant, "of_thread": scope.thread_id}
@@ -198,7 +189,7 @@ class FindRows:
         as one space. Of checkpoints with one pointer all count, by thread.
         """
 
-        def work(connection: Connection) -> list[Found]:
+        def work(connection: sa.Connection) -> list[Found]:
             def candidates(_: AbstractSet[int] | None) -> Iterator[Candidate]:
                 for one in recalled:
                     of = {"of_tenant": tenant, "of_pointer": one.pointer}
@@ -228,7 +219,7 @@ class FindRows:
     async def standing(self, tenant: str) -> IndexStanding:
         """Return how the index stands."""
 
-        def work(connection: Connection) -> IndexStanding:
+        def work(connection: sa.Connection) -> IndexStanding:
             indexed, vectors, truncated = (
                 statement.run(connection, of_tenant=tenant).fetchall()[0][0]
                 for statement in (_DOCUMENTS, _VECTORS, _TRUNCATED)
@@ -241,7 +232,7 @@ class FindRows:
         return await self._database.query(work)
 
 
-def _rows(connection: Connection, scan: Statement, of: dict[str, object]) -> list[VectorRow]:
+def _rows(connection: sa.Connection, scan: Statement, of: dict[str, object]) -> list[VectorRow]:
     return list(map(VectorRow._make, scan.run(connection, **of).fetchall()))
 
 
@@ -249,13 +240,13 @@ def _rows(connection: Connection, scan: Statement, of: dict[str, object]) -> lis
 
 
 def _find(
-    connection: Connection,
-    lookup: Select[Any],
+    connection: sa.Connection,
+    lookup: sa.Select[Any],
     tenant: str,
     scope: SearchScope,
     limit: int,
     candidates: Candidates,
-    table: Table | None = None,
+    table: sa.Table | None = None,
 ) -> list[Found]:
     """Look candidates up and return the first that are live and in scope, each checkpoint once.
 
@@ -290,7 +281,7 @@ def _find(
     return list(found.values())
 
 
-def _within(lookup: Select[Any], tenant: str, scope: SearchScope) -> Select[Any]:
+def _within(lookup: sa.Select[Any], tenant: str, scope: SearchScope) -> sa.Select[Any]:
     lookup = lookup.where(_looked_at(C.tenant) == tenant, FINDABLE)
     if scope.thread_id:
         lookup = lookup.where(_looked_at(T.thread_id) == scope.thread_id)
@@ -307,7 +298,7 @@ _BACKSLASH = b"\\"
 
 
 def _passing_numbers(
-    connection: Connection, table: Table, tenant: str, scope: SearchScope
+    connection: sa.Connection, table: sa.Table, tenant: str, scope: SearchScope
 ) -> set[int]:
     """Return the numbers of a table's rows whose checkpoints are live and in scope.
 
@@ -317,16 +308,16 @@ def _passing_numbers(
     return {number for number, metadata in rows if matches_typed(metadata, scope.filter)}
 
 
-def _passing(table: Table, tenant: str, scope: SearchScope) -> Select[int, bytes]:
+def _passing(table: sa.Table, tenant: str, scope: SearchScope) -> sa.Select[int, bytes]:
     # The threads come first, and of each its checkpoints: a join would begin with all there are.
-    which = select(T.number).where(T.tenant == tenant, FINDABLE)
+    which = sa.select(T.number).where(T.tenant == tenant, FINDABLE)
     if scope.thread_id:
         which = which.where(T.thread_id == scope.thread_id)
     if scope.agent_id:
         which = which.where(T.agent_id == scope.agent_id)
     its_row = ITS_DOCUMENT if table is documents else ITS_VECTOR
     passing = (
-        select(table.c.number, C.metadata)
+        sa.select(table.c.number, C.metadata)
         .select_from(checkpoints.join(table, its_row))
         .where(C.thread.in_(which))
     )
@@ -340,11 +331,11 @@ def _may_match(scope: SearchScope) -> ColumnElement[bool]:
     there byte for byte.
     """
     metadata = C.metadata
-    escaped = func.instr(metadata, _BACKSLASH) > 0
+    escaped = sa.func.instr(metadata, _BACKSLASH) > 0
     needed = list(_needed(scope))
     if None in needed:
         return escaped
-    return or_(escaped, and_(*(func.instr(metadata, part) > 0 for part in needed)))
+    return sa.or_(escaped, sa.and_(*(sa.func.instr(metadata, part) > 0 for part in needed)))
 
 
 def _needed(scope: SearchScope) -> Iterator[bytes | None]:

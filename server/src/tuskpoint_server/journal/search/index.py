@@ -6,19 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    Connection,
-    Table,
-    and_,
-    bindparam,
-    delete,
-    exists,
-    func,
-    literal_column,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
 from ...domain.search import COMPONENT_BYTES, MemoryState
@@ -35,19 +23,19 @@ from .full_text import TEXT
 # rows that one write transaction removes; a document takes as long as it took to add
 DROPPED_AT_ONCE = 100
 # spelled as in the partial index, which is used only then
-_OWED: ColumnElement[bool] = literal_column("search_documents.unembedded")
-_NUMBERS: Any = bindparam("numbers", expanding=True)
+_OWED: ColumnElement[bool] = sa.literal_column("search_documents.unembedded")
+_NUMBERS: Any = sa.bindparam("numbers", expanding=True)
 _SAID = (D.number, TEXT.c.summary, TEXT.c.body, D.planned)
 _ITS_TEXT = TEXT.c.rowid == D.number
 _UNEMBEDDED = Statement(
-    select(*_SAID, D.tenant)
+    sa.select(*_SAID, D.tenant)
     .select_from(documents.outerjoin(TEXT, _ITS_TEXT))
     .where(_OWED, findable.DOCUMENT_MAY_BE_FOUND)
     .order_by(D.number)
-    .limit(bindparam("max_rows"))
+    .limit(sa.bindparam("max_rows"))
 )
 _STILL_OWED = (
-    select(*_SAID, C.tenant, C.thread, C.checkpoint_ns, C.checkpoint_id, V.number)
+    sa.select(*_SAID, C.tenant, C.thread, C.checkpoint_ns, C.checkpoint_id, V.number)
     .select_from(
         documents.outerjoin(TEXT, _ITS_TEXT)
         .join(checkpoints, ITS_DOCUMENT)
@@ -57,20 +45,22 @@ _STILL_OWED = (
     .where(D.number.in_(_NUMBERS), _OWED, findable.FINDABLE)
 )
 _SET_OWED = Statement(
-    update(documents).where(D.number == bindparam("of_number")).values(unembedded=bindparam("owed"))
+    sa.update(documents)
+    .where(D.number == sa.bindparam("of_number"))
+    .values(unembedded=sa.bindparam("owed"))
 )
 _UNFIT = Statement(
-    select(V.number)
+    sa.select(V.number)
     .where(
-        or_(
-            and_(V.embedder != EMPTY, V.embedder != bindparam("of_embedder")),
-            func.length(V.vector) != bindparam("of_length"),
+        sa.or_(
+            sa.and_(V.embedder != EMPTY, V.embedder != sa.bindparam("of_embedder")),
+            sa.func.length(V.vector) != sa.bindparam("of_length"),
         )
     )
     .order_by(V.number)
 )
 _EMBEDDED = (
-    select(*_SAID)
+    sa.select(*_SAID)
     .select_from(
         vectors.join(checkpoints, ITS_VECTOR)
         .join(documents, ITS_DOCUMENT)
@@ -78,25 +68,25 @@ _EMBEDDED = (
     )
     .where(V.number.in_(_NUMBERS))
 )
-_DROP_VECTOR = Statement(delete(vectors).where(V.number == bindparam("of_number")))
+_DROP_VECTOR = Statement(sa.delete(vectors).where(V.number == sa.bindparam("of_number")))
 
 M = memories.c
-_HAS_DOCUMENT = exists().where(D.tenant == M.tenant, D.pointer == M.pointer)
+_HAS_DOCUMENT = sa.exists().where(D.tenant == M.tenant, D.pointer == M.pointer)
 # Memories come after the documents that they need. What is under way is let arrive: the task
 # that sent it records how that went.
-_LOST: dict[Table, ColumnElement[bool]] = {
+_LOST: dict[sa.Table, ColumnElement[bool]] = {
     documents: ~findable.DOCUMENT_MAY_BE_FOUND,
     vectors: ~findable.VECTOR_MAY_BE_FOUND,
-    memories: and_(
+    memories: sa.and_(
         M.state != int(MemoryState.SENDING), M.state != int(MemoryState.SENT), ~_HAS_DOCUMENT
     ),
 }
 _FIND_LOST = {
-    table: Statement(select(table.c.number).where(is_lost).order_by(table.c.number))
+    table: Statement(sa.select(table.c.number).where(is_lost).order_by(table.c.number))
     for table, is_lost in _LOST.items()
 }
 _DROP_LOST = {
-    table: Statement(delete(table).where(table.c.number == bindparam("of_number"), is_lost))
+    table: Statement(sa.delete(table).where(table.c.number == sa.bindparam("of_number"), is_lost))
     for table, is_lost in _LOST.items()
 }
 
@@ -152,8 +142,6 @@ class IndexRows:
         """Return what is not indexed, by tenant; tenants that lack nothing are left out."""
         return await self._database.query(following.backlog)
 
-    # --- vectors of an embedder --------------------------------------------------------
-
     async def unembedded(self, limit: int) -> list[Unembedded]:
         """Return documents without a vector, the oldest first."""
         return await self._database.query(
@@ -201,8 +189,6 @@ class IndexRows:
                 lambda batch: vector_rows.forget_embedder(batch.connection)
             )
 
-    # --- removing ----------------------------------------------------------------------
-
     async def sweep(self) -> int:
         """Remove what belongs to no checkpoint that search may find; return how many rows."""
         count = 0
@@ -213,7 +199,7 @@ class IndexRows:
         return count
 
     async def _in_turns(
-        self, numbers: Sequence[int], drop: Callable[[Connection, Sequence[int]], int]
+        self, numbers: Sequence[int], drop: Callable[[sa.Connection, Sequence[int]], int]
     ) -> int:
         """Remove rows in short turns of the writer; return how many."""
         count = 0
@@ -226,12 +212,12 @@ class IndexRows:
 
 
 def _numbers(
-    connection: Connection, statement: Statement, values: dict[str, object] | None = None
+    connection: sa.Connection, statement: Statement, values: dict[str, object] | None = None
 ) -> list[int]:
     return [number for (number,) in statement.run(connection, **(values or {})).fetchall()]
 
 
-def _drop_lost(table: Table, connection: Connection, numbers: Sequence[int]) -> int:
+def _drop_lost(table: sa.Table, connection: sa.Connection, numbers: Sequence[int]) -> int:
     """Remove rows that still belong to nothing; return how many."""
     drop = _DROP_LOST[table]
     gone = [number for number in numbers if drop.run(connection, of_number=number).rowcount]
@@ -240,7 +226,7 @@ def _drop_lost(table: Table, connection: Connection, numbers: Sequence[int]) -> 
     return len(gone)
 
 
-def _drop_vectors(connection: Connection, numbers: Sequence[int]) -> int:
+def _drop_vectors(connection: sa.Connection, numbers: Sequence[int]) -> int:
     """Drop vectors, and owe others to what they were made of; return how many."""
     owed = [
         row[0]
@@ -252,7 +238,7 @@ def _drop_vectors(connection: Connection, numbers: Sequence[int]) -> int:
     return _DROP_VECTOR.run_many(connection, [{"of_number": number} for number in numbers])
 
 
-def _set_owed(connection: Connection, numbers: Sequence[int], *, owed: bool) -> None:
+def _set_owed(connection: sa.Connection, numbers: Sequence[int], *, owed: bool) -> None:
     _SET_OWED.run_many(connection, [{"of_number": number, "owed": owed} for number in numbers])
 
 
@@ -261,7 +247,9 @@ def _embedded(row: Sequence[Any]) -> str:
     return embedded_text(row[1], row[2], planned=bool(row[3]))
 
 
-def _embed(connection: Connection, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
+def _embed(
+    connection: sa.Connection, embedder: str, made: Sequence[tuple[Unembedded, bytes]]
+) -> None:
     by_number = {document.number: (document.text, vector) for document, vector in made}
     rows: list[tuple[object, ...]] = []
     settled: list[int] = []

@@ -78,22 +78,12 @@ class LocalEmbedder:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tuskpoint-embedder")
 
     async def dimension(self) -> int:
-        """Return the number of components, once the model is loaded.
-
-        Raises:
-            EmbedderError: It cannot be.
-        """
+        """Return the number of components, once the model is loaded."""
         await self._run(self._loaded)
         return DIMENSION
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Return a packed vector for each text, in order.
-
-        Of a text the first `MAX_TOKENS` tokens count. Several that embed at once take turns.
-
-        Raises:
-            EmbedderError: The model cannot be loaded.
-        """
+        """Return a packed vector for each text; its first `MAX_TOKENS` tokens count."""
         embedded = [b""] * len(texts)
         tokens = await self._run(lambda: [tokens_of(self._loaded()[0], text) for text in texts])
         for group in _groups(tokens):
@@ -134,11 +124,7 @@ def package_directory() -> Path:
 
 
 def load(directory: Path) -> tuple[Tokenizer, MiniLM]:
-    """Return the model.
-
-    Raises:
-        EmbedderError: A library cannot be imported, or a file is not the one that is known.
-    """
+    """Return the model, of libraries that may be missing and files that must be the known ones."""
     try:
         from safetensors import numpy as safetensors
         from tokenizers import Tokenizer

@@ -76,22 +76,14 @@ class OpenAIEmbedder:
         )
 
     async def dimension(self) -> int:
-        """Return the number of components; the first call may have to ask for a vector.
-
-        Raises:
-            EmbedderError: That failed.
-        """
+        """Return the number of components; the first call may have to ask for a vector."""
         if self._dimension is None:
             (vector,) = await self.embed(["dimension"])
             return vector_dimension(vector)
         return self._dimension
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Return a packed vector for each text, in order.
-
-        Raises:
-            EmbedderError: A request failed or its answer is not what was asked for.
-        """
+        """Return a packed vector for each text; what is answered is checked."""
         embedded: list[bytes] = []
         for begin in range(0, len(texts), self.batch):
             sent = [_sendable(text) for text in texts[begin : begin + self.batch]]

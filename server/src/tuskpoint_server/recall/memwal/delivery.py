@@ -22,17 +22,8 @@ from ...domain.search import Memory, MemoryState
 from ...journal.search.memories import MemoryRows
 from ..pacing import DEFECT, Backoff, doubled, pause
 from ..settings import MemWalSettings
-from .api import (
-    COST_ASK,
-    COST_BATCH,
-    COST_REMEMBER,
-    MAX_BATCH,
-    Health,
-    Job,
-    JobState,
-    RelayerError,
-    Trouble,
-)
+from . import api
+from .api import Health, Job, JobState, RelayerError, Trouble
 from .budget import Budget
 from .relayer import Relayer
 
@@ -99,8 +90,6 @@ class Delivery:
         """Look for memories now: there are new ones."""
         self._wake.set()
 
-    # --- the task ----------------------------------------------------------------------
-
     async def _run(self) -> None:
         try:
             while not self._stopping:
@@ -112,10 +101,7 @@ class Delivery:
                     self._health.last_error = ""  # what failed is not needed any more
                 await pause(min(waits, default=None), self._wake)
         finally:
-            try:
-                await self._relayer.close()
-            except RelayerError as error:
-                _log.debug("closing a client of MemWal: %s", error)
+            await self._relayer.close()
 
     async def _guarded(
         self, work: Callable[[], Awaitable[float | None]], backoff: _Backoff
@@ -172,8 +158,6 @@ class Delivery:
         if error.trouble is Trouble.DENIED:
             self._sending.until = self._asking.until = now + self._settings.longest_retry_s
 
-    # --- sending -----------------------------------------------------------------------
-
     async def _send(self) -> float | None:
         """Make one call that sends, if there is anything to send and points are left."""
         due_s = await self._due_in_s(MemoryState.WAITING)
@@ -182,13 +166,13 @@ class Delivery:
         wait_s = due_s + self._settings.gather_s
         probing = self._probing
         if wait_s <= 0:
-            wait_s = self._budget.wait_delivery(COST_REMEMBER if probing else COST_BATCH)
+            wait_s = self._budget.wait_delivery(api.COST_REMEMBER if probing else api.COST_BATCH)
         if wait_s > 0:
             return wait_s
-        memories = await self._memories.take(1 if probing else MAX_BATCH, unsure_first=probing)
+        memories = await self._memories.take(1 if probing else api.MAX_BATCH, unsure_first=probing)
         if not memories:
             return self._settings.gather_s
-        if self._budget.take_delivery(COST_REMEMBER if len(memories) == 1 else COST_BATCH):
+        if self._budget.take_delivery(api.COST_REMEMBER if len(memories) == 1 else api.COST_BATCH):
             await self._again(memories)  # a recall came first
             return 0.0
         try:
@@ -281,8 +265,6 @@ class Delivery:
             attempts=memory.attempts + failed,
         )
 
-    # --- asking ------------------------------------------------------------------------
-
     def _ask_us(self, seconds: float) -> int:
         """Return when to ask, a little later than in so many seconds: together with others."""
         together_us = max(1, int(self._settings.ask_together_s * 1e6))
@@ -295,10 +277,10 @@ class Delivery:
             self._sent_at.clear()
             return None
         if wait_s <= 0:
-            wait_s = self._budget.take_delivery(COST_ASK)
+            wait_s = self._budget.take_delivery(api.COST_ASK)
         if wait_s > 0:
             return wait_s
-        memories = await self._memories.underway(MAX_BATCH)
+        memories = await self._memories.underway(api.MAX_BATCH)
         if not memories:
             return self._settings.first_ask_s
         jobs: list[Job] = []

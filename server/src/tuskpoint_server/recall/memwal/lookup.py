@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import NamedTuple
 
 from ...domain.credentials import DEFAULT_TENANT
 from ...domain.search import parse_memory
@@ -27,12 +26,9 @@ MOST_WAITING = 16  # recalls that wait at most. Each takes a few tenths of a sec
 _LONGEST_TEXT_CHARS = 16 * 1024  # a longer text is none of this server's
 
 
-class Recollected(NamedTuple):
-    """What MemWal recalled, nearest first."""
-
-    recalled: list[Recalled]  # memories that have the form of this server's; not to be believed yet
-    returned: int  # how many MemWal returned, those of any other form included
-    dropped: int  # matches that it could not return
+# Memories, nearest first, that have the form of this server's, not to be believed yet; how many
+# MemWal returned, those of any other form included; and matches that it could not return.
+Recollected = tuple[list[Recalled], int, int]
 
 
 class Lookup:
@@ -67,10 +63,7 @@ class Lookup:
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
-        try:
-            await self._relayer.close()
-        except RelayerError as error:
-            _log.debug("closing a client of MemWal: %s", error)
+        await self._relayer.close()
 
     async def recall(self, tenant: str, query: str, limit: int) -> Recollected:
         """Return memories of a tenant that are near to a query.
@@ -119,8 +112,6 @@ class Lookup:
         if wait_s:
             told = "the rate limit leaves no recall"
             raise RelayerError(Trouble.LIMITED, told, retry_after_s=wait_s)
-
-    # --- calls -------------------------------------------------------------------------
 
     async def _in_turn(
         self, namespace: str, query: str, limit: int, gone: asyncio.Event
@@ -181,4 +172,4 @@ def _parsed(recollection: Recollection) -> Recollected:
         if parts is not None:
             summary, pointer = parts
             recalled.append(Recalled(pointer, summary, distance))
-    return Recollected(recalled, len(recollection.memories), recollection.dropped)
+    return recalled, len(recollection.memories), recollection.dropped

@@ -13,7 +13,7 @@ from .api import Health, RelayerError, Trouble
 from .budget import Budget
 from .delivery import Delivery
 from .lookup import Lookup, Recollected
-from .relayer import Count, Relayer, UnusableError, count_nothing, open_relayer
+from .relayer import Count, Relayer, UnusableError, open_relayer
 
 TALLY_S = 30.0  # seconds between two countings of the memories, for metrics
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class MemWal:
         self._tallier: asyncio.Task[None] | None = None
         self.tallies: Sequence[MemoryTally] = ()
 
-    def start(self, count: Count = count_nothing) -> None:
+    def start(self, count: Count = lambda *_: None) -> None:
         """Begin to recall and to deliver, in the running loop, if that is possible at all."""
         settings = self._settings
         try:
@@ -109,8 +109,6 @@ class MemWal:
             problem = self._recalling.last_error or "it is not started"
             raise RelayerError(Trouble.DENIED, f"it is not used: {problem}")
         return await self._lookup.recall(tenant, query, limit)
-
-    # --- how it fares ------------------------------------------------------------------
 
     @property
     def healthy(self) -> bool:

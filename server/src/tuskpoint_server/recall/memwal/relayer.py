@@ -12,6 +12,7 @@ none.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import re
@@ -37,10 +38,6 @@ _MAX_JOB_ID_CHARS = 255
 _CONNECT_S = 4.0
 _CLOSE_S = 5.0
 _ACCOUNT = re.compile(r"0x[0-9a-fA-F]{1,64}")
-
-
-def count_nothing(operation: str, outcome: str) -> None:
-    """Count no calls."""
 
 
 class UnusableError(Exception):
@@ -96,7 +93,7 @@ class Wire(httpx.AsyncClient):
         )
 
 
-def open_relayer(settings: MemWalSettings, count: Count = count_nothing) -> Relayer:
+def open_relayer(settings: MemWalSettings, count: Count = lambda *_: None) -> Relayer:
     """Return a client of the relayer; to be used for one call at a time, in the running loop.
 
     Nothing is sent yet. `count` counts the calls.
@@ -158,7 +155,7 @@ class Relayer:
     """
 
     def __init__(
-        self, client: Any, wire: Wire, settings: MemWalSettings, count: Count = count_nothing
+        self, client: Any, wire: Wire, settings: MemWalSettings, count: Count = lambda *_: None
     ) -> None:
         self._count = count
         self._client = client
@@ -218,7 +215,8 @@ class Relayer:
 
     async def close(self) -> None:
         """Close its connections."""
-        await self._guarded(_CLOSE_S, self._client.close)
+        with contextlib.suppress(RelayerError):
+            await self._guarded(_CLOSE_S, self._client.close)
 
     async def _counted(
         self, operation: str, deadline_s: float, call: Callable[[], Awaitable[_T]]
