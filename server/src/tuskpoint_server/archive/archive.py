@@ -82,15 +82,9 @@ class StoreChangedError(Exception):
 
 
 class Archive:
-    """Brings what is journaled to the blob store; one per server.
+    """Brings what is journaled to the blob store; one per server. A cache may stand before it.
 
-    Args:
-        database: The journal.
-        blobs: The blob store, behind a cache or not.
-        spool: Directory for packs on their way; on a disk that survives a restart.
-        settings: Settings.
-        clock_us: Microseconds since the epoch.
-        meters: Where to measure; OpenTelemetry's global provider if none is given.
+    Packs on their way lie in the spool, on a disk that survives a restart.
 
     Attributes:
         handoffs: Stores and fetches bundles of hand-offs.
@@ -142,7 +136,11 @@ class Archive:
             raise StoreChangedError(home, backend)
         left = await self._database.query(plan.unfinished)
         await asyncio.to_thread(self._spool.keep_only, {pack.spool for pack in left})
-        await self._write_pointers()
+        # A crash may have come before a pointer file was written.
+        for tenant in await self._database.query(status.catalog_tenants):
+            known = await self.catalog(tenant)
+            if known is not None:
+                await asyncio.to_thread(self._pointer.write, tenant, known.location.blob_id)
         for tenant in await self._database.query(status.waiting_tenants):
             await self._flusher(tenant).count_backlog()
         for stored in left:
@@ -342,36 +340,15 @@ class Archive:
     def _flusher(self, tenant: str) -> TenantFlusher:
         flusher = self._flushers.get(tenant)
         if flusher is None:
+            chosen = (self._settings, self._instruments, self._clock_us)
             flush = Flush(
-                tenant,
-                self._database,
-                self._origin,
-                self._runner,
-                self._pointer,
-                self._settings,
-                self._instruments,
-                self._clock_us,
+                tenant, self._database, self._origin, self._runner, self._pointer, *chosen
             )
-            flusher = TenantFlusher(
-                tenant,
-                flush,
-                self._database,
-                self._settings,
-                self._instruments,
-                self._clock_us,
-                self.lifetime.damaged,
-            )
+            flusher = TenantFlusher(tenant, flush, self._database, *chosen, self.lifetime.damaged)
             self._flushers[tenant] = flusher
             if self._started:
                 flusher.start()
         return flusher
-
-    async def _write_pointers(self) -> None:
-        """Write the pointer files anew; a crash may have come before the last one."""
-        for tenant in await self._database.query(status.catalog_tenants):
-            known = await self.catalog(tenant)
-            if known is not None:
-                await asyncio.to_thread(self._pointer.write, tenant, known.location.blob_id)
 
     def _backlogs(self) -> Iterable[BacklogReading]:
         for flusher in list(self._flushers.values()):

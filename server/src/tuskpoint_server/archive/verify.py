@@ -33,7 +33,16 @@ from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Database
 from ..journal.database.logs import Place
 from .read.manifest import records_of
-from .read.segments import Segments, Stored, digests_of, newest_row, newest_writes, placed
+from .read.segments import (
+    DAMAGE,
+    Segments,
+    Stored,
+    digests_of,
+    newest_row,
+    newest_writes,
+    placed,
+    read_each,
+)
 
 PAGE_CHECKPOINTS = 256
 """Checkpoints whose rows are read at once."""
@@ -46,10 +55,8 @@ LOOKS = 5
 """Times that something which keeps changing is looked at, before the last look counts."""
 
 _KEPT_BYTES = 48 * MIB
-_READS_AT_ONCE = 16  # once a batch has failed
 _CHECKED_VALUES = 100_000
 _THREAD_ABOVE_BYTES = 64 * 1024
-_DAMAGE = (Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND, Reason.BLOB_MALFORMED)
 _UNKNOWN = "the manifest names it and the journal does not know it"
 _NOWHERE = "it is certified and no segment of it is recorded"
 
@@ -306,6 +313,16 @@ class Damage(Exception):
         same = actual_sha256 in (b"", location.sha256)
         self.mismatch = b"" if same else location.sha256
 
+    @classmethod
+    def told(cls, location: BlobLocation, refusal: Refusal) -> Damage:
+        """Return what a refusal says of what is stored at a location."""
+        actual = b""
+        if refusal.reason is Reason.BLOB_HASH_MISMATCH:
+            actual = bytes.fromhex(refusal.metadata["actual"])
+        elif refusal.reason is Reason.BLOB_MALFORMED:
+            actual = location.sha256
+        return cls(location, actual, refusal.message)
+
 
 @contextmanager
 def _damage_at(location: BlobLocation) -> Iterator[None]:
@@ -313,14 +330,9 @@ def _damage_at(location: BlobLocation) -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:
-        if refusal.reason not in _DAMAGE:
+        if refusal.reason not in DAMAGE:
             raise
-        actual = b""
-        if refusal.reason is Reason.BLOB_HASH_MISMATCH:
-            actual = bytes.fromhex(refusal.metadata["actual"])
-        elif refusal.reason is Reason.BLOB_MALFORMED:
-            actual = location.sha256
-        raise Damage(location, actual, refusal.message) from refusal
+        raise Damage.told(location, refusal) from refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,27 +411,12 @@ class _VerifiedSegments(Segments):
         if self.manifest is not None:
             wanted = {one: self.manifest.location(one) or hint for one, hint in wanted.items()}
         places = await self._recorded(list(wanted.values()))
-        found: list[bytes | Damage] = []
-        try:
-            found += await self._blobs.get_many(places)
-        except Refusal as refusal:
-            if refusal.reason not in _DAMAGE:
-                raise
-            for start in range(0, len(places), _READS_AT_ONCE):
-                some = places[start : start + _READS_AT_ONCE]
-                found += await asyncio.gather(*map(self._one, some))
-        for sha256, one in zip(wanted, found, strict=True):
-            if isinstance(one, Damage):
-                self._damaged[sha256] = one
+        found = await read_each(self._blobs, places)
+        for sha256, place, one in zip(wanted, places, found, strict=True):
+            if isinstance(one, Refusal):
+                self._damaged[sha256] = Damage.told(place, one)
             else:
                 self._fetched[sha256] = one
-
-    async def _one(self, place: BlobLocation) -> bytes | Damage:
-        try:
-            with _damage_at(place):
-                return await self._blobs.get(place)
-        except Damage as damage:
-            return damage
 
 
 def _leading(catalog: Catalog) -> tuple[object, ...]:

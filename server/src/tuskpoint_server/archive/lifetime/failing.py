@@ -6,14 +6,12 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from ...domain.errors import Reason, Refusal
+from ...domain.errors import Refusal
 from ...journal.archiving.lifetimes import DueBlob
 from ..flush.flusher import Trouble
+from ..read.segments import DAMAGE
 
 _log = logging.getLogger(__name__)
-
-DAMAGE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED)
-"""The store does not have a blob any more, or has other bytes."""
 
 FIRST_RETRY_S = 30.0
 

@@ -27,8 +27,9 @@ from ...journal.database.database import Database
 from ..flush.flusher import TenantFlusher, Trouble
 from ..flush.packs import PackRunner
 from ..flush.settings import ArchiveSettings
+from ..read.segments import DAMAGE
 from .epochs import EpochClock
-from .failing import DAMAGE, FIRST_RETRY_S, Failing
+from .failing import FIRST_RETRY_S, Failing
 from .salvage import Round, Salvage, sliced
 from .survey import Survey, Surveyed, survey
 

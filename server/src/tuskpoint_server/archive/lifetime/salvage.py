@@ -19,7 +19,6 @@ from ...domain.formats.stored_json import Kind
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation
 from ...journal.archiving import holes, lifetimes, recorded, refill
-from ...journal.archiving.lifetimes import HeldMember
 from ...journal.archiving.refill import Affected, PackedValue, User, pack_values
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
@@ -27,8 +26,7 @@ from ...journal.lineage import handoffs
 from ..flush.assembling import Chores
 from ..flush.flusher import TenantFlusher
 from ..flush.packs import PackRunner, grouped
-from ..read.segments import Segments, placed
-from .failing import DAMAGE
+from ..read.segments import DAMAGE, Segments, placed, read_each
 from .survey import Survey, Surveyed
 
 _log = logging.getLogger(__name__)
@@ -110,7 +108,14 @@ class Salvage:
         """
         tenant = flusher.tenant
         wanted = [one for blob in chosen for one in blob.alive]
-        read, lost = await self._read(wanted)
+        contents = await read_each(self._blobs, [one.location for one in wanted])
+        read: list[Member] = []
+        lost: dict[bytes, Refusal] = {}
+        for one, data in zip(wanted, contents, strict=True):
+            if isinstance(data, Refusal):
+                lost[one.location.sha256] = data
+            else:
+                read.append(Member(one.location.sha256, data, one.kind.value))
         places: dict[bytes, BlobLocation] = {}
         for group in grouped(read, self._blobs.limits):
             places.update(await self._runner.store(tenant, group))
@@ -146,34 +151,6 @@ class Salvage:
                 if (manifest := found.manifests.get(thread_id)) is not None:
                     of = (thread_id, manifest.incarnation, self._database.generation, manifest.seq)
                     yield GapRecord(*of, reason, segment=owner)
-
-    async def _read(
-        self, wanted: Sequence[HeldMember]
-    ) -> tuple[list[Member], dict[bytes, Refusal]]:
-        """Return the members that can be read, and why the others cannot."""
-        lost: dict[bytes, Refusal] = {}
-        try:
-            found: list[bytes | None] = list(
-                await self._blobs.get_many([one.location for one in wanted])
-            )
-        except Refusal as refusal:
-            if refusal.reason not in DAMAGE:
-                raise
-            found = []
-            for one in wanted:
-                try:
-                    found.append(await self._blobs.get(one.location))
-                except Refusal as single:
-                    if single.reason not in DAMAGE:
-                        raise
-                    lost[one.location.sha256] = single
-                    found.append(None)
-        members = [
-            Member(one.location.sha256, data, one.kind.value)
-            for one, data in zip(wanted, found, strict=True)
-            if data is not None
-        ]
-        return members, lost
 
     async def lose_bundles(self, tenant: str, blob_id: str) -> int:
         """Give up the bundles of hand-offs that lie in a blob which is gone; return how many.

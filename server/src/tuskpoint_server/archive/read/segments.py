@@ -38,22 +38,18 @@ from ...journal.database.database import Database
 Places = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[BlobLocation]]]
 """Returns where bytes lie by what was recorded last; what is not recorded stays as it is."""
 
-KEPT_BYTES = 32 * MIB
-"""Stored bytes of the segments that are kept decoded."""
+DAMAGE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED)
+"""The store does not have a blob any more, or has other bytes."""
 
+_READS_AT_ONCE = 16  # once many could not be read together
 _THREAD_ABOVE_BYTES = 64 * 1024
 
 
 class Stored(NamedTuple):
-    """A decoded segment.
+    """A decoded segment; checkpoints and their writes are by namespace and ID.
 
-    Attributes:
-        segment: The segment.
-        location: Where it lies.
-        checkpoints: Its checkpoints by namespace and ID.
-        writes: Its writes by namespace and ID of the checkpoint.
-        values: Its values by digest, those of its writes too: a checkpoint that stays when
-            another is removed may need what was written to that one.
+    The values are those of its writes too: a checkpoint that stays when another is removed may
+    need what was written to that one.
     """
 
     segment: Segment
@@ -64,16 +60,13 @@ class Stored(NamedTuple):
 
 
 class Segments:
-    """Reads segments of a blob store.
+    """Reads segments of a blob store, and keeps some decoded, by their stored bytes.
 
-    Args:
-        blobs: Where they are read.
-        kept_bytes: Bound on the segments that are kept decoded, by their stored bytes.
-        places: Asked about bytes that are not where a segment says; `None`: nobody knows.
+    `places` is asked about bytes that are not where a segment says; `None`: nobody knows.
     """
 
     def __init__(
-        self, blobs: BlobStore, kept_bytes: int = KEPT_BYTES, places: Places | None = None
+        self, blobs: BlobStore, kept_bytes: int = 32 * MIB, places: Places | None = None
     ) -> None:
         self._blobs = blobs
         self._places = places
@@ -237,6 +230,32 @@ class Segments:
         while self._kept_bytes > self._limit:
             _, (_, dropped) = self._kept.popitem(last=False)
             self._kept_bytes -= dropped
+
+
+async def read_each(blobs: BlobStore, locations: Sequence[BlobLocation]) -> list[bytes | Refusal]:
+    """Return the bytes at locations, or of each why what is stored there cannot be read.
+
+    Raises:
+        Refusal: `BLOB_UNAVAILABLE`.
+    """
+
+    async def one(location: BlobLocation) -> bytes | Refusal:
+        try:
+            return await blobs.get(location)
+        except Refusal as refusal:
+            if refusal.reason not in DAMAGE:
+                raise
+            return refusal
+
+    try:
+        return list(await blobs.get_many(locations))
+    except Refusal as refusal:
+        if refusal.reason not in DAMAGE:
+            raise
+    found: list[bytes | Refusal] = []
+    for start in range(0, len(locations), _READS_AT_ONCE):
+        found += await asyncio.gather(*map(one, locations[start : start + _READS_AT_ONCE]))
+    return found
 
 
 def placed(database: Database, tenant: str = "") -> Places:
