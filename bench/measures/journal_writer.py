@@ -15,7 +15,6 @@ from typing import Any
 
 from bench.report import Table, number
 from bench.setting import Setting
-from tuskpoint_server.domain.metadata import parse_metadata
 from tuskpoint_server.domain.model import (
     ChannelDraft,
     CheckpointDraft,
@@ -23,6 +22,7 @@ from tuskpoint_server.domain.model import (
     Reference,
     Value,
 )
+from tuskpoint_server.domain.state import parse_metadata
 from tuskpoint_server.domain.value_groups import Keyframes
 from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.journal.checkpoints import save

@@ -16,9 +16,8 @@ from tuskpoint_server.archive.archive import Archive
 from tuskpoint_server.archive.flush.settings import ArchiveSettings
 from tuskpoint_server.archive.read.segments import Places, Segments
 from tuskpoint_server.blobs.api import BlobStore
-from tuskpoint_server.domain.formats.catalogs import decode_catalog
+from tuskpoint_server.domain.formats.catalogs import decode_catalog, read_thread
 from tuskpoint_server.domain.formats.manifests import Manifest, fold
-from tuskpoint_server.domain.formats.merging import read_thread
 from tuskpoint_server.domain.model import BlobLocation, Checkpoint, CheckpointKey, View
 from tuskpoint_server.journal.archiving import status
 

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Mapping
 import pytest
 
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.metadata import parse_metadata
 from tuskpoint_server.domain.model import (
     ChannelDraft,
     Checkpoint,
@@ -19,6 +18,7 @@ from tuskpoint_server.domain.model import (
     Version,
     Write,
 )
+from tuskpoint_server.domain.state import parse_metadata
 from tuskpoint_server.domain.values import value_digest
 
 TENANT = "default"

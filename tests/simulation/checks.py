@@ -17,8 +17,8 @@ from tuskpoint_server.archive.recover.recovery import Recovered, Recovery
 from tuskpoint_server.archive.recover.sources import DAMAGE, Source, read_source
 from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.domain.formats.catalogs import Catalog
+from tuskpoint_server.domain.formats.catalogs import read_threads as read_records
 from tuskpoint_server.domain.formats.manifests import Manifest, fold
-from tuskpoint_server.domain.formats.merging import read_threads as read_records
 from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import EVICTED, CheckpointKey, DeltaHistory, Value, View
 from tuskpoint_server.domain.snapshots import THREADS, is_reserved

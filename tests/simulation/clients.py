@@ -14,9 +14,8 @@ from tests.simulation.model import Known
 from tests.simulation.server import Server
 from tests.simulation.shadow import Place
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.domain.checkpoint_ids import mint_checkpoint_id
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.metadata import parse_metadata
+from tuskpoint_server.domain.lineage import mint_checkpoint_id
 from tuskpoint_server.domain.model import (
     BlobLocation,
     ChannelDraft,
@@ -29,6 +28,7 @@ from tuskpoint_server.domain.model import (
     Write,
 )
 from tuskpoint_server.domain.snapshots import is_reserved
+from tuskpoint_server.domain.state import parse_metadata
 from tuskpoint_server.domain.threads import PruneStrategy, Removed
 from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.journal.lineage import SnapshotDraft

@@ -34,7 +34,7 @@ from tests.contract.lineage.kit import (
 from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.journal import Clock
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.domain.checkpoint_ids import mint_checkpoint_id
+from tuskpoint_server.domain.lineage import mint_checkpoint_id
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.lineage import SnapshotDraft
 

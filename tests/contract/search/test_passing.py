@@ -15,8 +15,8 @@ from tests.contract.search.kit import (
     save,
 )
 from tests.kit.drafts import TENANT, draft, key
-from tuskpoint_server.domain.metadata import matches_typed, parse_metadata
 from tuskpoint_server.domain.search import SearchScope, pack_vector
+from tuskpoint_server.domain.state import matches_typed, parse_metadata
 from tuskpoint_server.journal.search import finding
 from tuskpoint_server.journal.search.finding import Candidate
 

@@ -20,9 +20,9 @@ from tests.kit.drafts import TENANT, draft, key
 from tests.unit.recall.search_shelf import distance
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.limits import KIB, LIMITS
-from tuskpoint_server.domain.metadata import parse_metadata
 from tuskpoint_server.domain.model import CheckpointKey, Value
 from tuskpoint_server.domain.search import COMPONENT_BYTES, Metric, SearchScope, pack_vector
+from tuskpoint_server.domain.state import parse_metadata
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.schema import documents
 from tuskpoint_server.journal.search.documents import Document

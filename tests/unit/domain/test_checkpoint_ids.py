@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from langgraph.checkpoint.base.id import uuid6
 
-from tuskpoint_server.domain.checkpoint_ids import mint_checkpoint_id, mint_next_checkpoint_id
 from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.lineage import mint_checkpoint_id, mint_next_checkpoint_id
 
 NOW_US = st.integers(min_value=0, max_value=2**55)
 NOON_US = 1_700_000_000_000_000

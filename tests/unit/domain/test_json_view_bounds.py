@@ -25,7 +25,7 @@ from tests.unit.domain.json_views import (
     view,
 )
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
-from tuskpoint_server.domain.json_view import json_walk
+from tuskpoint_server.domain.json_view import views
 from tuskpoint_server.domain.json_view.escapes import ITEM_COST, MAX_DEPTH, MAX_ENCODED, MAX_TEXT
 from tuskpoint_server.domain.json_view.views import (
     MAX_CHECKPOINT_TEXT,
@@ -124,7 +124,7 @@ def test_json_that_is_not_parsed_would_not_have_had_room(thing: Any, left: int) 
     value = Value("json", json.dumps(thing).encode())
     shown = show(value, left)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_walk, "_exceeds", lambda data, items: False)
+        patch.setattr(views, "_exceeds", lambda data, items: False)
         assert dump(show(value, left).content) == dump(shown.content)
 
 

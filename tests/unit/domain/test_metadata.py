@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.metadata import matches, matches_typed, parse_metadata, parse_object
+from tuskpoint_server.domain.state import matches, matches_typed, parse_metadata, parse_object
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

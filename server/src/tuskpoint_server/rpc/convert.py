@@ -23,7 +23,6 @@ from tuskpoint.v1 import (
 from ..domain.errors import Reason, Refusal
 from ..domain.formats.manifests import Manifest, ManifestEntry
 from ..domain.limits import LIMITS
-from ..domain.metadata import parse_metadata, parse_object
 from ..domain.model import (
     BlobLocation,
     Channel,
@@ -41,7 +40,7 @@ from ..domain.model import (
     Write,
 )
 from ..domain.search import pack_vector
-from ..domain.state import decode_version, encode_version
+from ..domain.state import decode_version, encode_version, parse_metadata, parse_object
 from ..domain.threads import Thread, ThreadDetail, Verdict, VerdictKind, VerificationTotal
 from ..domain.values import value_digest
 from ..service.threads import ManifestPage

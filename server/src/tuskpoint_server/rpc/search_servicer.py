@@ -6,7 +6,6 @@ from tuskpoint.v1 import errors_pb2
 from tuskpoint.v1 import search_service_pb2 as pb
 
 from ..domain.limits import LIMITS
-from ..domain.metadata import parse_object
 from ..domain.search import (
     Metric,
     SearchMode,
@@ -15,6 +14,7 @@ from ..domain.search import (
     pack_vector,
     vector_problem,
 )
+from ..domain.state import parse_object
 from ..service.searching import Search
 from .calls import Call
 from .checks import Checks

@@ -20,9 +20,9 @@ from tuskpoint.v1 import thread_service_pb2 as threads_pb
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
 from ..domain.lineage import Descriptor, LineageStep
-from ..domain.metadata import parse_object
 from ..domain.model import Checkpoint, Durability, Source, View
 from ..domain.snapshots import Snapshot
+from ..domain.state import parse_object
 from ..domain.threads import EventKind, PruneStrategy, ThreadState
 from ..journal.checkpoints.load import ReplayQuery
 from ..journal.checkpoints.threads import ThreadQuery

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 from tests.unit.domain.formats.rows import sha
-from tuskpoint_server.domain.formats.catalogs import Catalog, decode_catalog, encode_catalog
-from tuskpoint_server.domain.formats.merging import Advanced, LiveRuns, advance
+from tuskpoint_server.domain.formats.catalogs import (
+    Advanced,
+    Catalog,
+    LiveRuns,
+    advance,
+    decode_catalog,
+    encode_catalog,
+)
 from tuskpoint_server.domain.formats.records import Record
 from tuskpoint_server.domain.formats.runs import Put, store_records
 from tuskpoint_server.domain.formats.stored_json import MEMBER_BYTES

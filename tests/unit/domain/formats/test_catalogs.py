@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from tests.unit.domain.formats.rows import place, refused_or_read
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats.catalogs import (
+    FAN_OUT,
     Catalog,
+    LiveRuns,
+    Merge,
     decode_catalog,
     encode_catalog,
 )
-from tuskpoint_server.domain.formats.merging import FAN_OUT, LiveRuns, Merge
 from tuskpoint_server.domain.formats.runs import RunRef
 
 untimed = settings(deadline=None, max_examples=40)

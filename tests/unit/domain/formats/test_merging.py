@@ -9,17 +9,19 @@ import pytest
 from tests.unit.domain.formats.log import Log, saved
 from tests.unit.domain.formats.store import Tenant
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.formats import merging, runs
-from tuskpoint_server.domain.formats.catalogs import decode_catalog, encode_catalog
-from tuskpoint_server.domain.formats.manifests import fold
-from tuskpoint_server.domain.formats.merging import (
+from tuskpoint_server.domain.formats import catalogs, runs
+from tuskpoint_server.domain.formats.catalogs import (
     FAN_OUT,
+    STEP_BYTES,
     LiveRuns,
     advance,
+    decode_catalog,
+    encode_catalog,
     read_thread,
     read_threads,
     relocated,
 )
+from tuskpoint_server.domain.formats.manifests import fold
 from tuskpoint_server.domain.formats.records import Record, RemovalRecord
 from tuskpoint_server.domain.formats.runs import Put, members_of, store_records
 from tuskpoint_server.domain.model import BlobLocation
@@ -33,8 +35,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "PAGE_BYTES", 600)
     monkeypatch.setattr(runs, "LEAF_BYTES", 2_000)
     monkeypatch.setattr(runs, "BRANCH_RUNS", 3)
-    monkeypatch.setattr(merging, "BRANCH_RUNS", 3)
-    monkeypatch.setattr(merging, "STEP_BYTES", 1_500)
+    monkeypatch.setattr(catalogs, "BRANCH_RUNS", 3)
+    monkeypatch.setattr(catalogs, "STEP_BYTES", 1_500)
 
 
 def change(log: Log, chance: random.Random) -> None:
@@ -127,7 +129,7 @@ async def test_live_runs_and_rewritten_bytes_are_bounded_over_hundreds_of_flushe
         rewritten += tenant.last.read_bytes
         levels = len(tenant.runs.levels)
         # A step stops at the first position beyond its bound.
-        bound = levels * (max(merging.STEP_BYTES, 2 * largest) + 2 * largest)
+        bound = levels * (max(STEP_BYTES, 2 * largest) + 2 * largest)
         assert tenant.last.read_bytes <= bound, number
         assert all(len(level) <= 2 * FAN_OUT for level in tenant.runs.levels), number
     levels = len(tenant.runs.levels)

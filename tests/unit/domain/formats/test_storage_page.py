@@ -16,8 +16,7 @@ from backports import zstd
 from tests.unit.domain.formats.rows import checkpoint, segment, sha, state, value, write
 from tests.unit.domain.formats.store import Tenant
 from tuskpoint.v1 import checkpoint_pb2, segment_pb2
-from tuskpoint_server.domain.formats.catalogs import encode_catalog
-from tuskpoint_server.domain.formats.merging import FAN_OUT
+from tuskpoint_server.domain.formats.catalogs import FAN_OUT, encode_catalog
 from tuskpoint_server.domain.formats.records import (
     CheckpointRecord,
     EndRecord,

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from ...blobs.api import Member
-from ...domain.formats.catalogs import NO_RUNS, Catalog, encode_catalog
-from ...domain.formats.merging import advance, relocated
+from ...domain.formats.catalogs import NO_RUNS, Catalog, advance, encode_catalog, relocated
 from ...domain.formats.records import (
     EndRecord,
     GapRecord,

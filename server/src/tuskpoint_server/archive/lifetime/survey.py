@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...blobs.api import BlobStore
+from ...domain.formats.catalogs import read_threads
 from ...domain.formats.manifests import Manifest, fold
-from ...domain.formats.merging import read_threads
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
 from ...journal.archiving import lifetimes, status

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from ...blobs.api import BlobStore
 from ...domain.errors import Reason, Refusal
+from ...domain.formats.catalogs import LiveRuns, read_thread
 from ...domain.formats.manifests import Key, Manifest, ManifestEntry, encode_manifest, fold
-from ...domain.formats.merging import LiveRuns, read_thread
 from ...domain.formats.records import MemberRecord, Record
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation

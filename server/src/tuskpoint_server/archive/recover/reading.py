@@ -14,8 +14,8 @@ from ...domain.formats.records import CheckpointRecord, MemberRecord, WritesReco
 from ...domain.formats.segment_reading import whole_value
 from ...domain.formats.segments import PREFIX_BYTES
 from ...domain.formats.stored_json import Kind
-from ...domain.metadata import parse_metadata
 from ...domain.model import BlobLocation, Value
+from ...domain.state import parse_metadata
 from ...domain.threads import judge_state
 from ...journal.archiving.plan import StoredMember
 from ...journal.checkpoints.contents import referred

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from ...blobs.api import BlobStore, every
 from ...domain.errors import Refusal, malformed
-from ...domain.formats.catalogs import Catalog
+from ...domain.formats.catalogs import Catalog, read_threads
 from ...domain.formats.manifests import Key, fold
-from ...domain.formats.merging import read_threads
 from ...domain.formats.stored_json import Kind
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from ...blobs.api import BlobStore
 from ...domain.errors import Reason, Refusal
-from ...domain.formats.catalogs import Catalog, decode_catalog
+from ...domain.formats.catalogs import Catalog, LiveRuns, decode_catalog
 from ...domain.formats.manifests import Manifest, decode_manifest
-from ...domain.formats.merging import LiveRuns
 from ...domain.formats.runs import RunRef, decode_run, members_of, page_lines
 from ...domain.formats.segments import MAX_SEGMENT_BYTES
 from ...domain.formats.stored_json import Kind, decode_parts, is_part_list, join_parts

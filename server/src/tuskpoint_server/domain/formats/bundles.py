@@ -17,9 +17,8 @@ from operator import attrgetter, itemgetter
 
 from ..errors import Reason, Refusal, malformed
 from ..limits import LIMITS, MIB, text_problem
-from ..metadata import parse_metadata
 from ..model import Channel, CheckpointKey, Value, Version
-from ..state import decode_channels, decode_state, delta_channels, encode_state
+from ..state import decode_channels, decode_state, delta_channels, encode_state, parse_metadata
 from ..values import Encoding
 from .segment_reading import decode_segment, whole_value
 from .segments import (

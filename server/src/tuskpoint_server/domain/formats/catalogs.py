@@ -1,18 +1,298 @@
-"""Catalogs: the root of what a tenant has stored.
+"""Catalogs: the root of what a tenant has stored, and the merging of the runs that they name.
 
 Every flush stores one. It names the live runs by hash, and the catalog before it: so the
 history is linked by hashes, and every record hangs from one blob ID.
+
+Merging keeps the number of live runs small, at a bounded price per flush. The run of a flush
+joins level 0. Where a level has `FAN_OUT` runs, the oldest `FAN_OUT` are merged into one run of
+the next level, so a record is rewritten once for each level, and the levels grow with the
+logarithm of the number of flushes. Runs of a greater level are older than all of a lesser one,
+and of a level they stand oldest first. A merge goes on for as many flushes as it takes: each
+reads at most `step_bytes` of records in it, and stores what lives of them. Meanwhile readers go
+on reading its inputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 
+from ..limits import MIB
 from ..model import BlobLocation
-from .merging import FAN_OUT, LiveRuns, Merge
-from .runs import BRANCH_RUNS, RunRef, read_position, read_ref, ref_json
+from .manifests import live
+from .records import EndRecord, Line, Position, Record, decode_record
+from .runs import (
+    BRANCH_RUNS,
+    Fetch,
+    Put,
+    RunRef,
+    branch,
+    decode_run,
+    leaves,
+    members_of,
+    read_pages,
+    read_position,
+    read_ref,
+    ref_json,
+    stacked,
+)
 from .stored_json import Fields, JsonObject, Kind, dump_document, location_json
+
+FAN_OUT = 8  # runs of a level that are merged into one of the next
+STEP_BYTES = MIB  # bytes of records, unpacked, that one step of a merge may always read
+_POSITION = attrgetter("position")
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A merge that is not finished: of the oldest `FAN_OUT` runs of a level."""
+
+    level: int
+    after: Position = ()  # up to which they are merged
+    ended: int | None = None  # incarnation of the thread at `after` that is known to have ended
+    made: tuple[tuple[RunRef, ...], ...] = ()  # stored runs that follow one another, by height
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRuns:
+    """The runs of a tenant."""
+
+    levels: tuple[tuple[RunRef, ...], ...] = ()  # each the oldest first
+    merges: tuple[Merge, ...] = ()  # at most one for each level
+
+    def oldest_first(self) -> list[RunRef]:
+        """Return the live runs, the oldest first."""
+        return [ref for level in reversed(self.levels) for ref in level]
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """What a flush makes of the runs."""
+
+    runs: LiveRuns
+    read_bytes: int = 0  # of records, unpacked
+    dropped: tuple[BlobLocation, ...] = ()  # members that no live run consists of any more
+
+
+def step_bytes(level: int, inputs: Iterable[RunRef]) -> int:
+    """Return how many bytes of records one step of a merge reads.
+
+    Level `level` gets `FAN_OUT` further runs in `FAN_OUT ** (level + 1)` flushes. At twice
+    that pace a merge is over before they are there.
+    """
+    whole = sum(ref.plain_bytes for ref in inputs)
+    return max(STEP_BYTES, 2 * whole // int(FAN_OUT ** (level + 1)))
+
+
+async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) -> Advanced:
+    """Add the run of a flush, and take every merge one step further.
+
+    Args:
+        runs: The runs before; none lies in "this quilt".
+        new: The run of the flush, or `None`.
+        fetch: Returns members of earlier puts.
+        put: Takes the members that the steps make.
+
+    What `fetch` raises passes, and nothing has changed then.
+    """
+    read_bytes = 0
+    dropped: list[BlobLocation] = []
+    levels = [list(level) for level in runs.levels]
+    merges = {merge.level: merge for merge in runs.merges}
+    for level, refs in enumerate(levels):
+        if level not in merges and len(refs) >= FAN_OUT:
+            merges[level] = Merge(level)
+    for level, merge in sorted(merges.items(), reverse=True):
+        inputs = levels[level][:FAN_OUT]
+        step = _Step(inputs, merge, oldest=not any(levels[level + 1 :]))
+        lines = await step.lines(fetch)
+        read_bytes += step.read_bytes
+        made = _added(merge.made, leaves(lines, put), put)
+        if step.finished:
+            del merges[level]
+            del levels[level][:FAN_OUT]
+            _append(levels, level + 1, _whole(made, put))
+            for ref in inputs:
+                dropped += await members_of(ref, fetch)
+        else:
+            merges[level] = Merge(level, step.after, step.ended, made)
+    _append(levels, 0, new)
+    unfinished = tuple(merge for _, merge in sorted(merges.items()))
+    return Advanced(LiveRuns(tuple(map(tuple, levels)), unfinished), read_bytes, tuple(dropped))
+
+
+async def relocated(
+    runs: LiveRuns, places: Mapping[bytes, BlobLocation], fetch: Fetch, put: Put
+) -> tuple[LiveRuns, list[bytes]]:
+    """Return runs some of whose members lie elsewhere now.
+
+    Args:
+        runs: The runs.
+        places: Where the members lie that were moved, by hash.
+        fetch: Returns members of earlier puts.
+        put: Takes branches, which have to be written anew where they name what was moved.
+
+    Returns:
+        The runs, and the hashes of the branches that others have replaced.
+    """
+    replaced: list[bytes] = []
+
+    async def moved(ref: RunRef) -> RunRef:
+        if ref.height:
+            children = decode_run(await fetch(ref.location), ref).runs
+            found = [await moved(child) for child in children]
+            # A branch that was moved would name what is in "this quilt" elsewhere.
+            if found != list(children) or ref.location.sha256 in places:
+                replaced.append(ref.location.sha256)
+                return branch(found, put)
+        return replace(ref, location=places.get(ref.location.sha256, ref.location))
+
+    async def of_lists(lists: Iterable[Sequence[RunRef]]) -> tuple[tuple[RunRef, ...], ...]:
+        return tuple([tuple([await moved(ref) for ref in one]) for one in lists])
+
+    if not places:
+        return runs, replaced
+    merges = [replace(merge, made=await of_lists(merge.made)) for merge in runs.merges]
+    return LiveRuns(await of_lists(runs.levels), tuple(merges)), replaced
+
+
+async def read_thread(runs: LiveRuns, thread_id: str, fetch: Fetch) -> list[Record]:
+    """Return all records of a thread, those of older runs first, for `manifests.fold`."""
+    return [
+        decode_record(line.stored, ref.location.blob_id)
+        for ref in runs.oldest_first()
+        async for lines in read_pages(ref, fetch, thread_id=thread_id)
+        for line in lines
+    ]
+
+
+async def read_threads(runs: LiveRuns, fetch: Fetch) -> AsyncGenerator[tuple[str, list[Record]]]:
+    """Yield every thread with its records, in order; the runs are read side by side.
+
+    Of two records about the same thing that of the older run comes first.
+    """
+    thread_id, records = "", list[Record]()
+    async for lines in _side_by_side(runs.oldest_first(), fetch, ()):
+        for line in lines:
+            if line.thread_id != thread_id:
+                if records:
+                    yield thread_id, records
+                thread_id, records = line.thread_id, []
+            records.append(decode_record(line.stored, thread_id))
+    if records:
+        yield thread_id, records
+
+
+class _Step:
+    """One step of a merge: where it has come to, and whether that is the end of the inputs."""
+
+    def __init__(self, inputs: Sequence[RunRef], merge: Merge, *, oldest: bool) -> None:
+        self._inputs = inputs
+        self._oldest = oldest
+        self._most = step_bytes(merge.level, inputs)
+        self.after = merge.after
+        self.ended = merge.ended
+        self.finished = False
+        self.read_bytes = 0
+
+    async def lines(self, fetch: Fetch) -> list[Line]:
+        """Return the records that live, in order."""
+        kept: list[Line] = []
+        async with aclosing(_side_by_side(self._inputs, fetch, self.after)) as windows:
+            async for window in windows:
+                for position, lines in groupby(window, _POSITION):
+                    if self.read_bytes >= self._most:
+                        return kept
+                    if self.after[:1] != position[:1]:
+                        self.ended = None
+                    self.after = position
+                    kept += self._living(list(lines))
+        self.finished = True
+        return kept
+
+    def _living(self, lines: list[Line]) -> list[Line]:
+        """Return which of the records at one position live, beside the end of their thread."""
+        self.read_bytes += sum([len(line.stored) + 1 for line in lines])
+        if self.ended is not None:
+            lines = [line for line in lines if line.incarnation > self.ended]
+        if len(lines) > 1:
+            lines = live(lines)
+        if lines and lines[0].identity[0] == EndRecord.kind:
+            self.ended = lines[0].incarnation
+        if self._oldest:
+            lines = [line for line in lines if not line.passing]
+        return lines
+
+
+async def _side_by_side(
+    refs: Sequence[RunRef], fetch: Fetch, after: Position
+) -> AsyncGenerator[list[Line]]:
+    """Yield the records of runs in order, all of a position together, the oldest run's first.
+
+    Only about a page of each run is held at a time.
+    """
+    pages = [read_pages(ref, fetch, after=after) for ref in refs]
+    held: list[list[Line]] = [[] for _ in refs]
+    going = set(range(len(refs)))
+    try:
+        while going or any(held):
+            for number in sorted(going):
+                # The next page may begin with the position that this one ends with.
+                while not held[number] or held[number][0].position == held[number][-1].position:
+                    page = await anext(pages[number], None)
+                    if page is None:
+                        going.discard(number)
+                        break
+                    held[number] += page
+            limit = min((held[number][-1].position for number in going), default=None)
+            window: list[Line] = []
+            for lines in held:
+                end = len(lines) if limit is None else bisect_left(lines, limit, key=_POSITION)
+                window += lines[:end]
+                del lines[:end]
+            window.sort(key=_POSITION)
+            if window:
+                yield window
+    finally:
+        for one in pages:
+            await one.aclose()
+
+
+def _append(levels: list[list[RunRef]], level: int, ref: RunRef | None) -> None:
+    if ref is not None:
+        while len(levels) <= level:
+            levels.append([])
+        levels[level].append(ref)
+
+
+def _added(
+    made: Sequence[Sequence[RunRef]], refs: Iterable[RunRef], put: Put
+) -> tuple[tuple[RunRef, ...], ...]:
+    """Add leaves to what a merge has made; what a branch can name becomes one."""
+    heights = [list(height) for height in made]
+    for ref in refs:
+        height, added = 0, ref
+        _append(heights, height, added)
+        while len(heights[height]) == BRANCH_RUNS:
+            added = branch(heights[height], put)
+            heights[height] = []
+            height += 1
+            _append(heights, height, added)
+    return tuple(map(tuple, heights))
+
+
+def _whole(made: Sequence[Sequence[RunRef]], put: Put) -> RunRef | None:
+    """Return the run that a merge has made. The higher parts precede the lower ones."""
+    last: list[RunRef] = []
+    for height in made:
+        joined = stacked([*height, *last], put)
+        last = [] if joined is None else [joined]
+    return last[0] if last else None
+
 
 _MAX_LEVELS = 32
 NO_RUNS = LiveRuns()

@@ -1,25 +1,126 @@
-"""The view of a value, of a checkpoint, and of what a delta channel is rebuilt from."""
+"""The view of a value, of a checkpoint, and of what a delta channel is rebuilt from.
+
+Values of type `json` get the same escapes as all others, so that a view reads in one way only.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tuskpoint.v1 import checkpoint_pb2
 
 from ..limits import MIB
 from ..model import Channel, Checkpoint, DeltaHistory, State, Value
-from . import json_walk, msgpack_walk
+from . import msgpack_walk
 from .escapes import (
+    ITEM_COST,
+    MAX_DEPTH,
     MAX_ENCODED,
     MAX_TEXT,
     Bounds,
     Json,
     MalformedError,
     TooLargeError,
+    floating,
+    integer,
+    mapping,
     opaque,
 )
+
+_SAFE_DIGITS = 15  # digits of an integer that is exact in any case
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+"""A string in a JSON text. Matches at every quotation mark, so that no text takes long."""
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The members of an object in their order, however often a key stands there."""
+
+    __slots__ = ()
+
+
+class _Done:
+    """Something that needs no more walking."""
+
+    __slots__ = ("shown",)
+
+    def __init__(self, shown: Json) -> None:
+        self.shown = shown
+
+
+def _walk_json(data: bytes, bounds: Bounds) -> Json:
+    """Return the view of a JSON text in UTF-8; `NaN` and `Infinity` are taken.
+
+    Raises:
+        MalformedError: It is not one.
+        RecursionError: It is nested past what the parser takes.
+        TooLargeError: The text is too long.
+    """
+    if _exceeds(data, bounds.left // ITEM_COST):
+        raise TooLargeError
+    try:
+        parsed = json.loads(
+            data.decode(),
+            object_pairs_hook=_Pairs,
+            parse_int=_json_integer,
+            parse_float=_json_number,
+            parse_constant=_CONSTANTS.__getitem__,
+        )
+    except ValueError:
+        raise MalformedError("no JSON in UTF-8") from None
+    return _walk_parsed(parsed, 0, bounds)
+
+
+def _exceeds(data: bytes, items: int) -> bool:
+    """Tell whether a text has more items than these, before objects are made of them."""
+    # Commas may stand in strings. Looking for these costs less than parsing does.
+    return data.count(b",") >= items and _STRING.sub(b"", data).count(b",") >= items
+
+
+def _walk_parsed(parsed: Any, depth: int, bounds: Bounds) -> Json:
+    if isinstance(parsed, str):
+        bounds.take(len(parsed))
+        return parsed
+    bounds.take()
+    if isinstance(parsed, _Done):
+        return parsed.shown
+    if not isinstance(parsed, list):
+        plain: bool | int | float | None = parsed
+        return plain
+    if depth >= MAX_DEPTH:
+        return bounds.too_deep("object" if isinstance(parsed, _Pairs) else "array")
+    if not isinstance(parsed, _Pairs):
+        return [_walk_parsed(item, depth + 1, bounds) for item in parsed]
+    pairs: list[tuple[Json, Json]] = []
+    for key, value in parsed:
+        bounds.take(len(key))
+        pairs.append((key, _walk_parsed(value, depth + 1, bounds)))
+    return mapping(pairs)
+
+
+def _json_integer(literal: str) -> int | _Done:
+    """Take an integer of any length. A long one is never made a number: that takes long."""
+    if len(literal) <= _SAFE_DIGITS:
+        return int(literal)
+    if len(literal) > _SAFE_DIGITS + 2:
+        return _Done({"$int": literal})
+    return _Done(integer(int(literal)))
+
+
+def _json_number(literal: str) -> float | _Done:
+    """Take a number with a fraction or an exponent as a double, as most readers do."""
+    number = float(literal)
+    return number if math.isfinite(number) else _Done({"$number": literal})
+
+
+_CONSTANTS = {name: _Done(floating(float(name))) for name in ("NaN", "Infinity", "-Infinity")}
+"""Shared, since a text may hold a million of them."""
+
 
 MAX_CHECKPOINT_TEXT = 32 * MIB
 """Bytes of text of all values of one checkpoint; what exceeds them is `$opaque`."""
@@ -30,7 +131,7 @@ MAX_EXTRAS_TEXT = 1 * MIB
 _WALKS: dict[str, Callable[[bytes, Bounds], Json]] = {
     "bytearray": lambda data, bounds: {"$bytearray": bounds.base64(data)},
     "bytes": lambda data, bounds: {"$bytes": bounds.base64(data)},
-    "json": json_walk.walk,
+    "json": _walk_json,
     "msgpack": msgpack_walk.walk,
     "null": lambda data, bounds: None,
 }

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, and_, bindparam, func, null, or_, select
 
-from ...domain.metadata import matches
 from ...domain.model import (
     EVICTED,
     BlobLocation,
@@ -28,7 +27,7 @@ from ...domain.model import (
     Write,
     write_order,
 )
-from ...domain.state import decode_state, lacks_values
+from ...domain.state import decode_state, lacks_values, matches
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import EMPTY, LISTED, Statement, of_namespace, of_users
 from . import contents, located

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...domain.checkpoint_ids import mint_checkpoint_id
 from ...domain.errors import Reason, Refusal, checkpoint_not_found, values_missing
 from ...domain.formats.segments import decode_delta_base
 from ...domain.limits import LIMITS
+from ...domain.lineage import mint_checkpoint_id
 from ...domain.model import Channel, CheckpointDraft, CheckpointKey, Reference, Saved, Version
 from ...domain.state import encode_channel
 from ...domain.threads import INTERRUPT, RESUME, EventKind

@@ -11,9 +11,9 @@ from sqlalchemy import Connection, bindparam, select
 from ...domain.errors import Reason, Refusal, checkpoint_not_found
 from ...domain.formats.bundles import Closure
 from ...domain.lineage import LineageTree
-from ...domain.metadata import parse_metadata
 from ...domain.model import CheckpointKey, Saved, Value
 from ...domain.model import Lineage as Origins
+from ...domain.state import parse_metadata
 from ...domain.threads import EventKind
 from ..checkpoints.contents import referred
 from ..database.database import Database

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from ...domain.checkpoint_ids import mint_next_checkpoint_id
 from ...domain.errors import checkpoint_not_found
 from ...domain.lineage import (
     empty_rollback_frame,
     empty_rollback_metadata,
+    mint_next_checkpoint_id,
     rollback_frame,
     rollback_metadata,
     rollback_summary,

@@ -15,13 +15,12 @@ from dataclasses import astuple, dataclass
 from sqlalchemy import Connection, bindparam, func, select
 
 from ...domain import snapshots as kept
-from ...domain.checkpoint_ids import mint_checkpoint_id
 from ...domain.errors import Reason, Refusal
 from ...domain.limits import KIB, LIMITS
-from ...domain.metadata import matches, parse_metadata
+from ...domain.lineage import mint_checkpoint_id
 from ...domain.model import Channel, CheckpointKey, Lineage, Saved, View
 from ...domain.snapshots import Snapshot
-from ...domain.state import encode_state
+from ...domain.state import encode_state, matches, parse_metadata
 from ...domain.values import value_digest
 from ..checkpoints.load import load
 from ..database.database import Database

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
-from ...domain.metadata import matches_typed
 from ...domain.model import CheckpointKey
 from ...domain.search import Found, SearchScope, Words, one_line
+from ...domain.state import matches_typed
 from ..checkpoints import vectors
 from ..database.database import Database
 from ..database.schema import checkpoints, documents, threads
