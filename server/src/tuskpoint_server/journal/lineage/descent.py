@@ -7,8 +7,8 @@ name, a colon and the ID of the checkpoint that refers to it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, literal_column, select
 
@@ -37,8 +37,8 @@ _OF_THREAD = Statement(
     )
 )
 _FROM = bindparam("from_reference", type_=threads.c.thread_id.type)
-_FROM_THREAD = {
-    column: Statement(
+_FROM_THREAD = tuple(
+    Statement(
         _STEP.where(
             checkpoints.c.tenant == bindparam("of_tenant"),
             checkpoints.c[column] != literal_column("''"),
@@ -50,7 +50,7 @@ _FROM_THREAD = {
         .limit(bindparam("max_rows"))
     )
     for column in ("forked_from", "adopted_from")
-}
+)
 _COLON, _PAST_COLON = ":", ";"
 
 
@@ -71,20 +71,19 @@ def _ancestors(
 ) -> list[LineageStep]:
     """Return the steps that lead to a thread, nearest first, as far as they are known here."""
     steps: list[LineageStep] = []
-    seen = {thread_id}
-    while len(steps) < max_steps:
-        came = [
+    seen: set[str] = set()
+    while len(steps) < max_steps and thread_id not in seen:
+        seen.add(thread_id)
+        came = (
             step
             for step in _steps(connection, tenant, thread_id)
             if step.descent is not Descent.ROLLBACK
-        ]
-        if not came:
-            return steps
-        steps.append(came[0])
-        thread_id = came[0].origin.thread_id
-        if thread_id in seen:
-            return steps
-        seen.add(thread_id)
+        )
+        step = next(came, None)
+        if step is None:
+            break
+        steps.append(step)
+        thread_id = step.origin.thread_id
     return steps
 
 
@@ -93,18 +92,17 @@ def _descendants(
 ) -> list[LineageStep]:
     """Return the steps that begin in a thread or below it, nearest first."""
     steps: list[LineageStep] = []
-    seen = {thread_id}
-    waiting = deque([thread_id])
-    while waiting and len(steps) < max_steps:
-        current = waiting.popleft()
+    found = [thread_id]
+    for current in found:  # which grows
+        if len(steps) >= max_steps:
+            break
         steps += [
             step for step in _steps(connection, tenant, current) if step.descent is Descent.ROLLBACK
         ]
         for step in _from(connection, tenant, current, max_steps):
             steps.append(step)
-            if step.key.thread_id not in seen:
-                seen.add(step.key.thread_id)
-                waiting.append(step.key.thread_id)
+            if step.key.thread_id not in found:
+                found.append(step.key.thread_id)
     return steps
 
 
@@ -119,7 +117,7 @@ def _from(
     connection: Connection, tenant: str, thread_id: str, max_steps: int
 ) -> Iterator[LineageStep]:
     """Yield the forks and adoptions that begin in a thread."""
-    for statement in _FROM_THREAD.values():
+    for statement in _FROM_THREAD:
         rows = statement.run(
             connection,
             of_tenant=tenant,
@@ -132,28 +130,18 @@ def _from(
                 yield step
 
 
-def _steps_of(row: Sequence[object]) -> Iterator[LineageStep]:
-    thread_id, namespace, checkpoint_id, forked, adopted, rolled_back, created_us = row
-    key = CheckpointKey(str(thread_id), str(namespace), str(checkpoint_id))
-    for descent, reference in (
-        (Descent.FORK, str(forked)),
-        (Descent.ADOPTION, str(adopted)),
-        (Descent.ROLLBACK, str(rolled_back)),
-    ):
-        origin = _origin(descent, reference, key) if reference else None
-        if origin is not None:
-            yield LineageStep(descent, origin, key, int(str(created_us)))
-
-
-def _origin(descent: Descent, reference: str, key: CheckpointKey) -> CheckpointKey | None:
-    """Return what a reference names; `None` if it is not of the expected form."""
-    if descent is Descent.ROLLBACK:
+def _steps_of(row: Sequence[Any]) -> Iterator[LineageStep]:
+    """Yield the steps that a checkpoint's references name, if these are of the expected form."""
+    key, created_us = CheckpointKey(*row[:3]), row[6]
+    for descent, reference in ((Descent.FORK, row[3]), (Descent.ADOPTION, row[4])):
+        thread_id = reference.removesuffix(_COLON + key.checkpoint_id)
+        if thread_id != reference:
+            origin = CheckpointKey(thread_id, key.checkpoint_ns, key.checkpoint_id)
+            yield LineageStep(descent, origin, key, created_us)
+    if row[5]:
         own = key.thread_id + _COLON
         # In a copied thread the reference names the one that it was copied from.
-        copied = not reference.startswith(own)
-        checkpoint_id = reference.rpartition(_COLON)[2] if copied else reference[len(own) :]
-        return CheckpointKey(key.thread_id, key.checkpoint_ns, checkpoint_id)
-    thread_id = reference.removesuffix(_COLON + key.checkpoint_id)
-    if thread_id == reference:
-        return None
-    return CheckpointKey(thread_id, key.checkpoint_ns, key.checkpoint_id)
+        copied = not row[5].startswith(own)
+        checkpoint_id = row[5].rpartition(_COLON)[2] if copied else row[5][len(own) :]
+        origin = CheckpointKey(key.thread_id, key.checkpoint_ns, checkpoint_id)
+        yield LineageStep(Descent.ROLLBACK, origin, key, created_us)

@@ -8,8 +8,7 @@ which bundles there are; to readers of the thread that is no event.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, exists, select
 
@@ -19,7 +18,7 @@ from ...domain.model import BlobLocation, CheckpointKey, StoredBlob
 from ...domain.threads import EventKind
 from ...domain.values import DIGEST_BYTES
 from ..archiving.lifetimes import Expiry, record_blobs
-from ..archiving.plan import split
+from ..archiving.plan import StoredMember, split
 from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import changes, handoffs, members, threads
@@ -27,7 +26,6 @@ from ..database.statements import Statement, putting
 from .answers import Request
 
 METHOD = "CreateHandoff"
-
 
 _KEEP = Statement(putting(handoffs, ("tenant", "sha256", "thread"), ("seq", "content_seq")))
 _PLACE = Statement(putting(members, ("tenant", "sha256"), ("blob_id", "identifier", "parts")))
@@ -83,18 +81,13 @@ class Handoffs:
 
         With the last change of the thread. `None`: there is none, and one has to be made.
         """
-
-        def look(connection: Connection) -> tuple[BlobLocation, int] | None:
-            row = _UNCHANGED.run(
-                connection,
-                of_tenant=tenant,
-                of_thread_id=key.thread_id,
-                of_ns=key.checkpoint_ns,
-                of_id=key.checkpoint_id,
+        of = {"of_ns": key.checkpoint_ns, "of_id": key.checkpoint_id}
+        row = await self._database.query(
+            lambda connection: _UNCHANGED.run(
+                connection, of_tenant=tenant, of_thread_id=key.thread_id, **of
             ).fetchone()
-            return (BlobLocation(*row[:4]), row[4]) if row is not None else None
-
-        return await self._database.query(look)
+        )
+        return (BlobLocation(*row[:4]), row[4]) if row is not None else None
 
     async def keep_handoff(
         self,
@@ -121,8 +114,7 @@ class Handoffs:
             request_id: What a retry is known by; may be empty.
             fingerprint: Of the request.
             answer: The answer.
-            content_seq: Last change of the thread when the bundle's content was read
-                (`Closure.seq`).
+            content_seq: Last change of the thread when the bundle's content was read.
 
         Returns:
             The answer; the first one if the same request was answered meanwhile.
@@ -134,60 +126,34 @@ class Handoffs:
         request = Request(tenant, request_id, METHOD, fingerprint)
 
         def keep(batch: Batch) -> bytes:
-            _keep_bundle(batch, tenant, key, bundle, parts, content_seq)
+            log = batch.find(tenant, key.thread_id)
+            if log is None or log.row.deleted:
+                raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+            if parts is not None:
+                kind = Kind.PARTS if parts else Kind.SEGMENT
+                members = [StoredMember(part, Kind.PART) for part in parts]
+                listed = b"".join(part.sha256 for part in parts)
+                members.append(StoredMember(bundle, kind, parts=listed))
+                rows = [member.row(tenant, member.location) for member in members]
+                _PLACE.run_many(batch.connection, rows)
+            _KEEP.run(
+                batch.connection,
+                tenant=tenant,
+                sha256=bundle.sha256,
+                thread=log.row.number,
+                checkpoint_ns=key.checkpoint_ns,
+                checkpoint_id=key.checkpoint_id,
+                seq=batch.change(log, EventKind.HANDED_OFF),
+                content_seq=content_seq,
+                created_us=batch.now_us,
+            )
             record_blobs(batch.connection, tenant, blobs, batch.now_us, self._expiry)
             return answer
 
-        return await self._database.transact(
-            lambda batch: request.once(batch, keep, lambda made: made, lambda first: first)
-        )
+        return await self._database.transact(lambda batch: request.once(batch, keep, bytes, bytes))
 
 
-def _keep_bundle(
-    batch: Batch,
-    tenant: str,
-    key: CheckpointKey,
-    bundle: BlobLocation,
-    parts: Sequence[BlobLocation] | None,
-    content_seq: int,
-) -> None:
-    log = batch.find(tenant, key.thread_id)
-    if log is None or log.row.deleted:
-        raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-    if parts is not None:
-        kind = Kind.PARTS if parts else Kind.SEGMENT
-        rows = [_member(tenant, part, Kind.PART, None) for part in parts]
-        listed = b"".join(part.sha256 for part in parts) or None
-        _PLACE.run_many(batch.connection, [*rows, _member(tenant, bundle, kind, listed)])
-    _KEEP.run(
-        batch.connection,
-        tenant=tenant,
-        sha256=bundle.sha256,
-        thread=log.row.number,
-        checkpoint_ns=key.checkpoint_ns,
-        checkpoint_id=key.checkpoint_id,
-        seq=batch.change(log, EventKind.HANDED_OFF),
-        content_seq=content_seq,
-        created_us=batch.now_us,
-    )
-
-
-def _member(tenant: str, location: BlobLocation, kind: Kind, parts: bytes | None) -> dict[str, Any]:
-    """Return the row of stored bytes that belong to no range of a log."""
-    return {
-        **dict.fromkeys(column.name for column in members.columns),
-        "tenant": tenant,
-        "sha256": location.sha256,
-        "kind": str(kind),
-        "size": location.size,
-        "blob_id": location.blob_id,
-        "identifier": location.identifier,
-        "parts": parts,
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class LostBundle:
+class LostBundle(NamedTuple):
     """A bundle that cannot be fetched any more, and the checkpoint that it is of."""
 
     key: CheckpointKey
@@ -213,11 +179,8 @@ def drop_lost(connection: Connection, tenant: str, blob_id: str) -> list[LostBun
         .join(threads, threads.c.number == handoffs.c.thread)
         .where(handoffs.c.tenant == tenant)
     ).all()
-    lost: list[LostBundle] = []
-    for *key, sha256, thread, parts in rows:
-        if here.isdisjoint([sha256, *split(parts or b"", DIGEST_BYTES)]):
-            continue
-        lost.append(LostBundle(CheckpointKey(*key), bytes(sha256)))
+    lost = [row for row in rows if here & {row[3], *split(row[5] or b"", DIGEST_BYTES)}]
+    for *_, sha256, thread, _ in lost:
         connection.execute(
             delete(handoffs).where(
                 handoffs.c.tenant == tenant,
@@ -225,4 +188,4 @@ def drop_lost(connection: Connection, tenant: str, blob_id: str) -> list[LostBun
                 handoffs.c.thread == thread,
             )
         )
-    return lost
+    return [LostBundle(CheckpointKey(*row[:3]), row[3]) for row in lost]

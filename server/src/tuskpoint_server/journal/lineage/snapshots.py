@@ -143,27 +143,18 @@ class Snapshots:
             Refusal: `SNAPSHOT_NOT_FOUND`, `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`.
             ValuesEvicted: It needs values that are not here.
         """
-        entropy, more = self._database.random_bits(), self._database.random_bits()
+        bits = [self._database.random_bits(), self._database.random_bits()]
         request = answers.request(tenant, request_id, RESTORE, snapshot_id, str(rollback))
-
-        def restore(batch: Batch) -> tuple[Saved, ...]:
-            members = _found(batch.connection, tenant, snapshot_id)[1]
-            held = [
-                _member_thread(batch.connection, tenant, snapshot_id, number)
-                for number in range(len(members))
-            ]
-            if not rollback:
-                names = f"{entropy:016x}{more:016x}"
-                return _restore_anew(batch, tenant, members, held, supplied, names)
-            return tuple(
-                _roll_back(batch, tenant, member, at, supplied, entropy)
-                for member, at in zip(members, held, strict=True)
-            )
-
         # Nobody has counted the members yet.
         size = size_of(supplied) + LIMITS.max_snapshot_members * _MEMBER_BYTES
         return await self._database.transact(
-            lambda batch: request.once(batch, restore, _encode_all, _decode_all), size
+            lambda batch: request.once(
+                batch,
+                lambda batch: _restore(batch, tenant, snapshot_id, rollback, supplied, bits),
+                lambda made: json.dumps([encode_saved(one).decode() for one in made]).encode(),
+                lambda first: tuple(decode_saved(one.encode()) for one in json.loads(first)),
+            ),
+            size,
         )
 
     async def delete_snapshot(self, tenant: str, snapshot_id: str) -> bool:
@@ -181,14 +172,6 @@ class Snapshots:
         return await self._database.transact(work)
 
 
-def _encode_all(restored: tuple[Saved, ...]) -> bytes:
-    return json.dumps([encode_saved(one).decode() for one in restored]).encode()
-
-
-def _decode_all(answer: bytes) -> tuple[Saved, ...]:
-    return tuple(decode_saved(one.encode()) for one in json.loads(answer))
-
-
 # --- capturing -------------------------------------------------------------------------
 
 
@@ -196,55 +179,44 @@ def _create(
     batch: Batch, tenant: str, draft: SnapshotDraft, supplied: Supplied, entropy: int
 ) -> Snapshot:
     connection = batch.connection
-    origins = [_captured(connection, tenant, thread_id) for thread_id in draft.thread_ids]
-    captured = copies.prepare(
-        connection, [(origin, _needed(connection, origin)) for origin in origins], supplied
-    )
+    sources: list[tuple[ThreadRow, list[int]]] = []
+    for thread_id in draft.thread_ids:
+        origin = live(connection, tenant, thread_id)
+        if origin is None or not origin.head_id:
+            raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+        places = copies.closure_places(connection, origin.number, ("", origin.head_id))
+        sources.append((origin, stored.numbers_of(connection, origin.number, places)))
+    captured = copies.prepare(connection, sources, supplied)
     row = _NEWEST.run(connection, of_tenant=tenant, below=kept.MEMBER_THREADS).fetchone()
     newest = (row[0] or "" if row else "").removeprefix(kept.THREADS)
-    keys = tuple(CheckpointKey(one.thread_id, "", one.head_id) for one in origins)
+    members = [
+        kept.Member(CheckpointKey(one.thread_id, "", one.head_id), one.agent_id, one.unsearchable)
+        for one, _ in sources
+    ]
     snapshot = Snapshot(
         snapshot_id=mint_checkpoint_id(batch.now_us, entropy, newest),
         session_id=draft.session_id,
         hostname=draft.hostname,
         working_directory=draft.working_directory,
         metadata=draft.metadata,
-        members=keys,
+        members=tuple(member.key for member in members),
         created_us=batch.now_us,
     )
-    members: list[kept.Member] = []
-    for number, (key, origin, new) in enumerate(zip(keys, origins, captured, strict=True)):
-        member = kept.Member(key, origin.agent_id, origin.unsearchable)
+    for number, (member, (origin, _)) in enumerate(zip(members, sources, strict=True)):
         name = kept.member_thread_of(snapshot.snapshot_id, number)
-        log = stored.begin(
-            *(batch, tenant, name, origin.family, member.agent_id),
-            unsearchable=member.unsearchable,
-        )
-        stored.fill(batch, log, new, ("", key.checkpoint_id))
-        members.append(member)
+        hidden = member.unsearchable
+        log = stored.begin(batch, tenant, name, origin.family, member.agent_id, unsearchable=hidden)
+        stored.fill(batch, log, captured[number], ("", member.key.checkpoint_id))
     _describe(batch, tenant, snapshot, members)
     return snapshot
 
 
-def _captured(connection: Connection, tenant: str, thread_id: str) -> ThreadRow:
-    """Return a thread that is captured."""
-    origin = live(connection, tenant, thread_id)
-    if origin is None or not origin.head_id:
-        raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
-    return origin
-
-
-def _needed(connection: Connection, origin: ThreadRow) -> list[int]:
-    """Return the numbers of what is needed to go on from the latest root checkpoint."""
-    places = copies.closure_places(connection, origin.number, ("", origin.head_id))
-    return stored.numbers_of(connection, origin.number, places)
-
-
 def _describe(batch: Batch, tenant: str, snapshot: Snapshot, members: list[kept.Member]) -> None:
     record = kept.encode(snapshot, members)
+    values = [stored_value(value_digest(value), value) for _, value in record.values]
     channels = [
-        Channel(name, 1, value_digest(value), len(value.data), value)
-        for name, value in record.values
+        Channel(name, 1, value.digest, value.size)
+        for (name, _), value in zip(record.values, values, strict=True)
     ]
     count = len(members)
     known = known_of(
@@ -253,7 +225,6 @@ def _describe(batch: Batch, tenant: str, snapshot: Snapshot, members: list[kept.
         summary=f"Snapshot of {count} thread{'s' if count != 1 else ''}.",
     )
     place = ("", snapshot.snapshot_id)
-    values = [stored_value(value_digest(value), value) for _, value in record.values]
     log = stored.begin(batch, tenant, kept.thread_of(snapshot.snapshot_id), None)
     stored.fill(batch, log, [Stored(place, known, values=values)], place)
 
@@ -300,15 +271,35 @@ def _list(
     return found
 
 
-def _member_thread(connection: Connection, tenant: str, snapshot_id: str, number: int) -> ThreadRow:
-    """Return the thread that holds a member of a snapshot."""
-    found = live(connection, tenant, kept.member_thread_of(snapshot_id, number))
-    if found is None:
-        raise LookupError(f"snapshot {snapshot_id} lacks member {number}")
-    return found
-
-
 # --- restoring -------------------------------------------------------------------------
+
+
+def _restore(
+    batch: Batch, tenant: str, snapshot_id: str, rollback: bool, supplied: Supplied, bits: list[int]
+) -> tuple[Saved, ...]:
+    members = _found(batch.connection, tenant, snapshot_id)[1]
+    held: list[ThreadRow] = []
+    for number in range(len(members)):
+        at = live(batch.connection, tenant, kept.member_thread_of(snapshot_id, number))
+        if at is None:
+            raise LookupError(f"snapshot {snapshot_id} lacks member {number}")
+        held.append(at)
+    if not rollback:
+        return _restore_anew(
+            batch, tenant, members, held, supplied, "".join(f"{one:016x}" for one in bits)
+        )
+    restored: list[Saved] = []
+    for member, at in zip(members, held, strict=True):
+        log = batch.find(tenant, member.key.thread_id)
+        if log is None or log.row.deleted:
+            raise Refusal(
+                Reason.THREAD_NOT_FOUND,
+                advice="restore the snapshot as new threads instead",
+                thread_id=member.key.thread_id,
+            )
+        place = ("", member.key.checkpoint_id)
+        restored.append(roll_back(batch, log, at, place, supplied, bits[0]))
+    return tuple(restored)
 
 
 def _restore_anew(
@@ -327,28 +318,8 @@ def _restore_anew(
     for number, (member, at, new) in enumerate(zip(members, held, captured, strict=True)):
         own = live(connection, tenant, member.key.thread_id)
         hidden = member.unsearchable or (own is not None and own.unsearchable)
-        log = stored.begin(
-            *(batch, tenant, f"{names}-{number}", at.family, member.agent_id), unsearchable=hidden
-        )
+        name = f"{names}-{number}"
+        log = stored.begin(batch, tenant, name, at.family, member.agent_id, unsearchable=hidden)
         place, lineage = ("", member.key.checkpoint_id), Lineage(forked_from=str(member.key))
         restored.append(stored.fill(batch, log, new, place, lineage))
     return tuple(restored)
-
-
-def _roll_back(
-    batch: Batch,
-    tenant: str,
-    member: kept.Member,
-    at: ThreadRow,
-    supplied: Supplied,
-    entropy: int,
-) -> Saved:
-    """Roll a member's own thread back to what was captured of it."""
-    log = batch.find(tenant, member.key.thread_id)
-    if log is None or log.row.deleted:
-        raise Refusal(
-            Reason.THREAD_NOT_FOUND,
-            advice="restore the snapshot as new threads instead",
-            thread_id=member.key.thread_id,
-        )
-    return roll_back(batch, log, at, ("", member.key.checkpoint_id), supplied, entropy)
