@@ -29,10 +29,9 @@ from tuskpoint_server.journal.search.documents import Document
 from tuskpoint_server.journal.search.following import Stretch
 from tuskpoint_server.journal.search.index import IndexRows
 from tuskpoint_server.recall.embedders.api import EmbedderError
-from tuskpoint_server.recall.embedding import Embedding
-from tuskpoint_server.recall.index_task import BATCH, IndexTask
 from tuskpoint_server.recall.recall import Recall
 from tuskpoint_server.recall.settings import IndexSettings
+from tuskpoint_server.recall.tasks import BATCH, Embedding, IndexTask
 from tuskpoint_server.recall.vectors import VectorIndex
 
 SETTINGS = IndexSettings(

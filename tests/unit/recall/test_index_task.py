@@ -17,9 +17,9 @@ from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import Value
 from tuskpoint_server.journal.database.database import Waiters
 from tuskpoint_server.journal.search.documents import Document
-from tuskpoint_server.recall import index_task as indexing
-from tuskpoint_server.recall.index_task import BATCH, HURRIED_BATCH, IndexTask
+from tuskpoint_server.recall import tasks as indexing
 from tuskpoint_server.recall.settings import IndexSettings
+from tuskpoint_server.recall.tasks import BATCH, HURRIED_BATCH, IndexTask
 from tuskpoint_server.recall.telemetry import Instruments
 
 HURRIED = IndexSettings(gather_s=0, busy_share=1, catch_up_s=30, first_retry_s=0)

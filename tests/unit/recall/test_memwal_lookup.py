@@ -24,7 +24,7 @@ from tuskpoint_server.recall.memwal.api import (
     Trouble,
 )
 from tuskpoint_server.recall.memwal.budget import Budget
-from tuskpoint_server.recall.memwal.lookup import MOST_WAITING, Lookup
+from tuskpoint_server.recall.memwal.memwal import MOST_WAITING, Lookup
 from tuskpoint_server.recall.memwal.relayer import Relayer
 from tuskpoint_server.recall.settings import MemWalSettings
 

@@ -15,10 +15,9 @@ from ..journal.search.finding import FindRows, IndexStanding
 from ..journal.search.index import IndexRows
 from ..journal.search.memories import MemoriesStanding, MemoryRows
 from .embedders.api import Embedder, EmbedderError
-from .embedding import Embedding
-from .index_task import IndexTask
 from .memwal.api import MAX_RECALLED
 from .settings import IndexSettings
+from .tasks import Embedding, IndexTask
 from .telemetry import Instruments
 
 if TYPE_CHECKING:  # most servers have no MemWal, and need neither an HTTP client nor numpy

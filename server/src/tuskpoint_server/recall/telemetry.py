@@ -39,23 +39,17 @@ class Instruments:
             ],
         )  # fmt: skip
         self.indexed = meter.create_counter(
-            "tuskpoint.search.indexed", unit="{checkpoint}", description="Checkpoints indexed."
+            "tuskpoint.search.indexed", "{checkpoint}", "Checkpoints indexed."
         )
         self.failures = meter.create_counter(
             "tuskpoint.search.failures",
-            unit="{batch}",
-            description="Batches that failed and are tried again, by task: index, embed.",
+            "{batch}",
+            "Batches that failed and are tried again, by task: index, embed.",
         )
-        self.embedded = meter.create_counter(
-            "tuskpoint.search.embedded",
-            unit="{checkpoint}",
-            description="Checkpoints that the embedder gave a vector.",
-        )
-        self._calls = meter.create_counter(
-            "tuskpoint.memwal.calls",
-            unit="{call}",
-            description="Calls of MemWal's relayer, by operation and outcome.",
-        )
+        made = "Checkpoints that the embedder gave a vector."
+        self.embedded = meter.create_counter("tuskpoint.search.embedded", "{checkpoint}", made)
+        calls = "Calls of MemWal's relayer, by operation and outcome."
+        self._calls = meter.create_counter("tuskpoint.memwal.calls", "{call}", calls)
 
         def sizes(_: object) -> Iterable[Observation]:
             for one in read_backlog():
@@ -70,24 +64,17 @@ class Instruments:
             for tenant, state, count in read_memories():
                 yield Observation(count, {"tenant": tenant, "state": state.name.lower()})
 
-        meter.create_observable_gauge(
-            "tuskpoint.search.backlog.size",
-            [sizes],
-            unit="{checkpoint}",
-            description="Checkpoints that are journaled and not indexed yet.",
-        )
-        meter.create_observable_gauge(
-            "tuskpoint.search.backlog.age",
-            [ages],
-            unit="s",
-            description="Time since the oldest of them was journaled.",
-        )
-        meter.create_observable_gauge(
-            "tuskpoint.memwal.memories",
-            [memories],
-            unit="{memory}",
-            description="Summaries for MemWal, by state.",
-        )
+        for name, observe, unit, description in (
+            (
+                "search.backlog.size",
+                sizes,
+                "{checkpoint}",
+                "Checkpoints journaled and not indexed yet.",
+            ),
+            ("search.backlog.age", ages, "s", "Time since the oldest of them was journaled."),
+            ("memwal.memories", memories, "{memory}", "Summaries for MemWal, by state."),
+        ):
+            meter.create_observable_gauge(f"tuskpoint.{name}", [observe], unit, description)
 
     def searched(self, mode: SearchMode, seconds: float, *, fell_back: bool) -> None:
         """Count a search; `fell_back`: a better mode did not answer it."""

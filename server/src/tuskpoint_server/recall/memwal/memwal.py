@@ -3,20 +3,180 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
+from ...domain.credentials import DEFAULT_TENANT
 from ...domain.errors import Refusal
+from ...domain.search import parse_memory
+from ...journal.search.finding import Recalled
 from ...journal.search.memories import MemoryRows, MemoryTally
+from ..pacing import DEFECT, Backoff, pause
 from ..settings import MemWalSettings
-from .api import Health, RelayerError, Trouble
+from .api import COST_RECALL, Health, Recollection, RelayerError, Trouble
 from .budget import Budget
 from .delivery import Delivery
-from .lookup import Lookup, Recollected
 from .relayer import Count, Relayer, UnusableError, open_relayer
 
 TALLY_S = 30.0  # seconds between two countings of the memories, for metrics
+MOST_WAITING = 16  # recalls that wait at most. Each takes a few tenths of a second, at best
+_LONGEST_TEXT_CHARS = 16 * 1024  # a longer text is none of this server's
+
+
+# Memories, nearest first, that have the form of this server's, not to be believed yet; how many
+# MemWal returned, those of any other form included; and matches that it could not return.
+Recollected = tuple[list[Recalled], int, int]
 _log = logging.getLogger(__name__)
+
+
+class Lookup:
+    """Recalls memories, one after another, and has no search wait for a relayer that is away.
+
+    While MemWal fails, searches are told so at once. It is asked now and then, after pauses
+    that grow, and the first answer lets searches through again. It is also asked when nobody
+    else did for a while: what counts as healthy was proven by a recall.
+    """
+
+    def __init__(
+        self, relayer: Relayer, budget: Budget, settings: MemWalSettings, health: Health
+    ) -> None:
+        self._relayer = relayer
+        self._budget = budget
+        self._settings = settings
+        self._health = health
+        self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+        self._calls: set[asyncio.Task[Recollection]] = set()
+        self._backoff = Backoff(settings.first_retry_s, settings.longest_retry_s)
+        self._problem: RelayerError | None = RelayerError(Trouble.UNAVAILABLE, "not started")
+        self._check_at = self._loop.time()
+        self._failing = asyncio.Event()
+        self._checks: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to recall; a recall of its own comes first, and warms everything up."""
+        self._problem = None
+        self._checks = asyncio.create_task(self._check(), name="memwal-lookup")
+
+    async def stop(self) -> None:
+        """End; a recall that is under way is given up."""
+        self._problem = RelayerError(Trouble.UNAVAILABLE, "the server is stopping")
+        ending = [*self._calls, *([self._checks] if self._checks is not None else [])]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        await self._relayer.close()
+
+    async def recall(self, tenant: str, query: str, limit: int) -> Recollected:
+        """Return memories of a tenant that are near to a query.
+
+        Raises:
+            RelayerError: There is no answer within the deadline, or will be none: MemWal
+                failed lately, the rate limit leaves no recall, or too many wait.
+        """
+        self._admit()
+        gone = asyncio.Event()
+        # It runs to its end, even if whoever asked goes: what it shows counts.
+        call = asyncio.create_task(
+            self._in_turn(self._settings.namespace_of(tenant), query, limit, gone),
+            name="memwal-recall",
+        )
+        self._calls.add(call)
+        call.add_done_callback(self._ended)
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self._settings.recall_timeout_s):
+                return _parsed(await asyncio.shield(call))
+        except TimeoutError:
+            raise RelayerError(Trouble.UNAVAILABLE, "no memory was recalled in time") from None
+        except asyncio.CancelledError:
+            if call.cancelled() and self._problem is not None:
+                raise RelayerError(self._problem.trouble, str(self._problem)) from None
+            raise
+        finally:
+            self._waiting -= 1
+            gone.set()
+
+    def _ended(self, call: asyncio.Task[Recollection]) -> None:
+        self._calls.discard(call)
+        if not call.cancelled():
+            call.exception()  # somebody may have gone who would have looked at it
+
+    def _admit(self) -> None:
+        problem = self._problem
+        if problem is not None:
+            alone = "" if problem.trouble is Trouble.DENIED else "it is left alone for a while: "
+            again_s = max(0.0, self._check_at - self._loop.time())
+            raise RelayerError(problem.trouble, f"{alone}{problem}", retry_after_s=again_s)
+        if self._waiting >= MOST_WAITING:
+            raise RelayerError(Trouble.LIMITED, "too many recalls wait already")
+        wait_s = self._budget.take_recall(COST_RECALL)
+        if wait_s:
+            told = "the rate limit leaves no recall"
+            raise RelayerError(Trouble.LIMITED, told, retry_after_s=wait_s)
+
+    async def _in_turn(
+        self, namespace: str, query: str, limit: int, gone: asyncio.Event
+    ) -> Recollection:
+        async with self._turn:
+            if self._problem is not None:
+                raise RelayerError(self._problem.trouble, str(self._problem))
+            if gone.is_set():
+                return Recollection(())
+            return await self._call(namespace, query, limit)
+
+    async def _call(self, namespace: str, query: str, limit: int) -> Recollection:
+        try:
+            recollection = await self._relayer.recall(namespace, query, limit)
+        except RelayerError as error:
+            if error.trouble is not Trouble.REFUSED:  # that is about the query
+                self._failed(error)
+            raise
+        except Exception:  # noqa: BLE001 - a defect must not end recalling for good
+            _log.exception("recalling failed")
+            defect = RelayerError(Trouble.UNAVAILABLE, DEFECT)
+            self._failed(defect)
+            raise defect from None
+        self._backoff.succeeded()
+        self._problem = None
+        self._check_at = self._loop.time() + self._settings.check_s
+        self._health.answered()
+        return recollection
+
+    def _failed(self, error: RelayerError) -> None:
+        pause_s = max(self._backoff.failed(), error.retry_after_s or 0.0)
+        self._check_at = self._loop.time() + pause_s
+        if error.trouble is Trouble.LIMITED:
+            self._budget.pause(pause_s)
+        self._problem = error
+        self._failing.set()
+        self._health.failed(error)
+
+    async def _check(self) -> None:
+        """Find out whether recalls work, if nobody else did for a while."""
+        while True:
+            self._failing.clear()
+            if (left_s := self._check_at - self._loop.time()) > 0:
+                await pause(left_s, self._failing)
+            elif wait_s := self._budget.take_recall(COST_RECALL):
+                self._check_at = self._loop.time() + wait_s
+            else:
+                async with self._turn:
+                    with contextlib.suppress(RelayerError):
+                        namespace = self._settings.namespace_of(DEFAULT_TENANT)
+                        await self._call(namespace, "checkpoint", 1)
+
+
+def _parsed(recollection: Recollection) -> Recollected:
+    recalled = []
+    for text, distance in recollection.memories:
+        parts = parse_memory(text) if len(text) <= _LONGEST_TEXT_CHARS else None
+        if parts is not None:
+            summary, pointer = parts
+            recalled.append(Recalled(pointer, summary, distance))
+    return recalled, len(recollection.memories), recollection.dropped
 
 
 class MemWal:
