@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 
-MOST_TURNS = 6_000
+MOST_TURNS = 20_000
 """Turns of the loop that no schedule needs."""
 
 
