@@ -36,19 +36,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Chores:
-    """What a catalog takes up that no change of a thread brought.
-
-    Attributes:
-        records: Records.
-        moved: Members of earlier puts that lie elsewhere now, by hash.
-        dropped: Hashes of members that nothing needs any more.
-        anew: The records are all that there are; no earlier run counts.
-    """
+    """What a catalog takes up that no change of a thread brought."""
 
     records: Sequence[Record] = ()
+    # members of earlier puts that lie elsewhere now, by hash
     moved: Mapping[bytes, BlobLocation] = field(default_factory=dict)
-    dropped: Sequence[bytes] = ()
-    anew: bool = False
+    dropped: Sequence[bytes] = ()  # hashes of members that nothing needs any more
+    anew: bool = False  # the records are all that there are; no earlier run counts
 
 
 class Origin(NamedTuple):
@@ -61,36 +55,22 @@ class Origin(NamedTuple):
 
 @dataclass(slots=True)
 class Work:
-    """A flush whose segments are built, and that is not spooled yet.
-
-    Attributes:
-        taken: What was read of the journal.
-        begun_us: Time at which it was read.
-        built: Its segments.
-        chores: What its catalog takes up besides.
-        located: Where its members lie that are stored already, by hash.
-        left_out: The store rejected some of it.
-    """
+    """A flush whose segments are built, and that is not spooled yet."""
 
     taken: Collected
     begun_us: int
     built: list[BuiltSegment] = field(default_factory=list)
-    chores: Chores = field(default_factory=Chores)
+    chores: Chores = field(default_factory=Chores)  # what its catalog takes up besides
+    # where its members lie that are stored already, by hash
     located: dict[bytes, BlobLocation] = field(default_factory=dict)
-    left_out: bool = False
+    left_out: bool = False  # the store rejected some of it
 
 
 class Assembled(NamedTuple):
-    """What the final put of a flush holds.
-
-    Attributes:
-        members: Its members.
-        leaves: Those of them that may be stored before the others: runs.
-        told: What is recorded of the flush.
-    """
+    """What the final put of a flush holds."""
 
     members: list[Member]
-    leaves: list[Member]
+    leaves: list[Member]  # those of them that may be stored before the others: runs
     told: Recorder
 
 

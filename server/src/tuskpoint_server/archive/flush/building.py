@@ -31,27 +31,16 @@ Locate = Callable[[bytes, int], BlobLocation]
 
 @dataclass(slots=True)
 class BuiltSegment:
-    """What a range or a lone checkpoint is stored as; without `data` it needs no segment.
-
-    Attributes:
-        dirty: What was read.
-        data: What is stored under its name: the segment, or the list of its parts.
-        sha256: Hash of `data`.
-        parts: Its parts, if it is larger than a member may be; else none.
-        places: The checkpoints with rows in it.
-        needs: Hashes of the segments that it names.
-        digests: Prefixes of the values in it, sorted.
-        patched: Prefixes of those that are patches on a keyframe elsewhere, sorted.
-    """
+    """What a range or a lone checkpoint is stored as; without `data` it needs no segment."""
 
     dirty: DirtyRange
-    data: bytes = b""
+    data: bytes = b""  # what is stored under its name: the segment, or the list of its parts
     sha256: bytes = b""
-    parts: Sequence[Member] = ()
-    places: Sequence[DirtyPlace] = ()
-    needs: tuple[bytes, ...] = ()
-    digests: bytes = b""
-    patched: bytes = b""
+    parts: Sequence[Member] = ()  # its parts, if it is larger than a member may be; else none
+    places: Sequence[DirtyPlace] = ()  # the checkpoints with rows in it
+    needs: tuple[bytes, ...] = ()  # hashes of the segments that it names
+    digests: bytes = b""  # prefixes of the values in it, sorted
+    patched: bytes = b""  # prefixes of those that are patches on a keyframe elsewhere, sorted
 
     @property
     def kind(self) -> Kind:

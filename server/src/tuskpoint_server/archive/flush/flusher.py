@@ -46,25 +46,16 @@ class Trouble:
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """Waits until threads are certified up to what they had when it came.
-
-    Attributes:
-        answer: Its outcome.
-        marks: Up to where each thread has to be certified.
-        left: Those that are not yet.
-        wanted: The one change that is waited for, through failures; `None`: all changes.
-        key: The checkpoint that it is of.
-        certified: Checkpoints certified since.
-        retried: Every hole was tried again since.
-    """
+    """Waits until threads are certified up to what they had when it came."""
 
     answer: asyncio.Future[FlushOutcome]
-    marks: Mapping[int, int]
-    left: dict[int, int]
+    marks: Mapping[int, int]  # up to where each thread has to be certified
+    left: dict[int, int]  # those that are not yet
+    # the one change that is waited for, through failures; `None`: all changes
     wanted: Wanted | None = None
-    key: CheckpointKey | None = None
+    key: CheckpointKey | None = None  # the checkpoint that it is of
     certified: int = 0
-    retried: bool = False
+    retried: bool = False  # every hole was tried again since
 
 
 class _Standing(NamedTuple):

@@ -44,21 +44,14 @@ _THREADS_PER_FLUSH = 4096
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """Outcome of a flush.
-
-    Attributes:
-        checkpoints: How many were certified.
-        size_bytes: Bytes of values and writes that no longer wait.
-        complete: Nothing that was journaled before the flush began is left, but for holes.
-        pointer_problem: Why the pointer file is behind, for people; else empty.
-        retried: Every hole was tried again with it.
-    """
+    """Outcome of a flush."""
 
     checkpoints: int = 0
-    size_bytes: int = 0
+    size_bytes: int = 0  # bytes of values and writes that no longer wait
+    # nothing that was journaled before the flush began is left, but for holes
     complete: bool = False
-    pointer_problem: str = ""
-    retried: bool = False
+    pointer_problem: str = ""  # why the pointer file is behind, for people; else empty
+    retried: bool = False  # every hole was tried again with it
 
 
 class Flush:

@@ -21,21 +21,15 @@ Rejected = Mapping[tuple[int, Place], str]
 
 @dataclass(slots=True)
 class Collected:
-    """What a flush takes.
+    """What a flush takes."""
 
-    Attributes:
-        catalog: The catalog that its own follows; `None`: it is the first.
-        ranges: Ranges of threads, those that waited longest first, then what stands alone.
-        filled: Numbers of holes of which nothing is left.
-        used: Segments and threads of which it is recorded that the thread needs the segment.
-        complete: Nothing waits beside it.
-    """
-
-    catalog: KnownCatalog | None
+    catalog: KnownCatalog | None  # the catalog that its own follows; `None`: it is the first
+    # ranges of threads, those that waited longest first, then what stands alone
     ranges: list[DirtyRange] = field(default_factory=list)
-    filled: list[int] = field(default_factory=list)
+    filled: list[int] = field(default_factory=list)  # numbers of holes of which nothing is left
+    # segments and threads of which it is recorded that the thread needs the segment
     used: set[tuple[bytes, int]] = field(default_factory=set)
-    complete: bool = True
+    complete: bool = True  # nothing waits beside it
 
 
 def collect(

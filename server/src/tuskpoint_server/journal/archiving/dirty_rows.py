@@ -91,27 +91,18 @@ class Pin(NamedTuple):
 
 @dataclass(slots=True)
 class DirtyPlace:
-    """What changed of a checkpoint in a range.
-
-    Attributes:
-        place: Namespace and ID.
-        row: Its row, if that changed.
-        writes: Its pending writes that changed.
-        held: What holds it already, if it is a copy, or was stored beside its range.
-        held_writes: Some of its writes lie there too.
-        gone: Digests of writes that were evicted, and the changes that brought them.
-        needs: Digests of the values that its row needs.
-        problem: Why it cannot be stored as it stands; empty: nothing is known of.
-    """
+    """What changed of a checkpoint in a range."""
 
     place: Place
-    row: SegmentCheckpoint | None = None
-    writes: list[SegmentWrite] = field(default_factory=list)
+    row: SegmentCheckpoint | None = None  # its row, if that changed
+    writes: list[SegmentWrite] = field(default_factory=list)  # its pending writes that changed
+    # what holds it already, if it is a copy, or was stored beside its range
     held: Held | None = None
-    held_writes: bool = False
+    held_writes: bool = False  # some of its writes lie there too
+    # digests of writes that were evicted, and the changes that brought them
     gone: dict[bytes, int] = field(default_factory=dict)
-    needs: set[bytes] = field(default_factory=set)
-    problem: str = ""
+    needs: set[bytes] = field(default_factory=set)  # digests of the values that its row needs
+    problem: str = ""  # why it cannot be stored as it stands; empty: nothing is known of
 
     def add(self, row: Sequence[Any]) -> None:
         """Add a write from its row, which has `WRITE_COLUMNS`."""
@@ -189,39 +180,28 @@ class DirtyRange:
 
     A checkpoint stands alone if it could not be stored with its range, or if each is to be a blob
     of its own. Then its row and all its writes are here, and no other segment is named.
-
-    Attributes:
-        thread: The thread.
-        through: The last change; the first of a range follows the thread's watermark.
-        size_bytes: What of the thread's dirty bytes is in it.
-        whole: It goes to the thread's last change.
-        alone: It is one checkpoint beside the ranges.
-        hole: Number of the hole that the checkpoint was; 0: none.
-        hole_seq: The change up to which it was a hole.
-        places: The checkpoints that changed, in the order of their last change.
-        removed: What was removed.
-        pins: Bundles that were handed off.
-        values: The values that its rows need and that are in no named segment, by digest.
-        data: Stored bytes of these; of evicted ones there are none.
-        named: By digest the segment that holds a value.
-        sources: Segments that hold what was evicted, of values and writes.
-        holders: Segments that hold copies and bundles, what these need, and parts of all, by hash.
     """
 
     thread: DirtyThread
-    through: int
-    size_bytes: int = 0
-    whole: bool = True
-    alone: bool = False
-    hole: int = 0
-    hole_seq: int = 0
+    through: int  # the last change; the first of a range follows the thread's watermark
+    size_bytes: int = 0  # what of the thread's dirty bytes is in it
+    whole: bool = True  # it goes to the thread's last change
+    alone: bool = False  # it is one checkpoint beside the ranges
+    hole: int = 0  # number of the hole that the checkpoint was; 0: none
+    hole_seq: int = 0  # the change up to which it was a hole
+    # the checkpoints that changed, in the order of their last change
     places: list[DirtyPlace] = field(default_factory=list)
     removed: list[Removal] = field(default_factory=list)
-    pins: list[Pin] = field(default_factory=list)
+    pins: list[Pin] = field(default_factory=list)  # bundles that were handed off
+    # the values that its rows need and that are in no named segment, by digest
     values: dict[bytes, NeededValue] = field(default_factory=dict)
+    # stored bytes of these; of evicted ones there are none
     data: dict[bytes, bytes] = field(default_factory=dict)
+    # by digest the segment that holds a value
     named: dict[bytes, StoredMember] = field(default_factory=dict)
+    # segments that hold what was evicted, of values and writes
     sources: list[BlobLocation] = field(default_factory=list)
+    # segments that hold copies and bundles, what these need, and parts of all, by hash
     holders: dict[bytes, StoredMember] = field(default_factory=dict)
 
     def evicted(self, one: DirtyPlace) -> Iterator[bytes]:

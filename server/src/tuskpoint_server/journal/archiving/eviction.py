@@ -62,18 +62,12 @@ _WriteKey = tuple[str, str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class EvictionSettings:
-    """Settings of eviction.
+    """Settings of eviction."""
 
-    Attributes:
-        journal_bytes: Bytes that the journal may use before values leave it; 0: whatever
-            may leave it does.
-        interval_s: Time between two looks.
-        grace_s: Age below which a change keeps its values.
-    """
-
+    # bytes that the journal may use before values leave it; 0: whatever may leave it does
     journal_bytes: int = 1024 * MIB
     interval_s: float = 30.0
-    grace_s: float = 60.0
+    grace_s: float = 60.0  # age below which a change keeps its values
 
 
 class _Kept(NamedTuple):

@@ -21,29 +21,17 @@ _WORTH_NAMING = 256
 
 
 class NeededValue(NamedTuple):
-    """A value that rows of a range need.
-
-    Attributes:
-        digest: Its digest.
-        type: Its type.
-        size: Bytes of the value, whole.
-        encoding: How the journal has it.
-        keyframe: Of a patch the digest of its keyframe.
-        thread: Thread whose change brought it.
-        seq: That change.
-        segment: Of an evicted one the segment that holds it.
-        stored: Bytes that the journal has of it; `None` if it was evicted.
-    """
+    """A value that rows of a range need."""
 
     digest: bytes
     type: str
-    size: int
-    encoding: int
-    keyframe: bytes | None
-    thread: int
-    seq: int
-    segment: bytes | None
-    stored: int | None
+    size: int  # bytes of the value, whole
+    encoding: int  # how the journal has it
+    keyframe: bytes | None  # of a patch the digest of its keyframe
+    thread: int  # thread whose change brought it
+    seq: int  # that change
+    segment: bytes | None  # of an evicted one the segment that holds it
+    stored: int | None  # bytes that the journal has of it; `None` if it was evicted
 
 
 _OF_HASH = (members.c.tenant == bindparam("of_tenant"), members.c.sha256 == bindparam("of_sha256"))

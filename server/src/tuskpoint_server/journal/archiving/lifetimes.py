@@ -64,34 +64,22 @@ class DueBlob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeldMember:
-    """A member of a blob.
-
-    Attributes:
-        location: Where it lies.
-        kind: What it is.
-        ended: It holds the log of a thread that was deleted, or a part of one.
-        owner: Of a part the hash of the list that names it, else its own hash.
-    """
+    """A member of a blob."""
 
     location: BlobLocation
     kind: Kind
-    ended: bool
-    owner: bytes
+    ended: bool  # it holds the log of a thread that was deleted, or a part of one
+    owner: bytes  # of a part the hash of the list that names it, else its own hash
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the journal says of some blobs.
-
-    Attributes:
-        held: By blob its members.
-        users: By hash of a segment the names of the threads that need it, or may.
-        needed: Hashes of what is needed whatever stored records say.
-    """
+    """What the journal says of some blobs."""
 
     held: Mapping[str, Sequence[HeldMember]]
+    # by hash of a segment the names of the threads that need it, or may
     users: Mapping[bytes, set[str]]
-    needed: frozenset[bytes]
+    needed: frozenset[bytes]  # hashes of what is needed whatever stored records say
 
 
 # --- what puts made ----------------------------------------------------------------------

@@ -22,54 +22,31 @@ from ..database.schema import members, packs
 
 
 class PlannedThread(NamedTuple):
-    """A thread whose watermark moves.
-
-    Attributes:
-        number: The thread.
-        thread_id: Its name.
-        after: The watermark that the flush began with.
-        through: The watermark that it leaves.
-        size_bytes: What no longer waits of the thread's dirty bytes.
-        ended: An incarnation that ended is in the range.
-        checkpoints: Checkpoints that are stored.
-    """
+    """A thread whose watermark moves."""
 
     number: int
     thread_id: str
-    after: int
-    through: int
-    size_bytes: int
-    ended: bool
+    after: int  # the watermark that the flush began with
+    through: int  # the watermark that it leaves
+    size_bytes: int  # what no longer waits of the thread's dirty bytes
+    ended: bool  # an incarnation that ended is in the range
     checkpoints: int
 
 
 @dataclass(frozen=True)
 class StoredMember:
-    """Stored bytes that are recorded; fields as the columns of `members`.
+    """Stored bytes that are recorded; fields as the columns of `members`."""
 
-    Attributes:
-        location: Where they lie; without a blob ID: in the pack of this plan.
-        kind: What is stored under their name.
-        thread: Of a segment: whose log it holds.
-        incarnation: Of that thread.
-        first_seq: Of a range the first change.
-        last_seq: Of a range the last change.
-        needs: Hashes of the members that it names, joined.
-        parts: Hashes of its parts, joined.
-        digests: Prefixes of the values in it, sorted, joined.
-        patched: Prefixes of those that are patches on a keyframe elsewhere.
-    """
-
-    location: BlobLocation
-    kind: Kind
-    thread: int | None = None
-    incarnation: int | None = None
-    first_seq: int | None = None
-    last_seq: int | None = None
-    needs: bytes = b""
-    parts: bytes = b""
-    digests: bytes = b""
-    patched: bytes = b""
+    location: BlobLocation  # where they lie; without a blob ID: in the pack of this plan
+    kind: Kind  # what is stored under their name
+    thread: int | None = None  # of a segment: whose log it holds
+    incarnation: int | None = None  # of that thread
+    first_seq: int | None = None  # of a range the first change
+    last_seq: int | None = None  # of a range the last change
+    needs: bytes = b""  # hashes of the members that it names, joined
+    parts: bytes = b""  # hashes of its parts, joined
+    digests: bytes = b""  # prefixes of the values in it, sorted, joined
+    patched: bytes = b""  # prefixes of those that are patches on a keyframe elsewhere
 
     @staticmethod
     def of(row: Sequence[Any]) -> StoredMember:
@@ -154,38 +131,26 @@ class PlannedHole(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """What a flush records once it is read back.
+    """What a flush records once it is read back."""
 
-    Attributes:
-        begun_us: Time at which the flush read what it stores.
-        generation: Generation of the catalog.
-        number: Number of the catalog in its generation.
-        catalog: Its hash.
-        previous: Hash of the catalog that it follows; empty: none.
-        threads: Threads whose watermark moves.
-        members: What is stored.
-        named: Members of earlier flushes that have to be recorded still.
-        uses: Segments, and the threads that need them.
-        holds: Checkpoints that lie beside their range.
-        holes: What is not stored.
-        filled: Numbers of holes that are no more.
-        dropped: Hashes of members that nothing needs any more.
-        moved: Where members of earlier flushes lie now.
-    """
-
-    begun_us: int = 0
+    begun_us: int = 0  # time at which the flush read what it stores
     generation: int = 0
-    number: int = 0
+    number: int = 0  # number of the catalog in its generation
     catalog: bytes = b""
-    previous: bytes = b""
-    threads: list[PlannedThread] = field(default_factory=list)
+    previous: bytes = b""  # hash of the catalog that it follows; empty: none
+    threads: list[PlannedThread] = field(default_factory=list)  # threads whose watermark moves
     members: list[StoredMember] = field(default_factory=list)
+    # members of earlier flushes that have to be recorded still
     named: list[bytes] = field(default_factory=list)
+    # segments, and the threads that need them
     uses: list[tuple[bytes, int]] = field(default_factory=list)
+    # checkpoints that lie beside their range
     holds: list[PlannedHold] = field(default_factory=list)
     holes: list[PlannedHole] = field(default_factory=list)
-    filled: list[int] = field(default_factory=list)
+    filled: list[int] = field(default_factory=list)  # numbers of holes that are no more
+    # hashes of members that nothing needs any more
     dropped: list[bytes] = field(default_factory=list)
+    # where members of earlier flushes lie now
     moved: list[BlobLocation] = field(default_factory=list)
 
     @property

@@ -54,25 +54,16 @@ class PackedValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """A checkpoint that needs a segment which will not last.
-
-    Attributes:
-        place: Namespace and ID.
-        seq: The change that made its row as it is.
-        digests: The values that it needs, and their keyframes.
-        evicted: Those of them that the journal has not.
-        evicted_writes: Task and slot of its writes that the journal has not, to digest.
-        sources: Segments that hold what the journal has not.
-        size_bytes: Bytes of it in the journal.
-    """
+    """A checkpoint that needs a segment which will not last."""
 
     place: Place
-    seq: int
-    digests: frozenset[bytes]
-    evicted: frozenset[bytes]
+    seq: int  # the change that made its row as it is
+    digests: frozenset[bytes]  # the values that it needs, and their keyframes
+    evicted: frozenset[bytes]  # those of them that the journal has not
+    # task and slot of its writes that the journal has not, to digest
     evicted_writes: Mapping[tuple[str, int], bytes]
-    sources: tuple[BlobLocation, ...]
-    size_bytes: int
+    sources: tuple[BlobLocation, ...]  # segments that hold what the journal has not
+    size_bytes: int  # bytes of it in the journal
 
 
 class _Written(NamedTuple):

@@ -35,44 +35,26 @@ class Incarnation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordedCheckpoint:
-    """What the journal says of a checkpoint.
+    """What the journal says of a checkpoint."""
 
-    Attributes:
-        entry: What is known of it without its state, and without its metadata.
-        seq: The change that made its row as it is.
-        certified_seq: The thread's watermark.
-        content: What it holds.
-        hole: Why something of it cannot be read from the blob store, for people; else empty.
-        lost: Only what cannot be read any more had some of its values.
-    """
-
-    entry: Entry
-    seq: int
-    certified_seq: int
-    content: RowDigests
-    hole: str = ""
-    lost: bool = False
+    entry: Entry  # what is known of it without its state, and without its metadata
+    seq: int  # the change that made its row as it is
+    certified_seq: int  # the thread's watermark
+    content: RowDigests  # what it holds
+    hole: str = ""  # why something of it cannot be read from the blob store, for people; else empty
+    lost: bool = False  # only what cannot be read any more had some of its values
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the journal says of checkpoints of one incarnation at one moment.
+    """What the journal says of checkpoints of one incarnation at one moment."""
 
-    Attributes:
-        checkpoints: Those that are there.
-        removed: Those whose removal is not certified yet.
-        lost: Segments that are known to be lost, and why, for people.
-        in_parts: Segments that are stored in parts.
-        catalog: The newest certified catalog, or `None`.
-        ended: Another incarnation lives now, or none.
-    """
-
-    checkpoints: Mapping[Place, RecordedCheckpoint]
-    removed: AbstractSet[Place]
-    lost: Mapping[bytes, str]
-    in_parts: AbstractSet[bytes]
-    catalog: KnownCatalog | None
-    ended: bool = False
+    checkpoints: Mapping[Place, RecordedCheckpoint]  # those that are there
+    removed: AbstractSet[Place]  # those whose removal is not certified yet
+    lost: Mapping[bytes, str]  # segments that are known to be lost, and why, for people
+    in_parts: AbstractSet[bytes]  # segments that are stored in parts
+    catalog: KnownCatalog | None  # the newest certified catalog, or `None`
+    ended: bool = False  # another incarnation lives now, or none
 
 
 _INCARNATION = Statement(
