@@ -62,10 +62,7 @@ class BuiltSegment:
 
 
 def build(
-    ranges: Iterable[DirtyRange],
-    fetched: Mapping[bytes, Value],
-    generation: int,
-    part_bytes: int,
+    ranges: Iterable[DirtyRange], fetched: Mapping[bytes, Value], generation: int, part_bytes: int
 ) -> list[BuiltSegment]:
     """Build the segments of a flush; a checkpoint that cannot be stored gets a `problem`.
 
@@ -112,10 +109,7 @@ def _build(
 
 
 def _encoded(
-    dirty: DirtyRange,
-    places: list[DirtyPlace],
-    fetched: Mapping[bytes, Value],
-    generation: int,
+    dirty: DirtyRange, places: list[DirtyPlace], fetched: Mapping[bytes, Value], generation: int
 ) -> tuple[Segment, bytes, list[DirtyPlace]] | None:
     """Encode a segment of those checkpoints that can be encoded; the others get a problem."""
     if not places:
@@ -139,10 +133,7 @@ def _encoded(
 
 
 def _segment(
-    dirty: DirtyRange,
-    places: Sequence[DirtyPlace],
-    fetched: Mapping[bytes, Value],
-    generation: int,
+    dirty: DirtyRange, places: Sequence[DirtyPlace], fetched: Mapping[bytes, Value], generation: int
 ) -> Segment:
     thread = dirty.thread
     needed = {digest for one in places for digest in one.needs}

@@ -10,12 +10,7 @@ import asyncio
 
 from ...blobs.api import BlobStore, Progress, every
 from ...domain.errors import malformed
-from ...domain.formats.bundles import (
-    MAX_STORED_BYTES,
-    Closure,
-    decode_bundle,
-    encode_bundle,
-)
+from ...domain.formats.bundles import MAX_STORED_BYTES, Closure, decode_bundle, encode_bundle
 from ...domain.formats.stored_json import Kind, PartList, decode_parts, is_part_list, join_parts
 from ...domain.model import BlobLocation
 from ..apart import ApartStore, StoredApart

@@ -291,8 +291,7 @@ class Flush:
                 waiting[member.sha256] = member
         groups = await asyncio.to_thread(grouped, waiting.values(), self._limits)
         outcomes = await asyncio.gather(
-            *(self._store_group(work, group, owners) for group in groups),
-            return_exceptions=True,
+            *(self._store_group(work, group, owners) for group in groups), return_exceptions=True
         )
         failpoint("archive.after_settled")
         for outcome in outcomes:
@@ -300,10 +299,7 @@ class Flush:
                 raise outcome
 
     async def _store_group(
-        self,
-        work: Work,
-        group: Sequence[Member],
-        owners: Mapping[bytes, Sequence[BuiltSegment]],
+        self, work: Work, group: Sequence[Member], owners: Mapping[bytes, Sequence[BuiltSegment]]
     ) -> None:
         """Store a group; of one that is rejected the halves, down to the member."""
         try:
@@ -343,8 +339,7 @@ class Flush:
 
     async def _finish(self, pack: Pack, *, complete: bool) -> Flushed:
         with tracer.start_as_current_span(
-            "archive.flush",
-            attributes=self._about(pack.plan.checkpoints),
+            "archive.flush", attributes=self._about(pack.plan.checkpoints)
         ):
             try:
                 catalog = await self._runner.finish(pack)

@@ -39,9 +39,7 @@ class Instruments:
             ],
         )  # fmt: skip
         self._certified = meter.create_counter(
-            "tuskpoint.archive.certified",
-            unit="{checkpoint}",
-            description="Checkpoints certified.",
+            "tuskpoint.archive.certified", unit="{checkpoint}", description="Checkpoints certified."
         )
         self._mismatches = meter.create_counter(
             "tuskpoint.archive.hash_mismatches",

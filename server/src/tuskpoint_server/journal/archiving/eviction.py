@@ -445,10 +445,7 @@ def _evict_values(
         if one.spares(batch, value):
             continue
         gone = _EVICT_VALUE.run(
-            batch.connection,
-            of_number=value.number,
-            of_tenant=tenant,
-            held_by=held[value.digest],
+            batch.connection, of_number=value.number, of_tenant=tenant, held_by=held[value.digest]
         ).rowcount
         if not gone:
             one.keep_keyframe(value)

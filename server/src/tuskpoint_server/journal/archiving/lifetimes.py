@@ -90,8 +90,7 @@ def _upsert_blob() -> ClauseElement:
     statement = inserting(blobs)
     new, old = statement.excluded, blobs.c
     lasts_as_long = or_(
-        new.end_epoch.is_(None),
-        and_(old.end_epoch.is_not(None), new.end_epoch >= old.end_epoch),
+        new.end_epoch.is_(None), and_(old.end_epoch.is_not(None), new.end_epoch >= old.end_epoch)
     )
     unseen = and_(new.epoch.is_(None), old.epoch.is_not(None))
     kept = {
@@ -116,11 +115,7 @@ _RECORD = Statement(_upsert_blob())
 
 
 def record_blobs(
-    connection: Connection,
-    tenant: str,
-    made: Sequence[StoredBlob],
-    now_us: int,
-    expiry: Expiry,
+    connection: Connection, tenant: str, made: Sequence[StoredBlob], now_us: int, expiry: Expiry
 ) -> None:
     """Record what puts made; of a blob that is known, the later end wins.
 

@@ -291,10 +291,7 @@ def _affected(
 
 
 def store_again(
-    batch: Batch,
-    tenant: str,
-    user: User,
-    chosen: Iterable[tuple[Affected, Sequence[PackedValue]]],
+    batch: Batch, tenant: str, user: User, chosen: Iterable[tuple[Affected, Sequence[PackedValue]]]
 ) -> int:
     """Let checkpoints be stored again by the next flush; return how many.
 

@@ -88,8 +88,7 @@ _CATALOG = Statement(
         members.c.identifier,
     )
     .outerjoin(
-        members,
-        and_(members.c.tenant == catalogs.c.tenant, members.c.sha256 == catalogs.c.sha256),
+        members, and_(members.c.tenant == catalogs.c.tenant, members.c.sha256 == catalogs.c.sha256)
     )
     .where(catalogs.c.tenant == bindparam("of_tenant"))
 )
