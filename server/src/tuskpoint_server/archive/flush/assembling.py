@@ -75,14 +75,7 @@ class Assembled(NamedTuple):
 
 
 async def assemble(work: Work, origin: Origin, predict: Locate, fetch: Fetch) -> Assembled:
-    """Build the final put of a flush.
-
-    Args:
-        work: The flush.
-        origin: The journal.
-        predict: Says where members of the final put will lie.
-        fetch: Returns members of earlier puts.
-    """
+    """Build the final put of a flush; `predict` says where its members will lie."""
     return await _in_threads(lambda ask: _assemble(work, origin, predict, ask), fetch)
 
 
@@ -147,13 +140,7 @@ async def _assemble(work: Work, origin: Origin, predict: Locate, fetch: Fetch) -
 
 
 def record(work: Work, generation: int, locate: Locate) -> Recorder:
-    """Return the records of a flush, and what its certification changes in the journal.
-
-    Args:
-        work: The flush; the hashes of its segments are known.
-        generation: Generation of the logs.
-        locate: Says where segments and parts lie.
-    """
+    """Return the records of a flush whose segments have their hashes, and what they change."""
     told = Recorder(work.taken.used, generation, locate)
     for segment in work.built:
         told.add(segment)
@@ -165,16 +152,7 @@ def record(work: Work, generation: int, locate: Locate) -> Recorder:
 class Recorder:
     """Tells of segments what records say of them and what certification changes.
 
-    Args:
-        used: Segments and threads of which it is recorded that the thread needs the segment.
-        generation: Generation of the logs.
-        locate: Says where segments and parts lie.
-
-    Attributes:
-        records: The records.
-        plan: What certification changes, as far as threads are concerned.
-        named: Hashes of earlier segments that have to be recorded still.
-        postponed: Holes that could not be filled once more, and why.
+    `used` are segments and threads of which it is recorded that the thread needs the segment.
     """
 
     def __init__(

@@ -66,11 +66,7 @@ def build(
 ) -> list[BuiltSegment]:
     """Build the segments of a flush; a checkpoint that cannot be stored gets a `problem`.
 
-    Args:
-        ranges: What was read.
-        fetched: Evicted values by digest.
-        generation: Generation of the logs.
-        part_bytes: Bytes beyond which a segment is cut into parts.
+    Evicted values were fetched. What is longer than `part_bytes` is cut into parts.
     """
     built = [_build(one, fetched, generation, part_bytes) for one in ranges]
     for segment in built:

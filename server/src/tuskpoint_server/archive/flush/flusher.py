@@ -213,9 +213,7 @@ class TenantFlusher:
     async def certified(self, key: CheckpointKey, wanted: Wanted) -> BlobLocation:
         """Wait until a change is certified; return a catalog that includes it.
 
-        Raises:
-            Refusal: `CHECKPOINT_MISSING` if it was deleted; `CERTIFICATION_FAILED` if it is
-                a hole; `DRAINING`.
+        Refuses with `CHECKPOINT_MISSING` if it was deleted, `CERTIFICATION_FAILED` if it is a hole.
         """
         outcome = await self._wait({wanted.thread: wanted.seq}, wanted, key)
         assert outcome.catalog is not None  # noqa: S101 - what is certified is in one
@@ -224,9 +222,7 @@ class TenantFlusher:
     async def flush_all(self, concerns: Callable[[str], bool]) -> FlushOutcome:
         """Wait until all that was journaled so far in some threads is certified, retrying at once.
 
-        Raises:
-            Refusal: Of the first flush that fails; `CERTIFICATION_FAILED` if something of
-                it is a hole; `DRAINING`.
+        Refuses as the first flush that fails; with `CERTIFICATION_FAILED` if some of it is a hole.
         """
         waiting, unstored = await self._database.query(
             lambda connection: (

@@ -33,24 +33,14 @@ class HandoffStore:
         return self._blobs.backend
 
     async def store(self, closure: Closure) -> StoredApart:
-        """Store a closure that has all its values, and read it back.
-
-        Raises:
-            Refusal: `LIMIT_EXCEEDED`, `BLOB_UNAVAILABLE`, `BLOB_REJECTED`.
-        """
+        """Store a closure that has all its values, and read it back."""
         data = await asyncio.to_thread(encode_bundle, closure)
         return await self._apart.store(data, Kind.SEGMENT)
 
     async def fetch(self, location: BlobLocation, progress: Progress) -> bytes:
         """Return a bundle's bytes, those of its parts joined; each blob's hash was checked.
 
-        Args:
-            location: Where it lies, or its list of parts; the size need not be known.
-            progress: Called with how many bytes have arrived; falls where a read begins anew.
-
-        Raises:
-            Refusal: `BLOB_NOT_FOUND`, `BLOB_HASH_MISMATCH`, `BLOB_MALFORMED`,
-                `BLOB_UNAVAILABLE`.
+        `progress` is told how many bytes have arrived, fewer again where a read begins anew.
         """
         data = await self._blobs.get(location, progress=progress)
         if not is_part_list(data):
@@ -62,11 +52,7 @@ class HandoffStore:
         return await asyncio.to_thread(join_parts, listed, parts, location.blob_id)
 
     async def open(self, data: bytes, blob_id: str) -> Closure:
-        """Return the closure in a bundle's bytes.
-
-        Raises:
-            Refusal: `BLOB_MALFORMED`.
-        """
+        """Return the closure in a bundle's bytes; refuses with `BLOB_MALFORMED`."""
         # In a thread and few at once: a few bytes, packed, can unpack to much.
         async with self._opening:
             return await asyncio.to_thread(decode_bundle, data, blob_id)

@@ -101,8 +101,7 @@ class Flush:
     async def once(self, on_collect: Callable[[], None]) -> Flushed:
         """Certify once: what is on its way, else what waits; call back before that is read.
 
-        Raises:
-            Refusal: Of the blob store or the journal; the next call goes on from there.
+        After a refusal the next call goes on from there.
         """
         if self._packs:
             return await self._finish(self._packs[0], complete=False)
@@ -128,11 +127,7 @@ class Flush:
         return self._settled(await self._finish(pack, complete=work.taken.complete))
 
     async def settle(self) -> None:
-        """Finish what is on its way; what was only read is read again.
-
-        Raises:
-            Refusal: Of the blob store or the journal.
-        """
+        """Finish what is on its way; what was only read is read again."""
         while self._packs:
             await self._finish(self._packs[0], complete=False)
         self._work = None
@@ -140,12 +135,7 @@ class Flush:
     async def record(self, chores: Chores, runs: Iterable[Member] = ()) -> None:
         """Certify a catalog that takes something up; nothing is on its way.
 
-        Args:
-            chores: What it takes up.
-            runs: Bytes of runs that are not asked for again.
-
-        Raises:
-            Refusal: Of the blob store or the journal; a pack that is spooled stays on its way.
+        Bytes of `runs` are not asked for again. After a refusal a spooled pack stays on its way.
         """
         for member in runs:
             self._keep_run(member)
@@ -233,8 +223,7 @@ class Flush:
     async def _pack(self, work: Work) -> Pack | None:
         """Spool the pack that certifies, once everything that does not fit it is stored.
 
-        Returns:
-            `None` if the store rejects everything that it was to certify.
+        `None`: the store rejects everything that it was to certify.
         """
         assembled = None
         has_segments = any(segment.data for segment in work.built)
@@ -278,11 +267,7 @@ class Flush:
         await self._store_groups(work, [(segment.named(locate), segment) for segment in kept])
 
     async def _store_groups(self, work: Work, found: Iterable[tuple[Member, BuiltSegment]]) -> None:
-        """Store members of segments in groups, beside one another.
-
-        Raises:
-            Refusal: Of the first that could not be stored; the others are.
-        """
+        """Store members of segments in groups beside one another; raise what failed then."""
         owners: dict[bytes, list[BuiltSegment]] = {}
         waiting: dict[bytes, Member] = {}
         for member, segment in found:

@@ -61,11 +61,7 @@ class PackRunner:
         self._doubtful: set[str] = set()
 
     async def begin(self, tenant: str, members: Sequence[Member], plan: Plan) -> Pack:
-        """Make the bytes of a new pack durable and record it.
-
-        Raises:
-            Refusal: `BLOB_UNAVAILABLE` if the spool cannot be written; of the journal.
-        """
+        """Make the bytes of a new pack durable and record it."""
         try:
             name = await asyncio.to_thread(self._spool.write, members)
         except OSError as error:
@@ -105,11 +101,7 @@ class PackRunner:
     async def store(
         self, tenant: str, members: Sequence[Member], *, apart: bool = False
     ) -> dict[bytes, BlobLocation]:
-        """Put members and read them back; return where they lie, by hash.
-
-        Raises:
-            Refusal: Of the blob store, or of the journal.
-        """
+        """Put members and read them back; return where they lie, by hash."""
         async with self._gate:
             receipt = await self._blobs.put(members, apart=apart)
             failpoint("archive.after_put")
@@ -133,14 +125,9 @@ class PackRunner:
         return {location.sha256: location for location in receipt.locations}
 
     async def finish(self, pack: Pack) -> BlobLocation | None:
-        """Store a pack and certify it.
+        """Store a pack and certify it; return where its catalog lies.
 
-        Returns:
-            Where its catalog lies; `None` if the pack was void, and its content has to be
-            read again.
-
-        Raises:
-            Refusal: Of the blob store or the journal; the pack stays where it is.
+        `None`: the pack was void, and its content has to be read again. After a refusal it stays.
         """
         if pack.resumed and not await self._has_others(pack):
             await self.abandon(pack)
@@ -174,11 +161,7 @@ class PackRunner:
         return locations[pack.plan.catalog]
 
     async def _has_others(self, pack: Pack) -> bool:
-        """Return whether what an earlier run stored before a pack can still be read.
-
-        Raises:
-            Refusal: `BLOB_UNAVAILABLE`.
-        """
+        """Return whether what an earlier run stored before a pack can still be read."""
         here = {member.sha256 for member in pack.members}
         others = [one.location for one in pack.plan.members if one.location.sha256 not in here]
         try:

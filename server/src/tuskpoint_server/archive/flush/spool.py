@@ -59,11 +59,7 @@ class Spool:
         return name
 
     def read(self, name: str) -> list[Member]:
-        """Return the members of a file, in order, after checking their hashes.
-
-        Raises:
-            SpoolDamaged: The file is missing or damaged.
-        """
+        """Return the members of a file, in order, their hashes checked; or `SpoolDamaged`."""
         try:
             content = (self._path / name).read_bytes()
         except FileNotFoundError:

@@ -57,7 +57,7 @@ def certify(
     catalog: bytes,
     locations: Mapping[bytes, BlobLocation],
 ) -> bool:
-    """Record a flush that was read back.
+    """Record a flush that was read back; return whether it was not recorded before.
 
     Args:
         batch: In a change of its own.
@@ -66,9 +66,6 @@ def certify(
         plan: Its plan.
         catalog: Bytes of its catalog.
         locations: Where the members of its pack lie, by hash.
-
-    Returns:
-        Whether it was recorded now; not if it had been before.
 
     Raises:
         Void: Nothing is recorded; what the flush was to store has to be read again.
@@ -108,11 +105,7 @@ def certify(
 
 
 def move(batch: Batch, tenant: str, moved: Sequence[PlannedThread]) -> None:
-    """Move the watermarks of threads, and find what waits above them.
-
-    Raises:
-        Void: Another flush has moved one of them.
-    """
+    """Move the watermarks of threads, and find what waits above; `Void`: one has moved."""
     for one in moved:
         log = batch.find(tenant, one.thread_id)
         if log is None or log.row.certified_seq != one.after:

@@ -157,15 +157,9 @@ def read_range(
     apart: Collection[Place],
     lost: Collection[bytes],
 ) -> DirtyRange:
-    """Return the next range of a thread.
+    """Return the next range of a thread: within bounds, but at least one checkpoint.
 
-    Args:
-        connection: In a transaction.
-        tenant: The tenant.
-        thread: The thread.
-        bounds: How much of it is read: checkpoints, at least one, and bytes.
-        apart: Checkpoints that are left out, because they are stored beside the range.
-        lost: Segments that are not to be named.
+    Left out are checkpoints that are stored apart. Segments that are lost are not named.
     """
     through = _bound(connection, thread, bounds)
     whole = through == thread.seq
@@ -210,15 +204,7 @@ def _bound(connection: Connection, thread: DirtyThread, bounds: Bounds) -> int:
 def _within(
     connection: Connection, thread: DirtyThread, firsts: Mapping[Place, int], last: int, limit: int
 ) -> int:
-    """Return the last change of a range with so many bytes, or with one checkpoint.
-
-    Args:
-        connection: In a transaction.
-        thread: The thread.
-        firsts: By checkpoint its first change, ascending.
-        last: The last change that it may have.
-        limit: Bytes of content.
-    """
+    """Return the last change of a range with at most `limit` bytes, or with one checkpoint."""
     ordered = [(place, seq) for place, seq in firsts.items() if seq <= last]
     size, after = 0, thread.certified_seq
     known: set[bytes] = set()

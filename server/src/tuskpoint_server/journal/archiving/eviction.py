@@ -233,11 +233,7 @@ class Evictor:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def evict_now(self) -> Taken:
-        """Evict all that has to go and may.
-
-        Raises:
-            Refusal: `JOURNAL_UNAVAILABLE`.
-        """
+        """Evict all that has to go and may."""
         async with self._turn:
             self._spent.clear()
             return await self._evict()
@@ -306,17 +302,9 @@ def _families(connection: Connection) -> dict[int, _Progress]:
 async def evict_family(
     database: Database, passes: Passes, family: int, before_us: int, wanted_bytes: int
 ) -> Taken:
-    """Give up what a family can spare, the oldest first.
+    """Give up what a family can spare, the oldest first, until these bytes are reached.
 
-    Args:
-        database: The journal's database.
-        passes: The open passes, which note its commits.
-        family: The family.
-        before_us: What changed since is kept.
-        wanted_bytes: Bytes after which it ends.
-
-    Raises:
-        Refusal: `JOURNAL_UNAVAILABLE`.
+    What changed since `before_us` is kept. The passes note the commits of the database.
     """
     gone = Taken()
     async with passes.opened(database, family) as one:

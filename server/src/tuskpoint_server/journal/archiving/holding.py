@@ -62,15 +62,7 @@ _AT = Statement(
 
 
 class Holders:
-    """Looks up the segments that hold values; one read transaction, one thread's range.
-
-    Args:
-        connection: In a transaction.
-        tenant: The tenant.
-        thread: The thread that needs the values.
-        incarnation: Its incarnation.
-        lost: Segments that are not to be named.
-    """
+    """Looks up the segments that one thread's range may name, in one read transaction."""
 
     def __init__(
         self,
@@ -159,15 +151,9 @@ def _holds(holder: StoredMember, value: NeededValue) -> bool:
 def choose(
     values: Mapping[bytes, NeededValue], holders: Mapping[bytes, Sequence[StoredMember]]
 ) -> dict[bytes, StoredMember]:
-    """Choose the segments that a new one names.
+    """Return by digest the segment that a new one names for a value, `MAX_MEMBERS` at most.
 
-    Args:
-        values: The values that it needs, by digest.
-        holders: By digest the segments that hold a value.
-
-    Returns:
-        By digest the segment that is named for it, at most `MAX_MEMBERS` different ones;
-        what is left out has to be held by the new segment itself.
+    What is left out of the values that it needs has to be held by the new segment itself.
     """
     offers: dict[bytes, tuple[StoredMember, set[bytes]]] = {}
     for digest, some in holders.items():

@@ -97,15 +97,9 @@ def record(connection: Connection, tenant: str, made: Iterable[PlannedHole], now
 def record_lost(
     connection: Connection, tenant: str, thread: int, segment: bytes, reason: str, now_us: int
 ) -> None:
-    """Record that a stored member cannot be read any more; one hole, however often it is found.
+    """Record that a member with the log of a thread cannot be read any more, and why.
 
-    Args:
-        connection: In a write transaction.
-        tenant: The tenant.
-        thread: The thread whose log it holds.
-        segment: Its hash.
-        reason: Why, for people.
-        now_us: Time.
+    It is one hole, however often it is found.
     """
     if segment not in lost(connection, tenant):
         hole = PlannedHole(thread, "", "", 0, reason, 0)

@@ -117,14 +117,9 @@ _RECORD = Statement(_upsert_blob())
 def record_blobs(
     connection: Connection, tenant: str, made: Sequence[StoredBlob], now_us: int, expiry: Expiry
 ) -> None:
-    """Record what puts made; of a blob that is known, the later end wins.
+    """Record what puts made, in a write transaction; of a blob that is known the later end wins.
 
-    Args:
-        connection: In a write transaction.
-        tenant: The tenant.
-        made: The blobs.
-        now_us: Time of the puts.
-        expiry: Returns the time before which a blob is not gone; `None`: it never is.
+    `expiry` returns the time before which a blob is not gone; `None`: it never is.
     """
     _RECORD.run_many(
         connection,
@@ -178,13 +173,7 @@ def observations(connection: Connection) -> list[tuple[int, int]]:
 
 
 def reckon(connection: Connection, origin_us: int, length_us: int) -> None:
-    """Reckon anew when every blob expires.
-
-    Args:
-        connection: In a write transaction.
-        origin_us: Earliest time at which epoch 0 would have begun.
-        length_us: Length of an epoch.
-    """
+    """Reckon anew when every blob expires: epoch 0 began at the origin at the earliest."""
     expire_us = literal(origin_us, BigInteger) + blobs.c.end_epoch * literal(length_us, BigInteger)
     connection.execute(
         update(blobs)
@@ -212,15 +201,8 @@ def due(
 ) -> list[DueBlob]:
     """Return blobs with members that may expire before a time, the first to expire first.
 
-    Those of which no end is known come after them.
-
-    Args:
-        connection: In a transaction.
-        tenant: The tenant.
-        before_us: The time.
-        limit: At most so many.
-        below_epoch: Only those whose end is below this epoch; `None`: all.
-        passed: Blobs to pass over.
+    Those of which no end is known come after them. `below_epoch`: only those that end before it;
+    `passed`: blobs to pass over.
     """
     names = sorted(passed)
     wanted = (

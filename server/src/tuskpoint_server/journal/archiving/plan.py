@@ -218,13 +218,7 @@ def record_spooled(
 ) -> int:
     """Record a pack whose bytes are fsynced; return its number.
 
-    Args:
-        connection: In a write transaction.
-        tenant: The tenant.
-        spool: Name of its file.
-        plan: Its plan.
-        now_us: Time.
-        void: Spool files of packs that it replaces, if they were recorded at all.
+    `void` are spool files of packs that it replaces, if they were recorded at all.
     """
     if void:
         connection.execute(delete(packs).where(packs.c.spool.in_(void)))

@@ -54,17 +54,9 @@ _PINS = Statement(select(*(handoffs.c[name] for name in Pin._fields)).where(of_t
 def records(
     connection: Connection, tenant: str, generation: int, after: str, most: int
 ) -> tuple[list[Record], str]:
-    """Return the records of the next threads, and the name of the last of these.
+    """Return the records of the next threads by name, and the name of the last of these.
 
-    Args:
-        connection: In a transaction.
-        tenant: The tenant.
-        generation: Generation of the logs.
-        after: Name of the last thread before them.
-        most: How many threads.
-
-    Returns:
-        An empty name when there are no more.
+    The name is empty when there are no more.
     """
     found: list[Record] = []
     name = ""

@@ -145,11 +145,7 @@ _RESTORE_WRITE = Statement(
 
 
 def pack_values(values: Mapping[bytes, Value]) -> list[PackedValue]:
-    """Check values, by digest, and pack them, before the queue.
-
-    Raises:
-        ValueError: A value has another digest.
-    """
+    """Check values, by digest, and pack them, before the queue; `ValueError`: one has another."""
     found = []
     for digest, value in values.items():
         if value_digest(value) != digest:
@@ -237,12 +233,9 @@ def users(connection: Connection, tenant: str, segments: Collection[bytes]) -> l
 def affected(
     connection: Connection, tenant: str, user: User, segments: Collection[bytes]
 ) -> tuple[list[Affected], set[bytes]]:
-    """Return the checkpoints of a thread that need one of these segments.
+    """Return the checkpoints of a thread that need one of these segments, and what any of it needs.
 
     Those above the watermark are left out: they are stored anyway.
-
-    Returns:
-        The checkpoints, and the values that any checkpoint of the thread needs.
     """
     written: dict[Place, list[_Written]] = {}
     for ns, name, *write in _WRITES.run(connection, of_thread=user.number).fetchall():
@@ -295,11 +288,7 @@ def store_again(
 ) -> int:
     """Let checkpoints be stored again by the next flush; return how many.
 
-    Args:
-        batch: In a change of its own.
-        tenant: The tenant.
-        user: Their thread; nothing happens if another incarnation lives by now.
-        chosen: The checkpoints, each with what the journal had given up.
+    Each comes with what the journal had given up. If another incarnation lives, nothing happens.
     """
     log = batch.find(tenant, user.thread_id)
     if log is None or log.row.deleted or log.row.incarnation != user.incarnation:
@@ -353,11 +342,7 @@ def forget_unneeded(
 ) -> None:
     """Forget values of a family that only some segments have and that no checkpoint needs.
 
-    Args:
-        connection: In a write transaction.
-        family: The family.
-        segments: The segments.
-        needed: What the checkpoints of all its threads need.
+    `needed` is what the checkpoints of all its threads need.
     """
     for some in in_lists(segments):
         only_there = (

@@ -145,13 +145,9 @@ def of_thread_now(
 def standing(
     connection: Connection, tenant: str, of: Incarnation, places: Sequence[Place]
 ) -> Standing:
-    """Return what the journal says of checkpoints; the number of statements is bounded.
+    """Return what the journal says of some checkpoints, which are ordered, of an incarnation.
 
-    Args:
-        connection: In a transaction.
-        tenant: The tenant.
-        of: The thread's incarnation; of another one nothing is returned.
-        places: The checkpoints, by namespace and ID.
+    The number of statements is bounded. Of another incarnation nothing is returned.
     """
     lost = holes.lost(connection, tenant)
     gone = _REMOVED.run(connection, of_thread=of.thread, of_incarnation=of.incarnation).fetchall()

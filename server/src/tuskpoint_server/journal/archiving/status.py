@@ -137,8 +137,7 @@ def wanted(
 ) -> tuple[Wanted, int] | None:
     """Return the change of a checkpoint that is waited for, and the thread's watermark.
 
-    Returns:
-        `None` if the checkpoint, or the change, does not exist.
+    `None`: the checkpoint, or the change, does not exist.
     """
     row = _FIND.run(connection, of_tenant=tenant, of_thread=key.thread_id).fetchone()
     if row is None or row[1] < seq:
@@ -212,15 +211,7 @@ def evicted_bytes(connection: Connection, tenant: str) -> int:
 
 
 def claim_home(connection: Connection, backend: str) -> str:
-    """Make a kind of store the home of all blobs, unless another is already.
-
-    Args:
-        connection: In a write transaction.
-        backend: Kind of the store in use.
-
-    Returns:
-        Kind of the store that holds what was stored so far; `backend` if nothing was.
-    """
+    """Make a kind of store the home of all blobs, unless another is already; return the home."""
     named = journal_info.c.name == _HOME
     known = connection.execute(select(journal_info.c.value).where(named)).scalar_one_or_none()
     if known == backend:
