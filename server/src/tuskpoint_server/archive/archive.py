@@ -26,6 +26,7 @@ from ..journal.archiving.holes import Hole
 from ..journal.archiving.lifetimes import Expiry
 from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Connection, Database
+from .apart import HandoffStore
 from .flush.flusher import (
     FlushOutcome,
     TenantFlusher,
@@ -34,7 +35,6 @@ from .flush.flusher import (
     hole_of,
     not_stored,
 )
-from .flush.handoffs import HandoffStore
 from .flush.one_flush import Flush
 from .flush.packs import PackRunner
 from .flush.settings import ArchiveSettings

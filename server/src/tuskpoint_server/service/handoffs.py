@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 
+from ..archive.apart import HandoffStore
 from ..archive.archive import Archive
-from ..archive.flush.handoffs import HandoffStore
 from ..domain.errors import Reason, Refusal, Status, checkpoint_not_found
 from ..domain.limits import MIB
 from ..domain.lineage import (

@@ -15,8 +15,7 @@ from tests.kit.archives import House, house
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.member_file import MemberFile
 from tests.kit.stores import MemoryStore
-from tuskpoint_server.archive.apart import StoredApart
-from tuskpoint_server.archive.flush.handoffs import HandoffStore
+from tuskpoint_server.archive.apart import HandoffStore, StoredApart
 from tuskpoint_server.blobs.api import Member, StoreLimits
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.bundles import Closure, encode_bundle

@@ -25,7 +25,7 @@ from ...domain.formats.runs import Fetch, Put, store_records
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
 from ...domain.values import blob_digest
-from ...journal.archiving.collect import Collected
+from ...journal.archiving.dirty import Collected
 from ...journal.archiving.dirty_rows import DirtyPlace, DirtyRange, DirtyThread
 from ...journal.archiving.plan import Plan, PlannedHold, PlannedHole, PlannedThread, StoredMember
 from ...journal.checkpoints.located import encode_held
@@ -134,9 +134,6 @@ async def _assemble(work: Work, origin: Origin, predict: Locate, fetch: Fetch) -
     plan.dropped += [previous.sha256] if previous is not None else []
     plan.moved += chores.moved.values()
     return Assembled(list(members.values()), leaves, told)
-
-
-# --- records -----------------------------------------------------------------------------
 
 
 def record(work: Work, generation: int, locate: Locate) -> Recorder:
@@ -346,9 +343,6 @@ class Recorder:
 def _held_ns(thread: DirtyThread, one: DirtyPlace, holder: StoredMember) -> str | None:
     """Return the namespace of a copy in another thread's segment; `None`: it is no copy."""
     return None if holder.is_of(thread.number, thread.incarnation) else one.place[0]
-
-
-# --- threads -----------------------------------------------------------------------------
 
 
 class _Ask:

@@ -251,8 +251,6 @@ class TenantFlusher:
         finally:
             self._waiters.pop(waiter, None)
 
-    # --- the loop --------------------------------------------------------------------
-
     async def _run(self) -> None:
         while await self._due():
             self._urgent = False

@@ -21,7 +21,7 @@ from ...domain.formats.stored_json import MEMBER_BYTES, Kind
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
 from ...journal.archiving import certify, holes, status
-from ...journal.archiving.collect import Collected, collect
+from ...journal.archiving.dirty import Collected, collect
 from ...journal.archiving.dirty_rows import Bounds, DirtyRange
 from ...journal.database.database import Database
 from ...journal.database.logs import Place
@@ -160,8 +160,6 @@ class Flush:
                 if one.problem:  # from here on it is a hole
                     self._rejected.pop((segment.dirty.thread.number, one.place), None)
 
-    # --- reading and building ----------------------------------------------------------
-
     async def _begin(self) -> Work:
         """Read what waits and build its segments."""
         begun_us = self._clock_us()
@@ -217,8 +215,6 @@ class Flush:
         if told.plan.threads or told.postponed or taken.filled:
             await self._database.transact(move)
         return Flushed(size_bytes=told.plan.size_bytes, complete=taken.complete)
-
-    # --- storing -----------------------------------------------------------------------
 
     async def _pack(self, work: Work) -> Pack | None:
         """Spool the pack that certifies, once everything that does not fit it is stored.
@@ -320,8 +316,6 @@ class Flush:
             if one.dirty.thread.number != number or (one.dirty.hole and one is not segment)
         ]
 
-    # --- certifying --------------------------------------------------------------------
-
     async def _finish(self, pack: Pack, *, complete: bool) -> Flushed:
         with tracer.start_as_current_span(
             "archive.flush", attributes=self._about(pack.plan.checkpoints)
@@ -368,8 +362,6 @@ class Flush:
             return problem
         self._pointed_to = catalog.blob_id
         return ""
-
-    # --- runs --------------------------------------------------------------------------
 
     async def _fetch_run(self, location: BlobLocation) -> bytes:
         data = self._runs.get(location.sha256)

@@ -296,9 +296,6 @@ def _families(connection: Connection) -> dict[int, _Progress]:
     return {int(family): (int(seq), int(done), int(last)) for family, seq, done, last in rows}
 
 
-# --- one family -----------------------------------------------------------------------------
-
-
 async def evict_family(
     database: Database, passes: Passes, family: int, before_us: int, wanted_bytes: int
 ) -> Taken:
@@ -350,9 +347,6 @@ async def _held(database: Database, tenant: str, values: Iterable[ValueRow]) -> 
             partial(_segments_of, tenant=tenant, thread=thread, values=some)
         )
     return held
-
-
-# --- in a read transaction ---------------------------------------------------------------
 
 
 def _kept(connection: Connection, thread: int, before_us: int) -> _Kept:
@@ -416,9 +410,6 @@ def _segments_of(
             found[wanted.pop(prefix).digest] = sha256
     rows.close()
     return found
-
-
-# --- in a write transaction --------------------------------------------------------------
 
 
 def _evict_values(

@@ -187,9 +187,6 @@ def keyframes_of(values: Iterable[NeededValue]) -> set[bytes]:
     }
 
 
-# --- which threads need which segments: what nobody uses need not be kept -------------------
-
-
 _ADD_USE = Statement(inserting(uses).on_conflict_do_nothing())
 _DROP_USES = Statement(delete(uses).where(of_thread(uses)))
 _USED = Statement(

@@ -82,9 +82,6 @@ class Facts:
     needed: frozenset[bytes]  # hashes of what is needed whatever stored records say
 
 
-# --- what puts made ----------------------------------------------------------------------
-
-
 def _upsert_blob() -> ClauseElement:
     """What was paid adds up; the later end wins; epoch and time are seen together."""
     statement = inserting(blobs)
@@ -158,9 +155,6 @@ def earliest_expiry(connection: Connection, tenant: str) -> int | None:
     return None if found is None else int(found)
 
 
-# --- epochs ------------------------------------------------------------------------------
-
-
 def observations(connection: Connection) -> list[tuple[int, int]]:
     """Return which epoch was seen when (its first and last time), the oldest first."""
     rows = connection.execute(
@@ -185,9 +179,6 @@ def reckon(connection: Connection, origin_us: int, length_us: int) -> None:
 def forget_ends(connection: Connection) -> None:
     """Forget all that is known of blobs: the network that had them is another one now."""
     connection.execute(delete(blobs))
-
-
-# --- what is due -------------------------------------------------------------------------
 
 
 def due(
@@ -361,9 +352,6 @@ def every(connection: Connection) -> dict[str, list[DueBlob]]:
     for tenant, blob_id, size in rows:
         found.setdefault(tenant, []).append(DueBlob(blob_id, int(size), None, None))
     return found
-
-
-# --- clean-up ----------------------------------------------------------------------------
 
 
 def drop(connection: Connection, tenant: str, hashes: Collection[bytes]) -> None:

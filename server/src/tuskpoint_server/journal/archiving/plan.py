@@ -190,9 +190,6 @@ def _spelled(one: Any) -> object:
     return [getattr(one, each.name) for each in fields(one)]
 
 
-# --- packs on their way: what a restart needs to store the same bytes again ------------------
-
-
 class StoredPack(NamedTuple):
     """A pack that is on its way: its number, tenant, spool file and plan."""
 
