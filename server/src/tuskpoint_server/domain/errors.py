@@ -1,9 +1,7 @@
 """The one table of errors: reason -> status -> message.
 
-Every refusal of the service is a `Refusal` with a `Reason`. The table says which
-canonical status a reason travels as and how its message reads; the wire layer
-adds nothing. Reasons and their example metadata are documented in
-`proto/tuskpoint/v1/errors.proto`.
+Every refusal of the service is a `Refusal` with a `Reason`; the wire layer adds nothing. Reasons
+and their example metadata are documented in `proto/tuskpoint/v1/errors.proto`.
 """
 
 from __future__ import annotations
@@ -187,9 +185,8 @@ class Reason(Enum):
 class Violation:
     """One field that was refused."""
 
-    # path in the request, such as `checkpoint.ref.thread_id`; for `VALUES_MISSING` the channel
-    field: str
-    description: str  # what is wrong and what is accepted
+    field: str  # path in the request, or for `VALUES_MISSING` the channel
+    description: str
 
 
 class Refusal(Exception):

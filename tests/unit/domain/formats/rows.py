@@ -21,6 +21,7 @@ from tuskpoint_server.domain.formats.records import (
     RemovalRecord,
     SettingRecord,
     WritesRecord,
+    record_json,
 )
 from tuskpoint_server.domain.formats.segments import (
     Segment,
@@ -29,12 +30,14 @@ from tuskpoint_server.domain.formats.segments import (
     SegmentWrite,
     member,
 )
-from tuskpoint_server.domain.formats.stored_json import (
-    Kind,
-)
+from tuskpoint_server.domain.formats.stored_json import Kind, dump
 from tuskpoint_server.domain.model import BlobLocation, Channel, Lineage, Value
 from tuskpoint_server.domain.state import encode_state
 from tuskpoint_server.domain.values import value_digest
+
+
+def encode_record(record: Record) -> bytes:
+    return dump(record_json(record))
 
 
 def sha(spelled: object) -> bytes:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.domain.formats.log import saved
-from tests.unit.domain.formats.rows import records, refused_or_read, sha
+from tests.unit.domain.formats.rows import encode_record, records, refused_or_read, sha
 from tests.unit.domain.formats.store import Members
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats import runs
@@ -20,7 +20,6 @@ from tuskpoint_server.domain.formats.records import (
     Position,
     Record,
     decode_record,
-    encode_record,
     line_of,
     read_line,
 )

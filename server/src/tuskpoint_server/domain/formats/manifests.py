@@ -30,7 +30,6 @@ from .records import (
     WritesRecord,
     read_record,
     record_json,
-    settle,
 )
 from .stored_json import Fields, Kind, dump_document
 
@@ -201,7 +200,7 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     fields = Fields.document(data, name, Kind.MANIFEST)
     fields.text("tenant")
     thread_id = fields.name("thread_id")
-    records = [settle(read_record(record), name) for record in fields.children("records")]
+    records = [read_record(record) for record in fields.children("records")]
     if any(record.thread_id != thread_id for record in records):
         raise fields.fail(f"it is of thread '{thread_id}' and has records of others")
     return fold(thread_id, records)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 from ..errors import malformed
 from ..model import BlobLocation, Lineage
-from .stored_json import Fields, JsonObject, Kind, dump, location_json, settled
+from .stored_json import Fields, JsonObject, Kind, dump, location_json
 
 NO_LINEAGE = Lineage()
 Identity = tuple[str | bytes, ...]  # what a record is about, within an incarnation of a thread
@@ -174,13 +174,6 @@ class MemberRecord(Record):
 KINDS: Mapping[str, type[Record]] = {one.kind: one for one in Record.__subclasses__()}
 
 
-def settle(record: Record, holder: str) -> Record:
-    """Return a record with "this quilt" replaced by the blob that held the run."""
-    if isinstance(record, MemberRecord):
-        return replace(record, location=settled(record.location, holder))
-    return record
-
-
 # --- stored form -------------------------------------------------------------------------
 
 
@@ -235,7 +228,7 @@ _READ: dict[str, Callable[[Fields, str], object]] = {
     "last_seq": Fields.number,
     "unsearchable": Fields.flag,
     "lineage": _read_lineage,
-    "location": lambda stored, _: stored.location(),
+    "location": lambda stored, _: stored.settled(),
     "holds": _read_holds,
     "needs": Fields.sha256s,
 }
@@ -281,17 +274,8 @@ def record_json(record: Record) -> JsonObject:
     return content
 
 
-def encode_record(record: Record) -> bytes:
-    """Return the stored bytes: canonical JSON, without a line end.
-
-    Raises:
-        ValueError: A text is no Unicode.
-    """
-    return dump(record_json(record))
-
-
 def decode_record(line: bytes | str, name: str) -> Record:
-    """Return what the stored bytes of one record hold; `name` is the blob ID, for the refusal."""
+    """Return the record in stored bytes, "this quilt" being the blob with this ID."""
     return read_record(Fields.parse(line, name))
 
 

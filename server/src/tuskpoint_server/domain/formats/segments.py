@@ -29,10 +29,7 @@ from .stored_json import FORMAT_VERSION
 class Mirror:
     """Fields of rows and of the messages that they are stored as, in one order.
 
-    Args:
-        row: The class of the rows.
-        renamed: Where the message has another name than the row.
-        left_out: Fields that are stored in another way.
+    Some have another name in the message; those left out are stored in another way.
     """
 
     def __init__(self, row: type, renamed: Mapping[str, str], left_out: Sequence[str] = ()) -> None:
@@ -296,45 +293,14 @@ def encode_segment(segment: Segment) -> bytes:
 
 
 def _add_rows(message: segment_pb2.ThreadSegment, segment: Segment) -> None:
-    # Spelled out, because there are many rows.
     for checkpoint in segment.checkpoints:
-        stored = message.checkpoints.add(
-            checkpoint_ns=checkpoint.checkpoint_ns,
-            checkpoint_id=checkpoint.checkpoint_id,
-            seq=checkpoint.seq,
-            parent_checkpoint_id=checkpoint.parent_id,
-            state=checkpoint.state,
-            metadata_json=checkpoint.metadata,
-            label=checkpoint.label,
-            summary=checkpoint.summary,
-            create_time_us=checkpoint.created_us,
-        )
+        stored = message.checkpoints.add(**CHECKPOINTS.to_message(checkpoint))
         if checkpoint.delta_base:
             stored.delta_base.MergeFromString(checkpoint.delta_base)
         if checkpoint.lineage != NO_LINEAGE:
             lineage = checkpoint_pb2.Lineage(**LINEAGES.to_message(checkpoint.lineage))
             stored.lineage.CopyFrom(lineage)
     for write in segment.writes:
-        message.writes.add(
-            checkpoint_ns=write.checkpoint_ns,
-            checkpoint_id=write.checkpoint_id,
-            seq=write.seq,
-            task_id=write.task_id,
-            idx=write.idx,
-            task_path=write.task_path,
-            channel=write.channel,
-            type=write.type,
-            digest=write.digest,
-            size_bytes=write.size,
-            encoding=write.encoding,
-            data=write.data,
-        )
+        message.writes.add(**WRITES.to_message(write))
     for value in segment.values:
-        message.values.add(
-            digest=value.digest,
-            type=value.type,
-            size_bytes=value.size,
-            encoding=value.encoding,
-            data=value.data,
-            keyframe=value.keyframe,
-        )
+        message.values.add(**VALUES.to_message(value))
