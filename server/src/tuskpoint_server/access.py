@@ -35,11 +35,7 @@ _Stamp = tuple[object, ...]
 
 
 class Followed(Generic[T]):
-    """What some files say, now (`first`) and after every change.
-
-    Raises:
-        ConfigError: They cannot be used.
-    """
+    """What some files say, now (`first`) and after every change."""
 
     def __init__(self, files: Sequence[Path], read: Callable[[], T]) -> None:
         self._files = files
@@ -61,11 +57,7 @@ class Followed(Generic[T]):
                 incident(error, "the reading of changed files")
 
     async def look(self, take: Callable[[T], None]) -> None:
-        """Look once, and hand over what the files say if they have changed.
-
-        Raises:
-            ConfigError: They have, and cannot be used; once for each change.
-        """
+        """Look once, and hand over what the files say if they have changed."""
         stamp = await asyncio.to_thread(_stamp, self._files)
         settled, self._last = stamp == self._last, stamp
         if not settled or stamp == self._known:
@@ -125,11 +117,7 @@ class Access:
 
 
 def open_access(config: Config) -> Access:
-    """Return who may call.
-
-    Raises:
-        ConfigError: A file cannot be used.
-    """
+    """Return who may call."""
     files = tokens = None
     if config.tls_cert is not None and config.tls_key is not None:
         from .certificates import TlsFiles

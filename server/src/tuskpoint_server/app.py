@@ -108,11 +108,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def serve(config: Config) -> None:
-    """Serve until SIGTERM or SIGINT.
-
-    Raises:
-        StartError: The server cannot start.
-    """
+    """Serve until SIGTERM or SIGINT."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -130,11 +126,7 @@ async def serve(config: Config) -> None:
 
 @asynccontextmanager
 async def running(config: Config) -> AsyncIterator[rpc.Server]:
-    """Run a server inside the context; whoever leaves should have drained it.
-
-    Raises:
-        StartError: It cannot start; what was started is stopped again.
-    """
+    """Run a server inside the context; whoever leaves should have drained it."""
     if config.walrus_aggregator_url and not config.walrus_publisher_url:
         raise ConfigError(
             "--walrus-aggregator-url is set and --walrus-publisher-url is not; a server "
@@ -169,14 +161,14 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         tokens = PageTokens(journal.journal_id)
         threads = Threads(rows, removal, lineage, archive, commits, tokens)
         handed_off = HandoffRows(journal, archive.expiry)
-        rooms = rpc.Rooms(
-            checkpoints=Checkpoints(rows, archive, commits, completer),
-            threads=threads,
-            snapshots=Snapshots(SnapshotRows(journal), archive, commits, tokens),
-            handoffs=Handoffs(rows, lineage, handed_off, archive.handoffs, archive, commits),
-            history=History(rows, Events(journal), completer, clock_us=journal.now_us),
-            search=Search(recall),
-            admin=Admin(
+        contract = rpc.services(
+            Checkpoints(rows, archive, commits, completer),
+            threads,
+            Snapshots(SnapshotRows(journal), archive, commits, tokens),
+            History(rows, Events(journal), completer, clock_us=journal.now_us),
+            Handoffs(rows, lineage, handed_off, archive.handoffs, archive, commits),
+            Search(recall),
+            Admin(
                 journal,
                 archive,
                 recall,
@@ -186,7 +178,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         )
         sweeper = asyncio.create_task(_sweep(removal, threads, recall))
         stack.push_async_callback(_cancel, sweeper)
-        server = _listen(config, rpc.services(rooms), access)
+        server = _listen(config, contract, access)
         stack.push_async_callback(server.drain, 0)
         following = asyncio.create_task(access.follow())
         stack.push_async_callback(_cancel, following)

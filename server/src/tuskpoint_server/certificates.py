@@ -37,12 +37,7 @@ class TlsFiles:
         return [path for path in (self.cert, self.key, self.client_ca) if path is not None]
 
     def read(self) -> Certified:
-        """Return what the files hold. An expired certificate is told and taken.
-
-        Raises:
-            ConfigError: One is missing, unreadable or malformed, or the key is another's,
-                or of a kind that TLS does not take.
-        """
+        """Return what the files hold. An expired certificate is told and taken."""
         chain = read_bytes("--tls-cert", self.cert)
         certificate = _certificates("--tls-cert", self.cert, chain)[0]
         key = read_bytes("--tls-key", self.key)

@@ -24,11 +24,7 @@ from .process import (
 
 
 def main(arguments: Sequence[str], version: str) -> int:
-    """Collect as the arguments behind `collect` say, and return the exit code.
-
-    Raises:
-        StartError: An argument or setting cannot be used, or not everything was removed.
-    """
+    """Collect as the arguments behind `collect` say, and return the exit code."""
     parser = settings_parser(
         version,
         prog="tuskpoint-server collect",

@@ -42,11 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 async def open_journal(config: Config) -> Database:
-    """Open the journal, or make one.
-
-    Raises:
-        StartError: It cannot be opened.
-    """
+    """Open the journal, or make one."""
     path = config.data_dir / "journal.db"
     try:
         return await Database.open(path)
@@ -60,11 +56,7 @@ async def open_journal(config: Config) -> Database:
 
 
 def open_blobs(config: Config) -> BlobStore:
-    """Open the blob store, behind the cache if there is to be one.
-
-    Raises:
-        StartError: It cannot be used.
-    """
+    """Open the blob store, behind the cache if there is to be one."""
     store = _walrus(config) if config.walrus_aggregator_url else _directory(config)
     if not config.cache_bytes:
         return store
@@ -127,11 +119,7 @@ def _jwt_secret(file: Path | None) -> bytes:
 
 
 async def start_archive(config: Config, journal: Database, blobs: BlobStore) -> Archive:
-    """Start the archive, which takes up its spool.
-
-    Raises:
-        StartError: It cannot start.
-    """
+    """Start the archive, which takes up its spool."""
     path = config.data_dir / "spool"
     settings = ArchiveSettings(
         pointer=config.pointer,
@@ -170,9 +158,6 @@ async def start_recall(config: Config, journal: Database) -> Recall | None:
 
     An embedder that cannot be had ends the start: whoever asked for one would search by words and
     not know it. MemWal that cannot be had does not: it may be back, and the log says what is wrong.
-
-    Raises:
-        StartError: The embedder that is asked for cannot be had.
     """
     if not config.search:
         if config.memwal_private_key.get_secret_value() or config.memwal_account_id:

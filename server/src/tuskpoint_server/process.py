@@ -66,11 +66,7 @@ def exit_code(refusal: Refusal) -> int:
 
 
 def read_bytes(flag: str, path: Path) -> bytes:
-    """Return the content of a file that a flag names.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """Return the content of a file that a flag names."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -81,9 +77,6 @@ class DataDirLock:
     """Holds the data directory until released, or until the process ends: one server at a time.
 
     An advisory lock (flock) on the file `lock` inside; the file names the holder and stays.
-
-    Raises:
-        StartError: Another server has it, or it cannot be made or written.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -154,9 +147,6 @@ def start_telemetry(exporter: str, version: str) -> Callable[[], None]:
     """Send traces and metrics to an exporter; return what flushes and ends it.
 
     `OTEL_*` variables work as OpenTelemetry documents them. Nobody else pays for the SDK's import.
-
-    Raises:
-        ConfigError: The OTLP exporter is not installed.
     """
     if exporter == "none":
         return lambda: None

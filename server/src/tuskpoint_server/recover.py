@@ -61,11 +61,7 @@ class Order:
 
 
 def main(arguments: Sequence[str], version: str) -> int:
-    """Recover as the arguments behind `recover` say, and return the exit code.
-
-    Raises:
-        StartError: An argument or setting cannot be used, or nothing was recovered.
-    """
+    """Recover as the arguments behind `recover` say, and return the exit code."""
     config, order = parse(arguments, version)
     configure_logs(config.log_level)
     recovered = asyncio.run(until_terminated(recover(config, order, open_blobs)))
@@ -76,11 +72,7 @@ def main(arguments: Sequence[str], version: str) -> int:
 
 
 async def until_terminated(work: Coroutine[Any, Any, Recovered]) -> Recovered:
-    """Run work until it is done or SIGTERM comes, in which case it cleans up.
-
-    Raises:
-        StartError: SIGTERM came.
-    """
+    """Run work until it is done or SIGTERM comes, in which case it cleans up."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
@@ -95,11 +87,7 @@ async def until_terminated(work: Coroutine[Any, Any, Recovered]) -> Recovered:
 async def recover(
     config: Config, order: Order, open_store: Callable[[Config], BlobStore]
 ) -> Recovered:
-    """Make the journal of an empty data directory from a store that is opened for it.
-
-    Raises:
-        StartError: Nothing was recovered, and nothing is left behind.
-    """
+    """Make the journal of an empty data directory from a store that is opened for it."""
     lock = DataDirLock(config.data_dir)
     try:
         path = config.data_dir / "journal.db"
@@ -158,11 +146,7 @@ async def _recover(config: Config, order: Order, path: Path, blobs: BlobStore) -
 
 
 def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
-    """Return what the arguments behind `recover` ask for.
-
-    Raises:
-        ConfigError: They cannot be used.
-    """
+    """Return what the arguments behind `recover` ask for."""
     parser = settings_parser(
         version,
         prog="tuskpoint-server recover",

@@ -63,20 +63,12 @@ class EntryError(ValueError):
 
 
 def read_tokens(path: Path, *, certificates: bool) -> Credentials:
-    """Return the credentials in a token file; entries for certificates need a client CA.
-
-    Raises:
-        ConfigError: It cannot be read, or `parse_tokens` refuses it.
-    """
+    """Return the credentials in a token file; entries for certificates need a client CA."""
     return parse_tokens(read_bytes("--tokens", path), f"--tokens {path}", certificates=certificates)
 
 
 def parse_tokens(content: bytes, file: str, *, certificates: bool = True) -> Credentials:
-    """Return the credentials in the content of a token file, which errors call `file`.
-
-    Raises:
-        ConfigError: It is no token file, or holds no credential.
-    """
+    """Return the credentials in the content of a token file, which errors call `file`."""
     try:
         document = tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError:
@@ -214,11 +206,7 @@ class Order:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make a token; it goes to stdout and nowhere else, once. Return the exit code.
-
-    Raises:
-        StartError: An argument cannot be used, or the file is no token file or cannot be written.
-    """
+    """Make a token; it goes to stdout and nowhere else, once. Return the exit code."""
     order = parse(arguments, now=datetime.now(UTC))
     token, entry = new_token(order.grant)
     if order.file is None:
@@ -247,11 +235,7 @@ def new_token(grant: Grant) -> tuple[str, str]:
 
 
 def parse(arguments: Sequence[str], *, now: datetime) -> Order:
-    """Return what the arguments behind `token` ask for.
-
-    Raises:
-        ConfigError: They cannot be used.
-    """
+    """Return what the arguments behind `token` ask for."""
     parser = OneLineParser(
         prog="tuskpoint-server token",
         description="Make a token. It is printed once; the entry for the file that --tokens "
@@ -317,10 +301,6 @@ def append(path: Path, entry: str) -> None:
     """Add an entry to a token file, or make one; readers see the old or the new content.
 
     The file is then readable by its owner alone, who stays the same.
-
-    Raises:
-        StartError: It is no token file, or would not be one with the entry, or it cannot be
-            written; the old content stays.
     """
     path = Path(os.path.realpath(path))  # a link stays one
     try:

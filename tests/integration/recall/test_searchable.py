@@ -307,4 +307,4 @@ async def test_limits_are_announced(admin: AdminServiceAsyncStub) -> None:
     assert info.limits.max_vector_dimension == LIMITS.max_vector_dimension
     assert info.limits.max_search_text_bytes == LIMITS.max_search_text
     assert info.limits.max_query_bytes == LIMITS.max_query
-    assert info.limits.max_search_results == LIMITS.max_results
+    assert info.limits.max_search_results == LIMITS.max_search_results

@@ -61,7 +61,7 @@ class Limits:
     max_search_text: int = 8 * KIB
     max_query: int = 4096
     default_results: int = 5
-    max_results: int = 100
+    max_search_results: int = 100
     max_vector_dimension: int = 8192
 
 

@@ -70,11 +70,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_scopes(call: Call, needed: frozenset[Scope] | None) -> None:
-    """Let a call pass that has all these scopes; `None`: none would do.
-
-    Raises:
-        Refusal: `SCOPE_MISSING`, with the first that it lacks.
-    """
+    """Let a call pass that has all these scopes; `None`: none would do."""
     if needed is None or not needed <= call.scopes:
         missing = [scope for scope in Scope if scope in (needed or ()) and scope not in call.scopes]
         call.denied = "scope"
@@ -82,13 +78,7 @@ def check_scopes(call: Call, needed: frozenset[Scope] | None) -> None:
 
 
 class Authentication:
-    """Says whose data a call is about, and what it may do.
-
-    Args:
-        credentials: Those in force; `None` if none are asked for, so that every caller is
-            tenant `default` and may do everything.
-        now: Returns the time of the clock on the wall.
-    """
+    """Says whose data a call is about, and what it may do."""
 
     def __init__(
         self,
@@ -101,11 +91,7 @@ class Authentication:
         self._running: dict[Call, tuple[Presented, Grant]] = {}
 
     def admit(self, call: Call) -> None:
-        """Give a call what its credential allows, until `forget`.
-
-        Raises:
-            Refusal: `CREDENTIAL_INVALID`; also what ends the call once its credential does.
-        """
+        """Give a call what its credential allows, until `forget`."""
         if self._credentials is None:
             call.tenant, call.scopes = EVERYTHING.tenant, EVERYTHING.scopes
             return
@@ -157,11 +143,7 @@ class Authentication:
 
 
 def _presented(call: Call, credentials: Credentials) -> Presented:
-    """Return what a call came with.
-
-    Raises:
-        Refusal: `CREDENTIAL_INVALID` if its metadata is malformed.
-    """
+    """Return what a call came with."""
     metadata = call.context.invocation_metadata() or ()
     sent = [value for name, value in metadata if name == "authorization"]
     if not sent:

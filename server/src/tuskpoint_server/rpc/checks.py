@@ -73,11 +73,7 @@ class Checks:
                 self.thread(f"{path}[{number}]", thread_id)
 
     def finish(self) -> None:
-        """End the checks.
-
-        Raises:
-            Refusal: `INVALID_FIELD` with every violation noted.
-        """
+        """End the checks."""
         if self._violations:
             first = self._violations[0]
             raise Refusal(
@@ -97,11 +93,7 @@ def limit_exceeded(what: str, limit: str, maximum: int) -> Refusal:
 
 
 def check_checkpoint(checks: Checks, request: checkpoint_service_pb2.SaveCheckpointRequest) -> None:
-    """Check a save of a checkpoint.
-
-    Raises:
-        Refusal: `LIMIT_EXCEEDED`.
-    """
+    """Check a save of a checkpoint."""
     checkpoint, path = request.checkpoint, "checkpoint"
     checks.ref(f"{path}.ref", checkpoint.ref)
     parent_id = checkpoint.parent_checkpoint_id
@@ -123,11 +115,7 @@ def check_checkpoint(checks: Checks, request: checkpoint_service_pb2.SaveCheckpo
 
 
 def check_writes(checks: Checks, request: checkpoint_service_pb2.SaveWritesRequest) -> None:
-    """Check a save of pending writes.
-
-    Raises:
-        Refusal: `LIMIT_EXCEEDED`.
-    """
+    """Check a save of pending writes."""
     if not request.writes:
         checks.fail("writes", "must not be empty")
     _check_writes(checks, request.writes)

@@ -84,11 +84,7 @@ class Assembly:
         return not self.refused and len(self.received) == len(self._announced)
 
     def add(self, chunk: value_pb2.ValueChunk) -> None:
-        """Take the next chunk.
-
-        Raises:
-            Refusal: `CHUNK_OUT_OF_ORDER` or `INVALID_FIELD`: the stream breaks the protocol.
-        """
+        """Take the next chunk."""
         if not 1 <= len(chunk.data) <= LIMITS.max_chunk:
             raise invalid_field("chunk.data", f"must be 1 to {LIMITS.max_chunk} bytes")
         if self.refused:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tuskpoint.v1 import (
@@ -46,6 +47,8 @@ from ..domain.values import value_digest
 from ..service.threads import ManifestPage
 from .checks import limit_exceeded
 from .chunks import INLINE_BUDGET, Cutter, Received
+
+MessageT = TypeVar("MessageT", bound=Message)
 
 SPECIAL_CHANNELS = {
     "__error__": -1,
@@ -87,15 +90,7 @@ def announced(
 def checkpoint_draft(
     request: checkpoint_service_pb2.SaveCheckpointRequest, received: Sequence[Received] = ()
 ) -> CheckpointDraft:
-    """Return the checkpoint that a save describes. Takes the request apart.
-
-    Args:
-        request: The save.
-        received: Its large values, in order.
-
-    Raises:
-        Refusal: `DIGEST_MISMATCH`, `METADATA_NOT_JSON`.
-    """
+    """Return the checkpoint that a save describes. Takes the request apart."""
     checkpoint = request.checkpoint
     metadata = parse_metadata(checkpoint.metadata_json, "checkpoint.metadata_json")
     large = iter(received)
@@ -141,11 +136,7 @@ def write_drafts(
 
 
 def checkpoint_query(request: checkpoint_service_pb2.ListCheckpointsRequest) -> CheckpointQuery:
-    """Return which checkpoints a listing asks for.
-
-    Raises:
-        Refusal: `METADATA_NOT_JSON` for the filter.
-    """
+    """Return which checkpoints a listing asks for."""
     return CheckpointQuery(
         thread_id=request.thread_id if request.HasField("thread_id") else None,
         checkpoint_ns=request.checkpoint_ns if request.HasField("checkpoint_ns") else None,
@@ -199,9 +190,18 @@ def timestamp(microseconds: int) -> Timestamp:
     return Timestamp(seconds=seconds, nanos=rest * 1000)
 
 
-def optional_timestamp(microseconds: int | None) -> Timestamp | None:
-    """Return the message for a time, if there is one."""
-    return None if microseconds is None else timestamp(microseconds)
+def filled(message: MessageT, *sources: object) -> MessageT:
+    """Fill the fields of a message that sources have under the same name; a time ends in `_us`."""
+    for field in message.DESCRIPTOR.fields:
+        name = field.name
+        for source in sources:
+            if name.endswith("_time"):
+                microseconds = getattr(source, f"{name.removesuffix('_time')}_us", None)
+                if microseconds is not None:
+                    getattr(message, name).CopyFrom(timestamp(microseconds))
+            elif field.message_type is None and not field.is_repeated and hasattr(source, name):
+                setattr(message, name, getattr(source, name))
+    return message
 
 
 def ref(checkpoint_key: CheckpointKey) -> checkpoint_pb2.CheckpointRef:
@@ -214,11 +214,7 @@ def ref(checkpoint_key: CheckpointKey) -> checkpoint_pb2.CheckpointRef:
 
 
 def checkpoint_header(loaded: Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
-    """Return the message that begins a checkpoint on a stream.
-
-    Raises:
-        Refusal: `LIMIT_EXCEEDED` if it does not fit a message.
-    """
+    """Return the message that begins a checkpoint on a stream."""
     message = checkpoint(loaded, cutter)
     size = message.ByteSize()
     if size > LIMITS.max_message - _FRAME_OVERHEAD:

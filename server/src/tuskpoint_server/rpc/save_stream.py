@@ -57,12 +57,7 @@ class SaveStream:
     async def answers(
         self, requests: AsyncIterator[pb.SaveCheckpointsRequest]
     ) -> AsyncIterator[pb.SaveCheckpointsResponse]:
-        """Yield the answers to what the stream brings.
-
-        Raises:
-            Refusal: `CHUNK_OUT_OF_ORDER`, `STREAM_TRUNCATED`, `INVALID_FIELD` if the stream
-                breaks the protocol, `DRAINING`; after the answers to complete saves.
-        """
+        """Yield the answers to what the stream brings."""
         reader = asyncio.create_task(self._read_to_end(requests))
         try:
             while (answer := await self._outgoing.get()) is not None:

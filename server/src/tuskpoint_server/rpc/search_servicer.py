@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tuskpoint.v1 import errors_pb2
 from tuskpoint.v1 import search_service_pb2 as pb
 
@@ -21,11 +23,11 @@ from .checks import Checks
 from .convert import number, ref
 
 
+@dataclass(frozen=True, slots=True)
 class SearchServicer:
     """`SearchService`: finds checkpoints by what happened."""
 
-    def __init__(self, search: Search) -> None:
-        self._search = search
+    _search: Search
 
     async def SearchCheckpoints(
         self, request: pb.SearchCheckpointsRequest, call: Call
@@ -56,11 +58,7 @@ class SearchServicer:
 
 
 def search_query(request: pb.SearchCheckpointsRequest) -> SearchQuery:
-    """Check a search and return what it asks.
-
-    Raises:
-        Refusal: `INVALID_FIELD`, `METADATA_NOT_JSON`.
-    """
+    """Check a search and return what it asks."""
     checks = Checks()
     kind, vector = request.WhichOneof("query"), request.vector.values
     if kind == "text":
@@ -72,8 +70,8 @@ def search_query(request: pb.SearchCheckpointsRequest) -> SearchQuery:
         checks.fail("vector.values", vector_problem(vector, longest, zero_allowed=zero_allowed))
     else:
         checks.fail("query", "must be set: text or vector")
-    if request.limit > LIMITS.max_results:
-        checks.fail("limit", f"must be 1 to {LIMITS.max_results}, or 0 for the default")
+    if request.limit > LIMITS.max_search_results:
+        checks.fail("limit", f"must be 1 to {LIMITS.max_search_results}, or 0 for the default")
     wanted = _search_filter(checks, request.filter_json)
     checks.finish()
     return SearchQuery(

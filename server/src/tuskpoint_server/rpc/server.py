@@ -75,34 +75,30 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rooms:
-    """What the servicers call: each group of calls with the room that gives them meaning."""
-
-    checkpoints: Checkpoints
-    threads: Threads
-    snapshots: Snapshots
-    history: History
-    handoffs: Handoffs
-    search: Search
-    admin: Admin
-
-
-def services(rooms: Rooms) -> list[tuple[ServiceDescriptor, object]]:
-    """Return every service of the contract with its servicer."""
+def services(
+    checkpoints: Checkpoints,
+    threads: Threads,
+    snapshots: Snapshots,
+    history: History,
+    handoffs: Handoffs,
+    search: Search,
+    admin: Admin,
+) -> list[tuple[ServiceDescriptor, object]]:
+    """Return every service of the contract with its servicer, of the rooms that give it meaning."""
     methods: list[str] = []
-    threads = ThreadServicer(rooms.threads, rooms.checkpoints)
-    built: list[tuple[Any, str, object]] = [
-        (checkpoint_service_pb2, "CheckpointService", CheckpointServicer(rooms.checkpoints)),
-        (thread_service_pb2, "ThreadService", threads),
-        (history_service_pb2, "HistoryService", HistoryServicer(rooms.history)),
-        (handoff_service_pb2, "HandoffService", HandoffServicer(rooms.handoffs)),
-        (search_service_pb2, "SearchService", SearchServicer(rooms.search)),
-        (snapshot_service_pb2, "SnapshotService", SnapshotServicer(rooms.snapshots)),
-        (admin_service_pb2, "AdminService", AdminServicer(rooms.admin, methods)),
+    built: list[tuple[Any, object]] = [
+        (checkpoint_service_pb2, CheckpointServicer(checkpoints)),
+        (thread_service_pb2, ThreadServicer(threads, checkpoints)),
+        (history_service_pb2, HistoryServicer(history)),
+        (handoff_service_pb2, HandoffServicer(handoffs)),
+        (search_service_pb2, SearchServicer(search)),
+        (snapshot_service_pb2, SnapshotServicer(snapshots)),
+        (admin_service_pb2, AdminServicer(admin, methods)),
     ]
     contract: list[tuple[ServiceDescriptor, object]] = [
-        (file.DESCRIPTOR.services_by_name[name], servicer) for file, name, servicer in built
+        (service, servicer)
+        for file, servicer in built
+        for service in file.DESCRIPTOR.services_by_name.values()
     ]
     methods += [
         f"{service.full_name}/{method.name}"

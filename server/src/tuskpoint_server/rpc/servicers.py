@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from typing import TypeVar
 
 from tuskpoint.v1 import checkpoint_service_pb2 as checkpoints_pb
@@ -53,11 +53,11 @@ def _frames(frame: Callable[..., FrameT], loaded: Checkpoint) -> Iterator[FrameT
         yield frame(chunk=chunk)
 
 
+@dataclass(frozen=True, slots=True)
 class CheckpointServicer:
     """`CheckpointService`: saves checkpoints and pending writes, and loads them exactly."""
 
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        self._checkpoints = checkpoints
+    _checkpoints: Checkpoints
 
     async def SaveCheckpoint(
         self, request: checkpoints_pb.SaveCheckpointRequest, call: Call
@@ -147,12 +147,12 @@ class CheckpointServicer:
         return await self._checkpoints.reach(call.tenant, outcome, wanted)
 
 
+@dataclass(frozen=True, slots=True)
 class ThreadServicer:
     """`ThreadService`: looks after whole threads."""
 
-    def __init__(self, threads: Threads, checkpoints: Checkpoints) -> None:
-        self._threads = threads
-        self._checkpoints = checkpoints
+    _threads: Threads
+    _checkpoints: Checkpoints
 
     async def GetThread(
         self, request: threads_pb.GetThreadRequest, call: Call
@@ -298,11 +298,11 @@ def _lineage_step(step: LineageStep) -> threads_pb.LineageStep:
     )
 
 
+@dataclass(frozen=True, slots=True)
 class HistoryServicer:
     """`HistoryService`: streams what happened on threads."""
 
-    def __init__(self, history: History) -> None:
-        self._history = history
+    _history: History
 
     async def ReplayThread(
         self, request: history_pb.ReplayThreadRequest, call: Call
@@ -355,11 +355,11 @@ def _event(delivery: Delivery, cutter: Cutter) -> history_pb.ThreadEvent:
     return message
 
 
+@dataclass(frozen=True, slots=True)
 class HandoffServicer:
     """`HandoffService`: hands checkpoints off, and adopts them."""
 
-    def __init__(self, handoffs: Handoffs) -> None:
-        self._handoffs = handoffs
+    _handoffs: Handoffs
 
     async def CreateHandoff(
         self, request: handoffs_pb.CreateHandoffRequest, call: Call
@@ -375,15 +375,7 @@ class HandoffServicer:
         self, request: handoffs_pb.AdoptHandoffRequest, call: Call
     ) -> AsyncIterator[handoffs_pb.AdoptHandoffResponse]:
         named = request.descriptor
-        descriptor = Descriptor(
-            source=named.source,
-            thread_id=named.thread_id,
-            checkpoint_id=named.checkpoint_id,
-            blob_id=named.blob_id,
-            blob_sha256=named.blob_sha256,
-            to_agent=named.to_agent,
-            summary=named.summary,
-        )
+        descriptor = Descriptor(*(getattr(named, field.name) for field in fields(Descriptor)))
         target, wanted = request.new_thread_id, Durability(request.durability)
         steps = self._handoffs.adopt(call.tenant, descriptor, target, request.request_id, wanted)
         async with aclosing(steps):
@@ -405,11 +397,11 @@ class HandoffServicer:
                 yield frame
 
 
+@dataclass(frozen=True, slots=True)
 class SnapshotServicer:
     """`SnapshotService`: captures several threads together."""
 
-    def __init__(self, snapshots: Snapshots) -> None:
-        self._snapshots = snapshots
+    _snapshots: Snapshots
 
     async def CreateSnapshot(
         self, request: snapshots_pb.CreateSnapshotRequest, call: Call
@@ -478,12 +470,9 @@ def _snapshot_query(
 
 
 def _snapshot(snapshot: Snapshot) -> snapshots_pb.Snapshot:
-    return snapshots_pb.Snapshot(
-        snapshot_id=snapshot.snapshot_id,
-        session_id=snapshot.session_id,
-        hostname=snapshot.hostname,
-        working_directory=snapshot.working_directory,
+    message = snapshots_pb.Snapshot(
         metadata_json=snapshot.metadata,
         members=map(convert.ref, snapshot.members),
         create_time=convert.timestamp(snapshot.created_us),
     )
+    return convert.filled(message, snapshot)

@@ -42,14 +42,7 @@ _getter = _MetadataGetter()
 
 
 class Telemetry:
-    """Measures each call to its end, however it ends.
-
-    Args:
-        address: Address that the server listens on.
-        port: Its port.
-        tracer_provider: Source of the tracer; the global one by default.
-        meter_provider: Source of the meter; the global one by default.
-    """
+    """Measures each call to its end, however it ends."""
 
     def __init__(
         self,

@@ -36,11 +36,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def check(request: Message, *, streamed: bool = False) -> None:
-    """Check a request before anything of it is used, and put defaults where it leaves them open.
-
-    Raises:
-        Refusal: `INVALID_FIELD` with every violation, `LIMIT_EXCEEDED`.
-    """
+    """Check a request before anything of it is used, and put defaults where it leaves them open."""
     checks = Checks(streamed=streamed)
     for one in _checks_of(request.DESCRIPTOR):
         one(checks, request)

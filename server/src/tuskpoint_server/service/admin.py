@@ -54,9 +54,5 @@ class Admin:
         )
 
     async def flush(self, tenant: str) -> FlushOutcome:
-        """Certify everything journaled before the call.
-
-        Raises:
-            Refusal: The blob store's, if a flush fails; it will be tried again.
-        """
+        """Certify everything journaled before the call."""
         return await self._archive.certify_all(tenant)

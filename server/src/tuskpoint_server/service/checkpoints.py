@@ -36,6 +36,7 @@ class SaveOutcome:
     backlog_warning: bool = False  # the backlog passed its soft limit
 
 
+@dataclass(frozen=True, slots=True)
 class Checkpoints:
     """Checkpoints of all tenants.
 
@@ -43,13 +44,10 @@ class Checkpoints:
     change is journaled, `reach` once it has the durability asked for.
     """
 
-    def __init__(
-        self, journal: Journal, archive: Archive, commits: Commits, completer: Completer
-    ) -> None:
-        self._journal = journal
-        self._archive = archive
-        self._commits = commits
-        self._completer = completer
+    _journal: Journal
+    _archive: Archive
+    _commits: Commits
+    _completer: Completer
 
     # --- changes -----------------------------------------------------------------------
 
@@ -57,9 +55,6 @@ class Checkpoints:
         """Journal a checkpoint.
 
         Drafts are journaled in the order of the calls, whether or not the caller waits.
-
-        Raises:
-            Refusal: `BACKLOG_FULL`, and those of `Journal.save_checkpoint`.
         """
         self._archive.admit(tenant)
         return await self._journaled(tenant, self._journal.save_checkpoint(tenant, draft))
@@ -67,12 +62,7 @@ class Checkpoints:
     async def save_writes(
         self, tenant: str, key: CheckpointKey, writes: Sequence[Write], wanted: Durability
     ) -> SaveOutcome:
-        """Journal pending writes.
-
-        Raises:
-            Refusal: `CHECKPOINT_MISSING` if they are to be certified and their checkpoint
-                does not exist, `BACKLOG_FULL`, and those of `Journal.save_writes`.
-        """
+        """Journal pending writes."""
         self._archive.admit(tenant)
         if (
             wanted is Durability.CERTIFIED
@@ -82,11 +72,7 @@ class Checkpoints:
         return await self._journaled(tenant, self._journal.save_writes(tenant, key, writes))
 
     async def set_label(self, tenant: str, key: CheckpointKey, label: str) -> SaveOutcome:
-        """Journal the label of a checkpoint; an empty ID means the latest.
-
-        Raises:
-            Refusal: `CHECKPOINT_NOT_FOUND`.
-        """
+        """Journal the label of a checkpoint; an empty ID means the latest."""
         return await self._journaled(tenant, self._journal.set_label(tenant, key, label))
 
     async def _journaled(self, tenant: str, change: Coroutine[Any, Any, Saved]) -> SaveOutcome:
@@ -95,12 +81,7 @@ class Checkpoints:
         return SaveOutcome(saved, Durability.JOURNALED, backlog_warning=warning)
 
     async def reach(self, tenant: str, outcome: SaveOutcome, wanted: Durability) -> SaveOutcome:
-        """Wait until a journaled change has the durability asked for.
-
-        Raises:
-            Refusal: `CHECKPOINT_MISSING`, `DRAINING`; the reason why it cannot be stored, if
-                it cannot. The change stays journaled.
-        """
+        """Wait until a journaled change has the durability asked for."""
         if wanted <= outcome.durability:
             return outcome
         saved = outcome.saved
@@ -112,12 +93,7 @@ class Checkpoints:
     # --- reads -------------------------------------------------------------------------
 
     async def load(self, tenant: str, key: CheckpointKey, view: View, source: Source) -> Checkpoint:
-        """Return a checkpoint; an empty ID means the latest.
-
-        Raises:
-            Refusal: `CHECKPOINT_NOT_FOUND`; for `BLOB`, `NOT_CERTIFIED`; what
-                `Archive.read` raises.
-        """
+        """Return a checkpoint; an empty ID means the latest."""
         stored = View.ENTRY if source is Source.BLOB else view
         loaded = await self._journal.load(tenant, key, stored)
         if loaded is None:
@@ -136,23 +112,14 @@ class Checkpoints:
     async def delta_history(
         self, tenant: str, key: CheckpointKey, channels: Sequence[str]
     ) -> tuple[DeltaHistory, ...]:
-        """Return what rebuilds each of these channels, in the order asked.
-
-        Raises:
-            Refusal: What `Archive.read` raises, if values were evicted.
-        """
+        """Return what rebuilds each of these channels, in the order asked."""
         found = await self._journal.delta_history(tenant, key, channels)
         return await self._completer.histories(tenant, found)
 
     async def diff(
         self, tenant: str, before: CheckpointKey, after: CheckpointKey, max_changes: int
     ) -> Diff:
-        """Compare the states of two checkpoints, with empty IDs the latest; 0 changes: the default.
-
-        Raises:
-            Refusal: `CHECKPOINT_NOT_FOUND`; what `Archive.read` raises, if values were
-                evicted.
-        """
+        """Compare the states of two checkpoints; an empty ID means the latest."""
         first = await self._side(tenant, before)
         second = await self._side(tenant, after)
         most = min(max_changes or LIMITS.default_diff_changes, LIMITS.max_diff_changes)

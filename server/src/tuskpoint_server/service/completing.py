@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 from ..archive.archive import Archive
@@ -70,20 +70,15 @@ async def apart(
     )
 
 
+@dataclass(frozen=True, slots=True)
 class Completer:
     """Completes what the journal returned from the segments that hold it, for all who read."""
 
-    def __init__(self, journal: Checkpoints, archive: Archive) -> None:
-        self._journal = journal
-        self._archive = archive
+    _journal: Checkpoints
+    _archive: Archive
 
     async def checkpoint(self, tenant: str, loaded: Checkpoint) -> Checkpoint:
-        """Return a checkpoint with all its values.
-
-        Raises:
-            Refusal: What `Archive.read_values` raises; `BLOB_MALFORMED` if its segments lack a
-                value.
-        """
+        """Return a checkpoint with all its values."""
         if not lacks_values(loaded):
             return loaded
         values = await self._archive.read_values(tenant, loaded.sources, evicted_digests(loaded))
@@ -103,9 +98,6 @@ class Completer:
         """Yield the checkpoints of a listing or a replay as a view shows them, page by page.
 
         Nothing of the journal is held while the reader is slow.
-
-        Raises:
-            Refusal: As for `checkpoint`; for `BLOB`, as for `from_blob`.
         """
         stored = View.ENTRY if source is Source.BLOB else view
         after: ListPosition | None = None
@@ -129,11 +121,7 @@ class Completer:
     async def checkpoints(
         self, tenant: str, loaded: Sequence[Checkpoint]
     ) -> AsyncGenerator[Checkpoint, None]:
-        """Yield checkpoints with all their values, in order, reading some ahead.
-
-        Raises:
-            Refusal: As for `checkpoint`.
-        """
+        """Yield checkpoints with all their values, in order, reading some ahead."""
         ahead: deque[tuple[Checkpoint | asyncio.Task[Checkpoint], int]] = deque()
         left, size = deque(loaded), 0
         try:
@@ -159,9 +147,6 @@ class Completer:
         """Return a checkpoint that has all its values as a view shows it.
 
         `JSON` puts the JSON text of each value in its place, delta channels rebuilt.
-
-        Raises:
-            Refusal: As for `checkpoint`.
         """
         if view is not View.JSON:
             return whole
@@ -172,11 +157,7 @@ class Completer:
         return await apart(checkpoint_view, whole, histories)
 
     async def from_blob(self, tenant: str, entry: Entry, view: View) -> Checkpoint:
-        """Return what the blob store has of a checkpoint, past the local cache.
-
-        Raises:
-            Refusal: `NOT_CERTIFIED`; what `Archive.read` raises.
-        """
+        """Return what the blob store has of a checkpoint, past the local cache."""
         if not entry.certified:
             raise Refusal(
                 Reason.NOT_CERTIFIED, checkpoint_id=entry.key.checkpoint_id, seq=entry.seq
@@ -187,11 +168,7 @@ class Completer:
         return await self.shown(tenant, stored, view)
 
     async def rebuilding(self, tenant: str, loaded: Checkpoint) -> tuple[DeltaHistory, ...]:
-        """Return what rebuilds each delta channel that a checkpoint does not store itself.
-
-        Raises:
-            Refusal: As for `checkpoint`.
-        """
+        """Return what rebuilds each delta channel that a checkpoint does not store itself."""
         if loaded.state is None:
             return ()
         stored = {one.name for one in loaded.state.channels if one.digest is not None}
@@ -204,11 +181,7 @@ class Completer:
     async def histories(
         self, tenant: str, histories: Sequence[DeltaHistory]
     ) -> tuple[DeltaHistory, ...]:
-        """Return histories with all their values.
-
-        Raises:
-            Refusal: As for `checkpoint`.
-        """
+        """Return histories with all their values."""
         sources = tuple(dict.fromkeys(place for one in histories for place in one.sources))
         if not sources:
             return tuple(histories)
@@ -223,12 +196,7 @@ class Completer:
     async def values(
         self, tenant: str, lack: ValuesEvicted, known: Collection[bytes]
     ) -> dict[bytes, Value]:
-        """Return the evicted values that a call lacks, by digest, beyond those known before.
-
-        Raises:
-            Refusal: What `Archive.read_values` raises; `BLOB_MALFORMED` if there is nothing
-                but what is known: a caller that asks again would ask for ever.
-        """
+        """Return the evicted values that a call lacks, by digest, beyond those known before."""
         found = await self._archive.read_values(tenant, lack.places, lack.digests)
         if not found.keys() - known:
             raise _malformed(lack.places, LookupError("the segments lack values of the checkpoint"))
@@ -274,11 +242,7 @@ class Commits:
         wanted: Durability = Durability.JOURNALED,
         concerns: Callable[[str], bool] = lambda thread_id: True,
     ) -> ResultT:
-        """Make a change and return its result, once the durability asked for is reached.
-
-        Raises:
-            Refusal: The change's; what `Archive.certify_all` raises, and then it stays journaled.
-        """
+        """Make a change and return its result, once the durability asked for is reached."""
         task = asyncio.get_running_loop().create_task(self._noted(tenant, change))
         self._running.add(task)
         task.add_done_callback(self._finished)
@@ -294,11 +258,7 @@ class Commits:
     async def supplied(
         self, tenant: str, call: Callable[[Supplied], Awaitable[ResultT]]
     ) -> ResultT:
-        """Return the result of a call that may need evicted values: called until it has them all.
-
-        Raises:
-            Refusal: The call's, and what `Completer.values` raises.
-        """
+        """Return the result of a call, made again until it has the evicted values it needs."""
         supplied: dict[bytes, Value] = {}
         while True:
             try:
@@ -307,11 +267,7 @@ class Commits:
                 supplied |= await self._completer.values(tenant, lack, supplied)
 
     async def reach_change(self, tenant: str, saved: Saved, wanted: Durability) -> None:
-        """Wait until a thread up to a change of it has the durability asked for.
-
-        Raises:
-            Refusal: What `Archive.certify` raises; the change stays journaled.
-        """
+        """Wait until a thread up to a change of it has the durability asked for."""
         if wanted is Durability.CERTIFIED:
             thread = CheckpointKey(saved.key.thread_id, "", "")
             await self._archive.certify(tenant, thread, saved.seq)

@@ -58,37 +58,23 @@ class Step:
     adopted: Adopted | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class Handoffs:
     """Hand-offs of all tenants."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        lineage: LineageJournal,
-        handoffs: HandoffJournal,
-        store: HandoffStore,
-        archive: Archive,
-        commits: Commits,
-    ) -> None:
-        self._journal = journal
-        self._lineage = lineage
-        self._handoffs = handoffs
-        self._store = store
-        self._archive = archive
-        self._commits = commits
+    _journal: Journal
+    _lineage: LineageJournal
+    _handoffs: HandoffJournal
+    _store: HandoffStore
+    _archive: Archive
+    _commits: Commits
 
     # --- handing off -------------------------------------------------------------------
 
     async def create(
         self, tenant: str, key: CheckpointKey, to_agent: str, request_id: str
     ) -> Descriptor:
-        """Store all that is needed to go on from a checkpoint; an empty ID means the latest.
-
-        Raises:
-            Refusal: `CHECKPOINT_NOT_FOUND`, `REQUEST_ID_REUSED`, `LIMIT_EXCEEDED`,
-                `BLOB_UNAVAILABLE`, `BLOB_REJECTED`; what `Archive.read` raises, if values
-                were evicted.
-        """
+        """Store all that is needed to go on from a checkpoint; an empty ID means the latest."""
         fingerprint = fingerprint_of(
             METHOD, key.thread_id, key.checkpoint_ns, key.checkpoint_id, to_agent
         )
@@ -152,12 +138,6 @@ class Handoffs:
 
         A retry of what was adopted yields the last step only. If the target is empty, the journal
         makes a name.
-
-        Raises:
-            Refusal: `THREAD_EXISTS`, `REQUEST_ID_REUSED`, `BACKLOG_FULL`,
-                `BLOB_NOT_FOUND`, `BLOB_HASH_MISMATCH`, `BLOB_MALFORMED`,
-                `DESCRIPTOR_MISMATCH`, `BLOB_UNAVAILABLE`; nothing is stored then. What
-                `Archive.certify` and `Archive.certify_all` raise; the thread exists then.
         """
         source = CheckpointKey(descriptor.thread_id, "", descriptor.checkpoint_id)
         sha256, to_agent = descriptor.blob_sha256, descriptor.to_agent

@@ -64,11 +64,7 @@ class Cursors:
         return unchecked + _checksum(tenant, thread_id, unchecked)
 
     def open(self, tenant: str, thread_id: str, cursor: bytes) -> Position | None:
-        """Return the position in a cursor; `None` if it is of another journal.
-
-        Raises:
-            Refusal: `INVALID_FIELD` if it is not a cursor of this thread.
-        """
+        """Return the position in a cursor; `None` if it is of another journal."""
         unchecked, checksum = cursor[:_CHECKED], cursor[_CHECKED:]
         if (
             cursor[:1] != bytes([_FORMAT])
@@ -105,11 +101,7 @@ class History:
     async def replay(
         self, tenant: str, query: ReplayQuery, view: View, source: Source
     ) -> AsyncGenerator[Checkpoint, None]:
-        """Yield the checkpoints of a thread, least (ID, namespace) first.
-
-        Raises:
-            Refusal: `THREAD_NOT_FOUND`; those of `Completer.listed`.
-        """
+        """Yield the checkpoints of a thread, least (ID, namespace) first."""
         extent = await self._log.extent(tenant, query.thread_id)
         if extent is None or extent.deleted:
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=query.thread_id)
@@ -130,18 +122,6 @@ class History:
 
         Events are read from the journal when they are asked for, so a slow watcher holds
         none of them; if they are dropped meanwhile, it is told.
-
-        Args:
-            tenant: The tenant.
-            thread_id: The thread.
-            cursor: Where to begin; empty: with the current incarnation.
-            kinds: Only these; empty: all.
-            view: How much of a checkpoint comes with `CHECKPOINT_SAVED`.
-            progress_s: Longest silence, in seconds, before a `PROGRESS`.
-
-        Raises:
-            Refusal: `THREAD_NOT_FOUND`, `INVALID_FIELD` for the cursor, `CURSOR_COMPACTED`;
-                those of `Completer.checkpoint`.
         """
         wanted = frozenset(kinds) or frozenset(EventKind)
         # Before anything is read, so that nothing falls between the reading and the waiting.

@@ -43,21 +43,14 @@ class _Fallen:
     retry_after_s: float | None  # when to ask again; `None`: not before something is mended
 
 
+@dataclass(frozen=True, slots=True)
 class Search:
     """Searches of all tenants. `recall` is `None` if the server does not index."""
 
-    def __init__(self, recall: Recall | None) -> None:
-        self._recall = recall
+    _recall: Recall | None
 
     async def search(self, tenant: str, query: SearchQuery) -> SearchAnswer:
-        """Find checkpoints.
-
-        Raises:
-            Refusal: `SEARCH_UNAVAILABLE`, also if the mode that is asked for does not answer:
-                `UNAVAILABLE` if it may later, with the time when it is worth asking again;
-                `INVALID_FIELD` for a vector of another dimension than those in the index, and
-                for a mode that does not go with the query.
-        """
+        """Find checkpoints."""
         recall = self._recall
         if recall is None:
             raise _unavailable("this server does not index checkpoints: it runs with --no-search")

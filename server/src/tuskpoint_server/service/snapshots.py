@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from ..archive.archive import Archive
@@ -15,6 +16,7 @@ from .completing import Commits
 from .threads import Page, PageTokens
 
 
+@dataclass(frozen=True, slots=True)
 class Snapshots:
     """Snapshots of all tenants.
 
@@ -22,31 +24,20 @@ class Snapshots:
     journaled.
     """
 
-    def __init__(
-        self, journal: SnapshotRows, archive: Archive, commits: Commits, tokens: PageTokens
-    ) -> None:
-        self._journal = journal
-        self._archive = archive
-        self._commits = commits
-        self._tokens = tokens
+    _journal: SnapshotRows
+    _archive: Archive
+    _commits: Commits
+    _tokens: PageTokens
 
     async def get(self, tenant: str, snapshot_id: str) -> Snapshot:
-        """Return a snapshot.
-
-        Raises:
-            Refusal: `SNAPSHOT_NOT_FOUND`.
-        """
+        """Return a snapshot."""
         found = await self._journal.snapshot(tenant, snapshot_id)
         if found is None:
             raise Refusal(Reason.SNAPSHOT_NOT_FOUND, snapshot_id=snapshot_id)
         return found
 
     async def latest(self, tenant: str, query: SnapshotQuery) -> Snapshot:
-        """Return the newest snapshot that matches.
-
-        Raises:
-            Refusal: `SNAPSHOT_NOT_FOUND`.
-        """
+        """Return the newest snapshot that matches."""
         found = await self._journal.list_snapshots(tenant, query, "", 1)
         if not found:
             raise Refusal(Reason.SNAPSHOT_NOT_FOUND, snapshot_id="latest")
@@ -55,11 +46,7 @@ class Snapshots:
     async def list(
         self, tenant: str, query: SnapshotQuery, size: int, token: str
     ) -> Page[Snapshot]:
-        """Return a page of snapshots, newest first.
-
-        Raises:
-            Refusal: `PAGE_TOKEN_INVALID`.
-        """
+        """Return a page of snapshots, newest first."""
         asked = (query.session_id, query.hostname, query.working_directory)
         read = partial(self._journal.list_snapshots, tenant, query)
         listing = ("snapshots", tenant, *asked)
@@ -68,11 +55,7 @@ class Snapshots:
     async def create(
         self, tenant: str, draft: SnapshotDraft, request_id: str, wanted: Durability
     ) -> Snapshot:
-        """Capture the heads of threads at one instant.
-
-        Raises:
-            Refusal: `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`, `BACKLOG_FULL`.
-        """
+        """Capture the heads of threads at one instant."""
         self._archive.admit(tenant)
         create = partial(self._journal.create_snapshot, tenant, draft, request_id)
         created = await self._commits.run(tenant, self._commits.supplied(tenant, create))
@@ -82,12 +65,7 @@ class Snapshots:
     async def restore(
         self, tenant: str, snapshot_id: str, *, rollback: bool, request_id: str, wanted: Durability
     ) -> tuple[CheckpointKey, ...]:
-        """Restore all members, or none; return the restored checkpoints, in their order.
-
-        Raises:
-            Refusal: `SNAPSHOT_NOT_FOUND`, `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`,
-                `BACKLOG_FULL`; of `Archive.read` if values were evicted.
-        """
+        """Restore all members, or none; return the restored checkpoints, in their order."""
         self._archive.admit(tenant)
         change = self._commits.supplied(
             tenant,

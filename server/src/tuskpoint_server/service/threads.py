@@ -75,11 +75,7 @@ class PageTokens:
         read: Callable[[str, int], Awaitable[Sequence[ItemT]]],
         name: Callable[[ItemT], str],
     ) -> Page[ItemT]:
-        """Return a page of what is read by name, after a name; a size of 0 means the default.
-
-        Raises:
-            Refusal: `PAGE_TOKEN_INVALID`.
-        """
+        """Return a page of what is read by name, after a name; a size of 0 means the default."""
         after = self.open(listing, token, 1)[0] if token else ""
         size = page_size(size)
         found = await read(after, size + 1)
@@ -92,11 +88,7 @@ class PageTokens:
         return base64.urlsafe_b64encode(self._mac(listing, payload) + payload).decode().rstrip("=")
 
     def open(self, listing: Sequence[str | int], token: str, parts: int) -> tuple[str, ...]:
-        """Return the position in a token, which has this number of parts.
-
-        Raises:
-            Refusal: `PAGE_TOKEN_INVALID` if it was not sealed for these parameters.
-        """
+        """Return the position in a token, which has this number of parts."""
         padded = token + "=" * (-len(token) % 4)
         try:
             sealed = base64.b64decode(padded, altchars=b"-_", validate=True)
@@ -159,32 +151,20 @@ class Threads:
     # --- reads -------------------------------------------------------------------------
 
     async def get(self, tenant: str, thread_id: str) -> ThreadDetail:
-        """Describe a thread.
-
-        Raises:
-            Refusal: `THREAD_NOT_FOUND`.
-        """
+        """Describe a thread."""
         detail = await self._journal.thread(tenant, thread_id)
         if detail is None:
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
         return detail
 
     async def list(self, tenant: str, query: ThreadQuery, size: int, token: str) -> Page[Thread]:
-        """Return a page of threads, by ID.
-
-        Raises:
-            Refusal: `PAGE_TOKEN_INVALID`.
-        """
+        """Return a page of threads, by ID."""
         listing = ("threads", tenant, query.agent_id, query.label, query.state or 0)
         read = partial(self._journal.list_threads, tenant, query)
         return await self._tokens.page(listing, size, token, read, lambda one: one.thread_id)
 
     async def lineage(self, tenant: str, thread_id: str) -> LineageTree:
-        """Return the steps that lead to a thread and from it.
-
-        Raises:
-            Refusal: `THREAD_NOT_FOUND`.
-        """
+        """Return the steps that lead to a thread and from it."""
         tree = await self._lineage.lineage(tenant, thread_id, LIMITS.max_lineage_steps)
         if tree is None:
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
@@ -193,12 +173,7 @@ class Threads:
     async def verify(
         self, tenant: str, thread_id: str
     ) -> AsyncGenerator[Verdict | VerificationTotal, None]:
-        """Yield a verdict on each checkpoint of a thread, then the total.
-
-        Raises:
-            Refusal: `THREAD_NOT_FOUND`, for a deleted thread too; `BLOB_UNAVAILABLE`,
-                `JOURNAL_UNAVAILABLE` if no verdict can be had now.
-        """
+        """Yield a verdict on each checkpoint of a thread, then the total."""
         verification = await self._archive.verification(tenant, thread_id)
         if verification is None:
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
@@ -216,10 +191,6 @@ class Threads:
 
         What was folded for one page is kept for the next: a page costs what it holds, and all
         pages are of the same catalog, unless others ask for many manifests meanwhile.
-
-        Raises:
-            Refusal: `THREAD_NOT_FOUND`, `PAGE_TOKEN_INVALID`; what `Archive.manifest` and
-                `Archive.store_manifest` raise.
         """
         incarnation = (await self.get(tenant, thread_id)).thread.incarnation
         listing = ("manifest", tenant, thread_id, incarnation)
@@ -254,22 +225,14 @@ class Threads:
     async def set_retention(
         self, tenant: str, thread_id: str, retention_s: int, wanted: Durability
     ) -> None:
-        """Set the seconds without a change after which a thread is deleted; 0: never.
-
-        Raises:
-            Refusal: `THREAD_NOT_FOUND`.
-        """
+        """Set the seconds without a change after which a thread is deleted; 0: never."""
         change = self._removal.set_retention(tenant, thread_id, retention_s)
         await self._commits.run(tenant, change, wanted, {thread_id}.__contains__)
 
     async def set_searchable(
         self, tenant: str, thread_id: str, searchable: bool, wanted: Durability
     ) -> None:
-        """Set whether search finds the checkpoints of a thread.
-
-        Raises:
-            Refusal: `THREAD_NOT_FOUND`.
-        """
+        """Set whether search finds the checkpoints of a thread."""
         change = self._removal.set_searchable(tenant, thread_id, searchable)
         await self._commits.run(tenant, change, wanted, {thread_id}.__contains__)
 
@@ -277,9 +240,6 @@ class Threads:
         """Delete the threads of all tenants that are past their retention; return how many.
 
         Each goes in a transaction of its own, which looks again whether it is past.
-
-        Raises:
-            Refusal: `JOURNAL_UNAVAILABLE`; the rest is left for the next call.
         """
         count = 0
         while found := await self._removal.past_retention(_SWEPT_AT_ONCE):
@@ -294,11 +254,7 @@ class Threads:
     async def copy(
         self, tenant: str, source: str, target: str, request_id: str, wanted: Durability
     ) -> int:
-        """Copy a thread; return the number of checkpoints copied.
-
-        Raises:
-            Refusal: `THREAD_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
-        """
+        """Copy a thread; return the number of checkpoints copied."""
         copy = partial(self._lineage.copy_thread, tenant, source, target, request_id)
         copied = await self._commits.run(tenant, self._commits.supplied(tenant, copy))
         self._journal.keyframes.share(tenant, source, target)
@@ -308,13 +264,7 @@ class Threads:
     async def fork(
         self, tenant: str, key: CheckpointKey, target: str, request_id: str, wanted: Durability
     ) -> CheckpointKey:
-        """Make a thread that begins with a checkpoint and its ID; an empty ID means the latest.
-
-        Raises:
-            Refusal: `CHECKPOINT_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`,
-                `BACKLOG_FULL`; of `Archive.read` if values were evicted; what
-                `Archive.certify` raises, and then the fork stays journaled.
-        """
+        """Make a thread that begins with a checkpoint and its ID; an empty ID means the latest."""
         self._archive.admit(tenant)
         fork = partial(self._lineage.fork, tenant, key, target, request_id)
         saved = await self._commits.run(tenant, self._commits.supplied(tenant, fork))
@@ -330,13 +280,7 @@ class Threads:
         expected_head: str | None,
         wanted: Durability,
     ) -> CheckpointKey:
-        """Append a checkpoint that has the state of an earlier one.
-
-        Raises:
-            Refusal: `CHECKPOINT_NOT_FOUND`, `HEAD_MOVED`, `REQUEST_ID_REUSED`,
-                `BACKLOG_FULL`; of `Archive.read` if values were evicted; what
-                `Archive.certify` raises, and then the rollback stays journaled.
-        """
+        """Append a checkpoint that has the state of an earlier one."""
         self._archive.admit(tenant)
         rollback = partial(self._lineage.rollback, tenant, key, request_id, expected_head)
         saved = await self._commits.run(tenant, self._commits.supplied(tenant, rollback))
