@@ -15,7 +15,6 @@ from ...domain.formats.segment_reading import whole_value
 from ...domain.formats.segments import PREFIX_BYTES
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation, Value
-from ...domain.state import parse_metadata
 from ...domain.threads import judge_state
 from ...journal.archiving.plan import StoredMember
 from ...journal.checkpoints.contents import referred
@@ -202,10 +201,6 @@ class ThreadReading:
             raise malformed(name, f"it has another state of checkpoint '{record.checkpoint_id}'")
         self._needs[place] = referred(row.state, row.delta_base)
         self._size += len(row.state) + len(row.metadata)
-        try:
-            metadata = parse_metadata(row.metadata, "metadata")
-        except Refusal as refusal:
-            raise malformed(name, str(refusal)) from None
         recorded = replace(
             row,
             checkpoint_ns=record.checkpoint_ns,
@@ -216,7 +211,10 @@ class ThreadReading:
             summary=record.summary,
             lineage=record.lineage,
         )
-        found = rows.of_segment(recorded, metadata)
+        try:
+            found = rows.of_segment(recorded, "metadata")
+        except Refusal as refusal:
+            raise malformed(name, str(refusal)) from None
         writes, seq = self.manifest.entries[place].writes, recorded.seq
         if not self._anew:
             seq = max(seq, *(one.seq for one in writes), 0)

@@ -49,12 +49,7 @@ NOTHING: Supplied = {}
 
 
 class ValuesEvicted(Exception):
-    """Values that are needed were evicted; nothing is stored.
-
-    Attributes:
-        digests: The values.
-        places: The segments that hold them.
-    """
+    """Values that are needed were evicted, and the segments that hold them; nothing is stored."""
 
     def __init__(self, digests: Collection[bytes], places: Iterable[BlobLocation]) -> None:
         self.digests = frozenset(digests)
@@ -74,10 +69,10 @@ def prepare(
     *,
     with_ancestors: bool = False,
 ) -> list[list[Stored]]:
-    """Return copies of checkpoints for threads of the same family.
+    """Return copies of checkpoints for threads of the same family; everything is written out.
 
     Args:
-        connection: In a write transaction in which everything is written out.
+        connection: In a write transaction.
         sources: Threads, and the numbers of the rows of checkpoints in them.
         supplied: Evicted values that have been read.
         with_ancestors: All that delta channels are rebuilt from is copied as well. Else each
@@ -151,13 +146,7 @@ def bring_values(
 ) -> None:
     """Give checkpoints that have to be stored the values that a family lacks.
 
-    Args:
-        connection: In a transaction.
-        family: The family of the thread that they are to be inserted into.
-        at: The thread that they are stored in.
-        found: The checkpoints.
-        supplied: Evicted values that have been read.
-        written: Digest to number of a row of `writes` of that thread that has the value.
+    They stand in the thread `at`; `written` is digest to number of a row of `writes` there.
 
     Raises:
         ValuesEvicted: Values are neither here nor supplied.

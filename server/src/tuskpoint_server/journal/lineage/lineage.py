@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import astuple
+from functools import partial
 
 from sqlalchemy import Connection, bindparam, select
 
@@ -13,7 +14,6 @@ from ...domain.formats.bundles import Closure
 from ...domain.lineage import LineageTree
 from ...domain.model import CheckpointKey, Saved, Value
 from ...domain.model import Lineage as Origins
-from ...domain.state import parse_metadata
 from ...domain.threads import EventKind
 from ..checkpoints.contents import referred
 from ..database.database import Database
@@ -46,8 +46,8 @@ class Lineage:
     All calls are coroutines and safe to use at the same time. A mutation returns after its
     commit is fsynced; cancelling the caller does not undo it. With a `request_id` a retry
     gets the first answer, and `REQUEST_ID_REUSED` refuses another request with the same ID.
-    `ValuesEvicted` says that the call needs values that are not here: it is to be made again
-    with these as `supplied`. `JOURNAL_UNAVAILABLE` can come from every call.
+    `ValuesEvicted` says of any that takes `supplied` that it needs values that are not here: it
+    is to be made again with these. `JOURNAL_UNAVAILABLE` can come from every call.
     """
 
     def __init__(self, database: Database) -> None:
@@ -62,7 +62,6 @@ class Lineage:
 
         Raises:
             Refusal: `LIMIT_EXCEEDED` if it is larger than a bundle; no values were read then.
-            ValuesEvicted: It needs values that are not here.
         """
         return await self._database.query(
             lambda connection: copies.closure(connection, tenant, key, supplied)
@@ -88,7 +87,6 @@ class Lineage:
 
         Raises:
             Refusal: `CHECKPOINT_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
-            ValuesEvicted: It needs values that are not here.
         """
         name = target or self._new_name()
         return await self._saved(
@@ -109,13 +107,9 @@ class Lineage:
 
         Raises:
             Refusal: `THREAD_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
-            ValuesEvicted: It needs values that are not here.
         """
         request = answers.request(tenant, request_id, COPY, source, target)
-
-        def copy(batch: Batch) -> int:
-            return _copy_thread(batch, tenant, source, target, supplied)
-
+        copy = partial(_copy_thread, tenant=tenant, source=source, target=target, supplied=supplied)
         return await self._database.transact(
             lambda batch: request.once(batch, copy, lambda count: b"%d" % count, int),
             size_of(supplied),
@@ -136,7 +130,6 @@ class Lineage:
         Raises:
             Refusal: `CHECKPOINT_NOT_FOUND`, `HEAD_MOVED`, `REQUEST_ID_REUSED`,
                 `INVALID_FIELD` (no ID can be minted).
-            ValuesEvicted: It needs values that are not here.
         """
         guard = "" if expected_head is None else f"={expected_head}"
         entropy = self._database.random_bits()
@@ -184,8 +177,7 @@ class Lineage:
     ) -> Saved | None:
         """Return the first answer of `adopt` under this `request_id`; `None` if it is new.
 
-        So that a retry fetches nothing. The arguments are those that make the request
-        what it is.
+        So that a retry fetches nothing. The arguments make the request what it is.
 
         Raises:
             Refusal: `REQUEST_ID_REUSED`; `THREAD_EXISTS` if it is new and the target has
@@ -277,17 +269,14 @@ def _adoption(
 
 
 def _adoptable(closure: Closure) -> list[Stored]:
-    """Return the checkpoints of a closure as they are inserted; before the queue.
-
-    The values have the digests that the closure says: who reads a bundle checks that.
-    """
+    """Return the checkpoints of a closure as they are inserted; who reads one checks digests."""
     segment = closure.segment
     packed = {
         one.digest: stored_value(one.digest, Value(one.type, one.data)) for one in segment.values
     }
     found: dict[Place, Stored] = {}
     for row in segment.checkpoints:
-        new = stored.of_segment(row, parse_metadata(row.metadata, "metadata_json"))
+        new = stored.of_segment(row)
         new.values = [packed[digest] for digest in sorted(referred(row.state, new.delta_base))]
         found[new.place] = new
     for write in segment.writes:

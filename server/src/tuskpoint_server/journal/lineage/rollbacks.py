@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy import Connection
 
 from ...domain.errors import checkpoint_not_found
+from ...domain.formats.segments import SegmentCheckpoint
 from ...domain.lineage import (
     empty_rollback_frame,
     empty_rollback_metadata,
@@ -19,7 +22,7 @@ from ..checkpoints.save import check_head
 from ..database.logs import Log, Place, ThreadRow
 from ..database.overlay import Batch
 from .copies import Supplied, bring_values
-from .stored import Stored, insert_checkpoint, known_of, latest, numbers_of, read
+from .stored import Stored, insert_checkpoint, latest, numbers_of, of_segment, read
 from .subgraphs import RootPath, stateful_namespaces
 
 
@@ -51,14 +54,8 @@ def roll_back(
     first, so that "the latest before the root's" finds them. All of them become the latest
     of their namespaces, whose values are always here: evicted ones come back.
 
-    Args:
-        batch: In a change of its own.
-        log: The thread.
-        at: The thread that the earlier checkpoints are stored in: the same, or one that
-            holds them as they were captured.
-        place: The earlier checkpoint.
-        supplied: Evicted values that have been read.
-        entropy: 62 random bits.
+    The earlier ones stand in the thread `at`: the same, or one that holds them as they were
+    captured.
 
     Raises:
         Refusal: `INVALID_FIELD` if no ID can be minted.
@@ -121,22 +118,24 @@ def _again(batch: Batch, log: Log, place: Place, earlier: Stored | None, root_id
     if earlier is None:
         newest = batch.checkpoint(log, (place[0], batch.greatest(log, place[0])))
         frame = decode_state(newest.state, {}).frame if newest is not None else b""
-        known = known_of(
-            empty_rollback_frame(frame, batch.now_us),
-            empty_rollback_metadata(root_id),
-            summary="Rolled back to before its first run.",
+        row = SegmentCheckpoint(
+            *(*place, 0, ""),
+            state=empty_rollback_frame(frame, batch.now_us),
+            metadata=empty_rollback_metadata(root_id).raw,
             created_us=batch.now_us,
+            summary="Rolled back to before its first run.",
         )
-        return Stored(place, known)
+        return of_segment(row)
     reference = str(CheckpointKey(log.row.thread_id, *earlier.place))
     before = earlier.known
     frame = rollback_frame(decode_state(before.state, {}).frame, batch.now_us)
-    known = known_of(
-        encode_state(frame, decode_channels(before.state)),
-        rollback_metadata(before.metadata, place[0], root_id),
-        parent_id=before.parent_id,
-        summary=rollback_summary(reference, before.summary),
+    row = SegmentCheckpoint(
+        *(*place, 0, before.parent_id),
+        state=encode_state(frame, decode_channels(before.state)),
+        metadata=rollback_metadata(before.metadata, place[0], root_id).raw,
         created_us=batch.now_us,
+        summary=rollback_summary(reference, before.summary),
+        delta_base=earlier.delta_base or b"",
+        lineage=Lineage(rolled_back_from=reference),
     )
-    origin = Lineage(rolled_back_from=reference)
-    return Stored(place, known, origin, earlier.delta_base, values=earlier.values)
+    return replace(of_segment(row), values=earlier.values)

@@ -16,11 +16,12 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from ...domain import snapshots as kept
 from ...domain.errors import Reason, Refusal
+from ...domain.formats.segments import SegmentCheckpoint
 from ...domain.limits import KIB, LIMITS
 from ...domain.lineage import mint_checkpoint_id
 from ...domain.model import Channel, CheckpointKey, Lineage, Saved, View
 from ...domain.snapshots import Snapshot
-from ...domain.state import encode_state, matches, parse_metadata
+from ...domain.state import encode_state, matches
 from ...domain.values import value_digest
 from ..checkpoints.load import load
 from ..database.database import Database
@@ -33,7 +34,7 @@ from . import answers, copies, stored
 from .answers import decode_saved, encode_saved
 from .copies import NOTHING, Supplied, size_of
 from .rollbacks import roll_back
-from .stored import Stored, all_numbers, known_of, live, stored_value
+from .stored import all_numbers, live, of_segment, stored_value
 
 CREATE, RESTORE = "CreateSnapshot", "RestoreSnapshot"
 
@@ -98,7 +99,6 @@ class Snapshots:
 
         Raises:
             Refusal: `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`.
-            ValuesEvicted: It needs values that are not here.
         """
         entropy = self._database.random_bits()
         asked = (*draft.thread_ids, draft.session_id, draft.hostname, draft.working_directory)
@@ -141,7 +141,6 @@ class Snapshots:
 
         Raises:
             Refusal: `SNAPSHOT_NOT_FOUND`, `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`.
-            ValuesEvicted: It needs values that are not here.
         """
         bits = [self._database.random_bits(), self._database.random_bits()]
         request = answers.request(tenant, request_id, RESTORE, snapshot_id, str(rollback))
@@ -219,14 +218,13 @@ def _describe(batch: Batch, tenant: str, snapshot: Snapshot, members: list[kept.
         for (name, _), value in zip(record.values, values, strict=True)
     ]
     count = len(members)
-    known = known_of(
-        encode_state(record.frame, channels),
-        parse_metadata(record.metadata, "metadata_json"),
-        summary=f"Snapshot of {count} thread{'s' if count != 1 else ''}.",
-    )
+    state = encode_state(record.frame, channels)
+    summary = f"Snapshot of {count} thread{'s' if count != 1 else ''}."
     place = ("", snapshot.snapshot_id)
+    new = of_segment(SegmentCheckpoint(*place, 0, "", state, record.metadata, 0, "", summary))
+    new.values = values
     log = stored.begin(batch, tenant, kept.thread_of(snapshot.snapshot_id), None)
-    stored.fill(batch, log, [Stored(place, known, values=values)], place)
+    stored.fill(batch, log, [new], place)
 
 
 # --- reading ---------------------------------------------------------------------------

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from sqlalchemy import Connection, func, select
 
 from ...domain.errors import Reason, Refusal
-from ...domain.formats.segments import SegmentCheckpoint
-from ...domain.model import CheckpointKey, Lineage, Metadata, Saved, Value
+from ...domain.formats.segments import NO_LINEAGE, SegmentCheckpoint
+from ...domain.model import CheckpointKey, Lineage, Saved, Value
 from ...domain.snapshots import is_reserved
-from ...domain.state import delta_channels
+from ...domain.state import delta_channels, parse_metadata
 from ...domain.threads import EventKind, judge_state
 from ...domain.values import compress
 from ..archiving.holding import add_uses, with_needs
@@ -35,8 +35,6 @@ from ..database.statements import (
     parameters_of,
 )
 from ..removal.delete import delete_thread, end_incarnation
-
-NO_LINEAGE = Lineage()
 
 
 class StoredValue(NamedTuple):
@@ -80,38 +78,21 @@ def stored_value(digest: bytes, value: Value) -> StoredValue:
     return StoredValue(digest, value.type, len(value.data), int(packed.encoding), packed.data)
 
 
-def known_of(
-    state: bytes,
-    metadata: Metadata,
-    *,
-    seq: int = 0,
-    parent_id: str = "",
-    label: str = "",
-    summary: str = "",
-    created_us: int = 0,
-) -> Known:
-    """Return what the row of a checkpoint holds."""
-    return Known(
-        seq=seq,
-        parent_id=parent_id,
-        state=state,
+def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> Stored:
+    """Return a checkpoint as a segment has it, without its writes and values.
+
+    Raises:
+        Refusal: `METADATA_NOT_JSON`, of this field.
+    """
+    metadata = parse_metadata(row.metadata, field)
+    known = Known(
+        seq=row.seq,
+        parent_id=row.parent_id,
+        state=row.state,
         metadata=metadata.raw,
         run_id=metadata.run_id,
         root_id=metadata.root_id,
-        delta_channels=encode_names(delta_channels(state)),
-        label=label,
-        summary=summary,
-        created_us=created_us,
-    )
-
-
-def of_segment(row: SegmentCheckpoint, metadata: Metadata) -> Stored:
-    """Return a checkpoint as a segment has it, without its writes and values."""
-    known = known_of(
-        row.state,
-        metadata,
-        seq=row.seq,
-        parent_id=row.parent_id,
+        delta_channels=encode_names(delta_channels(row.state)),
         label=row.label,
         summary=row.summary,
         created_us=row.created_us,
@@ -231,12 +212,7 @@ def fill(
 ) -> Saved:
     """Insert all checkpoints of a thread that began; they come into being now.
 
-    Args:
-        batch: In a change of its own.
-        log: The thread, of the family that has the values which do not come along.
-        new: The checkpoints.
-        place: The one that the thread is about.
-        lineage: Where that one comes from.
+    Its family has the values that do not come along. `lineage` is of the one at `place`.
     """
     for one in new:
         one.lineage = lineage if one.place == place else NO_LINEAGE

@@ -99,21 +99,21 @@ def tied(connection: Connection, number: int, place: Place) -> set[Place]:
 
 
 def _tied_to_root(connection: Connection, number: int, root_id: str) -> set[Place]:
-    rows = _TIED_TO_ROOT.run(connection, of_thread=number, of_root=root_id).fetchall()
     calls: dict[str, str] = {}
-    for namespace, checkpoint_id in rows:
-        calls[namespace] = max(calls.get(namespace, ""), checkpoint_id)
-    found = set(calls.items())
+    for namespace, one in _TIED_TO_ROOT.run(
+        connection, of_thread=number, of_root=root_id
+    ).fetchall():
+        calls[namespace] = max(calls.get(namespace, ""), one)
     paths = [(RootPath(connection, number, root_id), "")]
     row = _PARENT.run(connection, **parameters_of(number, "", root_id)).fetchone()
     if row and row[0]:  # where a subgraph stood before: there it begins when tasks run again
         paths.append((RootPath(connection, number, row[0]), root_id))
-    for namespace in stateful_namespaces(connection, number):
-        for path, child in paths:
-            checkpoint_id = path.left_at(namespace, child=child)
-            if checkpoint_id:
-                found.add((namespace, checkpoint_id))
-    return found
+    left = {
+        (namespace, path.left_at(namespace, child=child))
+        for namespace in stateful_namespaces(connection, number)
+        for path, child in paths
+    }
+    return {*calls.items(), *((namespace, one) for namespace, one in left if one)}
 
 
 def _tied_below(connection: Connection, number: int, place: Place) -> set[Place]:
