@@ -19,8 +19,7 @@ class Extent:
     """What is kept of a thread's log.
 
     Attributes:
-        incarnation: The thread's incarnation.
-        deleted: It was deleted.
+        deleted: The incarnation was deleted.
         begun_seq: Number before the first change of the incarnation.
         compacted_seq: Changes up to here are gone.
         certified_seq: Changes up to here are certified.
@@ -37,23 +36,14 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What came after a position of a thread's log.
-
-    Attributes:
-        events: The changes, the first of them first.
-        certified_seq: Changes up to here are certified.
-    """
+    """What came after a position of a log, oldest first, and up to where it is certified."""
 
     events: tuple[Event, ...]
     certified_seq: int
 
 
 class EventsCompacted(Exception):
-    """Changes after the position asked for are gone.
-
-    Attributes:
-        extent: What is kept.
-    """
+    """Changes after the position asked for are gone; `extent` is what is kept."""
 
     def __init__(self, extent: Extent) -> None:
         self.extent = extent
@@ -66,16 +56,9 @@ _EXTENT = Statement(
         threads.c.thread_id == bindparam("of_thread_id"),
     )
 )
+_COLUMNS = ("kind", "seq", "incarnation", "deleted", "created_us", "checkpoint_ns", "checkpoint_id")
 _AFTER = Statement(
-    select(
-        changes.c.kind,
-        changes.c.seq,
-        changes.c.incarnation,
-        changes.c.deleted,
-        changes.c.created_us,
-        changes.c.checkpoint_ns,
-        changes.c.checkpoint_id,
-    )
+    select(*(changes.c[name] for name in _COLUMNS))
     .where(of_thread(changes), changes.c.seq > bindparam("after"))
     .order_by(changes.c.seq)
     .limit(bindparam("max_rows"))
@@ -105,9 +88,22 @@ class Events:
         Raises:
             EventsCompacted: Some of them are gone.
         """
-        return await self._database.query(
-            lambda connection: _after(connection, tenant, thread_id, position, limit)
-        )
+
+        def read(connection: Connection) -> News:
+            found = _extent(connection, tenant, thread_id)
+            if found is None:
+                return News((), 0)
+            number, extent = found
+            rows = _AFTER.run(connection, of_thread=number, after=position, max_rows=limit)
+            events = tuple(
+                Event(EventKind(kind), seq, of, CheckpointKey(thread_id, *place), deleted, at_us)
+                for kind, seq, of, deleted, at_us, *place in rows.fetchall()
+            )
+            if (not events or events[0].seq != position + 1) and extent.compacted_seq > position:
+                raise EventsCompacted(extent)
+            return News(events, extent.certified_seq)
+
+        return await self._database.query(read)
 
     def subscribe(self, tenant: str, thread_id: str) -> AbstractContextManager[Waiter]:
         """Be woken by changes of a thread that are committed inside the context.
@@ -123,18 +119,3 @@ def _extent(connection: Connection, tenant: str, thread_id: str) -> tuple[int, E
         return None
     number, incarnation, deleted, *positions = row
     return number, Extent(incarnation, bool(deleted), *positions)
-
-
-def _after(connection: Connection, tenant: str, thread_id: str, position: int, limit: int) -> News:
-    found = _extent(connection, tenant, thread_id)
-    if found is None:
-        return News((), 0)
-    number, extent = found
-    rows = _AFTER.run(connection, of_thread=number, after=position, max_rows=limit).fetchall()
-    events = tuple(
-        Event(EventKind(kind), seq, incarnation, CheckpointKey(thread_id, *place), deleted, time_us)
-        for kind, seq, incarnation, deleted, time_us, *place in rows
-    )
-    if (not events or events[0].seq != position + 1) and extent.compacted_seq > position:
-        raise EventsCompacted(extent)
-    return News(events, extent.certified_seq)

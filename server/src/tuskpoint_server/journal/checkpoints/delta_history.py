@@ -9,9 +9,10 @@ path goes on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, select
 
@@ -30,13 +31,9 @@ from ...domain.state import decode_channels
 from ...domain.values import DamagedValueError
 from ..database.logs import Place
 from ..database.schema import checkpoints, threads, writes
-from ..database.statements import Statement, in_lists, of_checkpoint, of_namespace, parameters_of
-from . import located
-from .contents import read, stored_value
+from ..database.statements import LISTED, Statement, of_checkpoint, of_namespace, parameters_of
+from . import contents, located
 from .load import load
-
-_WRITE = tuple(writes.c[one.name] for one in fields(DeltaWrite))
-_NEWEST_FIRST = (writes.c.task_path.desc(), writes.c.task_id.desc(), writes.c.idx.desc())
 
 BLOCK = 256
 """Ancestors that are read at once."""
@@ -49,19 +46,28 @@ _THREAD = Statement(
     )
 )
 _LATEST = Statement(select(func.max(checkpoints.c.checkpoint_id)).where(of_namespace(checkpoints)))
-_TARGET = Statement(
-    select(checkpoints.c.parent_id, checkpoints.c.delta_base).where(of_checkpoint(checkpoints))
-)
+_NODE = (checkpoints.c.parent_id, checkpoints.c.state, checkpoints.c.delta_base)
+_TARGET = Statement(select(*_NODE).where(of_checkpoint(checkpoints)))
 _BLOCK = Statement(
-    select(
-        checkpoints.c.checkpoint_id,
-        checkpoints.c.parent_id,
-        checkpoints.c.state,
-        checkpoints.c.delta_base,
-    )
+    select(checkpoints.c.checkpoint_id, *_NODE)
     .where(of_namespace(checkpoints), checkpoints.c.checkpoint_id <= bindparam("of_id"))
     .order_by(checkpoints.c.checkpoint_id.desc())
     .limit(bindparam("max_rows"))
+)
+_WRITES = Statement(
+    select(
+        writes.c.checkpoint_id,
+        writes.c.channel,
+        writes.c.number,
+        *(writes.c[one.name] for one in fields(DeltaWrite)),
+    )
+    .where(of_namespace(writes), writes.c.checkpoint_id.in_(LISTED))
+    .order_by(writes.c.task_path.desc(), writes.c.task_id.desc(), writes.c.idx.desc())
+)
+_VALUES = Statement(
+    select(writes.c.number, writes.c.type, writes.c.size, writes.c.encoding, writes.c.data).where(
+        writes.c.number.in_(LISTED)
+    )
 )
 
 
@@ -106,29 +112,29 @@ def delta_history(
 ) -> tuple[DeltaHistory, ...]:
     """Return the history of each channel, in the order asked.
 
-    Args:
-        connection: In a transaction.
-        tenant: The tenant.
-        key: The checkpoint; an empty `checkpoint_id` means the latest of the namespace.
-        channels: Names of channels.
-
-    Returns:
-        The histories; without seed and writes if the checkpoint does not exist. Where a
-        value was evicted stands `EVICTED`, and `sources` has the checkpoints that hold it.
+    It has neither seed nor writes if the checkpoint does not exist; an empty `checkpoint_id`
+    means the latest of the namespace. Where a value was evicted stands `EVICTED`, and
+    `sources` has the segments that hold it.
     """
     found = _THREAD.run(connection, of_tenant=tenant, of_thread_id=key.thread_id).fetchone()
     if found is None:
         return tuple(DeltaHistory(name, None, ()) for name in channels)
     thread, family = found
-    place = (key.checkpoint_ns, key.checkpoint_id)
     if not key.checkpoint_id:
         latest = _LATEST.run(connection, of_thread=thread, of_ns=key.checkpoint_ns).fetchone()
-        place = (key.checkpoint_ns, (latest[0] if latest else None) or "")
-    paths = follow(connection, thread, place, channels)
+        key = replace(key, checkpoint_id=(latest[0] if latest else None) or "")
+    paths = follow(connection, thread, (key.checkpoint_ns, key.checkpoint_id), channels)
     values = _values(connection, family, paths.values())
-    sources = _sources(
-        connection, tenant, family, replace(key, checkpoint_id=place[1]), paths, values
-    )
+    evicted: dict[str, set[bytes]] = defaultdict(set)
+    for path in paths.values():
+        for holder, digest in _evicted(path, values):
+            evicted[holder].add(digest)
+    sources: dict[str, list[BlobLocation]] = {}
+    for holder, digests in evicted.items():
+        held = load(connection, tenant, replace(key, checkpoint_id=holder), View.ENTRY)
+        sources[holder] = list(held.entry.segments) if held is not None else []
+        if held is not None:
+            sources[holder] += located.of_values(connection, tenant, family, sorted(digests))
     return tuple(_history(name, paths[name], values, sources) for name in channels)
 
 
@@ -163,15 +169,13 @@ def follow(
     if row is None:
         return paths
     active = set(paths)
-    parent_id, step = _step(place[1], row[0], None, row[1], active, paths)
-    steps = [step]
-    seen = {place[1]}
+    # It is not its own ancestor: its state does not count.
+    parent_id, step = _step(place[1], row[0], None, row[2], active, paths)
+    steps, seen = [step], {place[1]}
     blocks = _Blocks(connection, thread, place[0])
     while active and parent_id not in until and parent_id not in seen:
         row = blocks.get(parent_id)
-        if row is None:
-            break
-        if most is not None and len(seen) > most:
+        if row is None or (most is not None and len(seen) > most):
             break
         seen.add(parent_id)
         parent_id, step = _step(parent_id, *row, active, paths)
@@ -192,12 +196,9 @@ def path_parent(parent_id: str, base: Sequence[DeltaChannel]) -> str:
 
 
 class _Step(NamedTuple):
-    """A checkpoint on the path.
+    """A checkpoint on the path: of which channels its pending writes count, and its base's.
 
-    Attributes:
-        checkpoint_id: The checkpoint.
-        wanted: Channels whose pending writes count.
-        base: Channels whose writes in the `delta_base` count, which come before those.
+    Those in the base come before the pending ones.
     """
 
     checkpoint_id: str
@@ -213,10 +214,7 @@ def _step(
     active: set[str],
     paths: Mapping[str, DeltaPath],
 ) -> tuple[str, _Step]:
-    """Take the channels that begin at a checkpoint from `active`; return where the path goes on.
-
-    `state` is `None` for the checkpoint that the path begins at: it is not its own ancestor.
-    """
+    """Take the channels that begin at a checkpoint from `active`; return where the path goes on."""
     wanted = frozenset(active) if state is not None else frozenset()
     for channel in decode_channels(state or b""):
         if channel.digest is not None and channel.name in active:
@@ -241,15 +239,13 @@ class _Blocks:
 
     def __init__(self, connection: Connection, thread: int, checkpoint_ns: str) -> None:
         self._connection = connection
-        self._thread = thread
-        self._namespace = checkpoint_ns
+        self._namespace = (thread, checkpoint_ns)
         self._size = _FIRST_BLOCK
         self._block: dict[str, tuple[str, bytes, bytes | None]] = {}
 
     def get(self, checkpoint_id: str) -> tuple[str, bytes, bytes | None] | None:
-        """Return those of a checkpoint, or `None` if it is not stored."""
         if checkpoint_id and checkpoint_id not in self._block:
-            of = parameters_of(self._thread, self._namespace, checkpoint_id)
+            of = parameters_of(*self._namespace, checkpoint_id)
             rows = _BLOCK.run(self._connection, **of, max_rows=min(self._size, BLOCK)).fetchall()
             self._size *= 2
             self._block = {row[0]: row[1:] for row in rows}
@@ -264,138 +260,66 @@ def _add_writes(
     paths: Mapping[str, DeltaPath],
 ) -> None:
     """Add the writes of a stretch of the path, given nearest first, to the channels' paths."""
-    pending = _pending(connection, thread, checkpoint_ns, [one for one in steps if one.wanted])
+    asking = {one.checkpoint_id: one.wanted for one in steps if one.wanted}
+    pending: dict[str, list[tuple[str, PathWrite]]] = defaultdict(list)
+    of = {"of_thread": thread, "of_ns": checkpoint_ns}
+    for holder, channel, number, *columns in _WRITES.run_listed(connection, asking, **of):
+        if channel in asking[holder]:
+            pending[holder].append((channel, PathWrite(holder, DeltaWrite(*columns), number)))
     for step in steps:
-        for channel, write in pending.get(step.checkpoint_id, ()):
-            if channel in step.wanted:
-                paths[channel].newest_first.append(write)
+        for channel, write in pending[step.checkpoint_id]:
+            paths[channel].newest_first.append(write)
         for one in step.base:
-            paths[one.name].newest_first.extend(
-                PathWrite(step.checkpoint_id, write, None) for write in reversed(one.writes)
-            )
-
-
-def _pending(
-    connection: Connection, thread: int, checkpoint_ns: str, steps: Sequence[_Step]
-) -> dict[str, list[tuple[str, PathWrite]]]:
-    """Return the pending writes of checkpoints that may count, each with its channel.
-
-    Those of a checkpoint come in the reverse of the order in which they count.
-    """
-    found: dict[str, list[tuple[str, PathWrite]]] = {}
-    if not steps:
-        return found
-    wanted = frozenset[str]().union(*(one.wanted for one in steps))
-    rows = connection.execute(
-        select(writes.c.checkpoint_id, writes.c.channel, writes.c.number, *_WRITE)
-        .where(
-            writes.c.thread == thread,
-            writes.c.checkpoint_ns == checkpoint_ns,
-            writes.c.checkpoint_id.in_([one.checkpoint_id for one in steps]),
-            writes.c.channel.in_(sorted(wanted)),
-        )
-        .order_by(*_NEWEST_FIRST)
-    )
-    for checkpoint_id, channel, number, *columns in rows:
-        write = PathWrite(checkpoint_id, DeltaWrite(*columns), number)
-        found.setdefault(checkpoint_id, []).append((channel, write))
-    return found
+            based = (PathWrite(step.checkpoint_id, write, None) for write in reversed(one.writes))
+            paths[one.name].newest_first.extend(based)
 
 
 # --- values ------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """Values of writes by the number of their row, and of the family by digest."""
-
-    of_writes: dict[int, Value]
-    of_family: dict[bytes, Value]
-
-    def of(self, write: PathWrite) -> Value:
-        """Return the value of a write."""
-        if write.number is not None:
-            return self.of_writes[write.number]
-        return self.named(write.write.digest)
-
-    def named(self, digest: bytes) -> Value:
-        """Return a value of the family.
-
-        Raises:
-            DamagedValueError: It is not stored.
-        """
-        value = self.of_family.get(digest)
-        if value is None:
-            raise DamagedValueError(f"value {digest.hex()}: a delta channel's, is not stored")
-        return value
+_ValuesByKey = Mapping[Any, Value]
+"""Values of writes by the number of their row, and of the family by digest."""
 
 
-def _values(connection: Connection, family: int, paths: Iterable[DeltaPath]) -> _Values:
-    numbers: set[int] = set()
-    digests: set[bytes] = set()
-    for path in paths:
-        if path.seed is not None:
-            digests.add(path.seed.digest)
-        for write in path.newest_first:
-            if write.number is not None:
-                numbers.add(write.number)
-            else:
-                digests.add(write.write.digest)
-    of_writes: dict[int, Value] = {}
-    for some in in_lists(sorted(numbers)):
-        rows = connection.execute(
-            select(
-                writes.c.number, writes.c.type, writes.c.size, writes.c.encoding, writes.c.data
-            ).where(writes.c.number.in_(some))
-        )
-        of_writes.update((row[0], stored_value(*row[1:])) for row in rows)
-    of_family = read(connection, family, digests) if digests else {}
-    return _Values(of_writes, of_family)
+def _values(connection: Connection, family: int, paths: Collection[DeltaPath]) -> _ValuesByKey:
+    wanted = [one for path in paths for one in path.newest_first]
+    numbers = {one.number for one in wanted if one.number is not None}
+    digests = {one.write.digest for one in wanted if one.number is None}
+    digests |= {path.seed.digest for path in paths if path.seed is not None}
+    found: dict[Any, Value] = {**contents.read(connection, family, digests)}
+    for digest in digests - found.keys():
+        raise DamagedValueError(f"value {digest.hex()}: a delta channel's, is not stored")
+    for number, *row in _VALUES.run_listed(connection, sorted(numbers)):
+        found[number] = contents.stored_value(*row)
+    return found
 
 
-def _sources(
-    connection: Connection,
-    tenant: str,
-    family: int,
-    key: CheckpointKey,
-    paths: Mapping[str, DeltaPath],
-    values: _Values,
-) -> dict[str, tuple[BlobLocation, ...]]:
-    """Return where the evicted values of each checkpoint that holds some lie."""
-    evicted: dict[str, set[bytes]] = {}
-    for holder, digest in (one for path in paths.values() for one in _evicted(path, values)):
-        evicted.setdefault(holder, set()).add(digest)
-    sources: dict[str, tuple[BlobLocation, ...]] = {}
-    for holder, digests in evicted.items():
-        found = load(connection, tenant, replace(key, checkpoint_id=holder), View.ENTRY)
-        if found is not None:
-            places = located.of_values(connection, tenant, family, sorted(digests))
-            sources[holder] = (*found.entry.segments, *places)
-    return sources
+def _of(write: PathWrite, values: _ValuesByKey) -> Value:
+    return values[write.write.digest if write.number is None else write.number]
 
 
-def _evicted(path: DeltaPath, values: _Values) -> Iterator[tuple[str, bytes]]:
-    """Yield holder and digest of what was evicted of a path."""
-    if path.seed is not None and values.named(path.seed.digest) is EVICTED:
-        yield path.seed_of, path.seed.digest
-    for write in path.newest_first:
-        if values.of(write) is EVICTED:
-            yield write.holder, write.write.digest
+def _evicted(path: DeltaPath, values: _ValuesByKey) -> list[tuple[str, bytes]]:
+    """Return holder and digest of what was evicted of a path."""
+    found = [
+        (one.holder, one.write.digest) for one in path.newest_first if _of(one, values) is EVICTED
+    ]
+    if path.seed is not None and values[path.seed.digest] is EVICTED:
+        found.append((path.seed_of, path.seed.digest))
+    return found
 
 
 def _history(
     name: str,
     path: DeltaPath,
-    values: _Values,
+    values: _ValuesByKey,
     sources: Mapping[str, Sequence[BlobLocation]],
 ) -> DeltaHistory:
     seed, begun = path.seed, None
     if seed is not None:
-        begun = Channel(name, seed.version, seed.digest, seed.size, values.named(seed.digest))
+        begun = Channel(name, seed.version, seed.digest, seed.size, values[seed.digest])
     written: list[Write] = []
     for stored in path.writes:
-        one, value = stored.write, values.of(stored)
+        one, value = stored.write, _of(stored, values)
         written.append(Write(one.task_id, one.task_path, one.idx, name, value, one.digest))
     holders = sorted({holder for holder, _ in _evicted(path, values)})
-    places = dict.fromkeys(place for holder in holders for place in sources.get(holder, ()))
+    places = dict.fromkeys(place for holder in holders for place in sources[holder])
     return DeltaHistory(name, begun, tuple(written), tuple(places))

@@ -6,9 +6,10 @@ however many of them have it. Where a value was evicted stands `EVICTED`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, Select, and_, bindparam, func, null, or_, select
 
@@ -28,6 +29,7 @@ from ...domain.model import (
     write_order,
 )
 from ...domain.state import decode_state, lacks_values, matches
+from ..database.overlay import StoredWrite
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import EMPTY, LISTED, Statement, of_namespace, of_users
 from . import contents, located
@@ -75,22 +77,6 @@ class ReplayQuery:
     last: str = ""
 
 
-class _Pending(NamedTuple):
-    """A row of `writes`; without its content if that was not asked for."""
-
-    checkpoint_id: str
-    seq: int
-    task_id: str = ""
-    task_path: str = ""
-    idx: int = 0
-    channel: str = ""
-    type: str = ""
-    size: int = 0
-    encoding: int = 0
-    digest: bytes = b""
-    data: bytes | None = None
-
-
 _WRITTEN_BYTES = (
     select(func.sum(writes.c.size))
     .where(
@@ -114,7 +100,8 @@ _BY_KEY = Statement(_OF_NAMESPACE.where(checkpoints.c.checkpoint_id == bindparam
 _LATEST = Statement(_OF_NAMESPACE.order_by(checkpoints.c.checkpoint_id.desc()).limit(1))
 _OF_LISTED = (of_namespace(writes), writes.c.checkpoint_id.in_(LISTED))
 _SEQS = Statement(select(writes.c.checkpoint_id, writes.c.seq).where(*_OF_LISTED))
-_WRITES = Statement(select(*(writes.c[name] for name in _Pending._fields)).where(*_OF_LISTED))
+_STORED = (writes.c[name] for name in StoredWrite._fields)
+_WRITES = Statement(select(writes.c.checkpoint_id, *_STORED).where(*_OF_LISTED))
 
 
 def load(
@@ -138,7 +125,7 @@ def load(
         return None
     row = Row(*found)
     if view is View.ENTRY:
-        return Checkpoint(_entries(connection, tenant, [row], _written(connection, [row], view))[0])
+        return Checkpoint(_entries(connection, tenant, [row])[0])
     state = decode_state(row.state, {})
     if max_bytes is not None and _size(row, state) > max_bytes:
         raise TooLargeError
@@ -166,8 +153,7 @@ def read_page(
     wanted = query.filter if isinstance(query, CheckpointQuery) else {}
     rows, last = _take(connection, statement, wanted, max_count, max_bytes)
     if view is View.ENTRY:
-        entries = _entries(connection, tenant, rows, _written(connection, rows, view))
-        return Page(tuple(map(Checkpoint, entries)), last)
+        return Page(tuple(map(Checkpoint, _entries(connection, tenant, rows))), last)
     states = [decode_state(row.state, {}) for row in rows]
     total = 0
     for count, (row, state) in enumerate(zip(rows, states, strict=True)):
@@ -280,13 +266,20 @@ def _size(row: Row, state: State) -> int:
 
 # --- content ---------------------------------------------------------------------------
 
-_Written = Mapping[tuple[int, str, str], Sequence[_Pending]]
+_PlacedWrites = Mapping[tuple[int, str, str], Sequence[StoredWrite]]
 
 
 def _entries(
-    connection: Connection, tenant: str, rows: Sequence[Row], written: _Written
+    connection: Connection, tenant: str, rows: Sequence[Row], written: _PlacedWrites | None = None
 ) -> list[Entry]:
-    numbers = [[row.seq, *(one.seq for one in written.get(row.place, ()))] for row in rows]
+    """Return the entries of rows; `written`: their writes, where they are at hand."""
+    seqs: dict[tuple[int, str, str], list[int]] = defaultdict(list)
+    if written is None:
+        for place, (seq,) in _of_rows(connection, _SEQS, rows):
+            seqs[place].append(seq)
+    else:
+        seqs.update((place, [one.seq for one in some]) for place, some in written.items())
+    numbers = [[row.seq, *seqs[row.place]] for row in rows]
     places = located.of_rows(connection, tenant, rows, numbers)
     return list(map(entry_of, rows, map(max, numbers), places))
 
@@ -295,15 +288,17 @@ def _whole(
     connection: Connection, tenant: str, rows: Sequence[Row], states: Sequence[State]
 ) -> list[Checkpoint]:
     """Return checkpoints, of whose states the values are still to be read."""
-    written = _written(connection, rows, View.FULL)
+    written: dict[tuple[int, str, str], list[StoredWrite]] = defaultdict(list)
+    having = [row for row in rows if row.written_bytes is not None]
+    for place, columns in _of_rows(connection, _WRITES, having):
+        written[place].append(StoredWrite(*columns))
     entries = _entries(connection, tenant, rows, written)
-    digests: dict[int, list[bytes]] = {}
+    digests: dict[int, list[bytes]] = defaultdict(list)
     for row, state in zip(rows, states, strict=True):
-        named = digests.setdefault(row.family, [])
-        named += [one.digest for one in state.channels if one.digest is not None]
+        digests[row.family] += [one.digest for one in state.channels if one.digest is not None]
     values = {family: contents.read(connection, family, some) for family, some in digests.items()}
     return [
-        _checkpoint(connection, tenant, row, entry, state, values[row.family], written)
+        _checkpoint(connection, tenant, row, entry, state, values[row.family], written[row.place])
         for row, entry, state in zip(rows, entries, states, strict=True)
     ]
 
@@ -315,51 +310,41 @@ def _checkpoint(
     entry: Entry,
     state: State,
     values: Mapping[bytes, Value],
-    written: _Written,
+    written: Sequence[StoredWrite],
 ) -> Checkpoint:
     """Return a checkpoint; one that lacks values names the segments that hold them."""
     channels = tuple(
         Channel(one.name, one.version, one.digest, one.size, values.get(one.digest or b""))
         for one in state.channels
     )
-    pending = written.get(row.place, ())
-    found = Checkpoint(
-        entry, State(state.frame, channels), tuple(sorted(map(_write, pending), key=write_order))
-    )
+    pending = tuple(sorted(map(_write, written), key=write_order))
+    found = Checkpoint(entry, State(state.frame, channels), pending)
     if not lacks_values(found):
         return found
     evicted = [one.digest for one in channels if one.value is EVICTED and one.digest]
     places = located.of_values(connection, tenant, row.family, evicted)
-    seqs = [one.seq for one in pending if one.data is None]
+    seqs = [one.seq for one in written if one.data is None]
     if seqs:
         places += located.of_writes(connection, tenant, row.thread, row.held, seqs)
     return replace(found, sources=tuple(dict.fromkeys(places)))
 
 
-def _written(connection: Connection, rows: Sequence[Row], view: View) -> _Written:
-    """Return the pending writes of checkpoints, of an entry without their content.
+def _of_rows(
+    connection: Connection, statement: Statement, rows: Sequence[Row]
+) -> Iterator[tuple[tuple[int, str, str], Sequence[Any]]]:
+    """Yield columns of the writes of checkpoints, each with the checkpoint's place.
 
     One namespace at a time: an index leads to them only if all but the ID is given.
     """
-    ids: dict[tuple[int, str], list[str]] = {}
+    ids: dict[tuple[int, str], list[str]] = defaultdict(list)
     for row in rows:
-        if view is View.ENTRY or row.written_bytes is not None:
-            ids.setdefault(row.place[:2], []).append(row.checkpoint_id)
-    found: dict[tuple[int, str, str], list[_Pending]] = {}
-    statement = _SEQS if view is View.ENTRY else _WRITES
+        ids[row.place[:2]].append(row.checkpoint_id)
     for (thread, namespace), some in ids.items():
         of = {"of_thread": thread, "of_ns": namespace}
-        for one in _pending(connection, statement, some, of):
-            found.setdefault((thread, namespace, one.checkpoint_id), []).append(one)
-    return found
+        for checkpoint_id, *columns in statement.run_listed(connection, some, **of):
+            yield (thread, namespace, checkpoint_id), columns
 
 
-def _pending(
-    connection: Connection, statement: Statement, ids: Sequence[str], of: Mapping[str, object]
-) -> Iterator[_Pending]:
-    return (_Pending(*row) for row in statement.run_listed(connection, ids, **of))
-
-
-def _write(one: _Pending) -> Write:
+def _write(one: StoredWrite) -> Write:
     value = contents.stored_value(one.type, one.size, one.encoding, one.data)
     return Write(one.task_id, one.task_path, one.idx, one.channel, value, one.digest)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from ...domain.model import (
     Checkpoint,
@@ -23,6 +24,8 @@ from . import load, save, threads
 from .drafts import checkpoint_change, prepare_writes
 from .load import ListPosition, Page, ReplayQuery
 from .threads import ThreadQuery
+
+_T = TypeVar("_T")
 
 LARGE_BYTES = 64 * 1024
 """Content from which on a draft is prepared, or a checkpoint read, in a thread."""
@@ -52,9 +55,11 @@ class Checkpoints:
         """
         # Only a minted ID needs randomness; asking the system for it takes as long as the SQL.
         entropy = 0 if draft.key.checkpoint_id else self._database.random_bits()
-        prepare = partial(checkpoint_change, tenant, draft, self.keyframes, entropy)
-        large = draft_bytes(draft) >= LARGE_BYTES
-        change = await asyncio.to_thread(prepare) if large else prepare()
+        carried = sum(len(getattr(one.content, "data", b"")) for one in draft.channels)
+        change = await _prepared(
+            partial(checkpoint_change, tenant, draft, self.keyframes, entropy),
+            carried + sum(len(write.value.data) for write in draft.writes),
+        )
         return await self._database.change(
             lambda batch: save.save_checkpoint(batch, change), change.size_bytes
         )
@@ -65,9 +70,8 @@ class Checkpoints:
         Raises:
             Refusal: `THREAD_DELETED`, `LIMIT_EXCEEDED`.
         """
-        prepare = partial(prepare_writes, writes)
-        large = sum(len(write.value.data) for write in writes) >= LARGE_BYTES
-        prepared = await asyncio.to_thread(prepare) if large else prepare()
+        carried = sum(len(write.value.data) for write in writes)
+        prepared = await _prepared(partial(prepare_writes, writes), carried)
         return await self._database.change(
             lambda batch: save.save_writes(batch, tenant, key, prepared),
             sum(len(one.packed.data) for one in prepared),
@@ -100,20 +104,19 @@ class Checkpoints:
         max_bytes: int,
     ) -> Page:
         """Return the next checkpoints of a listing or a replay; see `load.read_page`."""
+        bounds = {"max_count": max_count, "max_bytes": max_bytes}
         return await self._database.query(
-            lambda connection: load.read_page(
-                connection, tenant, query, view, after, max_count=max_count, max_bytes=max_bytes
-            )
+            lambda connection: load.read_page(connection, tenant, query, view, after, **bounds)
         )
 
     async def delta_history(
         self, tenant: str, key: CheckpointKey, channels: Sequence[str]
     ) -> tuple[DeltaHistory, ...]:
         """Return the history of each channel, in the order asked."""
-        from . import delta_history
+        from .delta_history import delta_history
 
         return await self._database.query(
-            lambda connection: delta_history.delta_history(connection, tenant, key, channels)
+            lambda connection: delta_history(connection, tenant, key, channels)
         )
 
     async def thread(self, tenant: str, thread_id: str) -> ThreadDetail | None:
@@ -131,8 +134,5 @@ class Checkpoints:
         )
 
 
-def draft_bytes(draft: CheckpointDraft) -> int:
-    """Return the bytes of the values and writes of a draft."""
-    values = (channel.content for channel in draft.channels)
-    carried = sum(len(getattr(content, "data", b"")) for content in values)
-    return carried + sum(len(write.value.data) for write in draft.writes)
+async def _prepared(prepare: Callable[[], _T], size_bytes: int) -> _T:
+    return await asyncio.to_thread(prepare) if size_bytes >= LARGE_BYTES else prepare()

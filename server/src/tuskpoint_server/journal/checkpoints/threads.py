@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, distinct, func, select
+from sqlalchemy import Connection, and_, bindparam, distinct, func, select
 
 from ...domain.errors import Reason, Refusal
 from ...domain.threads import EventKind, Thread, ThreadDetail, ThreadState
 from ..database.logs import Log
 from ..database.overlay import Batch
 from ..database.schema import blobs, changes, checkpoints, members, threads, uses
-from ..database.statements import EMPTY, Statement, of_users
+from ..database.statements import EMPTY, Statement, of_thread, of_users
 
 MAX_HEADS = 1000
 """Namespaces whose heads a thread's description names."""
@@ -20,43 +20,35 @@ MAX_HEADS = 1000
 _THREAD = tuple(threads.c[field.name] for field in fields(Thread))
 _LIVE = threads.c.deleted.is_(False)
 _BY_ID = Statement(
-    select(*_THREAD, threads.c.number, threads.c.certified_seq, threads.c.checkpoint_count).where(
+    select(threads.c.number, threads.c.certified_seq, threads.c.checkpoint_count, *_THREAD).where(
         threads.c.tenant == bindparam("of_tenant"),
         threads.c.thread_id == bindparam("of_thread_id"),
         _LIVE,
     )
 )
+_changed = and_(
+    checkpoints.c.thread == changes.c.thread,
+    checkpoints.c.checkpoint_ns == changes.c.checkpoint_ns,
+    checkpoints.c.checkpoint_id == changes.c.checkpoint_id,
+)
 _UNCERTIFIED = Statement(
     select(func.count(distinct(checkpoints.c.number)))
-    .select_from(
-        changes.join(
-            checkpoints,
-            and_(
-                checkpoints.c.thread == changes.c.thread,
-                checkpoints.c.checkpoint_ns == changes.c.checkpoint_ns,
-                checkpoints.c.checkpoint_id == changes.c.checkpoint_id,
-            ),
-        )
-    )
-    .where(changes.c.thread == bindparam("of_thread"), changes.c.seq > bindparam("above"))
+    .select_from(changes.join(checkpoints, _changed))
+    .where(of_thread(changes), changes.c.seq > bindparam("above"))
 )
 _HEADS = Statement(
     select(checkpoints.c.checkpoint_ns, func.max(checkpoints.c.checkpoint_id))
-    .where(checkpoints.c.thread == bindparam("of_thread"))
+    .where(of_thread(checkpoints))
     .group_by(checkpoints.c.checkpoint_ns)
     .order_by(checkpoints.c.checkpoint_ns)
     .limit(MAX_HEADS)
 )
+_of_segment = and_(members.c.tenant == uses.c.tenant, members.c.sha256 == uses.c.segment)
+_of_member = and_(blobs.c.tenant == members.c.tenant, blobs.c.blob_id == members.c.blob_id)
 _EXPIRY = Statement(
     select(func.min(blobs.c.expire_us))
-    .select_from(
-        uses.join(
-            members, and_(members.c.tenant == uses.c.tenant, members.c.sha256 == uses.c.segment)
-        ).join(
-            blobs, and_(blobs.c.tenant == members.c.tenant, blobs.c.blob_id == members.c.blob_id)
-        )
-    )
-    .where(uses.c.thread == bindparam("of_thread"))
+    .select_from(uses.join(members, _of_segment).join(blobs, _of_member))
+    .where(of_thread(uses))
 )
 
 
@@ -74,29 +66,19 @@ def thread(connection: Connection, tenant: str, thread_id: str) -> ThreadDetail 
     row = _BY_ID.run(connection, of_tenant=tenant, of_thread_id=thread_id).fetchone()
     if row is None:
         return None
-    *columns, number, certified_seq, count = row
-    uncertified = _UNCERTIFIED.run(connection, of_thread=number, above=certified_seq).fetchone()
+    number, certified_seq, count, *columns = row
+    [(uncertified,)] = _UNCERTIFIED.run(
+        connection, of_thread=number, above=certified_seq
+    ).fetchall()
     heads = dict(_HEADS.run(connection, of_thread=number).fetchall())
-    expire_us = (_EXPIRY.run(connection, of_thread=number).fetchone() or (None,))[0]
-    return ThreadDetail(
-        _thread(columns), count, uncertified[0] if uncertified else 0, heads, expire_us
-    )
+    [(expire_us,)] = _EXPIRY.run(connection, of_thread=number).fetchall()
+    return ThreadDetail(_thread(*columns), count, uncertified, heads, expire_us)
 
 
 def list_threads(
     connection: Connection, tenant: str, query: ThreadQuery, after: str, limit: int
 ) -> list[Thread]:
     """Return threads whose ID is above `after`, by ID."""
-    return [_thread(row) for row in connection.execute(_listing(tenant, query, after, limit))]
-
-
-def _thread(row: Any) -> Thread:
-    thread_id, incarnation, seq, agent_id, state, *rest, unsearchable = row
-    found = Thread(thread_id, incarnation, seq, agent_id, ThreadState(state), *rest)
-    return replace(found, unsearchable=bool(unsearchable))
-
-
-def _listing(tenant: str, query: ThreadQuery, after: str, limit: int) -> Select[Any]:
     statement = (
         select(*_THREAD)
         .where(threads.c.tenant == tenant, threads.c.thread_id > after, _LIVE, of_users(threads))
@@ -114,7 +96,15 @@ def _listing(tenant: str, query: ThreadQuery, after: str, limit: int) -> Select[
             checkpoints.c.label != EMPTY,
         )
         statement = statement.where(threads.c.number.in_(labelled))
-    return statement
+    return [_thread(*row) for row in connection.execute(statement)]
+
+
+def _thread(*columns: Any) -> Thread:
+    found = Thread(*columns)
+    return replace(found, state=ThreadState(found.state), unsearchable=bool(found.unsearchable))
+
+
+# --- settings ----------------------------------------------------------------------------
 
 
 def set_retention(batch: Batch, tenant: str, thread_id: str, retention_s: int) -> None:
@@ -142,10 +132,9 @@ def set_searchable(batch: Batch, tenant: str, thread_id: str, searchable: bool) 
 
 def switch_search(batch: Batch, log: Log, searchable: bool) -> None:
     """Set whether search finds the checkpoints of a thread that is at hand."""
-    if bool(log.row.unsearchable) is not searchable:
-        return
-    log.row.unsearchable = not searchable
-    log.row.settings_seq = batch.change(log, EventKind.SEARCHABLE_SET, indexed=searchable)
+    if bool(log.row.unsearchable) is searchable:
+        log.row.unsearchable = not searchable
+        log.row.settings_seq = batch.change(log, EventKind.SEARCHABLE_SET, indexed=searchable)
 
 
 def _live(batch: Batch, tenant: str, thread_id: str) -> Log:

@@ -14,24 +14,20 @@ from ...domain.errors import invalid_field
 from ...domain.search import COMPONENT_BYTES
 from ..database.logs import Place
 from ..database.schema import journal_info, vectors
-from ..database.statements import (
-    Statement,
-    inserting,
-    of_checkpoint,
-    parameters_of,
-)
+from ..database.statements import Statement, inserting, of_checkpoint, parameters_of
 
 CALLER = ""
 """Embedder of vectors that callers sent."""
 
-_ANY_SIZE = Statement(
-    select(func.length(vectors.c.vector)).where(vectors.c.tenant == bindparam("of_tenant")).limit(1)
-)
 _EMBEDDER = "search_embedder"
 """Name of the fact that tells dimension and name of the embedder, a space between them."""
 
-_NOTED = Statement(select(journal_info.c.value).where(journal_info.c.name == bindparam("fact")))
-_FORGET = Statement(delete(journal_info).where(journal_info.c.name == bindparam("fact")))
+_ANY_SIZE = Statement(
+    select(func.length(vectors.c.vector)).where(vectors.c.tenant == bindparam("of_tenant")).limit(1)
+)
+_IS_NOTED = journal_info.c.name == _EMBEDDER
+_NOTED = Statement(select(journal_info.c.value).where(_IS_NOTED))
+_FORGET = Statement(delete(journal_info).where(_IS_NOTED))
 _NOTE = Statement(inserting(journal_info))
 _DROP = Statement(delete(vectors).where(of_checkpoint(vectors)))
 _COLUMNS = tuple(column.name for column in vectors.columns if column.name != "number")
@@ -46,22 +42,31 @@ def note_embedder(connection: Connection, embedder: str, dimension: int) -> None
 
 def forget_embedder(connection: Connection) -> None:
     """Forget the embedder: vectors may have any dimension if there are none."""
-    _FORGET.run(connection, fact=_EMBEDDER)
+    _FORGET.run(connection)
 
 
 def noted_dimension(connection: Connection) -> int:
     """Return the dimension of the embedder; 0 if there is none."""
-    row = _NOTED.run(connection, fact=_EMBEDDER).fetchone()
+    row = _NOTED.run(connection).fetchone()
     return int(row[0].partition(" ")[0]) if row is not None else 0
 
 
-def check(connection: Connection, tenant: str, size: int) -> None:
-    """Check that a vector may be stored.
+def dimension(connection: Connection, tenant: str) -> int:
+    """Return the dimension that the tenant's vectors must have; 0 if it may be any."""
+    return size_bytes(connection, tenant) // COMPONENT_BYTES
 
-    Args:
-        connection: In a transaction.
-        tenant: The tenant.
-        size: Bytes of the vector, packed.
+
+def size_bytes(connection: Connection, tenant: str) -> int:
+    """Return the bytes that the tenant's vectors must have; 0 if it may be any."""
+    noted = noted_dimension(connection)
+    if noted:
+        return noted * COMPONENT_BYTES
+    row = _ANY_SIZE.run(connection, of_tenant=tenant).fetchone()
+    return row[0] if row is not None else 0
+
+
+def check(connection: Connection, tenant: str, size: int) -> None:
+    """Check that a vector of so many bytes, packed, may be stored.
 
     Raises:
         Refusal: `INVALID_FIELD`: the embedder's, or others of the tenant, have another
@@ -77,39 +82,11 @@ def check(connection: Connection, tenant: str, size: int) -> None:
 
 
 def store(connection: Connection, tenant: str, thread: int, place: Place, vector: bytes) -> None:
-    """Store the vector that a caller sent with a checkpoint, in the place of any other.
-
-    Args:
-        connection: In a write transaction.
-        tenant: The tenant.
-        thread: Number of the thread.
-        place: Namespace and ID of the checkpoint.
-        vector: The vector, packed; `check` has taken it.
-    """
+    """Store the vector, packed and checked, that came with a checkpoint, in the place of any."""
     _DROP.run(connection, **parameters_of(thread, *place))
     add(connection, [(tenant, thread, *place, CALLER, vector)])
 
 
 def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
-    """Insert vectors.
-
-    Args:
-        connection: In a write transaction.
-        rows: Tenant, number of the thread, namespace, ID, embedder and vector of each.
-    """
-    if rows:
-        _ADD.run_rows(connection, _COLUMNS, rows)
-
-
-def dimension(connection: Connection, tenant: str) -> int:
-    """Return the dimension that the tenant's vectors must have; 0 if it may be any."""
-    noted = noted_dimension(connection)
-    if noted:
-        return noted
-    row = _ANY_SIZE.run(connection, of_tenant=tenant).fetchone()
-    return row[0] // COMPONENT_BYTES if row is not None else 0
-
-
-def size_bytes(connection: Connection, tenant: str) -> int:
-    """Return the bytes that the tenant's vectors must have; 0 if it may be any."""
-    return dimension(connection, tenant) * COMPONENT_BYTES
+    """Insert vectors, each with tenant, number of the thread, namespace, ID and embedder."""
+    _ADD.run_rows(connection, _COLUMNS, rows)
