@@ -14,7 +14,7 @@ from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock, Journal, opened
 from tuskpoint_server.archive.archive import Archive
 from tuskpoint_server.archive.flush.settings import ArchiveSettings
-from tuskpoint_server.archive.read.segments import Places, Segments
+from tuskpoint_server.archive.read import Places, Segments
 from tuskpoint_server.blobs.api import BlobStore
 from tuskpoint_server.domain.formats.catalogs import decode_catalog, read_thread
 from tuskpoint_server.domain.formats.manifests import Manifest, fold

@@ -19,8 +19,8 @@ import pytest
 
 from tests.kit.member_file import MemberFile, blob_path, pack_of, read_pack, stored_files
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.blobs.directory import DirectoryStore, UnknownLayoutError, files, packs
-from tuskpoint_server.blobs.directory.packs import PackIndex, read_index
+from tuskpoint_server.blobs.directory import DirectoryStore, UnknownLayoutError, files
+from tuskpoint_server.blobs.directory.files import PackIndex, read_index
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation
 
@@ -284,7 +284,7 @@ async def test_only_what_is_wanted_is_read_in_the_order_of_the_file(
 
     monkeypatch.setattr(Path, "open", opening)
     monkeypatch.setattr(os, "pread", reading_at)
-    monkeypatch.setattr(packs, "read_index", pytest.fail)
+    monkeypatch.setattr(files, "read_index", pytest.fail)
     wanted = [locations[number] for number in (40, 3, 17, 3, 29)]
     assert await blobs.get_many(wanted) == [b"%03d" % n * 100 for n in (40, 3, 17, 3, 29)]
     assert opened == [blob_path(root, locations[0].blob_id)]
@@ -308,8 +308,8 @@ async def test_as_many_indexes_are_kept_as_there_is_room_for(
         count += 1
         return read_index(file, size)
 
-    monkeypatch.setattr(packs, "_KEPT_INDEX_BYTES", kept)
-    monkeypatch.setattr(packs, "read_index", counted)
+    monkeypatch.setattr(files, "_KEPT_INDEX_BYTES", kept)
+    monkeypatch.setattr(files, "read_index", counted)
     for _ in range(3):
         for pair in pairs:
             await blobs.get(pair[0])

@@ -11,7 +11,7 @@ from tests.contract.removal.rows import chain, history, rows, save
 from tests.kit.archives import House, check_certified, house
 from tests.kit.drafts import TENANT, digest, draft, key
 from tests.kit.stores import MemoryStore
-from tuskpoint_server.archive.read.segments import Segments, digests_of, newest_row, newest_writes
+from tuskpoint_server.archive.read import Segments, digests_of, newest_row, newest_writes
 from tuskpoint_server.domain.model import EVICTED, View
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.archiving.eviction import evict_family

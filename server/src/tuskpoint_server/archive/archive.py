@@ -42,8 +42,7 @@ from .flush.spool import Pointer, Spool
 from .flush.telemetry import BacklogReading, Instruments
 from .lifetime.epochs import EpochClock
 from .lifetime.lifetime import Lifetime
-from .read.manifest import manifest, store_manifest
-from .read.segments import Segments, placed
+from .read import Segments, manifest, placed, store_manifest
 from .verify import ThreadVerification, begin
 
 _HOLES_SHOWN = 100
@@ -270,7 +269,7 @@ class Archive:
         return await manifest(self._database, self._blobs, tenant, thread_id)
 
     async def store_manifest(self, tenant: str, found: Manifest) -> BlobLocation:
-        """Store a manifest as a blob of its own; see `archive.read.manifest.store_manifest`.
+        """Store a manifest as a blob of its own; see `archive.read.store_manifest`.
 
         Raises:
             Refusal: `BLOB_UNAVAILABLE`, `BLOB_REJECTED`, `JOURNAL_UNAVAILABLE`.

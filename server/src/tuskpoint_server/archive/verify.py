@@ -32,8 +32,7 @@ from ..journal.archiving.standing import Incarnation, RecordedCheckpoint, Standi
 from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Database
 from ..journal.database.logs import Place
-from .read.manifest import records_of
-from .read.segments import (
+from .read import (
     DAMAGE,
     Segments,
     Stored,
@@ -42,6 +41,7 @@ from .read.segments import (
     newest_writes,
     placed,
     read_each,
+    records_of,
 )
 
 PAGE_CHECKPOINTS = 256
@@ -115,9 +115,6 @@ class ThreadVerification:
 
         Those are the checkpoints that journal and manifest knew when the verification
         began, with those whose removal the runs still have.
-
-        Raises:
-            Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`: no verdict can be had now.
         """
         first = await self._look(())
         known = {*self._places, *first.removed}

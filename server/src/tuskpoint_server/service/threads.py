@@ -15,7 +15,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from ..archive.archive import Archive
-from ..archive.read.manifest import page_of
+from ..archive.read import page_of
 from ..domain.errors import Reason, Refusal
 from ..domain.formats.manifests import Key, Manifest, ManifestEntry
 from ..domain.limits import LIMITS

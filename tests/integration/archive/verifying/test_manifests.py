@@ -11,8 +11,7 @@ import pytest
 from tests.kit.archives import House, check_certified, house, shown
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.stores import MemoryStore
-from tuskpoint_server.archive.read.manifest import page_of
-from tuskpoint_server.archive.read.segments import Segments
+from tuskpoint_server.archive.read import Segments, page_of
 from tuskpoint_server.blobs.api import BlobStore, StoreLimits
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.manifests import Manifest, decode_manifest

@@ -26,7 +26,7 @@ from ...journal.archiving.dirty_rows import Bounds, DirtyRange
 from ...journal.database.database import Database
 from ...journal.database.logs import Place
 from ...journal.database.overlay import Batch
-from ..read.segments import Segments, placed
+from ..read import Segments, placed
 from .assembling import Assembled, Chores, Origin, Recorder, Work, assemble, record
 from .building import BuiltSegment, build
 from .packs import Pack, PackRunner, grouped

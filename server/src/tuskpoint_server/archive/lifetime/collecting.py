@@ -14,8 +14,8 @@ from ...domain.model import BlobLocation
 from ...journal.archiving import lifetimes, plan
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
-from ..read.segments import Segments, placed
-from .survey import survey
+from ..read import Segments, placed
+from .salvage import survey
 
 MIN_AGE_S = 3600.0
 """A younger blob stays: another server may have put it and not recorded it yet."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...domain.errors import Refusal
 from ...journal.archiving.lifetimes import DueBlob
 from ..flush.flusher import Trouble
-from ..read.segments import DAMAGE
+from ..read import DAMAGE
 
 _log = logging.getLogger(__name__)
 

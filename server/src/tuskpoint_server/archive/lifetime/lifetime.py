@@ -27,11 +27,10 @@ from ...journal.database.database import Database
 from ..flush.flusher import TenantFlusher, Trouble
 from ..flush.packs import PackRunner
 from ..flush.settings import ArchiveSettings
-from ..read.segments import DAMAGE
+from ..read import DAMAGE
 from .epochs import EpochClock
 from .failing import FIRST_RETRY_S, Failing
-from .salvage import Round, Salvage, sliced
-from .survey import Survey, Surveyed, survey
+from .salvage import Round, Salvage, Survey, Surveyed, sliced, survey
 
 _log = logging.getLogger(__name__)
 
@@ -149,11 +148,7 @@ class Lifetime:
         self._wake.set()
 
     async def look_now(self) -> Round:
-        """Store again whatever is due, also what failed a moment ago.
-
-        Raises:
-            Refusal: `JOURNAL_UNAVAILABLE`.
-        """
+        """Store again whatever is due, also what failed a moment ago."""
         return await self._round(patient=False)
 
     def failing(self, tenant: str) -> int:
@@ -290,11 +285,7 @@ class Lifetime:
         )
 
     async def _take(self, tenant: str, batch: Sequence[DueBlob], done: Round) -> None:
-        """Store again what is needed of some blobs, each in the way that suits it.
-
-        Raises:
-            Refusal: Of the blob store or the journal.
-        """
+        """Store again what is needed of some blobs, each in the way that suits it."""
         flusher = self._flusher(tenant)
         async with flusher.turn:
             settled, found = await self._survey(flusher, batch)
@@ -474,11 +465,7 @@ class Lifetime:
             flusher.flush_soon()
 
     async def _mend(self, tenant: str) -> bool:
-        """Replace the newest catalog if runs of it cannot be read; return whether that went well.
-
-        Raises:
-            Refusal: `JOURNAL_UNAVAILABLE`.
-        """
+        """Replace the newest catalog if its runs cannot be read; return whether that went well."""
         flusher = self._flusher(tenant)
         try:
             async with flusher.turn:

@@ -1,4 +1,4 @@
-"""Storing what is needed of blobs elsewhere, and what cannot be read any more once again.
+"""What of some blobs is needed, and storing it elsewhere or once again.
 
 What can be read, from the local cache too, goes byte for byte into dense packs. Of the rest the
 journal stores again what it holds. What neither has is lost: a hole, said by a record.
@@ -14,11 +14,14 @@ from typing import TypeVar
 
 from ...blobs.api import BlobStore, Member
 from ...domain.errors import Reason, Refusal
+from ...domain.formats.catalogs import read_threads
+from ...domain.formats.manifests import Manifest, fold
 from ...domain.formats.records import GapRecord, Record
 from ...domain.formats.stored_json import Kind
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation
-from ...journal.archiving import holes, lifetimes, recorded, refill
+from ...journal.archiving import holes, lifetimes, recorded, refill, status
+from ...journal.archiving.lifetimes import DueBlob, HeldMember
 from ...journal.archiving.refill import Affected, PackedValue, User, pack_values
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
@@ -26,8 +29,104 @@ from ...journal.lineage import handoffs
 from ..flush.assembling import Chores
 from ..flush.flusher import TenantFlusher
 from ..flush.packs import PackRunner, grouped
-from ..read.segments import DAMAGE, Segments, placed, read_each
-from .survey import Survey, Surveyed
+from ..read import DAMAGE, Segments, placed, read_each
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """A blob and what it holds."""
+
+    blob: DueBlob
+    alive: tuple[HeldMember, ...]  # what is needed, but for the newest catalog
+    dead: tuple[HeldMember, ...]
+    holds_catalog: bool  # the newest one
+    staying: tuple[HeldMember, ...] = ()  # needed, and stays while the others are moved
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything in it is."""
+        return bool(self.alive) or self.holds_catalog
+
+    @property
+    def alive_bytes(self) -> int:
+        """Bytes of what is needed."""
+        return sum(one.location.size for one in self.alive)
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the blob is a member: whoever has its ID may know no more than that."""
+        return any(not one.location.identifier for one in self.alive)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether less than half of it is needed, or it has bytes of deleted threads."""
+        size = max(self.blob.size_bytes, self.alive_bytes + sum(m.location.size for m in self.dead))
+        return 2 * self.alive_bytes < size or any(one.ended for one in self.dead)
+
+    @property
+    def of_ended(self) -> set[bytes]:
+        """Segments of deleted threads in it that other threads need."""
+        return {one.owner for one in self.alive if one.ended}
+
+    def without_ended(self) -> Surveyed:
+        """Return the blob with the segments of deleted threads staying in it."""
+        return replace(
+            self,
+            alive=tuple(one for one in self.alive if not one.ended),
+            staying=tuple(one for one in self.alive if one.ended),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Some blobs of a tenant."""
+
+    blobs: Sequence[Surveyed]
+    users: Mapping[bytes, set[str]]  # by hash of a segment the threads that may need it
+    manifests: Mapping[str, Manifest]  # the stored ones of these threads
+
+
+async def survey(
+    database: Database, blobs: BlobStore, tenant: str, due: Sequence[DueBlob]
+) -> Survey:
+    """Return what is needed of some blobs; a cache may stand before the store.
+
+    Reads all records of the tenant, so that nothing is let go that recovery would ask for.
+    """
+    found, known = await database.query(
+        lambda connection: (
+            lifetimes.facts(connection, tenant, [one.blob_id for one in due]),
+            status.catalog(connection, tenant),
+        )
+    )
+    places = placed(database, tenant)
+
+    async def fetch(location: BlobLocation) -> bytes:
+        [place] = await places([location])
+        return await blobs.get(place)
+
+    names = set().union(*found.users.values())
+    needed = set(found.needed)
+    manifests: dict[str, Manifest] = {}
+    if known is not None:
+        async for thread_id, records in read_threads(known.catalog.runs, fetch):
+            if thread_id in names:
+                manifests[thread_id] = manifest = fold(thread_id, records)
+                needed |= manifest.needed()
+    catalog = known.location.sha256 if known is not None else b""
+    surveyed = []
+    for one in due:
+        alive, dead, holds_catalog = [], [], False
+        for member in found.held[one.blob_id]:
+            if member.location.sha256 == catalog:
+                holds_catalog = True
+            elif member.kind is Kind.RUN or member.location.sha256 in needed:
+                alive.append(member)
+            else:
+                dead.append(member)
+        surveyed.append(Surveyed(one, tuple(alive), tuple(dead), holds_catalog))
+    return Survey(surveyed, found.users, manifests)
+
 
 _log = logging.getLogger(__name__)
 
@@ -66,9 +165,6 @@ class Salvage:
         """Certify a catalog whose records come from the journal alone.
 
         The caller holds the flusher's turn.
-
-        Raises:
-            Refusal: Of the blob store or the journal.
         """
         tenant = flusher.tenant
         read = partial(
@@ -101,10 +197,6 @@ class Salvage:
 
         Returns:
             By hash what could not be read and why, and the segments that are holes now.
-
-        Raises:
-            Refusal: Of the blob store or the journal; nothing has changed then, or a pack that
-                says so is on its way.
         """
         tenant = flusher.tenant
         wanted = [one for blob in chosen for one in blob.alive]
@@ -153,11 +245,7 @@ class Salvage:
                     yield GapRecord(*of, reason, segment=owner)
 
     async def lose_bundles(self, tenant: str, blob_id: str) -> int:
-        """Give up the bundles of hand-offs that lie in a blob which is gone; return how many.
-
-        Raises:
-            Refusal: `JOURNAL_UNAVAILABLE`.
-        """
+        """Give up the bundles of hand-offs that lie in a blob which is gone; return how many."""
         lost = await self._database.transact(
             lambda batch: handoffs.drop_lost(batch.connection, tenant, blob_id)
         )
@@ -176,11 +264,7 @@ class Salvage:
     async def store_again(
         self, tenant: str, segments: Collection[bytes], done: Round, room: Callable[[], bool]
     ) -> None:
-        """Let every checkpoint that needs one of some segments be stored again while there is room.
-
-        Raises:
-            Refusal: `JOURNAL_UNAVAILABLE`.
-        """
+        """Let checkpoints that need one of some segments be stored again while there is room."""
         database = self._database
         needed: dict[int, set[bytes]] = {}
         segments = await database.query(partial(refill.naming, tenant=tenant, segments=segments))

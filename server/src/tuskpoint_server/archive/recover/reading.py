@@ -22,7 +22,7 @@ from ...journal.checkpoints.located import encode_held
 from ...journal.database.overlay import StoredWrite
 from ...journal.lineage import stored as rows
 from ...journal.recovery import RecoveredRows, RecoveredValue, ThreadEnd
-from ..read.segments import Stored
+from ..read import Stored
 
 
 class _Held(NamedTuple):

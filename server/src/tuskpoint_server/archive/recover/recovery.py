@@ -21,7 +21,7 @@ from ...journal.archiving.plan import StoredMember
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ...journal.lineage import Snapshots
-from ..read.segments import Segments, Stored
+from ..read import Segments, Stored
 from .reading import ThreadReading
 from .sources import DAMAGE, Source, readable, run_members
 

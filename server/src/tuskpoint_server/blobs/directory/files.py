@@ -1,22 +1,47 @@
-"""The files of a blob directory: their names, and how they come, are counted and go.
+"""The files of a blob directory: how they come, are read and go, and what a pack is.
 
 A file is written under a temporary name in `<root>/incoming`, synced and renamed, and the
 directory that it is renamed into is synced: a name never shows half a file. The file
 `<root>/layout` says how the directory is laid out; it is there before the first blob.
+
+A blob is one member as it is, or a pack file: the members of one put behind an index of them.
+
+| bytes        | content                                                     |
+|--------------|-------------------------------------------------------------|
+| 8            | `TUSKPACK`                                                  |
+| 4            | version of the format, 1                                    |
+| 4            | number of members, at least 1                               |
+| 64 each      | the index: a row per member, in ascending order of the hash |
+| the rest     | the members' bytes, in the order of the rows, without gaps  |
+
+A row is the member's SHA-256 (32 bytes), the offset of its bytes in the file (8), their
+number (8) and its kind (16, ASCII, filled up with zero bytes). Numbers are unsigned and
+little-endian.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import struct
+import threading
 import time
 import uuid
+from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import FileIO
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
-from ...domain.limits import MIB
-from ..api import digest_of
+from ...domain.errors import Reason, Refusal
+from ...domain.limits import LIMITS, MIB
+from ...domain.model import BlobLocation
+from .. import api
+from ..api import Listed, Member, Progress, digest_of
 
 _LAYOUT_FILE = "layout"
 _LAYOUT = b"tuskpoint blobs, layout 1\n"
@@ -38,12 +63,7 @@ class StoredFile:
 
 
 class BlobFiles:
-    """The files below one root; every method blocks and may be called from any thread.
-
-    Raises:
-        UnknownLayoutError: It is laid out in another way.
-        OSError: It cannot be made, read or written.
-    """
+    """The files below one root; every method blocks and may be called from any thread."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -60,11 +80,7 @@ class BlobFiles:
                     path.unlink()
 
     def path(self, blob_id: str) -> Path:
-        """Return the path of a blob.
-
-        Raises:
-            FileNotFoundError: No blob can have this ID; nothing else becomes a path.
-        """
+        """Return the path of a blob; what cannot be the ID of one is not found, and no path."""
         if digest_of(blob_id) is None:
             raise FileNotFoundError(blob_id)
         return self._root / blob_id[:_SHARD_CHARACTERS] / blob_id
@@ -74,9 +90,6 @@ class BlobFiles:
 
         One that is there already is replaced: that heals a damaged one, and its age
         begins again.
-
-        Raises:
-            OSError: It may or may not be stored; no temporary file is left.
         """
         path = self.path(blob_id)
         part = self._incoming / uuid.uuid4().hex
@@ -99,11 +112,7 @@ class BlobFiles:
         _sync(path.parent)
 
     def remove(self, blob_id: str, min_age_s: float) -> bool:
-        """Remove a blob; tell whether it was there and old enough.
-
-        Raises:
-            OSError: It cannot be removed.
-        """
+        """Remove a blob; tell whether it was there and old enough."""
         try:
             path = self.path(blob_id)
             # Looked at again: it may have been put once more since it was listed.
@@ -178,3 +187,247 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+MAGIC = b"TUSKPACK"
+
+_VERSION = 1
+_HEAD = struct.Struct("<8sII")
+_ROW = struct.Struct("<32sQQ16s")
+_HASH_BYTES = 32
+_KIND_BYTES = 16
+_MOST_MEMBERS = 1_000_000  # bound on the index that is read into memory; nobody puts as many
+_KEPT_INDEX_BYTES = 8 * MIB
+_READ_BYTES = MIB
+_LONGEST_BYTES = 2 * LIMITS.max_bundle
+"""Bound on what is read into memory; anyone who shares the directory may have put it there."""
+
+
+class NotAPackError(Exception):
+    """A file that is no pack; the text says what is wrong with it."""
+
+
+class Row(NamedTuple):
+    """A member as the index has it."""
+
+    sha256: bytes
+    offset: int
+    size: int
+    kind: str
+
+
+class PackIndex:
+    """The checked index of a pack file; it keeps the rows as they are there."""
+
+    def __init__(self, rows: bytes) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows) // _ROW.size
+
+    def find(self, sha256: bytes) -> tuple[int, int] | None:
+        """Return offset and size in bytes of a member; `None` if it is not in the pack."""
+        rows, width = self.rows, _ROW.size
+        at = width * bisect_left(
+            range(len(self)), sha256, key=lambda n: rows[n * width : n * width + _HASH_BYTES]
+        )
+        if rows[at : at + _HASH_BYTES] != sha256:
+            return None
+        _, offset, size, _ = _ROW.unpack_from(rows, at)
+        return offset, size
+
+    def __iter__(self) -> Iterator[Row]:
+        for sha256, offset, size, kind in _ROW.iter_unpack(self.rows):
+            yield Row(sha256, offset, size, kind.rstrip(b"\0").decode("ascii"))
+
+
+def pack_pieces(members: Sequence[Member]) -> list[bytes]:
+    """Return the bytes of a pack file in pieces: head and index, then each member.
+
+    The same members make the same bytes, whatever their order; no two have the same hash.
+    """
+    if not 1 <= len(members) <= _MOST_MEMBERS:
+        raise ValueError(f"a pack holds 1 to {_MOST_MEMBERS} members, not {len(members)}")
+    ordered = sorted(members, key=lambda member: member.sha256)
+    index = [_HEAD.pack(MAGIC, _VERSION, len(ordered))]
+    offset = _HEAD.size + len(ordered) * _ROW.size
+    for member in ordered:
+        kind = member.kind.encode("ascii")
+        if len(kind) > _KIND_BYTES:
+            raise ValueError(f"the kind '{member.kind}' does not fit the index of a pack")
+        index.append(_ROW.pack(member.sha256, offset, len(member.data), kind))
+        offset += len(member.data)
+    return [b"".join(index), *(member.data for member in ordered)]
+
+
+def read_index(file: FileIO, size: int) -> PackIndex:
+    """Return the index of a pack file of a size, which has to account for each of its bytes."""
+    file.seek(0)
+    head = file.read(_HEAD.size)
+    if not head.startswith(MAGIC):
+        raise NotAPackError("it is not a pack")
+    if len(head) < _HEAD.size:
+        raise NotAPackError("it ends within its head")
+    _, version, count = _HEAD.unpack(head)
+    if version != _VERSION:
+        raise NotAPackError(f"it is a pack of version {version}, not {_VERSION}")
+    end = _HEAD.size + count * _ROW.size
+    if not 1 <= count <= _MOST_MEMBERS or end > size:
+        raise NotAPackError(f"{size} bytes cannot be a pack of {count} members")
+    rows = file.read(end - _HEAD.size)
+    hashes = []
+    for sha256, offset, length, kind in _ROW.iter_unpack(rows):
+        if offset != end:
+            raise NotAPackError(f"its index has a member at byte {offset} instead of {end}")
+        if not kind.isascii():
+            raise NotAPackError("its index has a kind that is not ASCII")
+        end += length
+        hashes.append(sha256)
+    if end != size:
+        raise NotAPackError(f"its members end at byte {end} of {size}")
+    if any(first >= second for first, second in pairwise(hashes)):
+        raise NotAPackError("its members are not in order")
+    return PackIndex(rows)
+
+
+class _Open(NamedTuple):
+    blob_id: str
+    file: FileIO  # without a buffer
+    size: int
+
+
+class BlobReader:
+    """Reads and lists blobs: each with one open, members in the order of their bytes.
+
+    Every method blocks and may be called from any thread.
+    """
+
+    def __init__(self, files: BlobFiles) -> None:
+        self._files = files
+        self._lock = threading.Lock()
+        self._indexes: OrderedDict[str, PackIndex] = OrderedDict()
+        self._index_bytes = 0
+
+    def read(
+        self, locations: Sequence[BlobLocation], progress: Progress | None = None
+    ) -> list[bytes]:
+        """Return the bytes at locations in one blob, in order, each after checking its hash.
+
+        Progress is told in this thread of the bytes read of the one that is being read.
+        """
+        blob_id = locations[0].blob_id
+        if not blob_id:
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=locations[0].sha256.hex())
+        known = blob_id in self._indexes
+        with self._open(blob_id) as blob:
+            try:
+                return self._read(blob, locations, progress)
+            except Refusal:
+                self.forget(blob_id)
+                if not known:
+                    raise
+            # The file may be another one than that whose index was known.
+            return self._read(blob, locations, progress)
+
+    def list_members(self, blob_id: str) -> list[Listed]:
+        """Return what a blob holds: the members of a pack, which its ID vouches for, or itself."""
+        with self._open(blob_id) as blob:
+            if blob.file.read(len(MAGIC)) != MAGIC:
+                sha256 = digest_of(blob_id) or b""
+                return [Listed(BlobLocation(sha256, blob.size, blob_id), "")]
+            damage = _damage(blob)
+            if damage is not None:
+                raise damage
+            return [
+                Listed(BlobLocation(row.sha256, row.size, blob_id, row.sha256.hex()), row.kind)
+                for row in self._index(blob)
+            ]
+
+    def forget(self, blob_id: str) -> None:
+        """Forget the index of a pack; it is read again when it is needed."""
+        with self._lock:
+            index = self._indexes.pop(blob_id, None)
+            self._index_bytes -= len(index.rows) if index is not None else 0
+
+    def _read(
+        self, blob: _Open, locations: Sequence[BlobLocation], progress: Progress | None
+    ) -> list[bytes]:
+        found = [b""] * len(locations)
+        places = [self._place(blob, location) for location in locations]
+        for number in sorted(range(len(places)), key=places.__getitem__):
+            data = _read_at(blob, *places[number], progress)
+            found[number] = api.verified(data, locations[number])
+        return found
+
+    @contextlib.contextmanager
+    def _open(self, blob_id: str) -> Iterator[_Open]:
+        try:
+            file = self._files.path(blob_id).open("rb", buffering=0)
+        except FileNotFoundError:
+            self.forget(blob_id)
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id) from None
+        with file:
+            yield _Open(blob_id, file, os.fstat(file.fileno()).st_size)
+
+    def _place(self, blob: _Open, location: BlobLocation) -> tuple[int, int]:
+        """Return offset and size of the bytes that a location names."""
+        place: tuple[int, int] | None = (0, blob.size)
+        if location.identifier:
+            place = self._index(blob).find(api.member_hash(location.identifier) or b"")
+        if place is None:
+            # Either it was never there, or the index is not the one that was stored.
+            raise _damage(blob) or Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob.blob_id)
+        if place[1] > _LONGEST_BYTES:
+            raise _malformed(blob)
+        return place
+
+    def _index(self, blob: _Open) -> PackIndex:
+        with self._lock:
+            index = self._indexes.get(blob.blob_id)
+            if index is not None:
+                self._indexes.move_to_end(blob.blob_id)
+                return index
+        try:
+            index = read_index(blob.file, blob.size)
+        except NotAPackError as error:
+            raise _damage(blob) or _malformed(blob, str(error)) from None
+        self.forget(blob.blob_id)
+        with self._lock:
+            self._indexes[blob.blob_id] = index
+            self._index_bytes += len(index.rows)
+            while self._index_bytes > _KEPT_INDEX_BYTES:
+                _, dropped = self._indexes.popitem(last=False)
+                self._index_bytes -= len(dropped.rows)
+        return index
+
+
+def _damage(blob: _Open) -> Refusal | None:
+    """Return the refusal of a blob with another hash than its ID spells; `None` if it is whole."""
+    if blob.size > _LONGEST_BYTES:
+        return _malformed(blob)
+    hasher = hashlib.sha256()
+    blob.file.seek(0)
+    while chunk := blob.file.read(_READ_BYTES):
+        hasher.update(chunk)
+    actual = hasher.digest()
+    if api.blob_name(actual) == blob.blob_id:
+        return None
+    return api.hash_mismatch(blob.blob_id, digest_of(blob.blob_id) or b"", actual)
+
+
+def _malformed(blob: _Open, problem: str = "it is longer than anything that is stored") -> Refusal:
+    return Refusal(Reason.BLOB_MALFORMED, blob_id=blob.blob_id, problem=problem)
+
+
+def _read_at(blob: _Open, offset: int, size: int, progress: Progress | None) -> bytes:
+    """Return the bytes of a span, fewer if the file ends before it."""
+    chunks: list[bytes] = []
+    left = size
+    longest = _READ_BYTES if progress is not None else size
+    while left and (chunk := os.pread(blob.file.fileno(), min(longest, left), offset)):
+        chunks.append(chunk)
+        offset += len(chunk)
+        left -= len(chunk)
+        if progress is not None:
+            progress(size - left)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -13,8 +13,7 @@ from typing import TypeVar
 from ...domain.errors import Reason, Refusal
 from ...domain.model import BlobLocation
 from ..api import Listed, Member, Progress, Receipt, StoreLimits, blob_name, unique_members
-from .files import BlobFiles, StoredFile
-from .packs import MAGIC, BlobReader, pack_pieces
+from .files import MAGIC, BlobFiles, BlobReader, StoredFile, pack_pieces
 
 _A = TypeVar("_A")
 _T = TypeVar("_T")
@@ -47,12 +46,7 @@ class DirectoryStore:
         return BlobLocation(sha256, size, "", sha256.hex())
 
     async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
-        """Store members as one pack file, or each as a blob of its own.
-
-        Raises:
-            Refusal: `BLOB_UNAVAILABLE`, the members may or may not be stored.
-            ValueError: A kind has more than 16 bytes or is not ASCII.
-        """
+        """Store members as one pack file, or each as a blob of its own."""
         unique = unique_members(members)
         groups = [[member] for member in unique] if apart or len(unique) == 1 else [unique]
         stored = await self._each(self._write, groups) if unique else []

@@ -44,22 +44,12 @@ class Stored:
 
 
 def parse_blob_result(body: bytes) -> Stored:
-    """Return what PUT /v1/blobs answered.
-
-    Raises:
-        Unsuccessful: It was not stored.
-        ValueError: It is no such answer.
-    """
+    """Return what PUT /v1/blobs answered."""
     return _stored(_json(body))
 
 
 def parse_quilt_result(body: bytes, identifiers: Collection[str]) -> Stored:
-    """Return what PUT /v1/quilts answered about a quilt that has to hold these patches.
-
-    Raises:
-        Unsuccessful: It was not stored.
-        ValueError: It is no such answer, or a patch is missing in it.
-    """
+    """Return what PUT /v1/quilts answered about a quilt that has to hold these patches."""
     answer = _json(body)
     stored = _stored(_get(answer, "blobStoreResult", dict))
     named = {_get(patch, "identifier", str) for patch in _get(answer, "storedQuiltBlobs", list)}
@@ -70,11 +60,7 @@ def parse_quilt_result(body: bytes, identifiers: Collection[str]) -> Stored:
 
 
 def parse_patches(body: bytes) -> list[Patch]:
-    """Return what GET /v1/quilts/{id}/patches answered: patches without their data.
-
-    Raises:
-        ValueError: It is no such answer.
-    """
+    """Return what GET /v1/quilts/{id}/patches answered: patches without their data."""
     listed = _json(body)
     if not isinstance(listed, list):
         raise ValueError(f"the list of patches is {type(listed).__name__}, not list")

@@ -8,12 +8,14 @@ import json
 import logging
 import ssl
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx
+from opentelemetry import metrics
 from opentelemetry.metrics import MeterProvider
 
 from ...domain.credentials import is_loopback
@@ -21,11 +23,10 @@ from ...domain.errors import Refusal
 from ...domain.model import BlobLocation
 from ..api import Progress, verified
 from .answers import Stored, parse_blob_result, parse_patches, parse_quilt_result, read_error
-from .failures import Failed, Operation, Symptom, Trouble, Unsuccessful, one_line
+from .failures import PUTS, Failed, Operation, Symptom, Trouble, Unsuccessful, one_line
 from .quilt import Patch, quilt_bytes
 from .retrying import Endpoint, Endpoints, Retrying
 from .settings import Tokens, WalrusSettings
-from .telemetry import Instruments
 
 _T = TypeVar("_T")
 
@@ -144,12 +145,7 @@ class WalrusClient:
         )
 
     async def put_quilt(self, patches: Sequence[Patch]) -> Stored:
-        """Store patches as one quilt.
-
-        Raises:
-            Failed: It is not known to be stored.
-            ValueError: The patches do not fit a quilt.
-        """
+        """Store patches as one quilt."""
         size = quilt_bytes((patch.identifier, patch.tags, len(patch.data)) for patch in patches)
         body, kind = await asyncio.to_thread(_form, patches)
         names = [patch.identifier for patch in patches]
@@ -170,13 +166,7 @@ class WalrusClient:
         return stored
 
     async def read(self, location: BlobLocation, progress: Progress | None = None) -> bytes:
-        """Return the bytes at a location, after checking their SHA-256.
-
-        Raises:
-            Failed: They could not be read.
-            Refusal: `BLOB_HASH_MISMATCH`, once wrong bytes came and right ones did not,
-                whatever came later.
-        """
+        """Return the bytes at a location, after checking their SHA-256."""
         mismatch: Refusal | None = None
 
         def check(body: bytes) -> bytes:
@@ -200,20 +190,12 @@ class WalrusClient:
             raise
 
     async def read_raw(self, blob_id: str, *, patient: bool) -> bytes:
-        """Return a whole blob or quilt, unchecked; unless patient, ask each aggregator once.
-
-        Raises:
-            Failed: It could not be read.
-        """
+        """Return a whole blob or quilt, unchecked; unless patient, ask each aggregator once."""
         question = _Question(Operation.GET_BLOB, ["blobs", blob_id], blob_id, patient=patient)
         return await self._get(question, bytes)
 
     async def list_quilt(self, blob_id: str) -> list[Patch]:
-        """Return the patches of a quilt, without their data.
-
-        Raises:
-            Failed: There is no list, perhaps because the blob is not a quilt.
-        """
+        """Return the patches of a quilt, without their data."""
         route = ["quilts", blob_id, "patches"]
         return await self._get(_Question(Operation.LIST_QUILT, route, blob_id), parse_patches)
 
@@ -275,11 +257,7 @@ class WalrusClient:
     async def _exchange(
         self, request: httpx.Request, peers: _Peers, progress: Progress | None
     ) -> bytes:
-        """Send a request and return the body of its answer, bounded in time and size.
-
-        Raises:
-            Unsuccessful: There was no answer, or one with another status than 200.
-        """
+        """Send a request and return the body of its answer, bounded in time and size."""
         try:
             async with asyncio.timeout(peers.timeout_s):
                 response = await self._http.send(request, stream=True)
@@ -378,3 +356,54 @@ def _form(patches: Sequence[Patch]) -> tuple[bytes, str]:
         files=[(patch.identifier, (patch.identifier, patch.data, kind)) for patch in patches],
     )
     return request.read(), request.headers["Content-Type"]
+
+
+class Instruments:
+    """What the Walrus store measures; the clock says monotonic time in seconds."""
+
+    def __init__(self, provider: MeterProvider | None, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        meter = metrics.get_meter("tuskpoint_server.blobs.walrus", meter_provider=provider)
+        self._put_duration = meter.create_histogram(
+            "tuskpoint.walrus.put.duration", "s", "Time of a put, its retries included.",
+            explicit_bucket_boundaries_advisory=[
+                0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 30, 60, 120, 300
+            ],
+        )  # fmt: skip
+        self._get_duration = meter.create_histogram(
+            "tuskpoint.walrus.get.duration", "s", "Time of a read, its retries included.",
+            explicit_bucket_boundaries_advisory=[
+                0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 120
+            ],
+        )  # fmt: skip
+        self._puts = meter.create_counter(
+            "tuskpoint.walrus.puts", "{put}", "Puts that stored or found a blob."
+        )
+        self._retries = meter.create_counter(
+            "tuskpoint.walrus.retries",
+            "{retry}",
+            "Attempts that failed and were followed by another, by reason.",
+        )
+        self._billed = meter.create_counter(
+            "tuskpoint.walrus.billed_bytes", "By", "Encoded bytes that puts were billed for."
+        )
+
+    @contextmanager
+    def timed(self, operation: Operation) -> Iterator[dict[str, str]]:
+        """Record how long a put or read takes; what is entered takes its outcome."""
+        attributes = {"operation": operation.value, "outcome": "failed"}
+        began = self._clock()
+        try:
+            yield attributes
+        finally:
+            histogram = self._put_duration if operation in PUTS else self._get_duration
+            histogram.record(self._clock() - began, attributes)
+
+    def stored(self, operation: Operation, stored: Stored, outcome: str) -> None:
+        """Count a put that succeeded."""
+        self._puts.add(1, {"operation": operation, "outcome": outcome})
+        self._billed.add(stored.billed_bytes, {"operation": operation})
+
+    def retry(self, failed: Failed) -> None:
+        """Count an attempt that is followed by another."""
+        self._retries.add(1, {"operation": failed.operation, "reason": failed.rule.name})

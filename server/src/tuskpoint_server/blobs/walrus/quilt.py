@@ -70,9 +70,6 @@ def quilt_bytes(patches: Iterable[tuple[str, Mapping[str, str], int]]) -> int:
 
     One large patch beside many small ones makes a larger quilt than their sum: all its
     columns have the same height and no patch shares one.
-
-    Raises:
-        ValueError: They do not fit a quilt.
     """
     index = 1 + 4
     sizes = []
@@ -123,11 +120,7 @@ def _uleb(number: int) -> bytes:
 
 
 def parse_quilt(raw: bytes) -> list[Patch]:
-    """Return the patches of a raw quilt, in its own order; every length is checked before use.
-
-    Raises:
-        ValueError: It is not a quilt of version 1.
-    """
+    """Return the patches of a raw quilt, in its own order; every length is checked before use."""
     _require(bool(raw) and len(raw) % (2 * SYMBOLS) == 0)
     start, entries = _read_index(raw)
     patches: dict[str, Patch] = {}

@@ -68,9 +68,7 @@ class Endpoints:
     ) -> Endpoint | None:
         """Return whom to ask: the first that is well, else the one least long aside.
 
-        Args:
-            tried: Asked lately; asked again only if no other is well.
-            refused: Never asked again.
+        Those tried lately are asked again only if no other is well, the refused ones never.
         """
 
         def preference(endpoint: Endpoint) -> tuple[bool, bool, float]:
@@ -102,13 +100,8 @@ class Retrying:
     """The one retry policy: tries again what may succeed, bounded in tries and in time.
 
     A round asks each endpoint once, without a pause where another is well; between
-    rounds it pauses as the rule of the last failure says.
-
-    Args:
-        clock: Monotonic time in seconds.
-        sleep: Waits for some seconds.
-        random: Returns a number from 0 to 1.
-        on_retry: Called with every failure that is followed by another attempt.
+    rounds it pauses as the rule of the last failure says. Failures that are followed by
+    another attempt are told to `on_retry`.
     """
 
     def __init__(
@@ -131,18 +124,11 @@ class Retrying:
         budget_s: float,
         patient: bool = True,
     ) -> _T:
-        """Return what an attempt returns, as soon as one succeeds.
+        """Return what an attempt returns, as soon as one succeeds; raise the last failure.
 
-        Args:
-            endpoints: Whom to ask; at least one.
-            attempt: Asks an endpoint, or raises `Failed`. It also gets how often the answer
-                of this endpoint seemed old; above 0: ask in a way that it (or a cache before
-                it) has not seen.
-            budget_s: No attempt begins later than this.
-            patient: Go on after the first round.
-
-        Raises:
-            Failed: The last failure.
+        An attempt also gets how often the answer of this endpoint seemed old; above 0: ask in a
+        way that it (or a cache before it) has not seen. None begins after the budget, and unless
+        patient none after the first round.
         """
         deadline = self._clock() + budget_s
         tried: set[Endpoint] = set()

@@ -51,15 +51,8 @@ class WalrusStore:
     """A `BlobStore` on Walrus publishers and aggregators.
 
     A pack becomes a quilt in which each member is named by its SHA-256 in hex. Blobs
-    are permanent. Nothing here is kept on disk.
-
-    Args:
-        settings: What was chosen.
-        clock: Monotonic time in seconds.
-        now: Time in seconds since the Unix epoch.
-        sleep: Waits for some seconds.
-        random: Returns a number from 0 to 1.
-        provider: Where to measure; the global provider if none is given.
+    are permanent. Nothing here is kept on disk. The clock is monotonic, `now` counts from the
+    Unix epoch, both in seconds; random numbers are from 0 to 1.
     """
 
     backend = "walrus"
@@ -91,12 +84,7 @@ class WalrusStore:
         return BlobLocation(sha256, size, "", sha256.hex())
 
     async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
-        """Store a pack as one quilt, or each member as a blob of its own.
-
-        Raises:
-            Refusal: As `BlobStore.put` has it.
-            ValueError: The members are more than a quilt of this store holds.
-        """
+        """Store a pack as one quilt, or each member as a blob of its own."""
         unique = unique_members(members)
         if not unique:
             return Receipt(())
@@ -110,13 +98,8 @@ class WalrusStore:
                 if isinstance(outcome, BaseException):
                     raise outcome
                 blobs[member.sha256] = outcome
-            return Receipt(
-                tuple(
-                    BlobLocation(one.sha256, len(one.data), blobs[one.sha256].blob_id)
-                    for one in members
-                ),
-                tuple(blobs.values()),
-            )
+            places = [BlobLocation(m.sha256, len(m.data), blobs[m.sha256].blob_id) for m in members]
+            return Receipt(tuple(places), tuple(blobs.values()))
         sizes = [len(member.data) for member in unique]
         if not self.limits.hold(sizes):
             raise ValueError(f"{len(sizes)} members of {sum(sizes)} bytes are over the limits")
@@ -124,14 +107,11 @@ class WalrusStore:
             Patch(member.sha256.hex(), {KIND_TAG: member.kind} if member.kind else {}, member.data)
             for member in unique
         ]
-        quilt = await self._put(patches)
-        return Receipt(
-            tuple(
-                BlobLocation(one.sha256, len(one.data), quilt.blob_id, one.sha256.hex())
-                for one in members
-            ),
-            (quilt,),
-        )
+        blob = await self._put(patches)
+        places = [
+            BlobLocation(m.sha256, len(m.data), blob.blob_id, m.sha256.hex()) for m in members
+        ]
+        return Receipt(tuple(places), (blob,))
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256."""
@@ -188,26 +168,15 @@ class WalrusStore:
         ]
 
     async def renew(self, blob_id: str) -> Receipt:
-        """Store a blob or quilt once more, so that it lasts as long as a new one.
-
-        Raises:
-            Refusal: As for `get` and `put`; `BLOB_MALFORMED` if a member is not named by
-                its SHA-256 or the bytes read make another blob.
-        """
+        """Store a blob or quilt once more, so that it lasts as long as a new one."""
         _require_id(blob_id)
         patches, raw = await self._content(blob_id)
         if patches is not None:
             members = await every(self._proven(blob_id, patch) for patch in patches)
-            quilt = await self._put(members)
-            return Receipt(
-                tuple(
-                    BlobLocation(
-                        bytes.fromhex(one.identifier), len(one.data), quilt.blob_id, one.identifier
-                    )
-                    for one in members
-                ),
-                (quilt,),
-            )
+            blob = await self._put(members)
+            named = [(one.identifier, len(one.data)) for one in members]
+            places = [BlobLocation(bytes.fromhex(n), size, blob.blob_id, n) for n, size in named]
+            return Receipt(tuple(places), (blob,))
         blob = await self._put(raw)
         if blob.blob_id != blob_id:
             problem = f"the bytes read as it make blob {blob.blob_id}"

@@ -1,4 +1,8 @@
-"""Fetching segments; finding values and checkpoints in them and in the segments that they name."""
+"""From the blob store to checkpoints and manifests: fetched, checked and put together.
+
+Every byte was compared with its hash by the store, and every value with its digest here.
+The journal says which catalog is the newest and where bytes lie; content never comes from it.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...blobs.api import BlobStore
-from ...domain.errors import Reason, Refusal, malformed
-from ...domain.formats.segment_reading import decode_segment, state_digests, whole_value
-from ...domain.formats.segments import (
+from ..blobs.api import BlobStore
+from ..domain.errors import Reason, Refusal, malformed
+from ..domain.formats.catalogs import LiveRuns, read_thread
+from ..domain.formats.manifests import Key, Manifest, ManifestEntry, encode_manifest, fold
+from ..domain.formats.records import MemberRecord, Record
+from ..domain.formats.segment_reading import decode_segment, state_digests, whole_value
+from ..domain.formats.segments import (
     MAX_SEGMENT_BYTES,
     PREFIX_BYTES,
     Segment,
@@ -20,9 +27,9 @@ from ...domain.formats.segments import (
     SegmentWrite,
     decode_delta_base,
 )
-from ...domain.formats.stored_json import decode_parts, is_part_list, join_parts, settled
-from ...domain.limits import MIB
-from ...domain.model import (
+from ..domain.formats.stored_json import Kind, decode_parts, is_part_list, join_parts, settled
+from ..domain.limits import MIB
+from ..domain.model import (
     BlobLocation,
     Checkpoint,
     CheckpointKey,
@@ -31,9 +38,13 @@ from ...domain.model import (
     Write,
     write_order,
 )
-from ...domain.state import decode_state
-from ...journal.checkpoints import located
-from ...journal.database.database import Database
+from ..domain.state import decode_state
+from ..journal.archiving import status
+from ..journal.archiving.lifetimes import Expiry, record_blobs
+from ..journal.archiving.status import KnownCatalog
+from ..journal.checkpoints import located
+from ..journal.database.database import Database
+from .apart import ApartStore
 
 Places = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[BlobLocation]]]
 """Returns where bytes lie by what was recorded last; what is not recorded stays as it is."""
@@ -96,11 +107,7 @@ class Segments:
         )
 
     async def needed(self, holder: Stored, digests: Collection[bytes]) -> dict[bytes, Value]:
-        """Return values of a checkpoint, which its segment or one that it names must hold.
-
-        Raises:
-            Refusal: As `values`; `BLOB_MALFORMED` if one is in neither.
-        """
+        """Return values of a checkpoint, which its segment or one that it names must hold."""
         values = await self.values(holder, digests)
         for digest in digests:
             if digest not in values:
@@ -140,11 +147,7 @@ class Segments:
         return [found[location.sha256] for location in locations]
 
     async def fetch(self, locations: Sequence[BlobLocation]) -> Sequence[bytes]:
-        """Return the stored bytes at locations, in order.
-
-        Raises:
-            Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`.
-        """
+        """Return the stored bytes at locations, in order."""
         try:
             return await self._get(locations)
         except Refusal as refusal:
@@ -185,11 +188,7 @@ class Segments:
     async def values_at(
         self, locations: Sequence[BlobLocation], digests: Collection[bytes]
     ) -> dict[bytes, Value]:
-        """Return the values that some segments hold, by digest; others are left out.
-
-        Raises:
-            Refusal: As `values`.
-        """
+        """Return the values that some segments hold, by digest; others are left out."""
         found: dict[bytes, Value] = {}
         for stored in await self.read(locations):
             here = [one for one in digests if one not in found and one in stored.values]
@@ -276,22 +275,14 @@ def placed(database: Database, tenant: str = "") -> Places:
 
 
 def digests_of(row: SegmentCheckpoint, holder: Stored) -> set[bytes]:
-    """Return the values of a checkpoint: of its channels, and what pruned ancestors left to it.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`.
-    """
+    """Return the values of a checkpoint: of its channels, and what pruned ancestors left to it."""
     name = holder.location.blob_id
     bases = decode_delta_base(row.delta_base, name)
     return set(state_digests(row.state, name)).union(*(channel.digests for channel in bases))
 
 
 def newest_row(segments: Sequence[Stored], key: CheckpointKey) -> tuple[SegmentCheckpoint, Stored]:
-    """Return the newest row of a checkpoint, and the segment that has it.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`: none has it.
-    """
+    """Return the newest row of a checkpoint, and the segment that has it."""
     place = (key.checkpoint_ns, key.checkpoint_id)
     rows = [(one.checkpoints[place], one) for one in segments if place in one.checkpoints]
     if not rows:
@@ -301,11 +292,7 @@ def newest_row(segments: Sequence[Stored], key: CheckpointKey) -> tuple[SegmentC
 
 
 def newest_writes(segments: Sequence[Stored], key: CheckpointKey) -> tuple[Write, ...]:
-    """Return the pending writes of a checkpoint; of one slot the newest counts.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`: one is not what its digest says.
-    """
+    """Return the pending writes of a checkpoint; of one slot the newest counts."""
     place = (key.checkpoint_ns, key.checkpoint_id)
     newest: dict[tuple[str, int], tuple[tuple[bool, int, int], SegmentWrite, str]] = {}
     for stored in segments:
@@ -367,3 +354,102 @@ def _unpacked(
             keyframe = whole[value.keyframe].data
         values[digest] = whole.get(digest) or whole_value(value, keyframe, name)
     return values
+
+
+FetchMany = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[bytes]]]
+"""Returns the bytes at locations, in order, hash checked."""
+
+_RUNS_AT_ONCE = 8
+
+
+async def manifest(
+    database: Database, blobs: BlobStore, tenant: str, thread_id: str
+) -> tuple[Manifest, KnownCatalog] | None:
+    """Fold what the newest certified catalog leads to of a thread, which lives or was deleted.
+
+    Returns:
+        The manifest and that catalog; `None` if nothing is stored of it.
+
+    Raises:
+        Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`,
+            `BLOB_MALFORMED`, `JOURNAL_UNAVAILABLE`.
+    """
+    places = placed(database, tenant)
+
+    async def fetch(locations: Sequence[BlobLocation]) -> list[bytes]:
+        return await blobs.get_many(await places(locations))
+
+    failed: bytes | None = None
+    while True:
+        newest = await database.query(lambda connection: status.catalog(connection, tenant))
+        if newest is None:
+            return None
+        try:
+            records = await records_of(newest.catalog.runs, thread_id, fetch)
+        except Refusal as refusal:
+            # Once another catalog was certified, nothing keeps the runs that it dropped.
+            gone = refusal.reason in (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
+            if not gone or newest.location.sha256 == failed:
+                raise
+            failed = newest.location.sha256
+            continue
+        if not records:
+            return None
+        return await asyncio.to_thread(fold, thread_id, records), newest
+
+
+async def records_of(runs: LiveRuns, thread_id: str, fetch: FetchMany) -> list[Record]:
+    """Return all records of a thread, those of older runs first; runs are fetched together."""
+    wanted = [
+        ref.location for ref in runs.oldest_first() if ref.first[0] <= thread_id <= ref.last[0]
+    ]
+    order = {location.sha256: number for number, location in enumerate(wanted)}
+    fetched: dict[bytes, bytes] = {}
+
+    async def fetch_one(location: BlobLocation) -> bytes:
+        if location.sha256 not in order:  # named by a branch
+            [data] = await fetch([location])
+            return data
+        if location.sha256 not in fetched:
+            number = order[location.sha256]
+            some = wanted[number : number + _RUNS_AT_ONCE]
+            fetched.clear()
+            fetched.update(zip([one.sha256 for one in some], await fetch(some), strict=True))
+        return fetched[location.sha256]
+
+    return await read_thread(runs, thread_id, fetch_one)
+
+
+def page_of(
+    found: Manifest, after: Key | None, size: int
+) -> tuple[list[tuple[Key, ManifestEntry]], bool]:
+    """Return a page of the stored checkpoints, by namespace and ID, and whether more follow."""
+    keys = sorted(key for key in found.entries if after is None or key > after)
+    return [(key, found.entries[key]) for key in keys[:size]], len(keys) > size
+
+
+async def store_manifest(
+    database: Database, blobs: BlobStore, tenant: str, found: Manifest, expiry: Expiry
+) -> BlobLocation:
+    """Store a manifest as a blob of its own, which recovery takes in the place of a catalog.
+
+    It lasts as long as the store itself, no cache, keeps blobs; nothing renews it. Returns where
+    it lies, or the list of its parts.
+
+    Raises:
+        Refusal: `BLOB_UNAVAILABLE`, `BLOB_REJECTED`, `JOURNAL_UNAVAILABLE`.
+    """
+    members = [one for one in found.records if isinstance(one, MemberRecord)]
+    places = await placed(database, tenant)([one.location for one in members])
+    where = {place.sha256: place for place in places}
+    records = tuple(
+        replace(one, location=where[one.location.sha256]) if isinstance(one, MemberRecord) else one
+        for one in found.records
+    )
+    data = await asyncio.to_thread(encode_manifest, replace(found, records=records), tenant)
+    stored = await ApartStore(blobs).store(data, Kind.MANIFEST)
+    if stored.blobs:
+        await database.transact(
+            lambda batch: record_blobs(batch.connection, tenant, stored.blobs, batch.now_us, expiry)
+        )
+    return stored.location
