@@ -58,7 +58,6 @@ class PackRunner:
         self._spool = spool
         self._expiry = expiry
         self._gate = asyncio.Semaphore(blobs.limits.puts_at_once)
-        self._doubtful: set[str] = set()
 
     async def begin(self, tenant: str, members: Sequence[Member], plan: Plan) -> Pack:
         """Make the bytes of a new pack durable and record it."""
@@ -69,18 +68,13 @@ class PackRunner:
                 Reason.BLOB_UNAVAILABLE, backend="spool", problem=error.strerror or str(error)
             ) from error
         failpoint("archive.after_spool_file")
-        doubtful = tuple(self._doubtful)
         try:
             number = await self._database.transact(
-                lambda batch: record_spooled(
-                    batch.connection, tenant, name, plan, batch.now_us, doubtful
-                )
+                lambda batch: record_spooled(batch.connection, tenant, name, plan, batch.now_us)
             )
-        except Exception:  # if it was recorded after all, the next pack or a restart voids it
-            self._doubtful.add(name)
+        except Exception:  # if it was recorded after all, a restart abandons it
             await asyncio.to_thread(self._spool.remove, name)
             raise
-        self._doubtful.difference_update(doubtful)
         failpoint("archive.after_spooled")
         return Pack(number, tenant, name, plan, members)
 

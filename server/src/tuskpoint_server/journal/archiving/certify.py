@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection, bindparam, delete, func, select, update
+from sqlalchemy import bindparam, delete, select, update
 
 from ...domain.formats.catalogs import decode_catalog, encode_catalog
 from ...domain.model import BlobLocation
 from ..database.overlay import Batch
 from ..database.schema import catalogs, changes, checkpoints, members, removed
-from ..database.statements import Statement, in_lists, of_checkpoint, of_thread, putting
+from ..database.statements import LISTED, Statement, of_checkpoint, of_thread, putting
 from . import holding, holes
 from .plan import Plan, PlannedThread, drop_pack
 
@@ -40,6 +40,11 @@ _HOLD = Statement(
 _OF_MEMBER = (
     members.c.tenant == bindparam("of_tenant"),
     members.c.sha256 == bindparam("of_sha256"),
+)
+_NAMED = Statement(
+    select(members.c.sha256).where(
+        members.c.tenant == bindparam("of_tenant"), members.c.sha256.in_(LISTED)
+    )
 )
 _DROP_MEMBER = Statement(delete(members).where(*_OF_MEMBER))
 _MOVE_MEMBER = Statement(
@@ -76,7 +81,8 @@ def certify(
     row = _CATALOG.run(connection, of_tenant=tenant).fetchone()
     if (row[0] if row is not None else b"") != plan.previous:
         raise Void("another catalog was certified first")
-    _check_named(connection, tenant, plan.named)
+    if len(list(_NAMED.run_listed(connection, plan.named, of_tenant=tenant))) < len(plan.named):
+        raise Void("a segment that it names is not kept any more")
     move(batch, tenant, plan.threads)
     placed = [(one, locations.get(one.location.sha256, one.location)) for one in plan.members]
     _PUT_MEMBER.run_many(connection, [one.row(tenant, place) for one, place in placed])
@@ -123,14 +129,3 @@ def move(batch: Batch, tenant: str, moved: Sequence[PlannedThread]) -> None:
         batch.changed.add((tenant, one.thread_id))
     through = [(one.number, one.through) for one in moved]
     _DROP_REMOVED.run_rows(batch.connection, ("of_thread", "through"), through)
-
-
-def _check_named(connection: Connection, tenant: str, named: Sequence[bytes]) -> None:
-    for some in in_lists(named):
-        statement = (
-            select(func.count())
-            .select_from(members)
-            .where(members.c.tenant == tenant, members.c.sha256.in_(some))
-        )
-        if connection.execute(statement).scalar_one() != len(set(some)):
-            raise Void("a segment that it names is not kept any more")

@@ -38,7 +38,7 @@ from ..database.schema import (
     threads,
     uses,
 )
-from ..database.statements import Statement, in_lists, inserting
+from ..database.statements import LISTED, Statement, in_lists, inserting
 from .plan import split
 
 Expiry = Callable[[StoredBlob], int | None]
@@ -118,24 +118,17 @@ def record_blobs(
 
     `expiry` returns the time before which a blob is not gone; `None`: it never is.
     """
-    _RECORD.run_many(
-        connection,
-        [
-            {
-                "tenant": tenant,
-                "blob_id": blob.blob_id,
-                "object_id": blob.object_id,
-                "size_bytes": blob.size_bytes,
-                "billed_bytes": blob.billed_bytes,
-                "cost": blob.cost,
-                "epoch": blob.epoch,
-                "end_epoch": blob.end_epoch,
-                "stored_us": now_us,
-                "expire_us": expiry(blob),
-            }
-            for blob in made
-        ],
-    )
+    told = ("blob_id", "object_id", "size_bytes", "billed_bytes", "cost", "epoch", "end_epoch")
+    rows = [
+        {
+            "tenant": tenant,
+            "stored_us": now_us,
+            "expire_us": expiry(blob),
+            **{name: getattr(blob, name) for name in told},
+        }
+        for blob in made
+    ]
+    _RECORD.run_many(connection, rows)
 
 
 def totals(connection: Connection, tenant: str) -> Totals:
@@ -223,6 +216,13 @@ def due(
     return found
 
 
+_IN_BLOBS = Statement(
+    select(
+        members.c.sha256, members.c.size, members.c.blob_id, members.c.identifier, members.c.kind
+    ).where(members.c.tenant == bindparam("of_tenant"), members.c.blob_id.in_(LISTED))
+)
+
+
 def facts(connection: Connection, tenant: str, blob_ids: Sequence[str]) -> Facts:
     """Return what the journal says of some blobs."""
     with_parts = select(members.c.sha256, members.c.parts).where(
@@ -233,16 +233,7 @@ def facts(connection: Connection, tenant: str, blob_ids: Sequence[str]) -> Facts
         for sha256, parts in connection.execute(with_parts)
         for part in split(parts, DIGEST_BYTES)
     }
-    names = ("sha256", "size", "blob_id", "identifier", "kind")
-    rows = [
-        tuple(row)
-        for some in in_lists(blob_ids)
-        for row in connection.execute(
-            select(*(members.c[name] for name in names)).where(
-                members.c.tenant == tenant, members.c.blob_id.in_(some)
-            )
-        )
-    ]
+    rows = list(_IN_BLOBS.run_listed(connection, blob_ids, of_tenant=tenant))
     users, ended = _users(connection, tenant, {owners.get(row[0], row[0]) for row in rows})
     held: dict[str, list[HeldMember]] = {blob_id: [] for blob_id in blob_ids}
     for *place, kind in rows:
@@ -318,6 +309,11 @@ _EVICTED_INTO = Statement(
     )
     .distinct()
 )
+_NAMED_BY = Statement(
+    select(members.c.needs, members.c.parts).where(
+        members.c.tenant == bindparam("of_tenant"), members.c.sha256.in_(LISTED)
+    )
+)
 
 
 def journal_needs(connection: Connection, tenant: str) -> frozenset[bytes]:
@@ -325,19 +321,12 @@ def journal_needs(connection: Connection, tenant: str) -> frozenset[bytes]:
 
     With what they name, and their parts.
     """
-    rows = _EVICTED_INTO.run(connection, of_tenant=tenant).fetchall()
-    direct = {bytes(row[0]) for row in rows}
+    direct = {row[0] for row in _EVICTED_INTO.run(connection, of_tenant=tenant).fetchall()}
     for row in _DIRTY_HELD.run(connection, of_tenant=tenant).fetchall():
         direct.update(decode_held(row[0]).segments)
     found = set(direct)
-    for some in in_lists(direct):
-        named = connection.execute(
-            select(members.c.needs, members.c.parts).where(
-                members.c.tenant == tenant, members.c.sha256.in_(some)
-            )
-        )
-        for needs, parts in named:
-            found.update(split((needs or b"") + (parts or b""), DIGEST_BYTES))
+    for needs, parts in _NAMED_BY.run_listed(connection, direct, of_tenant=tenant):
+        found.update(split((needs or b"") + (parts or b""), DIGEST_BYTES))
     return frozenset(found)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -205,20 +205,8 @@ def unfinished(connection: Connection) -> list[StoredPack]:
     return [StoredPack(row.number, row.tenant, row.spool, decode_plan(row.plan)) for row in rows]
 
 
-def record_spooled(
-    connection: Connection,
-    tenant: str,
-    spool: str,
-    plan: Plan,
-    now_us: int,
-    void: Collection[str] = (),
-) -> int:
-    """Record a pack whose bytes are fsynced; return its number.
-
-    `void` are spool files of packs that it replaces, if they were recorded at all.
-    """
-    if void:
-        connection.execute(delete(packs).where(packs.c.spool.in_(void)))
+def record_spooled(connection: Connection, tenant: str, spool: str, plan: Plan, now_us: int) -> int:
+    """Record a pack whose bytes are fsynced; return its number."""
     row = {"tenant": tenant, "spool": spool, "plan": encode_plan(plan), "created_us": now_us}
     return int(connection.execute(insert(packs).values(row).returning(packs.c.number)).scalar_one())
 

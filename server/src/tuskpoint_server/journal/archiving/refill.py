@@ -160,10 +160,8 @@ def restore(connection: Connection, family: int, packed: Iterable[PackedValue]) 
 
     Those that are here, or not known, are left out.
     """
-    rows = [
-        {"of_family": family, "of_digest": digest, "new_encoding": encoding, "new_data": data}
-        for digest, encoding, data in packed
-    ]
+    names = ("of_family", "of_digest", "new_encoding", "new_data")
+    rows = [dict(zip(names, (family, *one), strict=True)) for one in packed]
     return _RESTORE.run_many(connection, rows)
 
 
@@ -178,16 +176,19 @@ def restore_writes(
 
     Those with another value by now are left out. They are named as `Affected` names them.
     """
+    names = (
+        "of_thread",
+        "of_ns",
+        "of_id",
+        "of_task",
+        "of_idx",
+        "of_digest",
+        "new_encoding",
+        "new_data",
+    )
     rows = [
-        {
-            **parameters_of(thread, *place),
-            "of_task": task_id,
-            "of_idx": idx,
-            "of_digest": digest,
-            "new_data": packed[digest].data,
-            "new_encoding": packed[digest].encoding,
-        }
-        for (task_id, idx), digest in gone.items()
+        dict(zip(names, (thread, *place, *slot, *packed[digest]), strict=True))
+        for slot, digest in gone.items()
     ]
     return _RESTORE_WRITE.run_many(connection, rows)
 
@@ -317,19 +318,10 @@ def store_again(
         of = parameters_of(user.number, *one.place)
         _RENUMBER.run(batch.connection, **of, new=seq)
         _RENUMBER_WRITES.run(batch.connection, **of, new=seq)
-        _RENUMBER_VALUE.run_many(
-            batch.connection,
-            [
-                {
-                    "of_family": user.family,
-                    "of_digest": digest,
-                    "new_thread": user.number,
-                    "new": seq,
-                    "through": log.row.certified_seq,
-                }
-                for digest in one.digests
-            ],
-        )
+        through = log.row.certified_seq
+        renumbered = [(user.family, digest, user.number, seq, through) for digest in one.digests]
+        names = ("of_family", "of_digest", "new_thread", "new", "through")
+        _RENUMBER_VALUE.run_rows(batch.connection, names, renumbered)
         batch.note_digests(log, one.digests)
         count += 1
     log.row.set_updated(updated_us)  # nobody changed it: it is not kept any longer for this
