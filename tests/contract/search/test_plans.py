@@ -65,7 +65,7 @@ async def test_a_look_up_begins_with_its_numbers(
         (finding._OF_POINTER, "search_documents_by_pointer (tenant=? AND pointer=?)"),
         (following._LOGS, "threads_unindexed"),
         (following._CHANGES, "threads_unindexed"),
-        (following._NOW, "threads_unindexed"),
+        (following.NOW, "threads_unindexed"),
         (following._BACKLOG, "threads_unindexed"),
         (
             following._BY_KEY,

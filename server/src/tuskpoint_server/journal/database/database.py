@@ -7,17 +7,18 @@ import secrets
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, insert, inspect, select
 
 from . import sqlite
 from .overlay import Batch
 from .schema import journal_info, metadata
+from .statements import Statement
 from .writer import Writer, raise_unavailable, unavailable
 
 __all__ = ["LAYOUT", "READER_THREADS", "Connection", "Database", "Waiter", "Waiters"]
@@ -199,6 +200,10 @@ class Database:
         if self._closed:
             raise unavailable("it is closed")
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+
+    async def rows(self, statement: Statement, **values: object) -> Sequence[Any]:
+        """Return the rows of one statement, as `query` does."""
+        return await self.query(lambda connection: statement.run(connection, **values).fetchall())
 
     def glance(self, work: Callable[[Connection], T]) -> T:
         """Run what reads a few rows as `query` does, but here: for those a thread costs more.

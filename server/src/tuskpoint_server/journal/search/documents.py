@@ -57,7 +57,7 @@ _BY_CALLER = (
 _COLUMNS = tuple(column.name for column in documents.columns)
 
 _PUT = Statement(putting(documents, ("number",)))
-_DROP_VECTOR = Statement(delete(vectors).where(V.number == bindparam("of_number")))
+DROP_VECTOR = Statement(delete(vectors).where(V.number == bindparam("of_number")))
 _REMEMBER = Statement(
     inserting(
         memories, [one.name for one in memories.columns if one.name != "number"]
@@ -172,7 +172,7 @@ def _with_vector(connection: Connection, planned: Sequence[_Planned]) -> set[int
     the same.
     """
     outdated = {before.vector for one, before in planned if _is_outdated(one, before)}
-    _DROP_VECTOR.run_many(connection, [{"of_number": number} for number in outdated])
+    DROP_VECTOR.run_many(connection, [{"of_number": number} for number in outdated])
     has = {one.due.number for one, before in planned if before.vector not in (None, *outdated)}
     without = [one.due.number for one, _ in planned if one.due.number not in has]
     if without and _ANY_BY_CALLER.run(connection).fetchone() is not None:

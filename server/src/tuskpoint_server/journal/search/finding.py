@@ -209,12 +209,12 @@ class FindRows:
     async def scan(self, tenant: str, after: int, limit: int) -> list[VectorRow]:
         """Return vectors with a greater number, by number."""
         of = {"of_tenant": tenant, "after": after, "max_rows": limit}
-        return await self._database.query(lambda connection: _rows(connection, _SCAN, of))
+        return list(map(VectorRow._make, await self._database.rows(_SCAN, **of)))
 
     async def scan_thread(self, tenant: str, thread_id: str) -> list[VectorRow]:
         """Return all vectors of a thread."""
-        of: dict[str, object] = {"of_tenant": tenant, "of_thread": thread_id}
-        return await self._database.query(lambda connection: _rows(connection, _SCAN_THREAD, of))
+        of = {"of_tenant": tenant, "of_thread": thread_id}
+        return list(map(VectorRow._make, await self._database.rows(_SCAN_THREAD, **of)))
 
     async def standing(self, tenant: str) -> IndexStanding:
         """Return how the index stands."""
@@ -230,10 +230,6 @@ class FindRows:
             return IndexStanding(indexed=indexed, vectors=vectors, truncated=truncated)
 
         return await self._database.query(work)
-
-
-def _rows(connection: sa.Connection, scan: Statement, of: dict[str, object]) -> list[VectorRow]:
-    return list(map(VectorRow._make, scan.run(connection, **of).fetchall()))
 
 
 # --- resolving -------------------------------------------------------------------------

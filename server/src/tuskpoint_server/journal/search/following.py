@@ -75,7 +75,7 @@ _BY_KEY = Statement(
 _ORPHANS = Statement(_OF_THREAD.where(C.parent_id != EMPTY, _parents.c.number.is_(None)))
 # So spelled, no index is asked for it: few threads are behind, and many may be the tenant's.
 _TENANT = func.coalesce(T.tenant, EMPTY)
-_NOW = Statement(
+NOW = Statement(
     select(T.number, T.seq).where(_UNINDEXED, bindparam("of_tenant") == _TENANT, FINDABLE)
 )
 _SWITCHED = exists().where(_ABOVE, L.kind == int(EventKind.SEARCHABLE_SET))
@@ -228,11 +228,6 @@ def _some(cursor: DBAPICursor, limit: int) -> tuple[list[Sequence[Any]], Sequenc
         size += len(row[_STATE] or b"") + len(row[_BEFORE] or b"")
     cursor.close()
     return rows, row
-
-
-def now(connection: Connection, tenant: str) -> dict[int, int]:
-    """Return the threads of a tenant that the index is behind of, each with its last change."""
-    return dict(_NOW.run(connection, of_tenant=tenant).fetchall())
 
 
 def backlog(connection: Connection) -> list[Backlog]:

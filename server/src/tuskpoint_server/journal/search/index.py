@@ -15,7 +15,7 @@ from ..database.database import Database
 from ..database.schema import checkpoints, documents, memories, threads, vectors
 from ..database.statements import EMPTY, Statement, in_lists
 from . import findable, following, full_text
-from .documents import Document, embedded_text, store
+from .documents import DROP_VECTOR, Document, embedded_text, store
 from .findable import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, V
 from .following import Backlog, Stretch, Walk
 from .full_text import TEXT
@@ -68,8 +68,6 @@ _EMBEDDED = (
     )
     .where(V.number.in_(_NUMBERS))
 )
-_DROP_VECTOR = Statement(sa.delete(vectors).where(V.number == sa.bindparam("of_number")))
-
 M = memories.c
 _HAS_DOCUMENT = sa.exists().where(D.tenant == M.tenant, D.pointer == M.pointer)
 # Memories come after the documents that they need. What is under way is let arrive: the task
@@ -136,7 +134,7 @@ class IndexRows:
 
     async def now(self, tenant: str) -> dict[int, int]:
         """Return the threads, by number, that the index is behind of, with their last change."""
-        return await self._database.query(lambda connection: following.now(connection, tenant))
+        return dict(await self._database.rows(following.NOW, of_tenant=tenant))
 
     async def backlog(self) -> list[Backlog]:
         """Return what is not indexed, by tenant; tenants that lack nothing are left out."""
@@ -144,12 +142,8 @@ class IndexRows:
 
     async def unembedded(self, limit: int) -> list[Unembedded]:
         """Return documents without a vector, the oldest first."""
-        return await self._database.query(
-            lambda connection: [
-                Unembedded(row[0], row[4], _embedded(row))
-                for row in _UNEMBEDDED.run(connection, max_rows=limit).fetchall()
-            ]
-        )
+        rows = await self._database.rows(_UNEMBEDDED, max_rows=limit)
+        return [Unembedded(row[0], row[4], _embedded(row)) for row in rows]
 
     async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
         """Store vectors of documents that still say the same and have none.
@@ -179,8 +173,7 @@ class IndexRows:
             lambda batch: vector_rows.note_embedder(batch.connection, embedder, dimension)
         )
         unfit = {"of_embedder": embedder, "of_length": dimension * COMPONENT_BYTES}
-        numbers = await self._database.query(lambda connection: _numbers(connection, _UNFIT, unfit))
-        return await self._in_turns(numbers, _drop_vectors)
+        return await self._in_turns(await self._database.rows(_UNFIT, **unfit), _drop_vectors)
 
     async def forget_embedder(self) -> None:
         """Begin to do without an embedder: vectors stay, and nothing is asked of others."""
@@ -194,27 +187,21 @@ class IndexRows:
         count = 0
         for table, find in _FIND_LOST.items():
             # They are looked for beside the writer, and looked at again when they go.
-            numbers = await self._database.query(partial(_numbers, statement=find))
-            count += await self._in_turns(numbers, partial(_drop_lost, table))
+            lost = await self._database.rows(find)
+            count += await self._in_turns(lost, partial(_drop_lost, table))
         return count
 
     async def _in_turns(
-        self, numbers: Sequence[int], drop: Callable[[sa.Connection, Sequence[int]], int]
+        self, rows: Sequence[Sequence[int]], drop: Callable[[sa.Connection, Sequence[int]], int]
     ) -> int:
-        """Remove rows in short turns of the writer; return how many."""
+        """Remove rows by their numbers in short turns of the writer; return how many."""
         count = 0
-        for start in range(0, len(numbers), DROPPED_AT_ONCE):
-            some = numbers[start : start + DROPPED_AT_ONCE]
+        for start in range(0, len(rows), DROPPED_AT_ONCE):
+            some = [number for (number,) in rows[start : start + DROPPED_AT_ONCE]]
             count += await self._database.transact(
                 lambda batch, some=some: drop(batch.connection, some)  # type: ignore[misc]
             )
         return count
-
-
-def _numbers(
-    connection: sa.Connection, statement: Statement, values: dict[str, object] | None = None
-) -> list[int]:
-    return [number for (number,) in statement.run(connection, **(values or {})).fetchall()]
 
 
 def _drop_lost(table: sa.Table, connection: sa.Connection, numbers: Sequence[int]) -> int:
@@ -235,7 +222,7 @@ def _drop_vectors(connection: sa.Connection, numbers: Sequence[int]) -> int:
         if _embedded(row)
     ]
     _set_owed(connection, owed, owed=True)
-    return _DROP_VECTOR.run_many(connection, [{"of_number": number} for number in numbers])
+    return DROP_VECTOR.run_many(connection, [{"of_number": number} for number in numbers])
 
 
 def _set_owed(connection: sa.Connection, numbers: Sequence[int], *, owed: bool) -> None:

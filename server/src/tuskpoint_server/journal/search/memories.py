@@ -22,6 +22,7 @@ from ..database.statements import Statement
 from .findable import ITS_DOCUMENT, ITS_THREAD, C, D, T
 
 LOOKED_AT = 200  # memories that one transaction looks at
+_PENDING = (MemoryState.WAITING, MemoryState.SENDING, MemoryState.SENT)
 _PROGRESS = ("state", "unsure", "attempts", "due_us", "job_id", "blob_id")
 
 
@@ -146,40 +147,38 @@ class MemoryRows:
 
     async def next_due_us(self, state: MemoryState) -> int | None:
         """Return the time of the next step of memories in a state; `None`: there are none."""
-        [(due_us,)] = await self._database.query(
-            lambda connection: _NEXT_DUE.run(connection, of_state=state.value).fetchall()
-        )
+        [(due_us,)] = await self._database.rows(_NEXT_DUE, of_state=state.value)
         return due_us  # type: ignore[no-any-return]
 
     async def standing(self, tenant: str) -> MemoriesStanding:
         """Return how the memories of a tenant stand."""
 
         def work(connection: Connection) -> MemoriesStanding:
-            waiting, oldest = _count(connection, MemoryState.WAITING, tenant)
-            sending, _ = _count(connection, MemoryState.SENDING, tenant)
-            sent, _ = _count(connection, MemoryState.SENT, tenant)
-            delivered, _ = _count(connection, MemoryState.DELIVERED, tenant)
-            created = _CREATED.run(connection, of_number=oldest).fetchone()
+            waiting, sending, sent, delivered = (
+                _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchall()[0]
+                for state in (*_PENDING, MemoryState.DELIVERED)
+            )
+            created = _CREATED.run(connection, of_number=waiting[1]).fetchone()
             oldest_us = created[0] if created is not None else None
-            return MemoriesStanding(waiting, sending + sent, delivered, oldest_us)
+            return MemoriesStanding(waiting[0], sending[0] + sent[0], delivered[0], oldest_us)
 
         return await self._database.query(work)
 
     async def pending(self, tenant: str) -> int:
         """Return how many memories of a tenant cannot be recalled yet, as far as is known."""
-        pending = (MemoryState.WAITING, MemoryState.SENDING, MemoryState.SENT)
         return await self._database.query(
-            lambda connection: sum(_count(connection, state, tenant)[0] for state in pending)
+            lambda connection: sum(
+                _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchall()[0][0]
+                for state in _PENDING
+            )
         )
 
     async def tallies(self) -> list[MemoryTally]:
         """Return how many memories there are, by tenant and state, for states with any."""
-        return await self._database.query(
-            lambda connection: [
-                MemoryTally(tenant, MemoryState(state), count)
-                for tenant, state, count in _TALLIES.run(connection).fetchall()
-            ]
-        )
+        return [
+            MemoryTally(tenant, MemoryState(state), count)
+            for tenant, state, count in await self._database.rows(_TALLIES)
+        ]
 
 
 def _take(batch: Batch, limit: int, unsure_first: bool) -> tuple[bool, list[Memory]]:
@@ -221,9 +220,3 @@ def _lives(connection: Connection, memory: Memory) -> bool:
     return any(
         memory_text(summary, memory.pointer) == memory.text for (summary,) in rows.fetchall()
     )
-
-
-def _count(connection: Connection, state: MemoryState, tenant: str) -> tuple[int, int | None]:
-    """Return how many memories are in a state, and the number of the oldest."""
-    [row] = _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchall()
-    return row[0], row[1]
