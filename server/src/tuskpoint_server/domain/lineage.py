@@ -33,12 +33,12 @@ _UUID6_BEHIND = re.compile(
 def mint_checkpoint_id(
     now_us: int, entropy: int, above: str, *, field: str = "checkpoint.ref.checkpoint_id"
 ) -> str:
-    """Return an ID of now that is lexically greater than `above`.
+    """Return an ID of now that is lexically greater than the greatest of the namespace.
 
     Args:
         now_us: Time in microseconds since the Unix epoch.
         entropy: 62 random bits or more.
-        above: Greatest ID of the namespace; empty if it has none.
+        above: That ID; empty if there is none.
         field: Field of the request that the refusal names.
 
     Raises:
@@ -62,13 +62,10 @@ def mint_checkpoint_id(
 
 
 def mint_next_checkpoint_id(now_us: int, entropy: int, above: str, *, field: str) -> str:
-    """Return the ID that comes next after `above`; arguments as above.
+    """Return the ID that comes next after `above`; arguments and refusal as above.
 
     Not one of now: an agent whose clock is behind this one would make IDs below it, and
     its checkpoints would not become the latest.
-
-    Raises:
-        Refusal: `INVALID_FIELD` if such an ID would be longer than an ID may be.
     """
     prefix, last = _split(above)
     ticks = _ticks_of(last)

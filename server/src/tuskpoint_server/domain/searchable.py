@@ -59,10 +59,8 @@ def body_of(channels: Sequence[tuple[str, Value]], excluded: frozenset[str], max
     keeps its last items and a string its end, which are what came last; an object keeps its
     first members. So it stays JSON.
 
-    Args:
-        channels: Name and value of each channel; what matters most comes first.
-        excluded: Names of channels, and of members at any depth, that are left out.
-        maximum: Most bytes of the text in UTF-8.
+    Of the channels what matters most comes first. `excluded` are names of channels, and of
+    members at any depth, that are left out; `maximum` is in bytes of UTF-8.
     """
     values = {
         name: value for name, value in channels if name not in excluded and not is_internal(name)
@@ -100,10 +98,6 @@ def _plan(view: Json, excluded: frozenset[str], maximum: int) -> tuple[str, bool
 
 
 def _cut(text: str, maximum: int) -> tuple[str, bool]:
-    """Return the beginning of a text as it can be stored, and whether it is all of it.
-
-    It is empty if only gaps are in it.
-    """
     stored = _encodable(text[:maximum]).replace("\0", " ")
     if not stored.strip():
         return "", len(text) <= maximum
@@ -114,9 +108,6 @@ def _cut(text: str, maximum: int) -> tuple[str, bool]:
 def _encodable(text: str) -> str:
     """Return a text with a question mark for each half of a surrogate pair."""
     return text.encode(errors="replace").decode()
-
-
-# --- what a view tells -----------------------------------------------------------------------
 
 
 def _says(told: Json) -> bool:
@@ -171,14 +162,7 @@ def _told_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
     return members
 
 
-# --- what fits -------------------------------------------------------------------------------
-
-
 def _state(state: Mapping[str, Json], maximum: int) -> tuple[bytes, bool]:
-    """Return a state as JSON that is not too long, and whether it is all of it.
-
-    It is empty if nothing is in it.
-    """
     if not state:
         return b"", True
     if len(text := _json(dict(state))) <= maximum:

@@ -147,8 +147,6 @@ def _checked(
     )
 
 
-# --- limits ----------------------------------------------------------------------------
-
 _MAX_REFERENCE = LIMITS.max_thread_id + 1 + LIMITS.max_checkpoint_id  # bytes of "thread:checkpoint"
 _BYTES_PER_WRITE = 128  # as `LIMITS.max_write_names` counts it
 

@@ -8,7 +8,7 @@ joins level 0. Where a level has `FAN_OUT` runs, the oldest `FAN_OUT` are merged
 the next level, so a record is rewritten once for each level, and the levels grow with the
 logarithm of the number of flushes. Runs of a greater level are older than all of a lesser one,
 and of a level they stand oldest first. A merge goes on for as many flushes as it takes: each
-reads at most `step_bytes` of records in it, and stores what lives of them. Meanwhile readers go
+reads a bounded part of its inputs, and stores what lives of them. Meanwhile readers go
 on reading its inputs.
 """
 
@@ -78,26 +78,11 @@ class Advanced:
     dropped: tuple[BlobLocation, ...] = ()  # members that no live run consists of any more
 
 
-def step_bytes(level: int, inputs: Iterable[RunRef]) -> int:
-    """Return how many bytes of records one step of a merge reads.
-
-    Level `level` gets `FAN_OUT` further runs in `FAN_OUT ** (level + 1)` flushes. At twice
-    that pace a merge is over before they are there.
-    """
-    whole = sum(ref.plain_bytes for ref in inputs)
-    return max(STEP_BYTES, 2 * whole // int(FAN_OUT ** (level + 1)))
-
-
 async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) -> Advanced:
-    """Add the run of a flush, and take every merge one step further.
+    """Add the run of a flush, if there is one, and take every merge one step further.
 
-    Args:
-        runs: The runs before; none lies in "this quilt".
-        new: The run of the flush, or `None`.
-        fetch: Returns members of earlier puts.
-        put: Takes the members that the steps make.
-
-    What `fetch` raises passes, and nothing has changed then.
+    None of the runs before lies in "this quilt". What `fetch` raises passes, and nothing has
+    changed then.
     """
     read_bytes = 0
     dropped: list[BlobLocation] = []
@@ -128,16 +113,13 @@ async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) ->
 async def relocated(
     runs: LiveRuns, places: Mapping[bytes, BlobLocation], fetch: Fetch, put: Put
 ) -> tuple[LiveRuns, list[bytes]]:
-    """Return runs some of whose members lie elsewhere now.
+    """Return runs some of whose members lie elsewhere now, and the hashes of replaced branches.
 
     Args:
         runs: The runs.
         places: Where the members lie that were moved, by hash.
-        fetch: Returns members of earlier puts.
+        fetch: Returns members of earlier puts; what it raises passes.
         put: Takes branches, which have to be written anew where they name what was moved.
-
-    Returns:
-        The runs, and the hashes of the branches that others have replaced.
     """
     replaced: list[bytes] = []
 
@@ -193,7 +175,10 @@ class _Step:
     def __init__(self, inputs: Sequence[RunRef], merge: Merge, *, oldest: bool) -> None:
         self._inputs = inputs
         self._oldest = oldest
-        self._most = step_bytes(merge.level, inputs)
+        # Level `level` gets `FAN_OUT` further runs in `FAN_OUT ** (level + 1)` flushes. At twice
+        # that pace a merge is over before they are there.
+        pace = 2 * sum(ref.plain_bytes for ref in inputs) // FAN_OUT ** (merge.level + 1)
+        self._most = max(STEP_BYTES, pace)
         self.after = merge.after
         self.ended = merge.ended
         self.finished = False

@@ -174,9 +174,6 @@ class MemberRecord(Record):
 KINDS: Mapping[str, type[Record]] = {one.kind: one for one in Record.__subclasses__()}
 
 
-# --- stored form -------------------------------------------------------------------------
-
-
 class _Field(NamedTuple):
     """How a field of records is stored; one that holds its default is left out."""
 

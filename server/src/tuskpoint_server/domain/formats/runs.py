@@ -90,9 +90,6 @@ class Run:
     runs: tuple[RunRef, ...] = ()
 
 
-# --- writing ---------------------------------------------------------------------------
-
-
 def store_records(records: Iterable[Record], put: Put) -> RunRef | None:
     """Store records, in any order, as a run; `None` if there are none.
 
@@ -175,9 +172,6 @@ def _leaf(lines: Sequence[Line], put: Put) -> RunRef:
         )
     location = put.store({"pages": entries}, frames)
     return RunRef(location, lines[0].position, lines[-1].position, len(lines), plain_bytes)
-
-
-# --- reading ---------------------------------------------------------------------------
 
 
 def read_ref(fields: Fields) -> RunRef:

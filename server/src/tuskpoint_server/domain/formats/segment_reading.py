@@ -234,8 +234,6 @@ def _check(segment: Segment, name: str) -> None:
             raise malformed(name, f"it lacks value {digest.hex()} and names nothing that holds it")
 
 
-# --- counting fields -------------------------------------------------------------------
-
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 """Wire types (protobuf.dev/programming-guides/encoding); groups are of no message here."""
 

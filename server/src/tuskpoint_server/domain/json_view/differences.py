@@ -98,13 +98,14 @@ def _changes(before: Side, after: Side) -> Iterator[Change]:
         one, other = first.get(name), second.get(name)
         histories = before.histories.get(name), after.histories.get(name)
         if histories == (None, None):
-            found = _value_differences(one, other, room)
-        else:
-            found = _rebuilt_differences(
-                _rebuilt(one, histories[0], room), _rebuilt(other, histories[1], room)
-            )
-        for difference in found:
-            yield _change(name, *difference)
+            for difference in _value_differences(one, other, room):
+                yield _change(name, *difference)
+            continue
+        # What comes of these only their framework knows, so what rebuilds them is compared.
+        before_digests, before_shown = _rebuilt(one, histories[0], room)
+        after_digests, after_shown = _rebuilt(other, histories[1], room)
+        if before_digests != after_digests:
+            yield _change(name, (), before_shown, after_shown)
 
 
 def _value_differences(
@@ -139,18 +140,10 @@ def _content(shown: Shown | None) -> Json | _Absent:
     return shown.content if shown is not None else _ABSENT
 
 
-_Rebuilt = tuple[tuple[bytes | None, ...], Json | _Absent]
-"""Digests of what a channel is rebuilt from, and what is shown of it."""
-
-
-def _rebuilt_differences(before: _Rebuilt, after: _Rebuilt) -> Iterator[_Difference]:
-    """Compare what a channel is rebuilt from; what comes of it only its framework knows."""
-    if before[0] != after[0]:
-        yield (), before[1], after[1]
-
-
-def _rebuilt(channel: Channel | None, history: DeltaHistory | None, room: Room) -> _Rebuilt:
-    """Show a stored value as it is; else the digest of the one before, and how many writes."""
+def _rebuilt(
+    channel: Channel | None, history: DeltaHistory | None, room: Room
+) -> tuple[tuple[bytes | None, ...], Json | _Absent]:
+    """Return the digests of what rebuilds a channel, and what is shown of it."""
     if history is None:
         return (channel.digest if channel is not None else None,), _content(_shown(channel, room))
     seed = history.seed.digest if history.seed is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from base64 import b64encode
 from collections.abc import Sequence
@@ -48,11 +49,7 @@ class Bounds:
         self.cut = False
 
     def take(self, held: int = 0) -> None:
-        """Count an item that holds this many bytes.
-
-        Raises:
-            TooLargeError: There are too many.
-        """
+        """Count an item that holds this many bytes."""
         self.left -= ITEM_COST + held
         if self.left < 0:
             raise TooLargeError
@@ -77,11 +74,7 @@ def integer(number: int) -> Json:
 
 def floating(number: float) -> Json:
     """Return a floating-point number, escaped unless finite."""
-    if math.isfinite(number):
-        return number
-    if math.isnan(number):
-        return {"$float": "NaN"}
-    return {"$float": "Infinity" if number > 0 else "-Infinity"}
+    return number if math.isfinite(number) else {"$float": json.dumps(number)}
 
 
 def mapping(pairs: Sequence[tuple[Json, Json]]) -> dict[str, Json]:
@@ -106,11 +99,7 @@ def escapes_of(shown: dict[str, Json]) -> set[str]:
 
 
 def timestamp(seconds: int, nanoseconds: int) -> Json:
-    """Return a time in UTC (RFC 3339, nanoseconds).
-
-    Raises:
-        MalformedError: It lies outside the years 1 to 9999, or the nanoseconds are not below 10^9.
-    """
+    """Return a time in UTC (RFC 3339, nanoseconds)."""
     try:
         moment = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
     except (ValueError, OverflowError, OSError):
@@ -121,13 +110,7 @@ def timestamp(seconds: int, nanoseconds: int) -> Json:
 
 
 def opaque(kind: str, data: bytes, problem: str = "") -> Json:
-    """Return what stands for a whole value.
-
-    Args:
-        kind: Type of the value.
-        data: Its bytes; the first of them are shown if they are malformed.
-        problem: Why it is not shown; empty if its type is not one that is opened.
-    """
+    """Return what stands for a whole value; if nothing is wrong with it, its type is not opened."""
     shown: dict[str, Json] = {"$opaque": kind, "$size": len(data)}
     if problem:
         shown["$problem"] = problem

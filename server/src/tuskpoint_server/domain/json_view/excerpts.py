@@ -29,11 +29,9 @@ _DELTA_SNAPSHOT = 7  # code of the extension whose payload is one item and no ar
 
 
 def latest_part(value: Value, maximum: int) -> Value | None:
-    """Return a value that holds the latest part of another; `None` if there is none to show.
+    """Return a value that holds the latest part of another, of about this many bytes at most.
 
-    Args:
-        value: The value.
-        maximum: About how many bytes it may have at most.
+    It is `None` if there is none to show.
     """
     if len(value.data) <= maximum:
         return value
@@ -93,9 +91,6 @@ def shares(sizes: Sequence[int], room: int) -> list[int]:
         found.append(share)
         left -= share
     return found
-
-
-# --- msgpack ---------------------------------------------------------------------------------
 
 
 def _array(items: Sequence[bytes]) -> bytes:
@@ -207,9 +202,6 @@ def _new(data: bytes, before: bytes, depth: int) -> bytes:
         return b"\xdd" + struct.pack(">I", number - had) + data[end:]
     # A word that went on is new as a whole.
     return _string(data[max(data.rfind(b" ", walker.at, end), walker.at) :])
-
-
-# --- JSON ------------------------------------------------------------------------------------
 
 
 def _latest_parsed(parsed: Any, maximum: int, depth: int) -> Any:

@@ -81,12 +81,7 @@ _HEADS: list[_Head] = [
 
 
 def walk(data: bytes, bounds: Bounds) -> Json:
-    """Return the view of one msgpack item.
-
-    Raises:
-        MalformedError: These bytes are not exactly one item.
-        TooLargeError: Its text is too long.
-    """
+    """Return the view of what must be exactly one msgpack item."""
     walker = Walker(data, bounds)
     shown = walker.item(0)
     if walker.at != len(data):
@@ -195,8 +190,6 @@ class Walker:
 
     def _map(self, size: int, depth: int) -> dict[str, Json]:
         return mapping([(self.item(depth + 1), self.item(depth + 1)) for _ in range(size)])
-
-    # --- extensions ----------------------------------------------------------------------
 
     def _extension(self, size: int, depth: int) -> Json:
         (code,) = struct.unpack(">b", self._take(1))

@@ -41,26 +41,16 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 class _Pairs(list[tuple[str, Any]]):
     """The members of an object in their order, however often a key stands there."""
 
-    __slots__ = ()
 
-
+@dataclass(slots=True)
 class _Done:
     """Something that needs no more walking."""
 
-    __slots__ = ("shown",)
-
-    def __init__(self, shown: Json) -> None:
-        self.shown = shown
+    shown: Json
 
 
 def _walk_json(data: bytes, bounds: Bounds) -> Json:
-    """Return the view of a JSON text in UTF-8; `NaN` and `Infinity` are taken.
-
-    Raises:
-        MalformedError: It is not one.
-        RecursionError: It is nested past what the parser takes.
-        TooLargeError: The text is too long.
-    """
+    """Return the view of a JSON text in UTF-8; `NaN` and `Infinity` are taken."""
     if _exceeds(data, bounds.left // ITEM_COST):
         raise TooLargeError
     try:
@@ -207,12 +197,7 @@ def checkpoint_view(loaded: Checkpoint, histories: Sequence[DeltaHistory] = ()) 
     """Return a checkpoint with a view in the place of every value; digests stay.
 
     Pending writes come first, so that what a thread waits for is shown however large its
-    state is; delta channels come last.
-
-    Args:
-        loaded: The checkpoint.
-        histories: Of the delta channels that it does not store itself; their channels are
-            shown with what they are rebuilt from.
+    state is; delta channels that it does not store itself come last, with their histories.
     """
     room = Room(MAX_CHECKPOINT_TEXT)
     writes = tuple(replace(write, value=room.view(write.value)) for write in loaded.writes)
