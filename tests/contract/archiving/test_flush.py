@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from tuskpoint_server.journal.archiving import certify, dirty
 from tuskpoint_server.journal.archiving.certify import Void
 from tuskpoint_server.journal.archiving.plan import PlannedThread
 from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.writer import unavailable
 from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
 
@@ -214,6 +215,24 @@ async def test_writes_before_their_checkpoint_are_stored_when_it_comes(
     await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
     await home.flush()
     assert [one[4] for one in written(await home.from_blobs(key("a")))] == [b"early"]
+
+
+async def test_a_move_that_was_committed_and_answered_as_failed_is_not_repeated(
+    home: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await home.journal.save_writes(TENANT, key("a"), [write("c", b"early")])
+    database = home.journal.database
+    transact = database.transact
+
+    async def forgetful(work: Callable[[Batch], object], size_bytes: int = 0) -> None:
+        await transact(work, size_bytes)
+        raise unavailable("the answer was lost")
+
+    monkeypatch.setattr(database, "transact", forgetful)
+    await refused(home.flush(), Reason.JOURNAL_UNAVAILABLE)
+    monkeypatch.undo()
+    assert await home.flush() == 0
+    assert await home.watermark() == (1, 1)
 
 
 async def test_late_writes_do_not_store_the_checkpoint_again(

@@ -112,6 +112,7 @@ class Flush:
         if not any(segment.data for segment in work.built):
             told = await asyncio.to_thread(record, work, 0, self._blobs.predict)
             if not told.records:
+                self._work = None  # a commit that failed may have moved watermarks: read them again
                 flushed = await self._move(told, work.taken)
                 self._end(work)
                 return self._settled(flushed)
