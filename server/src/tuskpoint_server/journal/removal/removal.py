@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Boolean, Connection, bindparam, case, func, or_, select, update
+from sqlalchemy import Boolean, Connection, bindparam, case, func, or_, select, tuple_, update
 from sqlalchemy import delete as delete_from
 
 from ...domain.limits import LIMITS
@@ -145,8 +145,8 @@ class Removal:
         answered_us = now_us - LIMITS.request_id_ttl_s * _MICROSECONDS
         changed_us = now_us - LIMITS.event_ttl_s * _MICROSECONDS
         return Swept(
-            early_writes=await _until_none(database, partial(_drop_early, before_us=early_us)),
-            requests=await _until_none(database, partial(_drop_answers, before_us=answered_us)),
+            early_writes=await _drop(database, _DROP_EARLY, early_us),
+            requests=await _drop(database, _DROP_ANSWERS, answered_us),
             changes=await drop_changes(database, changed_us, indexing=indexing),
             contents=await self._remove_contents(),
         )
@@ -172,23 +172,23 @@ _PAST = Statement(
     .order_by(threads.c.expire_us)
     .limit(bindparam("max_rows"))
 )
-_EARLY = Statement(
-    select(writes.c.number, threads.c.tenant, threads.c.thread_id)
-    .join(threads, threads.c.number == writes.c.thread)
-    .where(writes.c.early_us.is_not(None), writes.c.early_us < bindparam("before_us"))
-    .limit(bindparam("max_rows"))
+_DROP_EARLY = Statement(
+    delete_from(writes).where(
+        writes.c.number.in_(
+            select(writes.c.number)
+            .where(writes.c.early_us.is_not(None), writes.c.early_us < bindparam("before_us"))
+            .limit(bindparam("max_rows"))
+        )
+    )
 )
-_DROP_WRITE = Statement(delete_from(writes).where(writes.c.number == bindparam("of_number")))
-_ANSWERS = Statement(
-    select(requests.c.tenant, requests.c.request_id)
-    .where(requests.c.created_us < bindparam("before_us"))
-    .order_by(requests.c.created_us)
-    .limit(bindparam("max_rows"))
-)
-_DROP_ANSWER = Statement(
+_DROP_ANSWERS = Statement(
     delete_from(requests).where(
-        requests.c.tenant == bindparam("of_tenant"),
-        requests.c.request_id == bindparam("of_request"),
+        tuple_(requests.c.tenant, requests.c.request_id).in_(
+            select(requests.c.tenant, requests.c.request_id)
+            .where(requests.c.created_us < bindparam("before_us"))
+            .order_by(requests.c.created_us)
+            .limit(bindparam("max_rows"))
+        )
     )
 )
 # What search need not know of holds nothing up.
@@ -280,22 +280,17 @@ def _drop_changes(batch: Batch, some: Sequence[tuple[Any, ...]]) -> int:
     return _DROP_CHANGES.run_many(batch.connection, keys)
 
 
-async def _until_none(database: Database, drop: Callable[[Batch], int]) -> int:
+async def _drop(database: Database, statement: Statement, before_us: int) -> int:
+    """Remove rows from before a time; return how many."""
+
+    def work(batch: Batch) -> int:
+        of = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
+        gone = int(statement.run(batch.connection, **of).rowcount)
+        if gone and statement is _DROP_EARLY:
+            batch.forget_all()  # what is known of threads may be among them
+        return gone
+
     count = 0
-    while gone := await database.transact(drop):
+    while gone := await database.transact(work):
         count += gone
     return count
-
-
-def _drop_early(batch: Batch, before_us: int) -> int:
-    rows = _EARLY.run(batch.connection, before_us=before_us, max_rows=ROWS_AT_ONCE).fetchall()
-    _DROP_WRITE.run_many(batch.connection, [{"of_number": row[0]} for row in rows])
-    for tenant, thread_id in {(row[1], row[2]) for row in rows}:
-        batch.forget(tenant, thread_id)
-    return len(rows)
-
-
-def _drop_answers(batch: Batch, before_us: int) -> int:
-    rows = _ANSWERS.run(batch.connection, before_us=before_us, max_rows=ROWS_AT_ONCE).fetchall()
-    keys = [{"of_tenant": tenant, "of_request": request_id} for tenant, request_id in rows]
-    return _DROP_ANSWER.run_many(batch.connection, keys)
