@@ -52,8 +52,7 @@ class EventsCompacted(Exception):
 
 _EXTENT = Statement(
     select(threads.c.number, *(threads.c[field.name] for field in fields(Extent))).where(
-        threads.c.tenant == bindparam("of_tenant"),
-        threads.c.thread_id == bindparam("of_thread_id"),
+        threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread_id")
     )
 )
 _COLUMNS = ("kind", "seq", "incarnation", "deleted", "created_us", "checkpoint_ns", "checkpoint_id")

@@ -72,12 +72,9 @@ _VALUES = Statement(
 
 
 class PathWrite(NamedTuple):
-    """A write on the path to a checkpoint.
+    """A write on the path, and the checkpoint that holds it, pending or in its `delta_base`.
 
-    Attributes:
-        holder: Checkpoint that holds it, as a pending write or in its `delta_base`.
-        write: The write.
-        number: Of its row in `writes`; `None`: it is in the base, its value in `contents`.
+    `number`: of its row in `writes`; `None`: it is in the base, its value in `contents`.
     """
 
     holder: str
@@ -87,13 +84,10 @@ class PathWrite(NamedTuple):
 
 @dataclass(slots=True)
 class DeltaPath:
-    """What one channel of a checkpoint is rebuilt from.
+    """What one channel of a checkpoint is rebuilt from: a stored value, and the writes after it.
 
-    Attributes:
-        seed: The stored value that it begins with.
-        seed_of: Checkpoint that holds the seed, in its state or its `delta_base`.
-        newest_first: The writes after the seed.
-        goes_on_at: The checkpoint before which it was to end; empty: it has begun.
+    `seed_of`: the checkpoint that holds the seed, in its state or its `delta_base`; `goes_on_at`:
+    the one before which the path was to end; empty: it has begun.
     """
 
     seed: DeltaSeed | None = None
@@ -160,9 +154,6 @@ def follow(
         channels: Names of channels.
         most: Ancestors to look at; `None`: as many as it takes.
         until: IDs of checkpoints before which the walk ends.
-
-    Returns:
-        What each is rebuilt from, by name.
     """
     paths = {name: DeltaPath() for name in channels}
     row = _TARGET.run(connection, **parameters_of(thread, *place)).fetchone() if paths else None
@@ -308,10 +299,7 @@ def _evicted(path: DeltaPath, values: _ValuesByKey) -> list[tuple[str, bytes]]:
 
 
 def _history(
-    name: str,
-    path: DeltaPath,
-    values: _ValuesByKey,
-    sources: Mapping[str, Sequence[BlobLocation]],
+    name: str, path: DeltaPath, values: _ValuesByKey, sources: Mapping[str, Sequence[BlobLocation]]
 ) -> DeltaHistory:
     seed, begun = path.seed, None
     if seed is not None:

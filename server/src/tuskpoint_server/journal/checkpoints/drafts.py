@@ -13,20 +13,14 @@ from ...domain.values import Packed, compress, value_digest
 
 
 class ChannelChange(NamedTuple):
-    """A channel of a save.
-
-    Attributes:
-        reference: `INHERIT`, `EMPTY`, or `None` if a digest says what it holds.
-        size: Bytes of the value, if it came along, as its type and content.
-        encoded: Its part of the stored state, if that is known already; else empty.
-    """
+    """A channel of a save; size, type and content are those of a value that came along."""
 
     name: str
     version: Version | None
-    reference: Reference | None
+    reference: Reference | None  # `None` if a digest says what it holds
     digest: bytes | None
     size: int = 0
-    encoded: bytes = b""
+    encoded: bytes = b""  # its part of the stored state, if that is known already
     type: str = ""
     content: Prepared | None = None
 
@@ -39,12 +33,7 @@ class WriteChange(NamedTuple):
 
 
 class CheckpointChange(NamedTuple):
-    """A checkpoint to be saved: as it came, and as it will be stored.
-
-    Attributes:
-        delta_channels: Stored form of their names.
-        entropy: 62 random bits, for an ID.
-    """
+    """A checkpoint to be saved: as it came, and as it will be stored."""
 
     tenant: str
     draft: CheckpointDraft

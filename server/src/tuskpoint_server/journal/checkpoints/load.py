@@ -62,14 +62,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class ReplayQuery:
-    """Which checkpoints of a thread to replay.
-
-    Attributes:
-        thread_id: The thread.
-        checkpoint_ns: Only this namespace, if not `None`.
-        first: Least ID; empty: from the beginning.
-        last: Greatest ID; empty: to the end.
-    """
+    """Which checkpoints of a thread to replay: of one namespace, from and up to an ID, if set."""
 
     thread_id: str
     checkpoint_ns: str | None = None
@@ -165,13 +158,7 @@ def read_page(
 
 
 def entry_of(row: Row, seq: int, places: Sequence[BlobLocation]) -> Entry:
-    """Make an entry of a row.
-
-    Args:
-        row: The row.
-        seq: The checkpoint's last change, its writes' included.
-        places: The segments that hold it, its state's first.
-    """
+    """Make an entry of a row, its last change (its writes included) and its segments."""
     return Entry(
         key=CheckpointKey(row.thread_id, row.checkpoint_ns, row.checkpoint_id),
         parent_id=row.parent_id,

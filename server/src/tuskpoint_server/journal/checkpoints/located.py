@@ -135,16 +135,10 @@ def of_rows(
 ) -> list[list[BlobLocation]]:
     """Return the segments that hold each checkpoint, that of its state first.
 
-    Args:
-        connection: In a transaction.
-        tenant: The tenant.
-        rows: The checkpoints.
-        numbers: For each its own number in the log and those of its writes.
+    They are none if its state is in none yet, or it is a hole. What `held` names holds what the
+    checkpoint had then; its own segments hold what changed since.
 
-    Returns:
-        For each the locations; empty if its state is in none yet, or it is a hole. What
-        `held` names holds what the checkpoint had then; its own segments hold what changed
-        since.
+    `numbers`: for each row its own number in the log and those of its writes.
     """
     helds = [decode_held(row.held) if row.held is not None else Held(0, ()) for row in rows]
     stored = [row.seq <= row.certified_seq and not row.hole for row in rows]

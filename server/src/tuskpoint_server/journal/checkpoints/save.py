@@ -30,39 +30,23 @@ _CHECKED_FROM = 512
 
 
 class _Plan(NamedTuple):
-    """What a save does to the checkpoint's row.
-
-    Attributes:
-        replaces: The content changes.
-        label: New label; `None` leaves it.
-        state: Stored form of the state.
-        channels: Its channels by name.
-        contents: Those whose value is to be stored.
-        size: Bytes of new content.
-    """
+    """What a save does to the checkpoint's row."""
 
     replaces: bool
-    label: str | None
+    label: str | None  # `None` leaves it
     state: bytes
     channels: dict[str, KnownChannel]
-    contents: list[ChannelChange]
-    size: int
+    contents: list[ChannelChange]  # whose value is to be stored
+    size: int  # bytes of new content
 
 
 class _Merged(NamedTuple):
-    """What becomes of a checkpoint's writes.
-
-    Attributes:
-        stored: Those that are stored already.
-        new: Those that are stored now, by task and slot.
-        size: Bytes of new ones.
-        last_seq: Greatest number of those that were sent and stored before.
-    """
+    """What becomes of a checkpoint's writes: those there are, and those that are stored now."""
 
     stored: Pending
     new: dict[tuple[str, int], WriteChange]
-    size: int
-    last_seq: int
+    size: int  # bytes of new ones
+    last_seq: int  # greatest number of those that were sent and stored before
 
 
 def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
@@ -293,10 +277,7 @@ def _resolve(
 
 
 def _here(
-    batch: Batch,
-    log: Log,
-    sent: Sequence[ChannelChange],
-    inherited: dict[str, KnownChannel],
+    batch: Batch, log: Log, sent: Sequence[ChannelChange], inherited: dict[str, KnownChannel]
 ) -> set[bytes]:
     """Return the digests of inherited values whose data is here."""
     wanted = (inherited.get(one.name) for one in sent if one.reference is Reference.INHERIT)

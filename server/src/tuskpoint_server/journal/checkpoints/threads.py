@@ -110,11 +110,7 @@ def _thread(*columns: Any) -> Thread:
 def set_retention(batch: Batch, tenant: str, thread_id: str, retention_s: int) -> None:
     """Set the seconds without a change after which a thread is deleted; 0: never.
 
-    It counts as a change of the thread, also where nothing is different: the time begins
-    anew.
-
-    Raises:
-        Refusal: `THREAD_NOT_FOUND`.
+    It counts as a change, also where nothing is different: the time begins anew.
     """
     log = _live(batch, tenant, thread_id)
     log.row.retention_s = retention_s
@@ -122,11 +118,7 @@ def set_retention(batch: Batch, tenant: str, thread_id: str, retention_s: int) -
 
 
 def set_searchable(batch: Batch, tenant: str, thread_id: str, searchable: bool) -> None:
-    """Set whether search finds the checkpoints of a thread; a change only if it is one.
-
-    Raises:
-        Refusal: `THREAD_NOT_FOUND`.
-    """
+    """Set whether search finds the checkpoints of a thread; a change only if it is one."""
     switch_search(batch, _live(batch, tenant, thread_id), searchable)
 
 

@@ -39,8 +39,8 @@ _FIRST_VERSION = "alembic_version"
 class Waiter:
     """Waits for changes of threads. Not to be shared between tasks.
 
-    Nothing is handed over: it is told that there is something to read, and reads it from
-    the journal. So one that is slow, or gone, costs a flag.
+    It is told that there is something to read, and reads it from the journal: so one that is
+    slow, or gone, costs a flag.
     """
 
     def __init__(self) -> None:
@@ -51,10 +51,7 @@ class Waiter:
         self._changed.set()
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait for a change since the last wait; tell whether there was one.
-
-        One that happened already counts even if there is no time to wait.
-        """
+        """Wait for a change since the last wait; tell whether there was one."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
@@ -73,12 +70,9 @@ class Waiters:
 
     @contextmanager
     def subscribe(self, *thread: str) -> Iterator[Waiter]:
-        """Be woken by changes of a thread that are committed inside the context.
+        """Be woken by changes of a thread (its tenant and ID; none: any) inside the context.
 
         Whoever reads after entering, and again after each wake, misses none.
-
-        Args:
-            thread: Tenant and ID of the thread; nothing: of any thread.
         """
         place, waiter = (thread[0], thread[1]) if thread else None, Waiter()
         self._waiting.setdefault(place, set()).add(waiter)
@@ -145,13 +139,7 @@ class Database:
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         entropy: Callable[[], int] = lambda: secrets.randbits(62),
     ) -> Database:
-        """Open a journal, making its tables if there are none.
-
-        Args:
-            path: The database file; its directory must exist.
-            generation: Of a journal that is made here.
-            clock_us: Microseconds since the Unix epoch.
-            entropy: 62 random bits.
+        """Open a journal, making its tables, of a generation, if there are none.
 
         Raises:
             RuntimeError: Commits would not be fsynced there, or another program or another

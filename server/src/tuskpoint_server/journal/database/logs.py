@@ -92,9 +92,10 @@ class ThreadRow:
 _FIELDS = tuple(column.name for column in fields(ThreadRow) if column.name != "written")
 # What every save changes, and no index has; and what seldom changes.
 _OFTEN = ("seq", "dirty_bytes", "head_id", "updated_us", "added_bytes", "checkpoint_count")
-_FIXED = ("number", "tenant", "thread_id", "compacted_seq", *_OFTEN)
-_SELDOM = tuple(name for name in _FIELDS if name not in _FIXED)
-_whole, _often, _seldom = attrgetter(*_FIELDS), attrgetter(*_OFTEN), attrgetter(*_SELDOM)
+_FIXED = ("number", "tenant", "thread_id", "compacted_seq")
+_VARYING = tuple(name for name in _FIELDS if name not in _FIXED)
+_whole, _often, _varying = attrgetter(*_FIELDS), attrgetter(*_OFTEN), attrgetter(*_VARYING)
+_seldom = attrgetter(*(name for name in _VARYING if name not in _OFTEN))
 _HAS_EARLY = exists().where(writes.c.thread == threads.c.number, writes.c.early_us.is_not(None))
 _FIND = Statement(
     select(*(threads.c[name] for name in _FIELDS), _HAS_EARLY).where(
@@ -104,7 +105,7 @@ _FIND = Statement(
 _INSERT = Statement(inserting(threads, _FIELDS))
 _ROW = update(threads).where(threads.c.number == bindparam("of_number"))
 _UPDATE = Statement(_ROW.values({name: bindparam(name) for name in _OFTEN}))
-_UPDATE_ALL = Statement(_ROW.values({name: bindparam(name) for name in (*_OFTEN, *_SELDOM)}))
+_UPDATE_ALL = Statement(_ROW.values({name: bindparam(name) for name in _VARYING}))
 
 
 def find_thread(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | None:
@@ -140,10 +141,10 @@ def update_threads(connection: Connection, rows: Sequence[ThreadRow]) -> None:
         if now == row.written:
             often.append((*_often(row), row.number))
         else:
-            seldom.append((*_often(row), *now, row.number))
+            seldom.append((*_varying(row), row.number))
             row.written = now
     _UPDATE.run_rows(connection, (*_OFTEN, "of_number"), often)
-    _UPDATE_ALL.run_rows(connection, (*_OFTEN, *_SELDOM, "of_number"), seldom)
+    _UPDATE_ALL.run_rows(connection, (*_VARYING, "of_number"), seldom)
 
 
 class KnownChannel(NamedTuple):

@@ -27,14 +27,7 @@ from .logs import (
     update_threads,
 )
 from .schema import changes, checkpoints, contents, threads, writes
-from .statements import (
-    Statement,
-    inserting,
-    of_checkpoint,
-    of_namespace,
-    parameters_of,
-    putting,
-)
+from .statements import Statement, inserting, of_checkpoint, of_namespace, parameters_of, putting
 
 
 class StoredWrite(NamedTuple):
@@ -140,15 +133,8 @@ class Batch:
 
     Reads through `connection` see what `write_out` has written.
 
-    Args:
-        connection: In a write transaction.
-        logs: What is known from earlier batches; changed in place.
-        numbers: Makes numbers of threads and families.
-        now_us: Time of the batch.
-
     Attributes:
-        connection: The connection.
-        now_us: Microseconds since the epoch.
+        now_us: Time of the batch, microseconds since the epoch.
         changed: Tenant and name of threads with changes; watchers of these are woken.
         noted: Family to digests of values that the batch stored or refers to.
     """
@@ -231,13 +217,8 @@ class Batch:
     ) -> int:
         """Take the thread's next number for a change that has to be stored, and return it.
 
-        Args:
-            log: The thread; its row is stored.
-            kind: What happens.
-            place: The checkpoint concerned, if one is.
-            size_bytes: Bytes of new content.
-            deleted: How many checkpoints are deleted.
-            indexed: Search has to know of it.
+        `size_bytes`: of new content; `deleted`: how many checkpoints are; `indexed`: search has
+        to know of it.
         """
         row = log.row
         row.seq += 1

@@ -68,10 +68,7 @@ def _partial(name: str, *columns: Column[Any], where: ColumnElement[bool]) -> In
 # --- threads and their logs --------------------------------------------------------------
 
 # Facts about this journal: its identity, generation, and where its blobs are.
-journal_info = _table(
-    "journal_info",
-    "name text!, value text",
-)
+journal_info = _table("journal_info", "name text!, value text")
 
 # A thread's log: `seq` is the number of its last change, up to `certified_seq` all is stored, up
 # to `indexed_seq` search knows all; what waits for either does so since the `..._since_us`, as

@@ -67,9 +67,6 @@ class Writer:
     """Owns the write transaction of a database.
 
     Args:
-        engine: The database.
-        path: Its file.
-        clock_us: Microseconds since the epoch.
         committed: Called in the event loop after each commit with the threads that changed.
         noted: Called in the writer's thread, before the commit, with the digests that the
             batch stored, by family.
@@ -187,11 +184,7 @@ class Writer:
             return frozenset()
 
     def _run(self, changes: Sequence[Change], *, one_by_one: bool) -> Set[Touched]:
-        """Run changes in a transaction and commit it.
-
-        Raises:
-            _Broken: A statement failed and storage is not the reason; nothing is stored.
-        """
+        """Run changes in a transaction; `_Broken` if one of them is to blame for its failure."""
         connection = self._connect()
         failpoint("journal.before_begin")
         sqlite.begin(connection, writes=True)
