@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tuskpoint_server.blobs.api import digest_of
 from tuskpoint_server.blobs.walrus.answers import (
-    Stored,
     parse_blob_result,
     parse_patches,
     parse_quilt_result,
@@ -21,6 +20,7 @@ from tuskpoint_server.blobs.walrus.answers import (
 from tuskpoint_server.blobs.walrus.failures import Outcome, Symptom, Unsuccessful
 from tuskpoint_server.blobs.walrus.quilt import Patch, encoded_bytes, symbol_bytes
 from tuskpoint_server.domain.limits import MIB
+from tuskpoint_server.domain.model import StoredBlob
 
 BLOB_ID = "M4hsZGQ1oCktdzegB6HnI6Mi28S2nqOPHxK-W7_4BUk"
 
@@ -73,7 +73,7 @@ def created(path: str, value: object) -> dict[str, Any]:
 
 
 def test_new_blob() -> None:
-    assert parse_blob_result(body(CREATED)) == Stored(
+    assert parse_blob_result(body(CREATED)) == StoredBlob(
         blob_id=BLOB_ID,
         object_id="0xe91eee8c5b6f35b9a250cfc29e30f0d9e5463a21fd8d1ddb0fc22d44db4eac50",
         billed_bytes=66034000,
@@ -90,9 +90,9 @@ def test_certified_epoch_may_be_null_or_not() -> None:
 
 
 def test_blob_that_was_there() -> None:
-    assert parse_blob_result(body(FOUND)) == Stored(BLOB_ID, "", 0, 0, None, 40, found=True)
+    assert parse_blob_result(body(FOUND)) == StoredBlob(BLOB_ID, end_epoch=40)
     owned = {"alreadyCertified": {"blobId": BLOB_ID, "object": "0xab", "endEpoch": 40}}
-    assert parse_blob_result(body(owned)) == Stored(BLOB_ID, "0xab", 0, 0, None, 40, found=True)
+    assert parse_blob_result(body(owned)) == StoredBlob(BLOB_ID, "0xab", end_epoch=40)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def quilt(*identifiers: str, result: object = CREATED) -> bytes:
 
 def test_quilt() -> None:
     assert parse_quilt_result(quilt("b", "a"), ["a", "b"]) == parse_blob_result(body(CREATED))
-    assert parse_quilt_result(quilt("a", result=FOUND), ["a"]).found
+    assert parse_quilt_result(quilt("a", result=FOUND), ["a"]).end_epoch == 40
 
 
 @pytest.mark.parametrize(

@@ -230,12 +230,7 @@ class Archive:
         return await self._flusher(tenant).flush_all(concerns)
 
     async def read(self, tenant: str, entry: Entry, *, bypass_cache: bool) -> Checkpoint:
-        """Return a checkpoint from its segments, hash checked; from the cache, or not.
-
-        Raises:
-            Refusal: `NOT_CERTIFIED`, `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
-                `BLOB_UNAVAILABLE`, `BLOB_MALFORMED`.
-        """
+        """Return a checkpoint from its segments, hash checked; raises as `Segments.checkpoint`."""
         segments = self._origin_segments if bypass_cache else self._segments
         with self._mismatches():
             return await segments.checkpoint(entry)
@@ -243,37 +238,21 @@ class Archive:
     async def read_values(
         self, tenant: str, locations: Sequence[BlobLocation], digests: Collection[bytes]
     ) -> dict[bytes, Value]:
-        """Return evicted values from the segments that hold them; others are left out.
-
-        Raises:
-            Refusal: As `read`.
-        """
+        """Return evicted values from the segments that hold them; others are left out."""
         with self._mismatches():
             return await self._segments.values_at(locations, digests)
 
     async def verification(self, tenant: str, thread_id: str) -> ThreadVerification | None:
-        """Begin to compare what is stored of a thread with what was recorded; `None`: no thread.
-
-        Raises:
-            Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`.
-        """
+        """Begin to compare what is stored of a thread with what was recorded; `None`: no thread."""
         mismatch = self._instruments.mismatch
         return await begin(self._database, self._origin, tenant, thread_id, mismatch)
 
     async def manifest(self, tenant: str, thread_id: str) -> tuple[Manifest, KnownCatalog] | None:
-        """Return the manifest of a thread and the newest catalog; `None`: nothing is stored.
-
-        Raises:
-            Refusal: As `read`.
-        """
+        """Return the manifest of a thread and the newest catalog; `None`: nothing is stored."""
         return await manifest(self._database, self._blobs, tenant, thread_id)
 
     async def store_manifest(self, tenant: str, found: Manifest) -> BlobLocation:
-        """Store a manifest as a blob of its own; see `archive.read.store_manifest`.
-
-        Raises:
-            Refusal: `BLOB_UNAVAILABLE`, `BLOB_REJECTED`, `JOURNAL_UNAVAILABLE`.
-        """
+        """Store a manifest as a blob of its own; see `archive.read.store_manifest`."""
         return await store_manifest(self._database, self._origin, tenant, found, self.expiry)
 
     async def catalog(self, tenant: str) -> KnownCatalog | None:
@@ -316,7 +295,6 @@ class Archive:
         return await self._database.query(read)
 
     def _refuse_when_stopped(self) -> None:
-        """Refuse a wait that nothing would end."""
         if not self._started:
             raise Refusal(Reason.DRAINING)
 

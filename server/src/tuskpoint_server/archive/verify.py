@@ -44,15 +44,13 @@ from .read import (
     records_of,
 )
 
-PAGE_CHECKPOINTS = 256
-"""Checkpoints whose rows are read at once."""
+PAGE_CHECKPOINTS = 256  # checkpoints whose rows are read at once
 
 BATCH_SEGMENTS = 256
 BATCH_BYTES = 16 * MIB
 """Bounds on what is read from the blob store at once; one checkpoint always fits."""
 
-LOOKS = 5
-"""Times that something which keeps changing is looked at, before the last look counts."""
+LOOKS = 5  # times that something which keeps changing is looked at, before the last look counts
 
 _KEPT_BYTES = 48 * MIB
 _CHECKED_VALUES = 100_000
@@ -142,7 +140,6 @@ class ThreadVerification:
         )
 
     def _note_mismatch(self, sha256: bytes) -> None:
-        """Count a member that has another hash than this one, once; empty: none."""
         if sha256 and sha256 not in self._mismatched:
             self._mismatched.add(sha256)
             self._mismatch()
@@ -155,7 +152,7 @@ class ThreadVerification:
         """
         broken: bytes | None = None
         while True:
-            self._segments.forget()
+            self._segments.forget()  # what could not be read may lie elsewhere now
             standing = await self._standing(places)
             known = standing.catalog
             if known is None or known.location.sha256 == self._chain.catalog:
@@ -357,9 +354,7 @@ class _VerifiedSegments(Segments):
         self.manifest: Manifest | None = None
 
     def forget(self) -> None:
-        """Forget what could not be read: it may lie elsewhere now."""
         self._damaged.clear()
-        self._fetched.clear()
 
     async def load(self, locations: Iterable[BlobLocation]) -> None:
         """Fetch segments, many at a time, and keep them; what is unreadable is passed over."""
@@ -389,7 +384,6 @@ class _VerifiedSegments(Segments):
         await self.load(wanted.values())
 
     async def fetch(self, locations: Sequence[BlobLocation]) -> Sequence[bytes]:
-        """Return the stored bytes at locations, in order; as `Segments.fetch`, but `Damage`."""
         await self._prefetch(locations)
         for one in locations:
             if one.sha256 in self._damaged:

@@ -17,8 +17,7 @@ from ...journal.database.overlay import Batch
 from ..read import Segments, placed
 from .salvage import survey
 
-MIN_AGE_S = 3600.0
-"""A younger blob stays: another server may have put it and not recorded it yet."""
+MIN_AGE_S = 3600.0  # a younger blob stays: another server may have put it and not recorded it yet
 
 
 @dataclass(frozen=True, slots=True)

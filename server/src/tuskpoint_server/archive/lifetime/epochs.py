@@ -13,22 +13,16 @@ from collections.abc import Callable
 
 from ...domain.model import StoredBlob
 
-_FALL = 2
-"""By so many epochs answers of puts that ran beside one another do not differ."""
+_FALL = 2  # by so many epochs answers of puts that ran beside one another do not differ
 
 
 class EpochClock:
     """What is known of a store's epochs. Safe to use from any thread.
 
-    Times are microseconds since the Unix epoch.
-
-    Args:
-        epoch_s: Length of an epoch in seconds; `None` if stored blobs never expire.
-        epochs: Epochs for which a put asks; at least 1.
+    Times are microseconds since the Unix epoch. An epoch has no length if stored blobs never
+    expire; a put asks for `epochs` of them, at least 1.
 
     Attributes:
-        length_us: Length of an epoch; `None` if stored blobs never expire.
-        epochs: Epochs for which a put asks.
         on_new_epoch: Called, in the thread of whoever saw it, when the epoch is another one.
         fallen: The last two epochs of a fall, which only a new network explains; or `None`.
     """

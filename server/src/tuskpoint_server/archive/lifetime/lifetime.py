@@ -34,17 +34,14 @@ from .salvage import Round, Salvage, Survey, Surveyed, sliced, survey
 
 _log = logging.getLogger(__name__)
 
-BATCH = 256
-"""Blobs that are looked at together."""
+BATCH = 256  # blobs that are looked at together
 
-ROUND_BLOBS = 1024
-"""Blobs that one round takes up; another follows at once if more are due."""
+ROUND_BLOBS = 1024  # blobs that one round takes up; another follows at once if more are due
 
 SHORTEST_PAUSE_S = 0.05
 ROUNDS_PER_EPOCH = 8
 _MOVED_BYTES = 32 * MIB
-_READS = 2
-"""What cannot be read so often in a row is lost: one answer may have been cut short."""
+_READS = 2  # what cannot be read so often in a row is lost: one answer may have been cut short
 
 
 class Lifetime:
@@ -159,8 +156,6 @@ class Lifetime:
         """Return the last failure among the blobs that still fail, or that the network is new."""
         return self._failing.trouble(tenant) or self._fallen
 
-    # --- the loop --------------------------------------------------------------------
-
     async def _run(self) -> None:
         while True:
             self._wake.clear()
@@ -239,8 +234,6 @@ class Lifetime:
                 lambda batch: lifetimes.reckon(batch.connection, origin_us, length_us)
             )
             self._reckoned_us = origin_us
-
-    # --- what is due -----------------------------------------------------------------
 
     async def _keep(self, tenant: str, done: Round, *, patient: bool) -> None:
         """Store again what gains by it; then try whether an epoch has begun unseen."""
@@ -354,8 +347,6 @@ class Lifetime:
         # Each is billed for a multiple of what it holds; together they are one.
         return dense + small if len(dense) + len(small) > 1 else dense
 
-    # --- renewing --------------------------------------------------------------------
-
     async def _renew_all(self, tenant: str, batch: Sequence[DueBlob], done: Round) -> list[DueBlob]:
         """Renew blobs as a whole; return those that were not."""
         # Half of what the store takes at once: flushes must get through.
@@ -406,8 +397,6 @@ class Lifetime:
         done.failed += 1
         done.gone += gone
         self._renewals.add(1, {"outcome": "gone" if gone else "failed"})
-
-    # --- when renewing fails ---------------------------------------------------------
 
     async def _save(self, flusher: TenantFlusher, blobs: Sequence[DueBlob], done: Round) -> None:
         """Store elsewhere what lies in blobs that are gone, or that nothing renewed in time."""

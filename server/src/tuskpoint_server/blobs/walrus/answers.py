@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ...domain.model import StoredBlob
 from ..api import digest_of
 from .failures import Outcome, Symptom, Unsuccessful, one_line
 from .quilt import Patch, encoded_bytes
@@ -30,25 +30,12 @@ _OUTCOMES = (
 """What went wrong, by the names of the steps and, failing that, the message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A blob that a publisher stored or found stored."""
-
-    blob_id: str
-    object_id: str  # its Sui object; empty if the answer names none
-    billed_bytes: int  # encoded size that was paid for; 0: nothing
-    cost: int  # in FROST, without gas
-    epoch: int | None  # of the put; None if the answer does not tell
-    end_epoch: int  # at its start the blob is gone
-    found: bool = False  # it was stored before
-
-
-def parse_blob_result(body: bytes) -> Stored:
-    """Return what PUT /v1/blobs answered."""
+def parse_blob_result(body: bytes) -> StoredBlob:
+    """Return what PUT /v1/blobs answered; what was stored before names no epoch of the put."""
     return _stored(_json(body))
 
 
-def parse_quilt_result(body: bytes, identifiers: Collection[str]) -> Stored:
+def parse_quilt_result(body: bytes, identifiers: Collection[str]) -> StoredBlob:
     """Return what PUT /v1/quilts answered about a quilt that has to hold these patches."""
     answer = _json(body)
     stored = _stored(_get(answer, "blobStoreResult", dict))
@@ -97,13 +84,13 @@ def read_error(status: int, content_type: str, body: bytes) -> Symptom:
     )
 
 
-def _stored(result: object) -> Stored:
+def _stored(result: object) -> StoredBlob:
     if not isinstance(result, dict):
         raise ValueError(f"the answer is {type(result).__name__}, not dict")
     if result.get("newlyCreated") is not None:
         created = _get(result, "newlyCreated", dict)
         blob = _get(created, "blobObject", dict)
-        return Stored(
+        return StoredBlob(
             blob_id=_blob_id(blob),
             object_id=_get(blob, "id", str),
             billed_bytes=_billed(created, _get(blob, "size", int)),
@@ -115,9 +102,7 @@ def _stored(result: object) -> Stored:
         found = _get(result, "alreadyCertified", dict)
         object_id = found.get("object")
         object_id = object_id if isinstance(object_id, str) else ""
-        return Stored(
-            _blob_id(found), object_id, 0, 0, None, _get(found, "endEpoch", int), found=True
-        )
+        return StoredBlob(_blob_id(found), object_id, end_epoch=_get(found, "endEpoch", int))
     if result.get("markedInvalid") is not None:
         outcome, detail = Outcome.MARKED_INVALID, "the network knows this blob as invalid"
     elif result.get("error") is not None:

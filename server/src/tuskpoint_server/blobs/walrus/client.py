@@ -20,9 +20,9 @@ from opentelemetry.metrics import MeterProvider
 
 from ...domain.credentials import is_loopback
 from ...domain.errors import Refusal
-from ...domain.model import BlobLocation
+from ...domain.model import BlobLocation, StoredBlob
 from ..api import Progress, verified
-from .answers import Stored, parse_blob_result, parse_patches, parse_quilt_result, read_error
+from .answers import parse_blob_result, parse_patches, parse_quilt_result, read_error
 from .failures import PUTS, Failed, Operation, Symptom, Trouble, Unsuccessful, one_line
 from .quilt import Patch, quilt_bytes
 from .retrying import Endpoint, Endpoints, Retrying
@@ -144,7 +144,7 @@ class WalrusClient:
             settings.max_body_bytes,
         )
 
-    async def put_quilt(self, patches: Sequence[Patch]) -> Stored:
+    async def put_quilt(self, patches: Sequence[Patch]) -> StoredBlob:
         """Store patches as one quilt."""
         size = quilt_bytes((patch.identifier, patch.tags, len(patch.data)) for patch in patches)
         body, kind = await asyncio.to_thread(_form, patches)
@@ -152,15 +152,15 @@ class WalrusClient:
         question = _Question(Operation.PUT_QUILT, ["quilts"], "", body, kind, size)
         return await self._put(question, lambda answer: parse_quilt_result(answer, names))
 
-    async def put_blob(self, data: bytes) -> Stored:
+    async def put_blob(self, data: bytes) -> StoredBlob:
         """Store bytes as a blob of their own; raises as `put_quilt`."""
         question = _Question(Operation.PUT_BLOB, ["blobs"], body=data)
         return await self._put(question, parse_blob_result)
 
-    async def _put(self, question: _Question, parse: Callable[[bytes], Stored]) -> Stored:
+    async def _put(self, question: _Question, parse: Callable[[bytes], StoredBlob]) -> StoredBlob:
         with self._instruments.timed(question.operation) as attributes:
             stored = await self._ask(self._publishers, question, parse)
-            attributes["outcome"] = "found" if stored.found else "created"
+            attributes["outcome"] = "found" if stored.epoch is None else "created"
         self._instruments.stored(question.operation, stored, attributes["outcome"])
         self._recent.add(stored.blob_id)
         return stored
@@ -399,7 +399,7 @@ class Instruments:
             histogram = self._put_duration if operation in PUTS else self._get_duration
             histogram.record(self._clock() - began, attributes)
 
-    def stored(self, operation: Operation, stored: Stored, outcome: str) -> None:
+    def stored(self, operation: Operation, stored: StoredBlob, outcome: str) -> None:
         """Count a put that succeeded."""
         self._puts.add(1, {"operation": operation, "outcome": outcome})
         self._billed.add(stored.billed_bytes, {"operation": operation})

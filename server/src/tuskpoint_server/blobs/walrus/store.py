@@ -6,6 +6,7 @@ import asyncio
 import random as random_numbers
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from opentelemetry.metrics import MeterProvider
 
@@ -29,11 +30,9 @@ from .failures import Failed
 from .quilt import Patch, is_identifier, parse_quilt, quilt_bytes
 from .settings import WalrusSettings
 
-MAX_MEMBERS = 600
-"""Fewer than the 666 patches of a quilt: the index needs columns too."""
+MAX_MEMBERS = 600  # fewer than the 666 patches of a quilt: the index needs columns too
 
-MAX_MEMBER_BYTES = 8 * MIB
-"""Publishers take 10 MiB for a blob of its own."""
+MAX_MEMBER_BYTES = 8 * MIB  # publishers take 10 MiB for a blob of its own
 
 KIND_TAG = "tuskpoint-kind"
 _LONGEST_KIND = "catalog-page"
@@ -205,15 +204,7 @@ class WalrusStore:
                     Reason.BLOB_REJECTED, backend=self.backend, problem=failed.problem
                 ) from failed
             raise _unavailable(failed.problem) from failed
-        return StoredBlob(
-            blob_id=stored.blob_id,
-            object_id=stored.object_id,
-            size_bytes=size_bytes,
-            billed_bytes=stored.billed_bytes,
-            cost=stored.cost,
-            epoch=stored.epoch,
-            end_epoch=stored.end_epoch,
-        )
+        return replace(stored, size_bytes=size_bytes)
 
     async def _read_whole(self, blob_id: str, wanted: set[bytes]) -> dict[bytes, bytes]:
         """Return what one read of the quilt proves, by hash; nothing if that did not work."""
