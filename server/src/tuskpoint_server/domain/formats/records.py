@@ -117,9 +117,8 @@ class GapRecord(Record):
     about = ("checkpoint_ns", "checkpoint_id", "segment")
 
     reason: str  # why, for people. Empty: it can be read again.
-    checkpoint_ns: str = ""  # namespace of the checkpoint; empty if a segment is concerned
-    # the checkpoint that is not stored as it was at `seq`; empty if a segment is concerned
-    checkpoint_id: str = ""
+    checkpoint_ns: str = ""
+    checkpoint_id: str = ""  # not stored as it was at `seq`; empty if a segment is concerned
     segment: bytes = b""  # SHA-256 of a lost segment, or empty
 
     @property
@@ -160,8 +159,7 @@ class MemberRecord(Record):
 
     location: BlobLocation  # an empty `blob_id` means: in the same quilt as the run
     holds: Kind = Kind.SEGMENT  # `SEGMENT`, `PARTS` or `PART`
-    # Other members that cannot be missed where this one is: what a segment or a list names.
-    needs: tuple[bytes, ...] = ()
+    needs: tuple[bytes, ...] = ()  # members that a segment or a list names
     first_seq: int = 0  # of a segment of the thread itself the range that it holds, else 0
     last_seq: int = 0  # as `first_seq`
 
@@ -202,62 +200,45 @@ def _read_lineage(stored: Fields, _: str) -> Lineage:
     return Lineage(*[stored.text(key) if key in stored else "" for key in _LINEAGE])
 
 
-_KEYS = {
-    "parent_id": "parent_checkpoint_id",
-    "created_us": "create_time_us",
-    "lineage": "",
-    "location": "",
+_KEYS = {"parent_id": "parent_checkpoint_id", "created_us": "create_time_us"}
+
+_Form = tuple[str | None, Callable[[Any], Any] | None, Callable[[Fields, str], object]]
+_TEXT, _INLINE = (None, None, Fields.text), ""
+_FORMS: dict[object, _Form] = {
+    "str": _TEXT,
+    "str | None": _TEXT,
+    "int": (None, None, Fields.number),
+    "bool": (None, None, Fields.flag),
+    "bytes": (None, bytes.hex, Fields.sha256),
+    "tuple[bytes, ...]": (None, lambda hashes: [one.hex() for one in hashes], Fields.sha256s),
+    "Kind": (None, None, _read_holds),
+    "Lineage": (_INLINE, _lineage_json, _read_lineage),
+    "BlobLocation": (_INLINE, location_json, lambda stored, _: stored.settled()),
 }
-_SPELL: dict[str, Callable[[Any], Any]] = {
-    "segment": bytes.hex,
-    "state_sha256": bytes.hex,
-    "lineage": _lineage_json,
-    "location": location_json,
-    "needs": lambda needs: [one.hex() for one in needs],
-}
-_READ: dict[str, Callable[[Fields, str], object]] = {
-    "checkpoint_id": Fields.name,
-    "segment": Fields.sha256,
-    "state_sha256": Fields.sha256,
-    "created_us": Fields.number,
-    "retention_s": Fields.number,
-    "first_seq": Fields.number,
-    "last_seq": Fields.number,
-    "unsearchable": Fields.flag,
-    "lineage": _read_lineage,
-    "location": lambda stored, _: stored.settled(),
-    "holds": _read_holds,
-    "needs": Fields.sha256s,
-}
-"""Whatever is not here is read as a text."""
+"""By the type of a field: its key if that is not its name, what makes JSON of it, and reads it."""
 
 _REQUIRED = {(MemberRecord, "holds"), (GapRecord, "checkpoint_ns"), (GapRecord, "checkpoint_id")}
 
 
-def _field(kind: type[Record], name: str, default: object) -> _Field:
-    if (kind, name) in _REQUIRED:
-        default = MISSING
-    key, read = _KEYS.get(name, name), _READ.get(name, Fields.text)
-    return _Field(name, default, key, _SPELL.get(name), read)
+def _layout(kind: type[Record]) -> list[_Field]:
+    layout = []
+    for one in fields(kind)[len(fields(Record)) :]:
+        key, spell, read = _FORMS[one.type]
+        key = _KEYS.get(one.name, one.name) if key is None else key
+        read = Fields.name if one.name == "checkpoint_id" else read
+        default = MISSING if (kind, one.name) in _REQUIRED else one.default
+        layout.append(_Field(one.name, default, key, spell, read))
+    return layout
 
 
-_PLACE = len(fields(Record))
-_LAYOUTS = {
-    kind: [_field(one, each.name, each.default) for each in fields(one)[_PLACE:]]
-    for kind, one in KINDS.items()
-}
+_LAYOUTS = {kind: _layout(one) for kind, one in KINDS.items()}
 _OF_SEGMENT = [one for one in _LAYOUTS[GapRecord.kind] if one.name in ("reason", "segment")]
 
 
 def record_json(record: Record) -> JsonObject:
     """Return the JSON object that is stored."""
-    content: JsonObject = {
-        "kind": record.kind,
-        "thread_id": record.thread_id,
-        "incarnation": record.incarnation,
-        "generation": record.generation,
-        "seq": record.seq,
-    }
+    place = ("kind", "thread_id", "incarnation", "generation", "seq")
+    content: JsonObject = {name: getattr(record, name) for name in place}
     of_segment = isinstance(record, GapRecord) and record.segment
     for stored in _OF_SEGMENT if of_segment else _LAYOUTS[record.kind]:
         value = getattr(record, stored.name)

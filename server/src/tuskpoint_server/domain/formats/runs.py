@@ -36,13 +36,9 @@ Fetch = Callable[[BlobLocation], Awaitable[bytes]]  # returns the bytes at a loc
 class Put:
     """Takes the runs that one put stores.
 
-    Each says in which catalog's put it was stored, and as which of these. So no two have the
-    same bytes, and what one run drops is never a part of another.
-
-    Args:
-        generation: Generation of the catalog in the put.
-        number: Its number.
-        store: Takes bytes, and returns how to name them.
+    Each says in which catalog's put it was stored, by the catalog's generation and number, and
+    as which of these. So no two have the same bytes, and what one run drops is never a part of
+    another. `store` takes bytes, and returns how to name them.
     """
 
     def __init__(
@@ -95,9 +91,7 @@ def store_records(records: Iterable[Record], put: Put) -> RunRef | None:
 
     What they say of one thing has one rank each.
     """
-    lines = sorted(
-        map(line_of, records), key=attrgetter("position", "incarnation", "rank", "stored")
-    )
+    lines = sorted(map(line_of, records), key=_ORDER)
     return stacked(leaves(lines, put), put)
 
 
