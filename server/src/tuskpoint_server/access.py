@@ -24,8 +24,7 @@ from .rpc.errors import incident
 from .rpc.server import Certified, Tls
 from .tokens import read_tokens
 
-LOOK_SECONDS = 1.0
-"""Time between two looks at a file."""
+LOOK_SECONDS = 1.0  # time between two looks at a file
 
 _log = logging.getLogger(__name__)
 

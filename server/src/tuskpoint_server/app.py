@@ -23,6 +23,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from google.protobuf.descriptor import ServiceDescriptor
 
 from . import config as configuration
+from . import process
 from .access import Access, open_access
 from .config import Config
 from .domain.errors import Refusal
@@ -35,15 +36,6 @@ from .journal.lineage.lineage import Lineage
 from .journal.lineage.snapshots import Snapshots as SnapshotRows
 from .journal.removal.removal import Removal
 from .opening import open_blobs, open_journal, start_archive, start_recall
-from .process import (
-    EXIT_ADDRESS,
-    EXIT_DEFECT,
-    ConfigError,
-    DataDirLock,
-    StartError,
-    configure_logs,
-    start_telemetry,
-)
 from .recall.recall import Recall
 from .rpc import server as rpc
 from .rpc.errors import incident
@@ -58,8 +50,7 @@ from .service.threads import PageTokens, Threads
 
 RETENTION_SECONDS = 20.0
 """Time between two looks for threads past their retention; half a minute late is promised."""
-SWEEP_SECONDS = 300.0
-"""Time between two sweeps of what nothing needs any more, which read more."""
+SWEEP_SECONDS = 300.0  # time between two sweeps of what nothing needs any more, which read more
 
 _log = logging.getLogger(__name__)
 
@@ -84,18 +75,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             return tokens.main(arguments[1:])
         config = configuration.load(arguments, version=version)
-        configure_logs(config.log_level)
-        stop_telemetry = start_telemetry(config.telemetry, version)
+        process.configure_logs(config.log_level)
+        stop_telemetry = process.start_telemetry(config.telemetry, version)
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(serve(config))
         finally:
             stop_telemetry()
-    except StartError as error:
+    except process.StartError as error:
         print(f"tuskpoint-server: {error}", file=sys.stderr)  # noqa: T201 - for who started it
         return error.code
     except KeyboardInterrupt:
-        return EXIT_DEFECT
+        return process.EXIT_DEFECT
     return 0
 
 
@@ -128,13 +119,13 @@ async def serve(config: Config) -> None:
 async def running(config: Config) -> AsyncIterator[rpc.Server]:
     """Run a server inside the context; whoever leaves should have drained it."""
     if config.walrus_aggregator_url and not config.walrus_publisher_url:
-        raise ConfigError(
+        raise process.ConfigError(
             "--walrus-aggregator-url is set and --walrus-publisher-url is not; a server "
             "that serves has to store"
         )
     async with AsyncExitStack() as stack:
         access = open_access(config)
-        lock = DataDirLock(config.data_dir)
+        lock = process.DataDirLock(config.data_dir)
         stack.callback(lock.release)
         journal = await open_journal(config)
         stack.push_async_callback(journal.close)
@@ -201,8 +192,8 @@ def _listen(
             tls=access.tls.credentials if access.tls is not None else None,
         )
     except OSError as error:
-        raise StartError(
-            EXIT_ADDRESS,
+        raise process.StartError(
+            process.EXIT_ADDRESS,
             f"cannot listen on {config.listen}: {error.strerror or error}; choose another --listen "
             "(port 0 picks a free one)",
         ) from None
@@ -231,7 +222,6 @@ async def _sweep(removal: Removal, threads: Threads, recall: Recall | None) -> N
 
 
 async def _every(seconds: float, what: str, sweep: Callable[[], Awaitable[object]]) -> None:
-    """Run one part of the sweeping again and again; what keeps it from ending well is told."""
     while True:
         await asyncio.sleep(seconds)
         try:

@@ -78,7 +78,6 @@ def _public_key(path: Path, content: bytes) -> bytes:
 
 
 def _shown(path: Path, certificate: x509.Certificate) -> bytes:
-    """Return the public key that a certificate shows, of a kind that gRPC's TLS speaks."""
     try:
         key = certificate.public_key()
     except (ValueError, UnsupportedAlgorithm):

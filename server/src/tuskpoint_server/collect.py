@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
+from . import process
 from .archive.lifetime.collecting import Unneeded, remove, unneeded
 from .blobs.cache import origin
 from .blobs.directory import DirectoryStore, StoredFile
@@ -13,14 +14,6 @@ from .config import Config, from_flags, settings_parser
 from .domain.errors import Refusal
 from .journal.database.database import Database
 from .opening import open_blobs
-from .process import (
-    EXIT_JOURNAL,
-    ConfigError,
-    DataDirLock,
-    StartError,
-    configure_logs,
-    exit_code,
-)
 
 
 def main(arguments: Sequence[str], version: str) -> int:
@@ -46,7 +39,7 @@ def main(arguments: Sequence[str], version: str) -> int:
     given = vars(parser.parse_args(arguments))
     dry_run, of_others = given.pop("dry_run"), given.pop("all")
     config = from_flags(given)
-    configure_logs(config.log_level)
+    process.configure_logs(config.log_level)
     found, removed = asyncio.run(_collect(config, dry_run=dry_run, of_others=of_others))
     files = found.removable if dry_run else removed
     for file in files:
@@ -65,14 +58,16 @@ async def _collect(
 ) -> tuple[Unneeded, list[StoredFile]]:
     path = config.data_dir / "journal.db"
     if not path.exists():
-        raise StartError(EXIT_JOURNAL, f"there is no journal {path}; choose its --data-dir")
-    lock = DataDirLock(config.data_dir)
+        raise process.StartError(
+            process.EXIT_JOURNAL, f"there is no journal {path}; choose its --data-dir"
+        )
+    lock = process.DataDirLock(config.data_dir)
     try:
         blobs = open_blobs(config)
         store = origin(blobs)
         try:
             if not isinstance(store, DirectoryStore):
-                raise ConfigError(
+                raise process.ConfigError(
                     f"nothing is collected in the {store.backend} store: what is not needed there "
                     "lapses by itself"
                 )
@@ -85,8 +80,12 @@ async def _collect(
         finally:
             await blobs.close()
     except Refusal as refusal:
-        raise StartError(exit_code(refusal), f"nothing more is collected: {refusal}") from refusal
+        raise process.StartError(
+            process.exit_code(refusal), f"nothing more is collected: {refusal}"
+        ) from refusal
     except RuntimeError as error:
-        raise StartError(EXIT_JOURNAL, f"journal {path} cannot be opened: {error}") from error
+        raise process.StartError(
+            process.EXIT_JOURNAL, f"journal {path} cannot be opened: {error}"
+        ) from error
     finally:
         lock.release()

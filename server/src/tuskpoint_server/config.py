@@ -317,7 +317,6 @@ def from_flags(flags: dict[str, Any]) -> Config:
 
 
 def _first_problem(error: ValidationError) -> str:
-    """Say in one line what is wrong with the first bad setting."""
     problem = error.errors(include_url=False, include_context=False)[0]
     text = problem["msg"].removeprefix("Value error, ")
     if not problem["loc"]:

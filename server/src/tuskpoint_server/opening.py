@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import process
 from .archive.archive import Archive, StoreChangedError
 from .archive.flush.settings import ArchiveSettings
 from .blobs.api import BlobStore
@@ -19,15 +20,6 @@ from .blobs.directory import DirectoryStore, UnknownLayoutError
 from .config import Config
 from .domain.errors import Refusal
 from .journal.database.database import Database
-from .process import (
-    EXIT_ARCHIVE,
-    EXIT_DIRECTORY,
-    EXIT_JOURNAL,
-    ConfigError,
-    StartError,
-    read_bytes,
-    unusable,
-)
 from .recall.embedders.api import Embedder, EmbedderError
 from .recall.recall import Recall
 from .recall.settings import IndexSettings, MemWalSettings
@@ -49,8 +41,8 @@ async def open_journal(config: Config) -> Database:
     except Exception as error:
         cause = error if isinstance(error, RuntimeError) else error.__cause__ or error
         reason = str(cause).partition("\n")[0]
-        raise StartError(
-            EXIT_JOURNAL,
+        raise process.StartError(
+            process.EXIT_JOURNAL,
             f"journal {path} cannot be opened: {reason}; restore it, or choose another --data-dir",
         ) from error
 
@@ -64,17 +56,17 @@ def open_blobs(config: Config) -> BlobStore:
     try:
         return CachedStore(store, path, config.cache_bytes)
     except OSError as error:
-        raise unusable("cache directory", path, error) from None
+        raise process.unusable("cache directory", path, error) from None
 
 
 def _directory(config: Config) -> BlobStore:
     try:
         return DirectoryStore(config.blobs)
     except OSError as error:
-        raise unusable("blob directory", config.blobs, error) from None
+        raise process.unusable("blob directory", config.blobs, error) from None
     except UnknownLayoutError as error:
-        raise StartError(
-            EXIT_DIRECTORY,
+        raise process.StartError(
+            process.EXIT_DIRECTORY,
             f"blob directory {config.blobs} cannot be used: {error}; choose another --blob-dir",
         ) from None
 
@@ -99,8 +91,8 @@ def _walrus(config: Config) -> BlobStore:
                 max_put_bytes=config.walrus_max_put_bytes,
             )
         )
-    except (ValueError, ConfigError) as error:
-        raise ConfigError(f"Walrus settings cannot be used: {error}") from None
+    except (ValueError, process.ConfigError) as error:
+        raise process.ConfigError(f"Walrus settings cannot be used: {error}") from None
 
 
 def _jwt_secret(file: Path | None) -> bytes:
@@ -108,11 +100,11 @@ def _jwt_secret(file: Path | None) -> bytes:
         return b""
     flag = "--walrus-jwt-secret-file"
     try:
-        text = read_bytes(flag, file).decode("utf-8").strip()
+        text = process.read_bytes(flag, file).decode("utf-8").strip()
     except UnicodeDecodeError:
-        raise ConfigError(f"{flag} {file} cannot be read: it is not text") from None
+        raise process.ConfigError(f"{flag} {file} cannot be read: it is not text") from None
     if not text:
-        raise ConfigError(f"{flag} {file} is empty")
+        raise process.ConfigError(f"{flag} {file} is empty")
     from .blobs.walrus.settings import secret_bytes
 
     return secret_bytes(text)
@@ -134,19 +126,21 @@ async def start_archive(config: Config, journal: Database, blobs: BlobStore) -> 
     try:
         config.pointer.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise unusable("catalog pointer", config.pointer, error) from None
+        raise process.unusable("catalog pointer", config.pointer, error) from None
     try:
         archive = Archive(
             journal, blobs, path, settings=settings, clock_us=lambda: time.time_ns() // 1000
         )
         await archive.start()
     except OSError as error:
-        raise unusable("spool directory", path, error) from None
+        raise process.unusable("spool directory", path, error) from None
     except Refusal as refusal:
-        raise StartError(EXIT_ARCHIVE, f"the archive cannot start: {refusal}") from None
+        raise process.StartError(
+            process.EXIT_ARCHIVE, f"the archive cannot start: {refusal}"
+        ) from None
     except StoreChangedError as changed:
-        raise StartError(
-            EXIT_ARCHIVE,
+        raise process.StartError(
+            process.EXIT_ARCHIVE,
             f"journal {config.data_dir / 'journal.db'}: {changed}; use the settings of that "
             "store, or an empty --data-dir",
         ) from None
@@ -170,7 +164,7 @@ async def start_recall(config: Config, journal: Database) -> Recall | None:
         embedder, memwal = _embedder(config), _memwal(config, journal)
         recall = Recall(journal, settings, embedder=embedder, memwal=memwal)
     except EmbedderError as error:
-        raise ConfigError(f"--embedder {config.embedder} cannot be used: {error}") from None
+        raise process.ConfigError(f"--embedder {config.embedder} cannot be used: {error}") from None
     await recall.start()
     return recall
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import process
 from .archive.flush.spool import Pointer
 from .archive.recover.recovery import Recovered, Recovery
 from .archive.recover.sources import (
@@ -34,17 +35,6 @@ from .domain.formats.stored_json import Kind
 from .journal import recovery as publishing
 from .journal.database.database import Database
 from .opening import open_blobs
-from .process import (
-    EXIT_DEFECT,
-    EXIT_DIRECTORY,
-    EXIT_JOURNAL,
-    EXIT_LEFT_OUT,
-    ConfigError,
-    DataDirLock,
-    StartError,
-    configure_logs,
-    exit_code,
-)
 
 PROGRESS_SECONDS = 2.0
 _DASHED_BLOB_ID = re.compile(r"-[A-Za-z0-9_-]{42}(?![A-Za-z0-9_-])")
@@ -63,12 +53,12 @@ class Order:
 def main(arguments: Sequence[str], version: str) -> int:
     """Recover as the arguments behind `recover` say, and return the exit code."""
     config, order = parse(arguments, version)
-    configure_logs(config.log_level)
+    process.configure_logs(config.log_level)
     recovered = asyncio.run(until_terminated(recover(config, order, open_blobs)))
     _say(f"recovered {_counts(recovered)}; start the server on {config.data_dir}")
     for what in recovered.left_out:
         _say(f"left out: {what}")
-    return EXIT_LEFT_OUT if recovered.left_out else 0
+    return process.EXIT_LEFT_OUT if recovered.left_out else 0
 
 
 async def until_terminated(work: Coroutine[Any, Any, Recovered]) -> Recovered:
@@ -79,7 +69,7 @@ async def until_terminated(work: Coroutine[Any, Any, Recovered]) -> Recovered:
     try:
         return await task
     except asyncio.CancelledError:
-        raise StartError(EXIT_DEFECT, "interrupted; nothing is recovered") from None
+        raise process.StartError(process.EXIT_DEFECT, "interrupted; nothing is recovered") from None
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
 
@@ -88,12 +78,12 @@ async def recover(
     config: Config, order: Order, open_store: Callable[[Config], BlobStore]
 ) -> Recovered:
     """Make the journal of an empty data directory from a store that is opened for it."""
-    lock = DataDirLock(config.data_dir)
+    lock = process.DataDirLock(config.data_dir)
     try:
         path = config.data_dir / "journal.db"
         if there := publishing.remains(path):
-            raise StartError(
-                EXIT_JOURNAL,
+            raise process.StartError(
+                process.EXIT_JOURNAL,
                 f"{there[0]} is there already; recover into an empty --data-dir, or move it away",
             )
         blobs = open_store(config)
@@ -102,17 +92,19 @@ async def recover(
         finally:
             await blobs.close()
     except UnclearReferenceError as error:
-        raise ConfigError(str(error)) from None
+        raise process.ConfigError(str(error)) from None
     except Refusal as refusal:
-        raise StartError(exit_code(refusal), f"nothing is recovered: {refusal}") from refusal
+        raise process.StartError(
+            process.exit_code(refusal), f"nothing is recovered: {refusal}"
+        ) from refusal
     except OSError as error:
-        raise StartError(
-            EXIT_DIRECTORY,
+        raise process.StartError(
+            process.EXIT_DIRECTORY,
             f"data directory {config.data_dir} cannot be written: {error.strerror or error}",
         ) from None
     except RuntimeError as error:
-        raise StartError(
-            EXIT_JOURNAL, f"no journal can be made in {config.data_dir}: {error}"
+        raise process.StartError(
+            process.EXIT_JOURNAL, f"no journal can be made in {config.data_dir}: {error}"
         ) from error
     finally:
         lock.release()
@@ -175,10 +167,10 @@ def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
     try:
         reference = parse_reference(text)
     except UnclearReferenceError as error:
-        raise ConfigError(str(error)) from None
+        raise process.ConfigError(str(error)) from None
     order = Order(kind, reference, flags.pop("tenant"), flags.pop("skip_damaged"))
     if not is_tenant(order.tenant):  # no credential could name it, so nobody would reach it
-        raise ConfigError(f"--tenant: a tenant is {TENANT_RULE}, not '{order.tenant}'")
+        raise process.ConfigError(f"--tenant: a tenant is {TENANT_RULE}, not '{order.tenant}'")
     return from_flags(flags), order
 
 
@@ -210,7 +202,6 @@ def _point(config: Config, tenant: str, blob_id: str) -> None:
 
 
 def _progress() -> Callable[[Recovered], None]:
-    """Return what prints from time to time how far a recovery is."""
     told = time.monotonic()
 
     def show(recovered: Recovered) -> None:

@@ -102,7 +102,6 @@ def _entries(
     key: str,
     read_key: Callable[[object], Any],
 ) -> dict[Any, Grant]:
-    """Return the grants of one kind of entry by what they are found by."""
     tables = document.get(kind, [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise ConfigError(f"{file}: write each entry as [[{kind}]]")

@@ -130,7 +130,6 @@ class Authentication:
             _log.info("credential '%s' is not in force any more: %d calls cut off", name, count)
 
     def _end_with(self, call: Call, grant: Grant) -> None:
-        """End a call when its grant expires, unless its time is up before."""
         end = call.cap
         if grant.expires is not None:
             left = (grant.expires - self._now()).total_seconds()
@@ -143,7 +142,6 @@ class Authentication:
 
 
 def _presented(call: Call, credentials: Credentials) -> Presented:
-    """Return what a call came with."""
     metadata = call.context.invocation_metadata() or ()
     sent = [value for name, value in metadata if name == "authorization"]
     if not sent:

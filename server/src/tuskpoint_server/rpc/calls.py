@@ -55,8 +55,7 @@ def late() -> Refusal:
     return Refusal(Reason.DEADLINE_EXCEEDED)
 
 
-Around = Callable[[Call], AbstractAsyncContextManager[None]]
-"""What is done around a call."""
+Around = Callable[[Call], AbstractAsyncContextManager[None]]  # what is done around a call
 
 
 def endless(behavior: Behavior) -> Behavior:

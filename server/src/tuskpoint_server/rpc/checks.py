@@ -167,7 +167,6 @@ def _check_state(checks: Checks, state: checkpoint_pb2.CheckpointState) -> None:
 def _channel_problem(
     channel: value_pb2.Channel, names: set[str], *, streamed: bool
 ) -> tuple[str, str] | None:
-    """Return the field of a channel that is refused, and why."""
     if problem := text_problem(channel.name, LIMITS.max_channel_name, required=True):
         return "name", problem
     if channel.name in names:

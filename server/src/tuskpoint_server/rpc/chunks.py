@@ -12,8 +12,7 @@ from ..domain.errors import Reason, Refusal, invalid_field
 from ..domain.limits import KIB, LIMITS, MIB
 from ..domain.model import Value
 
-INLINE_VALUE = 256 * KIB
-"""Largest value, in bytes, that a stream's message carries itself."""
+INLINE_VALUE = 256 * KIB  # largest value, in bytes, that a stream's message carries itself
 
 INLINE_BUDGET = 2 * MIB
 """Bytes of values that a stream's message carries itself; the rest follows in chunks."""

@@ -21,25 +21,10 @@ from tuskpoint.v1 import (
     value_pb2,
 )
 
+from ..domain import model
 from ..domain.errors import Reason, Refusal
 from ..domain.formats.manifests import Manifest, ManifestEntry
 from ..domain.limits import LIMITS
-from ..domain.model import (
-    BlobLocation,
-    Channel,
-    ChannelDraft,
-    Checkpoint,
-    CheckpointDraft,
-    CheckpointKey,
-    CheckpointQuery,
-    DeltaHistory,
-    Durability,
-    Entry,
-    Lineage,
-    Reference,
-    Value,
-    Write,
-)
 from ..domain.search import pack_vector
 from ..domain.state import decode_version, encode_version, parse_metadata, parse_object
 from ..domain.threads import Thread, ThreadDetail, Verdict, VerdictKind, VerificationTotal
@@ -58,22 +43,20 @@ SPECIAL_CHANNELS = {
 }
 """Slots of the writes that the last one wins; see `tuskpoint.v1.PendingWrite.idx`."""
 
-MAX_HEADS = 1000
-"""Most namespace heads in a `Thread` message."""
+MAX_HEADS = 1000  # most namespace heads in a `Thread` message
 
 _HISTORY_WRITES = 512
-_FRAME_OVERHEAD = 256
-"""Bytes that the frame around a checkpoint takes, at most."""
+_FRAME_OVERHEAD = 256  # bytes that the frame around a checkpoint takes, at most
 
-_NO_LINEAGE = Lineage()
+_NO_LINEAGE = model.Lineage()
 
 
 # --- from the wire -------------------------------------------------------------------------
 
 
-def key(ref: checkpoint_pb2.CheckpointRef) -> CheckpointKey:
+def key(ref: checkpoint_pb2.CheckpointRef) -> model.CheckpointKey:
     """Return the identity in a reference."""
-    return CheckpointKey(ref.thread_id, ref.checkpoint_ns, ref.checkpoint_id)
+    return model.CheckpointKey(ref.thread_id, ref.checkpoint_ns, ref.checkpoint_id)
 
 
 def announced(
@@ -89,7 +72,7 @@ def announced(
 
 def checkpoint_draft(
     request: checkpoint_service_pb2.SaveCheckpointRequest, received: Sequence[Received] = ()
-) -> CheckpointDraft:
+) -> model.CheckpointDraft:
     """Return the checkpoint that a save describes. Takes the request apart."""
     checkpoint = request.checkpoint
     metadata = parse_metadata(checkpoint.metadata_json, "checkpoint.metadata_json")
@@ -98,7 +81,7 @@ def checkpoint_draft(
     writes = write_drafts(request.writes, large)
     delta_channels = tuple(checkpoint.state.delta_channels)
     checkpoint.state.ClearField("channels")
-    return CheckpointDraft(
+    return model.CheckpointDraft(
         key=key(checkpoint.ref),
         parent_id=checkpoint.parent_checkpoint_id,
         frame=checkpoint.state.SerializeToString(deterministic=True),
@@ -117,7 +100,7 @@ def checkpoint_draft(
 
 def write_drafts(
     messages: Iterable[value_pb2.PendingWrite], large: Iterator[Received]
-) -> tuple[Write, ...]:
+) -> tuple[model.Write, ...]:
     """Return pending writes with their slots, digests and content."""
     positions: dict[str, int] = {}
     writes = []
@@ -130,14 +113,18 @@ def write_drafts(
             position = SPECIAL_CHANNELS.get(message.channel, position)
         value, digest = _content(message, large)
         writes.append(
-            Write(message.task_id, message.task_path, position, message.channel, value, digest)
+            model.Write(
+                message.task_id, message.task_path, position, message.channel, value, digest
+            )
         )
     return tuple(writes)
 
 
-def checkpoint_query(request: checkpoint_service_pb2.ListCheckpointsRequest) -> CheckpointQuery:
+def checkpoint_query(
+    request: checkpoint_service_pb2.ListCheckpointsRequest,
+) -> model.CheckpointQuery:
     """Return which checkpoints a listing asks for."""
-    return CheckpointQuery(
+    return model.CheckpointQuery(
         thread_id=request.thread_id if request.HasField("thread_id") else None,
         checkpoint_ns=request.checkpoint_ns if request.HasField("checkpoint_ns") else None,
         checkpoint_id=request.checkpoint_id,
@@ -147,15 +134,15 @@ def checkpoint_query(request: checkpoint_service_pb2.ListCheckpointsRequest) -> 
     )
 
 
-def _channel_draft(message: value_pb2.Channel, large: Iterator[Received]) -> ChannelDraft:
+def _channel_draft(message: value_pb2.Channel, large: Iterator[Received]) -> model.ChannelDraft:
     version = decode_version(message.version) if message.HasField("version") else None
     kind = message.WhichOneof("content")
     if kind is None:
-        return ChannelDraft(message.name, version, message.digest)
+        return model.ChannelDraft(message.name, version, message.digest)
     if kind == "inherit":
-        return ChannelDraft(message.name, version, Reference.INHERIT)
+        return model.ChannelDraft(message.name, version, model.Reference.INHERIT)
     if kind == "empty":
-        return ChannelDraft(message.name, version, Reference.EMPTY)
+        return model.ChannelDraft(message.name, version, model.Reference.EMPTY)
     value, digest = _content(message, large)
     if message.digest and message.digest != digest:
         raise Refusal(
@@ -164,15 +151,15 @@ def _channel_draft(message: value_pb2.Channel, large: Iterator[Received]) -> Cha
             claimed=message.digest.hex(),
             computed=digest.hex(),
         )
-    return ChannelDraft(message.name, version, value, digest)
+    return model.ChannelDraft(message.name, version, value, digest)
 
 
 def _content(
     message: value_pb2.Channel | value_pb2.PendingWrite, large: Iterator[Received]
-) -> tuple[Value, bytes]:
+) -> tuple[model.Value, bytes]:
     if message.HasField("large"):
         return next(large)
-    value = Value(message.value.type, message.value.data)
+    value = model.Value(message.value.type, message.value.data)
     return value, value_digest(value)
 
 
@@ -204,7 +191,7 @@ def filled(message: MessageT, *sources: object) -> MessageT:
     return message
 
 
-def ref(checkpoint_key: CheckpointKey) -> checkpoint_pb2.CheckpointRef:
+def ref(checkpoint_key: model.CheckpointKey) -> checkpoint_pb2.CheckpointRef:
     """Return the message for an identity."""
     return checkpoint_pb2.CheckpointRef(
         thread_id=checkpoint_key.thread_id,
@@ -213,7 +200,7 @@ def ref(checkpoint_key: CheckpointKey) -> checkpoint_pb2.CheckpointRef:
     )
 
 
-def checkpoint_header(loaded: Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
+def checkpoint_header(loaded: model.Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
     """Return the message that begins a checkpoint on a stream."""
     message = checkpoint(loaded, cutter)
     size = message.ByteSize()
@@ -223,7 +210,7 @@ def checkpoint_header(loaded: Checkpoint, cutter: Cutter) -> checkpoint_pb2.Chec
     return message
 
 
-def checkpoint(loaded: Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
+def checkpoint(loaded: model.Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
     """Return the message for a checkpoint, its values placed by the cutter."""
     message = entry(loaded.entry)
     if loaded.state is not None:
@@ -236,9 +223,9 @@ def checkpoint(loaded: Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
     return message
 
 
-def entry(stored: Entry) -> checkpoint_pb2.Checkpoint:
+def entry(stored: model.Entry) -> checkpoint_pb2.Checkpoint:
     """Return the message for a checkpoint without its state."""
-    reached = Durability.CERTIFIED if stored.certified else Durability.JOURNALED
+    reached = model.Durability.CERTIFIED if stored.certified else model.Durability.JOURNALED
     return checkpoint_pb2.Checkpoint(
         ref=ref(stored.key),
         parent_checkpoint_id=stored.parent_id,
@@ -253,7 +240,7 @@ def entry(stored: Entry) -> checkpoint_pb2.Checkpoint:
     )
 
 
-def _fill_channel(message: value_pb2.Channel, stored: Channel, cutter: Cutter) -> None:
+def _fill_channel(message: value_pb2.Channel, stored: model.Channel, cutter: Cutter) -> None:
     message.name = stored.name
     if stored.version is not None:
         message.version.CopyFrom(encode_version(stored.version))
@@ -267,7 +254,7 @@ def _fill_channel(message: value_pb2.Channel, stored: Channel, cutter: Cutter) -
         message.size_bytes = stored.size
 
 
-def _fill_write(message: value_pb2.PendingWrite, write: Write, cutter: Cutter) -> None:
+def _fill_write(message: value_pb2.PendingWrite, write: model.Write, cutter: Cutter) -> None:
     message.task_id = write.task_id
     message.task_path = write.task_path
     message.idx = write.idx
@@ -276,7 +263,7 @@ def _fill_write(message: value_pb2.PendingWrite, write: Write, cutter: Cutter) -
     cutter.place(message, write.value)
 
 
-def location(stored: BlobLocation) -> checkpoint_pb2.BlobLocation:
+def location(stored: model.BlobLocation) -> checkpoint_pb2.BlobLocation:
     """Return the message for a location."""
     return checkpoint_pb2.BlobLocation(
         blob_id=stored.blob_id,
@@ -286,7 +273,7 @@ def location(stored: BlobLocation) -> checkpoint_pb2.BlobLocation:
     )
 
 
-def _lineage(stored: Lineage) -> checkpoint_pb2.Lineage | None:
+def _lineage(stored: model.Lineage) -> checkpoint_pb2.Lineage | None:
     if stored == _NO_LINEAGE:
         return None
     return checkpoint_pb2.Lineage(
@@ -297,7 +284,7 @@ def _lineage(stored: Lineage) -> checkpoint_pb2.Lineage | None:
 
 
 def history_frames(
-    history: DeltaHistory,
+    history: model.DeltaHistory,
 ) -> Iterator[checkpoint_service_pb2.GetDeltaHistoryResponse]:
     """Yield the frames of one channel: its history in parts, each with its chunks.
 
@@ -375,7 +362,7 @@ def manifest_response(page: ManifestPage) -> thread_service_pb2.GetManifestRespo
 def _manifest_entry(manifest: Manifest, entry: ManifestEntry) -> manifest_pb2.ManifestEntry:
     def segment(sha256: bytes) -> checkpoint_pb2.BlobLocation:
         """Return where a segment lies, or only its hash if no record says so."""
-        return location(manifest.location(sha256) or BlobLocation(sha256, 0))
+        return location(manifest.location(sha256) or model.BlobLocation(sha256, 0))
 
     record = entry.record
     return manifest_pb2.ManifestEntry(

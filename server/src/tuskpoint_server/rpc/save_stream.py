@@ -27,8 +27,7 @@ from .chunks import Assembly
 from .errors import incident, to_call_error
 from .validation import check
 
-MAX_UNANSWERED = 256
-"""Saves that may wait for their last answer before reading pauses."""
+MAX_UNANSWERED = 256  # saves that may wait for their last answer before reading pauses
 
 MAX_UNCOMMITTED_BYTES = 64 * MIB
 """Bytes of saves that may wait for the journal before reading pauses."""
@@ -73,8 +72,6 @@ class SaveStream:
             for task in waiting:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
-
-    # --- reading -----------------------------------------------------------------------
 
     async def _read_to_end(self, requests: AsyncIterator[pb.SaveCheckpointsRequest]) -> None:
         """Read until the stream ends or the server drains, then let all answers go out."""
@@ -138,8 +135,6 @@ class SaveStream:
         self._unanswered += 1
         self._answer(_error(save_id, refusal), last=True)
 
-    # --- committing --------------------------------------------------------------------
-
     def _submit(self, request: pb.SaveCheckpointRequest | pb.SaveWritesRequest) -> None:
         save_id, received = self._assembly.save_id, self._assembly.received
         size = request.ByteSize() + sum(len(value.data) for value, _ in received)
@@ -160,7 +155,6 @@ class SaveStream:
     def _commit(
         self, save_id: int, request: pb.SaveCheckpointRequest | pb.SaveWritesRequest, received: Any
     ) -> tuple[Coroutine[Any, Any, SaveOutcome], Respond]:
-        """Return what journals a save, and what answers it."""
         answer = pb.SaveCheckpointsResponse
         if isinstance(request, pb.SaveCheckpointRequest):
             draft = convert.checkpoint_draft(request, received)

@@ -50,8 +50,7 @@ from .servicers import (
 )
 from .telemetry import SCOPE, Telemetry
 
-MAX_PENDING_CALLS = 100_000
-"""Calls that may wait to be picked up."""
+MAX_PENDING_CALLS = 100_000  # calls that may wait to be picked up
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     # Above the limit, so that a message which is too large can be told why; gRPC's own refusal

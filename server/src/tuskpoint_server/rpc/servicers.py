@@ -39,8 +39,7 @@ from .chunks import Cutter, whole
 from .convert import number
 from .save_stream import SaveStream, save_response, writes_response
 
-PROGRESS_SECONDS = 15.0
-"""Longest silence of a watch that does not say."""
+PROGRESS_SECONDS = 15.0  # longest silence of a watch that does not say
 
 FrameT = TypeVar("FrameT")
 

@@ -120,6 +120,5 @@ class Telemetry:
 
 
 def _code(call: Call) -> str:
-    """Return the name of the code that the call was given; empty if it was given none."""
     code: grpc.StatusCode | int | None = call.context.code()
     return code.name if isinstance(code, grpc.StatusCode) else _NAMES.get(code, "")

@@ -45,8 +45,7 @@ def check(request: Message, *, streamed: bool = False) -> None:
 
 # --- fields, by their name and type --------------------------------------------------------
 
-Check = Callable[[Checks, Any], None]
-"""Notes what is wrong with a request."""
+Check = Callable[[Checks, Any], None]  # notes what is wrong with a request
 
 _ID_REQUIRED = frozenset({"SaveWritesRequest", "RollbackThreadRequest"})
 _THREAD_FIELDS = ("thread_id", "source_thread_id", "target_thread_id", "new_thread_id")
@@ -87,7 +86,6 @@ def _checks_of(kind: Any) -> tuple[Check, ...]:
 
 
 def _check_of(field: Any) -> Check | None:
-    """Return the check of a field by its name and type."""
     kind, name = field.containing_type.name, field.name
     if field.is_repeated:
         return None

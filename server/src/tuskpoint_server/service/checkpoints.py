@@ -49,8 +49,6 @@ class Checkpoints:
     _commits: Commits
     _completer: Completer
 
-    # --- changes -----------------------------------------------------------------------
-
     async def save(self, tenant: str, draft: CheckpointDraft) -> SaveOutcome:
         """Journal a checkpoint.
 
@@ -89,8 +87,6 @@ class Checkpoints:
             raise _checkpoint_missing(saved.key)
         catalog = await self._archive.certify(tenant, saved.key, saved.seq)
         return replace(outcome, durability=Durability.CERTIFIED, catalog_blob_id=catalog.blob_id)
-
-    # --- reads -------------------------------------------------------------------------
 
     async def load(self, tenant: str, key: CheckpointKey, view: View, source: Source) -> Checkpoint:
         """Return a checkpoint; an empty ID means the latest."""

@@ -32,23 +32,12 @@ from ..journal.checkpoints.load import ListPosition, ReplayQuery
 from ..journal.checkpoints.store import Checkpoints
 from ..journal.lineage import Supplied, ValuesEvicted
 
-PAGE_COUNT = 64
-"""Most checkpoints that a listing takes from the journal at once."""
-
-PAGE_BYTES = 4 * MIB
-"""Bytes of content after which a listing's page ends."""
-
-READS_AT_ONCE = 8
-"""Checkpoints that are read from the blob store beside one another."""
-
-BYTES_AHEAD = 32 * MIB
-"""Bytes of content past which a listing reads nothing ahead."""
-
-THREADS = 2
-"""JSON views made at once. One that takes long does not hold up all others."""
-
-_RENDERED_AT_ONCE = 16 * KIB
-"""Bytes of content that are rendered without leaving the event loop."""
+PAGE_COUNT = 64  # most checkpoints that a listing takes from the journal at once
+PAGE_BYTES = 4 * MIB  # bytes of content after which a listing's page ends
+READS_AT_ONCE = 8  # checkpoints that are read from the blob store beside one another
+BYTES_AHEAD = 32 * MIB  # bytes of content past which a listing reads nothing ahead
+THREADS = 2  # JSON views made at once. One that takes long does not hold up all others
+_RENDERED_AT_ONCE = 16 * KIB  # bytes of content that are rendered without leaving the event loop
 
 ParamsT = ParamSpec("ParamsT")
 ResultT = TypeVar("ResultT")

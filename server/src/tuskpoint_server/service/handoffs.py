@@ -11,6 +11,7 @@ from functools import partial
 
 from ..archive.apart import HandoffStore
 from ..archive.archive import Archive
+from ..domain import model
 from ..domain.errors import Reason, Refusal, Status, checkpoint_not_found
 from ..domain.limits import MIB
 from ..domain.lineage import (
@@ -20,7 +21,6 @@ from ..domain.lineage import (
     entry_summary,
     source_of,
 )
-from ..domain.model import BlobLocation, CheckpointKey, Durability, Saved, StoredBlob, View
 from ..journal.checkpoints.store import Checkpoints as Journal
 from ..journal.lineage.answers import fingerprint_of
 from ..journal.lineage.handoffs import METHOD
@@ -28,8 +28,7 @@ from ..journal.lineage.handoffs import Handoffs as HandoffJournal
 from ..journal.lineage.lineage import Lineage as LineageJournal
 from .completing import Commits
 
-TOLD_EVERY_BYTES = MIB
-"""Bytes that arrive between two frames that tell of them."""
+TOLD_EVERY_BYTES = MIB  # bytes that arrive between two frames that tell of them
 
 
 class Stage(IntEnum):
@@ -45,7 +44,7 @@ class Stage(IntEnum):
 class Adopted:
     """The new thread's first checkpoint, and the blob that holds it; empty until certified."""
 
-    key: CheckpointKey
+    key: model.CheckpointKey
     blob_id: str
 
 
@@ -69,10 +68,8 @@ class Handoffs:
     _archive: Archive
     _commits: Commits
 
-    # --- handing off -------------------------------------------------------------------
-
     async def create(
-        self, tenant: str, key: CheckpointKey, to_agent: str, request_id: str
+        self, tenant: str, key: model.CheckpointKey, to_agent: str, request_id: str
     ) -> Descriptor:
         """Store all that is needed to go on from a checkpoint; an empty ID means the latest."""
         fingerprint = fingerprint_of(
@@ -81,12 +78,12 @@ class Handoffs:
         answered = await self._handoffs.handed_off(tenant, request_id, fingerprint)
         if answered is not None:
             return decode_descriptor(answered)
-        loaded = await self._journal.load(tenant, key, View.ENTRY)
+        loaded = await self._journal.load(tenant, key, model.View.ENTRY)
         if loaded is None:
             raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
         key = loaded.entry.key
-        parts: tuple[BlobLocation, ...] | None = None
-        blobs: tuple[StoredBlob, ...] = ()
+        parts: tuple[model.BlobLocation, ...] | None = None
+        blobs: tuple[model.StoredBlob, ...] = ()
         unchanged = await self._handoffs.unchanged(tenant, key)
         if unchanged is not None:
             location, content_seq = unchanged
@@ -124,22 +121,20 @@ class Handoffs:
         )
         return decode_descriptor(kept)
 
-    # --- adopting ----------------------------------------------------------------------
-
     async def adopt(
         self,
         tenant: str,
         descriptor: Descriptor,
         target: str,
         request_id: str,
-        wanted: Durability,
+        wanted: model.Durability,
     ) -> AsyncGenerator[Step, None]:
         """Make a thread of what a valid descriptor leads to; yield how far it is.
 
         A retry of what was adopted yields the last step only. If the target is empty, the journal
         makes a name.
         """
-        source = CheckpointKey(descriptor.thread_id, "", descriptor.checkpoint_id)
+        source = model.CheckpointKey(descriptor.thread_id, "", descriptor.checkpoint_id)
         sha256, to_agent = descriptor.blob_sha256, descriptor.to_agent
         saved = await self._lineage.adopted(tenant, source, sha256, target, to_agent, request_id)
         if saved is not None:
@@ -147,7 +142,7 @@ class Handoffs:
             return
         self._archive.admit(tenant)
         data = b""
-        location = BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id)
+        location = model.BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id)
         async with aclosing(self._fetched(location)) as arriving:
             async for arrived in arriving:
                 if isinstance(arrived, int):
@@ -168,16 +163,15 @@ class Handoffs:
         del closure, adopt
         yield Step(Stage.ADOPTED, size, await self._outcome(tenant, saved, wanted))
 
-    async def _outcome(self, tenant: str, saved: Saved, wanted: Durability) -> Adopted:
-        """Answer once all that was adopted has the durability asked for."""
+    async def _outcome(self, tenant: str, saved: model.Saved, wanted: model.Durability) -> Adopted:
         await self._commits.reach_change(tenant, saved, wanted)
         blob_id = ""
-        loaded = await self._journal.load(tenant, saved.key, View.ENTRY)
+        loaded = await self._journal.load(tenant, saved.key, model.View.ENTRY)
         if loaded is not None and loaded.entry.certified:
             blob_id = loaded.entry.segments[0].blob_id
         return Adopted(saved.key, blob_id)
 
-    async def _fetched(self, location: BlobLocation) -> AsyncGenerator[int | bytes, None]:
+    async def _fetched(self, location: model.BlobLocation) -> AsyncGenerator[int | bytes, None]:
         """Yield the numbers of bytes of a bundle that have arrived, from 0 on, then the bundle."""
         counts: asyncio.Queue[int | None] = asyncio.Queue()
         told = 0

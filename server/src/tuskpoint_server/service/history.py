@@ -19,8 +19,7 @@ from ..journal.checkpoints.load import ReplayQuery
 from ..journal.checkpoints.store import Checkpoints
 from .completing import Completer
 
-EVENTS_AT_ONCE = 256
-"""Most events that a watch takes from the journal at once."""
+EVENTS_AT_ONCE = 256  # most events that a watch takes from the journal at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,6 @@ class History:
                     await waiter.wait(heard + progress_s - clock())
 
     async def _begin(self, tenant: str, thread_id: str, cursor: bytes) -> Position:
-        """Return where a watch with this cursor begins."""
         position = self._cursors.open(tenant, thread_id, cursor) if cursor else None
         extent = await self._log.extent(tenant, thread_id)
         if extent is None or (extent.deleted and not cursor):

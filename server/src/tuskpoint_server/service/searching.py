@@ -29,8 +29,7 @@ _LACKING = {
 }
 
 
-RETRY_S = 5.0
-"""When to ask again for a mode that did not answer, where nobody knows better."""
+RETRY_S = 5.0  # when to ask again for a mode that did not answer, where nobody knows better
 
 _LEAST_RETRY_S = 1.0
 
@@ -134,10 +133,7 @@ class _Asked:
         answer = answer or await self._worded(words)
         return replace(answer, fell_back="; ".join(fell_back))
 
-    # --- one mode ----------------------------------------------------------------------
-
     async def _try(self, mode: SearchMode) -> SearchAnswer | _Fallen:
-        """Search words in one mode."""
         if mode is SearchMode.LEXICAL:
             return await self._worded(self.words)
         if mode is SearchMode.MEMWAL:

@@ -10,7 +10,7 @@ import json
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -37,11 +37,8 @@ from ..journal.lineage.lineage import Lineage
 from ..journal.removal.removal import Removal
 from .completing import Commits
 
-_SWEPT_AT_ONCE = 100
-"""Threads past their retention that are looked up together."""
-
-_MANIFESTS_KEPT = 4
-"""Manifests that are kept for the next page of their listing."""
+_SWEPT_AT_ONCE = 100  # threads past their retention that are looked up together
+_MANIFESTS_KEPT = 4  # manifests that are kept for the next page of their listing
 
 _MAC_BYTES = 16
 
@@ -124,6 +121,7 @@ class ManifestPage:
     next_token: str = ""
 
 
+@dataclass(frozen=True, slots=True)
 class Threads:
     """Threads of all tenants.
 
@@ -131,24 +129,15 @@ class Threads:
     raises what `Archive.certify_all` raises, and then stays journaled.
     """
 
-    def __init__(
-        self,
-        checkpoints: Checkpoints,
-        removal: Removal,
-        lineage: Lineage,
-        archive: Archive,
-        commits: Commits,
-        tokens: PageTokens,
-    ) -> None:
-        self._journal = checkpoints
-        self._removal = removal
-        self._lineage = lineage
-        self._archive = archive
-        self._commits = commits
-        self._tokens = tokens
-        self._kept: OrderedDict[tuple[str, str, str], tuple[Manifest, KnownCatalog]] = OrderedDict()
-
-    # --- reads -------------------------------------------------------------------------
+    _journal: Checkpoints
+    _removal: Removal
+    _lineage: Lineage
+    _archive: Archive
+    _commits: Commits
+    _tokens: PageTokens
+    _kept: OrderedDict[tuple[str, str, str], tuple[Manifest, KnownCatalog]] = field(
+        default_factory=OrderedDict
+    )
 
     async def get(self, tenant: str, thread_id: str) -> ThreadDetail:
         """Describe a thread."""
@@ -214,8 +203,6 @@ class Threads:
             if len(self._kept) > _MANIFESTS_KEPT:
                 self._kept.popitem(last=False)
         return ManifestPage(incarnation, entries, *known, stored, next_token)
-
-    # --- changes -----------------------------------------------------------------------
 
     async def delete(self, tenant: str, thread_id: str, wanted: Durability) -> Removed:
         """Delete a thread."""
