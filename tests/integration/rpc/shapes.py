@@ -14,9 +14,8 @@ from google.protobuf.descriptor import ServiceDescriptor
 from tests.kit.messages import Told, told
 from tuskpoint_server.domain.credentials import Scope
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.rpc.around import Around
 from tuskpoint_server.rpc.authentication import Authentication
-from tuskpoint_server.rpc.calls import Call, service_handler
+from tuskpoint_server.rpc.calls import Around, Call, service_handler
 from tuskpoint_server.rpc.telemetry import Telemetry
 
 SHAPES = {

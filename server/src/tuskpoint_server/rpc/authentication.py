@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ..domain.credentials import (
     EVERYTHING,
@@ -27,7 +28,9 @@ from ..domain.credentials import (
     token_digest,
 )
 from ..domain.errors import Reason, Refusal
-from .calls import Call, late
+
+if TYPE_CHECKING:
+    from .calls import Call
 
 _SCOPES: dict[str, dict[tuple[Scope, ...], str]] = {
     "CheckpointService": {
@@ -135,7 +138,7 @@ class Authentication:
             left = (grant.expires - self._now()).total_seconds()
             end = asyncio.get_running_loop().time() + left
         if end is None or (call.cap is not None and call.cap <= end):
-            call.end_at(call.cap, late)
+            call.end_at(call.cap)
         else:
             why = "it expired while the call ran"
             call.end_at(end, partial(_refused, call, "expired", why))

@@ -1,4 +1,4 @@
-"""One call, and the handlers that gRPC hands it to.
+"""One call, the handlers that gRPC hands it to, and what is done around each.
 
 A servicer is an object with a coroutine (one answer) or an async generator (a stream of
 answers) for each method that is built, taking the request (or an async iterator of
@@ -8,8 +8,8 @@ requests) and the `Call`. Methods that it lacks answer `NOT_IMPLEMENTED`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,11 +17,15 @@ import grpc
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
+from grpc_status import rpc_status  # type: ignore[import-untyped]
 
 from ..domain.credentials import Scope
 from ..domain.errors import Reason, Refusal, invalid_field
 from ..domain.limits import LIMITS
+from .authentication import POLICY, Authentication, check_scopes
 from .checks import limit_exceeded
+from .errors import incident, to_status
+from .telemetry import Telemetry
 from .validation import check
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -42,20 +46,12 @@ class Call:
     draining: asyncio.Event = field(default_factory=asyncio.Event)  # set once the server drains
     cap: float | None = None  # time of the event loop at which the server ends it at the latest
     lifetime: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
-    ended: Callable[[], Refusal] | None = None  # what tells why its lifetime is over
+    ended: Callable[[], Refusal] | None = None  # why its lifetime is over; `None`: its time was up
 
-    def end_at(self, time: float | None, why: Callable[[], Refusal]) -> None:
+    def end_at(self, time: float | None, why: Callable[[], Refusal] | None = None) -> None:
         """Cut the call off at a time of the event loop, with this refusal; `None`: never."""
         self.ended = why
         self.lifetime.reschedule(time)
-
-
-def late() -> Refusal:
-    """Return the refusal of a call that took longer than the server lets one take."""
-    return Refusal(Reason.DEADLINE_EXCEEDED)
-
-
-Around = Callable[[Call], AbstractAsyncContextManager[None]]  # what is done around a call
 
 
 def endless(behavior: Behavior) -> Behavior:
@@ -87,7 +83,8 @@ def _method_handler(
             yield _parse(request_class, piece)
 
     async def handle(raw: Any, context: Context) -> Any:
-        call = Call(name, context, method.client_streaming, is_endless)
+        streaming, draining = method.client_streaming, around.draining
+        call = Call(name, context, streaming, is_endless, draining=draining)
         async with around(call):
             if behavior is None:
                 raise Refusal(Reason.NOT_IMPLEMENTED, method=name)
@@ -120,3 +117,86 @@ def _parse(request_class: type[Message], raw: bytes) -> Message:
         raise invalid_field("request", f"is not a {request_class.DESCRIPTOR.full_name}") from None
     check(request)
     return request
+
+
+class Around:
+    """What is done around every call, from the outside in.
+
+    Telemetry is outermost, so that it counts the final code of whatever the others refuse.
+    A refused call ends with its status, and any other failure with an incident ID: gRPC would
+    send the text of an exception to the client. Then the time is capped, and nothing passes once
+    the server drains. Authentication and scopes come last, before everything that looks
+    something up.
+
+    The client's own deadline is kept by gRPC. A call without one, or with a longer one, ends
+    after `max_call_seconds`. Streams of requests and endless streams of answers are exempt:
+    they live as long as their client, and keep-alive pings find dead ones.
+    """
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        authentication: Authentication,
+        max_call_seconds: float,
+        *,
+        policy: Mapping[str, frozenset[Scope]] = POLICY,
+    ) -> None:
+        self._telemetry = telemetry
+        self._authentication = authentication
+        self._max_call_seconds = max_call_seconds
+        self._policy = policy
+        self.draining = asyncio.Event()
+        self._inside: set[Call] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @asynccontextmanager
+    async def __call__(self, call: Call) -> AsyncIterator[None]:
+        """Run a call inside the context."""
+        with self._telemetry.measured(call):
+            try:
+                async with call.lifetime:
+                    if not (call.request_streaming or call.endless):
+                        call.cap = asyncio.get_running_loop().time() + self._max_call_seconds
+                        call.end_at(call.cap)
+                    if self.draining.is_set():
+                        raise Refusal(Reason.DRAINING)
+                    self._inside.add(call)
+                    self._empty.clear()
+                    try:
+                        self._authentication.admit(call)
+                        check_scopes(call, self._policy.get(call.method))
+                        yield
+                    finally:
+                        self._authentication.forget(call)
+                        self._inside.discard(call)
+                        if not self._inside:
+                            self._empty.set()
+                return
+            except grpc.aio.AbortError:
+                raise
+            except Refusal as told:
+                refusal = told
+            except TimeoutError as error:
+                if not call.lifetime.expired():
+                    refusal = incident(error, call.method)
+                elif call.ended is not None:
+                    refusal = call.ended()
+                else:
+                    refusal = Refusal(Reason.DEADLINE_EXCEEDED)
+            except Exception as error:  # noqa: BLE001 - a defect, told by its incident ID
+                refusal = incident(error, call.method)
+            await call.context.abort_with_status(rpc_status.to_status(to_status(refusal)))
+
+    async def drain(self, grace_s: float) -> bool:
+        """Let no call in, end what is endless, and wait; tell whether all calls left in time."""
+        self.draining.set()
+        for call in self._inside:
+            if call.endless and not call.lifetime.expired():
+                call.end_at(0, lambda: Refusal(Reason.DRAINING))
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True

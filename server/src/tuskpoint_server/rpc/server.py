@@ -37,9 +37,8 @@ from ..service.searching import Search
 from ..service.snapshots import Snapshots
 from ..service.threads import Threads
 from .admin_servicer import AdminServicer
-from .around import Around
 from .authentication import Authentication
-from .calls import Context, service_handler
+from .calls import Around, Context, service_handler
 from .search_servicer import SearchServicer
 from .servicers import (
     CheckpointServicer,

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import grpc
 from opentelemetry import context as otel_context
@@ -18,7 +19,8 @@ from opentelemetry import metrics, propagate, trace
 from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from .calls import Call
+if TYPE_CHECKING:
+    from .calls import Call
 
 SCOPE = "tuskpoint_server"
 
