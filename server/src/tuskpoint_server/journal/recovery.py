@@ -50,11 +50,7 @@ def remains(path: Path) -> list[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a journal that is not open, if it is there.
-
-    Raises:
-        OSError: It cannot be removed.
-    """
+    """Remove a journal that is not open, if it is there."""
     for file in _files(path):
         file.unlink(missing_ok=True)
 
@@ -199,13 +195,8 @@ def add_members(
 def begin_thread(batch: Batch, tenant: str, manifest: Manifest, seq: int, *, anew: bool) -> None:
     """Insert a thread of which nothing is here; it founds a family.
 
-    Args:
-        batch: In a write transaction.
-        tenant: The tenant.
-        manifest: Its manifest.
-        seq: The greatest number that is stored of its log.
-        anew: No catalog records the thread: its checkpoints take the numbers that follow, in
-            order, and the next flush records them.
+    `seq` is the greatest number that is stored of its log. `anew`: no catalog records it: its
+    checkpoints take the numbers that follow, in order, and the next flush records them.
     """
     log = batch.begin(tenant, manifest.thread_id)
     row, setting = log.row, manifest.setting

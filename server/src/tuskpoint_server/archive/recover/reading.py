@@ -41,14 +41,9 @@ class _Held(NamedTuple):
 class ThreadReading:
     """Takes the segments of a thread in any order.
 
-    Args:
-        manifest: The thread's manifest.
-        seq: The greatest number that is stored of its log.
-        anew: No catalog records the thread.
-
     Attributes:
         manifest: The thread's manifest.
-        seq: As given.
+        seq: The greatest number that is stored of its log.
         segments: Where the segments lie that its checkpoints need, by hash; `None`: nothing
             says where.
         known_lost: Segments that are recorded as lost.

@@ -90,9 +90,6 @@ class Recovery:
         The next flush after a catalog follows that catalog. After a manifest it records the
         thread in a catalog of its own.
 
-        Args:
-            source: What `read_source` returned.
-
         Raises:
             Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED` (unless what is
                 damaged can be left out), `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`. The

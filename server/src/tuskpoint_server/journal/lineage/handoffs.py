@@ -113,7 +113,7 @@ class Handoffs:
             blobs: The blobs that it was stored as; none if it was there already.
             request_id: What a retry is known by; may be empty.
             fingerprint: Of the request.
-            answer: The answer; the first one is returned if one was given meanwhile.
+            answer: Is returned; the first one, if one was given meanwhile.
             content_seq: Last change of the thread when the bundle's content was read.
 
         Raises:

@@ -137,14 +137,7 @@ def end_incarnation(batch: Batch, log: Log) -> int:
 def remove_checkpoints(
     batch: Batch, tenant: str, thread_id: str, choose: Callable[[Nodes], set[Place]]
 ) -> Removed:
-    """Remove checkpoints of a thread, in one change; nothing if there is no thread.
-
-    Args:
-        batch: In a change of its own.
-        tenant: The tenant.
-        thread_id: The thread.
-        choose: Returns which of its checkpoints go.
-    """
+    """Remove the chosen checkpoints of a thread, in one change; nothing if there is no thread."""
     batch.forget(tenant, thread_id)  # so that nothing is known of it that changes here
     log = batch.find(tenant, thread_id)
     if log is None or log.row.deleted:

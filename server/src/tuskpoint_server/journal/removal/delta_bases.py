@@ -111,13 +111,8 @@ def needed_bases(
     """Return which checkpoints get a base once others are removed.
 
     Each delta channel is followed from each checkpoint that stays up to where it is stored;
-    the checkpoint at which that path enters the removed ones gets what lies beyond.
-
-    Args:
-        connection: In a transaction in which nothing is removed yet.
-        thread: Number of the thread.
-        nodes: All its checkpoints.
-        doomed: Those to be removed.
+    the checkpoint at which that path enters the removed ones gets what lies beyond. `nodes` are
+    all checkpoints of the thread, of which nothing is removed yet.
     """
     below = _below(nodes, doomed)
     if all(node.delta_channels == NO_NAMES for node in below):

@@ -91,29 +91,21 @@ class Removal:
     async def set_retention(self, tenant: str, thread_id: str, retention_s: int) -> None:
         """Set the seconds without a change after which a thread is deleted; 0: never.
 
-        It counts as a change of the thread.
-
         Raises:
             Refusal: `THREAD_NOT_FOUND`.
         """
         await self._database.change(
-            partial(
-                settings.set_retention, tenant=tenant, thread_id=thread_id, retention_s=retention_s
-            )
+            lambda batch: settings.set_retention(batch, tenant, thread_id, retention_s)
         )
 
     async def set_searchable(self, tenant: str, thread_id: str, searchable: bool) -> None:
         """Set whether search finds the checkpoints of a thread.
 
-        It counts as a change of the thread if it is one.
-
         Raises:
             Refusal: `THREAD_NOT_FOUND`.
         """
         await self._database.change(
-            partial(
-                settings.set_searchable, tenant=tenant, thread_id=thread_id, searchable=searchable
-            )
+            lambda batch: settings.set_searchable(batch, tenant, thread_id, searchable)
         )
 
     async def past_retention(self, limit: int) -> list[tuple[str, str]]:
@@ -135,9 +127,8 @@ class Removal:
     async def sweep(self, *, early_write_ttl_s: float, indexing: bool = True) -> Swept:
         """Remove values that no checkpoint needs, and what has expired.
 
-        Args:
-            early_write_ttl_s: Seconds that a write waits for its checkpoint.
-            indexing: Search is switched on, and has to read changes before they go.
+        A write waits so many seconds for its checkpoint. `indexing`: search is switched on, and
+        has to read changes before they go.
         """
         database = self._database
         now_us = database.now_us()
