@@ -33,7 +33,6 @@ from .flush.flusher import (
     Trouble,
     checkpoint_missing,
     hole_of,
-    not_stored,
 )
 from .flush.one_flush import Flush
 from .flush.packs import PackRunner
@@ -210,7 +209,7 @@ class Archive:
         if certified_seq >= seq and known is not None:
             hole = hole_of(wanted, unstored)
             if hole is not None:
-                raise not_stored(hole.reason)
+                raise Refusal(Reason.CERTIFICATION_FAILED, problem=hole.reason)
             return known.location
         self._refuse_when_stopped()
         return await self._flusher(tenant).certified(key, wanted)

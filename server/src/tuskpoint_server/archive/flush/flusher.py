@@ -372,7 +372,7 @@ def _answer(waiter: _Waiter, standing: _Standing) -> None:
             return
         problem = _holes_text(unstored)
     if problem:
-        waiter.answer.set_exception(not_stored(problem))
+        waiter.answer.set_exception(Refusal(Reason.CERTIFICATION_FAILED, problem=problem))
     else:
         waiter.answer.set_result(FlushOutcome(waiter.certified, standing.catalog))
 
@@ -385,11 +385,6 @@ def hole_of(wanted: Wanted, unstored: Iterable[Hole]) -> Hole | None:
         if hole.thread == wanted.thread and is_in:
             return hole
     return None
-
-
-def not_stored(problem: str) -> Refusal:
-    """Return the refusal that says why a change is not certified."""
-    return Refusal(Reason.CERTIFICATION_FAILED, problem=problem)
 
 
 def checkpoint_missing(key: CheckpointKey) -> Refusal:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
-from sqlalchemy import Connection, and_, bindparam, case, func, literal_column, select
+from sqlalchemy import Connection, Join, Table, and_, bindparam, case, func, literal_column, select
 
 from ...domain.limits import MIB
 from ..checkpoints import located
@@ -69,36 +69,29 @@ _PLACES = (
     .distinct()
     .subquery()
 )
-_CHECKPOINTS_OF_PLACES = _PLACES.join(
-    checkpoints,
-    and_(
-        of_thread(checkpoints),
-        checkpoints.c.checkpoint_ns == _PLACES.c.checkpoint_ns,
-        checkpoints.c.checkpoint_id == _PLACES.c.checkpoint_id,
-    ),
-)
-_WRITES_OF_PLACES = _PLACES.join(
-    writes,
-    and_(
-        of_thread(writes),
-        writes.c.checkpoint_ns == _PLACES.c.checkpoint_ns,
-        writes.c.checkpoint_id == _PLACES.c.checkpoint_id,
-    ),
-)
+
+
+def _of_places(table: Table) -> Join:
+    """Join the checkpoints that changed in a range with what a table has of them."""
+    same_ns = table.c.checkpoint_ns == _PLACES.c.checkpoint_ns
+    same_id = table.c.checkpoint_id == _PLACES.c.checkpoint_id
+    return _PLACES.join(table, and_(of_thread(table), same_ns, same_id))
+
+
 _CLAIMED_SINCE = and_(writes.c.seq > bindparam("after"), writes.c.early_us.is_(None))
 _ROWS = Statement(
     select(*CHECKPOINT_COLUMNS)
-    .select_from(_CHECKPOINTS_OF_PLACES)
+    .select_from(_of_places(checkpoints))
     .where(checkpoints.c.seq > bindparam("after"))
 )
-_WRITES = Statement(select(*WRITE_COLUMNS).select_from(_WRITES_OF_PLACES).where(_CLAIMED_SINCE))
+_WRITES = Statement(select(*WRITE_COLUMNS).select_from(_of_places(writes)).where(_CLAIMED_SINCE))
 _WRITE_SIZES = Statement(
     select(
         writes.c.checkpoint_ns,
         writes.c.checkpoint_id,
         func.sum(func.coalesce(func.length(writes.c.data), 0)),
     )
-    .select_from(_WRITES_OF_PLACES)
+    .select_from(_of_places(writes))
     .where(_CLAIMED_SINCE)
     .group_by(writes.c.checkpoint_ns, writes.c.checkpoint_id)
 )

@@ -83,25 +83,22 @@ class _Kept(NamedTuple):
     digests: set[bytes]
 
 
-_OF_THREAD: BindParameter[int] = bindparam("of_thread")
 _THROUGH: BindParameter[int] = bindparam("through")
 _LAST_OLD = (
     select(changes.c.seq)
-    .where(changes.c.thread == _OF_THREAD, changes.c.created_us < bindparam("before_us"))
+    .where(of_thread(changes), changes.c.created_us < bindparam("before_us"))
     .order_by(changes.c.seq.desc())
     .limit(1)
     .scalar_subquery()
 )
-_BEFORE_FIRST = (
-    select(func.min(changes.c.seq) - 1).where(changes.c.thread == _OF_THREAD).scalar_subquery()
-)
+_BEFORE_FIRST = select(func.min(changes.c.seq) - 1).where(of_thread(changes)).scalar_subquery()
 _WATERMARKS = Statement(
     select(
         threads.c.tenant,
         threads.c.certified_seq,
         # Changes that were swept are older than those that are there.
         func.coalesce(_LAST_OLD, _BEFORE_FIRST, threads.c.certified_seq),
-    ).where(threads.c.number == _OF_THREAD)
+    ).where(threads.c.number == bindparam("of_thread"))
 )
 _KEPT = union(
     select(checkpoints.c.checkpoint_ns, func.max(checkpoints.c.checkpoint_id))
@@ -111,7 +108,7 @@ _KEPT = union(
         of_thread(checkpoints),
         checkpoints.c.seq > _THROUGH,
         # Whether there are any at all is asked once, not of each checkpoint.
-        exists().where(threads.c.number == _OF_THREAD, threads.c.seq > _THROUGH),
+        exists().where(threads.c.number == bindparam("of_thread"), threads.c.seq > _THROUGH),
     ),
     select(changes.c.checkpoint_ns, changes.c.checkpoint_id).where(
         of_thread(changes), changes.c.seq > _THROUGH
@@ -170,7 +167,7 @@ _WRITES = Statement(
 _SEGMENTS = Statement(
     select(members.c.sha256, members.c.digests)
     .where(
-        members.c.thread == _OF_THREAD,
+        of_thread(members),
         or_(members.c.last_seq >= bindparam("lowest"), members.c.last_seq.is_(None)),
         members.c.digests.is_not(None),
         members.c.sha256.not_in(_LOST),

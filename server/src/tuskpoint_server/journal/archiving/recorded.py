@@ -108,7 +108,10 @@ class _Records:
             found.append(EndRecord(*ended, thread.deleted_through))
         found += [GapRecord(*self._at(one.seq), one.reason, *one.place) for one in self._unstored]
         found += self._stored({hole.place for hole in self._unstored})
-        found += self._pins()
+        for pin in map(Pin._make, self._of(_PINS)):
+            if pin.seq <= thread.certified_seq:
+                self._named[pin.sha256] = None
+                found.append(PinRecord(*self._at(pin.seq), *pin[:3]))
         if 0 < thread.settings_seq <= thread.certified_seq:
             found.append(thread.setting(self._generation))
         return found + self._members()
@@ -139,12 +142,9 @@ class _Records:
     def _held_ns(self, segment: bytes, checkpoint_ns: str) -> str | None:
         """Note that a segment is named; return the namespace that a copy has in it."""
         self._named[segment] = None
-        holder = self._holders.by_hash(segment)
-        own = holder is not None and self._is_own(holder)
+        thread, holder = self._thread, self._holders.by_hash(segment)
+        own = holder is not None and holder.is_of(thread.number, thread.incarnation)
         return None if own else checkpoint_ns
-
-    def _is_own(self, holder: StoredMember) -> bool:
-        return holder.is_of(self._thread.number, self._thread.incarnation)
 
     def _writes(self, place: tuple[str, str], held: Held, seqs: list[int]) -> Iterable[Record]:
         newest: dict[bytes, int] = {}
@@ -159,12 +159,6 @@ class _Records:
 
     def _range(self, seq: int) -> bytes | None:
         return next((one.location.sha256 for one in self._ranges if one.has(seq)), None)
-
-    def _pins(self) -> Iterable[Record]:
-        for sha256, ns, name, seq in self._of(_PINS):
-            if seq <= self._thread.certified_seq:
-                self._named[sha256] = None
-                yield PinRecord(*self._at(seq), sha256, ns, name)
 
     def _members(self) -> list[Record]:
         """Say where everything lies that is named, with what that names, and the parts."""
@@ -182,14 +176,9 @@ class _Records:
             for sha256 in found
             if sha256 in self._lost
         ]
-        return lost + [
-            MemberRecord(
-                *where,
-                one.location,
-                one.kind,
-                tuple(other for other in (*one.needed, *one.part_hashes) if other in found),
-                (one.first_seq or 0) if self._is_own(one) else 0,
-                (one.last_seq or 0) if self._is_own(one) else 0,
-            )
-            for one in found.values()
-        ]
+        for one in found.values():
+            own = one.is_of(self._thread.number, self._thread.incarnation)
+            ends = ((one.first_seq or 0), (one.last_seq or 0)) if own else (0, 0)
+            needs = tuple(other for other in (*one.needed, *one.part_hashes) if other in found)
+            lost.append(MemberRecord(*where, one.location, one.kind, needs, *ends))
+        return lost
