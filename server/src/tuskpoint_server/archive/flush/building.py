@@ -81,7 +81,7 @@ def _build(
     dirty: DirtyRange, fetched: Mapping[bytes, Value], generation: int, part_bytes: int
 ) -> BuiltSegment:
     for one in dirty.places:
-        lacking = [digest for digest in dirty.evicted(one) if digest not in fetched]
+        lacking = [digest for digest in one.gone if digest not in fetched]
         if lacking:
             one.problem = f"value {lacking[0].hex()} was evicted and cannot be read"
     places = [one for one in dirty.places if not one.problem and (one.own_row or one.writes)]

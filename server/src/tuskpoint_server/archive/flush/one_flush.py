@@ -192,7 +192,7 @@ class Flush:
         """
         wanted: dict[BlobLocation, set[bytes]] = {}
         for dirty in ranges:
-            gone = {digest for one in dirty.places for digest in dirty.evicted(one)}
+            gone = {digest for one in dirty.places for digest in one.gone}
             for location in dirty.sources if gone else ():
                 wanted.setdefault(location, set()).update(gone)
         found: dict[bytes, Value] = {}

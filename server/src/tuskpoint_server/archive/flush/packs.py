@@ -1,16 +1,10 @@
 """A pack's way from the spool to certainty, and what is stored before it.
 
 A pack is what the final put of a flush stores. Its exact bytes are spooled before they are
-put, and recorded with the plan of what is certified once they were read back:
-
-| found after a restart                       | then                                         |
-|---------------------------------------------|----------------------------------------------|
-| spool file that no pack refers to           | it is removed; its content is read again     |
-| pack                                        | exactly those bytes are put and read back    |
-| pack whose spool file is damaged            | it is abandoned; its content is read again   |
-| pack that the store cannot take (any more)  | the same                                     |
-| pack that needs members which are gone      | the same                                     |
-| certified, pointer file behind              | the pointer file is written                  |
+put, and recorded with the plan of what is certified once they were read back. After a restart
+exactly these bytes are put and read back. A spool file of no pack is removed; a pack is abandoned,
+and its content read again, if its file is damaged, the store does not take it (any more), or
+members that it needs are gone.
 """
 
 from __future__ import annotations

@@ -363,10 +363,10 @@ def read_alone(
     if hole is not None:
         found.hole, found.hole_seq = hole.number, hole.seq
     holders = Holders(connection, tenant, thread.number, thread.incarnation)
-    _read_values(connection, found, holders)
     if one.gone:
         seqs = list(one.gone.values())
         found.sources += located.of_writes(connection, tenant, thread.number, row[-1], seqs)
+    _read_values(connection, found, holders)
     return found
 
 
@@ -392,12 +392,13 @@ def _read_values(connection: Connection, dirty: DirtyRange, holders: Holders) ->
         if digest not in dirty.data and value.stored is not None
     ]
     dirty.data.update(_DATA.run_listed(connection, lacking, of_family=dirty.thread.family))
-    gone = {value.segment for value in dirty.values.values() if value.stored is None}
-    dirty.sources = [
-        holder.location
-        for sha256 in gone
-        if sha256 is not None and (holder := holders.by_hash(sha256)) is not None
-    ]
+    evicted = {value.digest: value for value in dirty.values.values() if value.stored is None}
+    for one in dirty.places if evicted else ():
+        one.gone.update(dict.fromkeys(one.needs & evicted.keys(), 0))
+    for sha256 in {value.segment for value in evicted.values()}:
+        holder = holders.by_hash(sha256) if sha256 is not None else None
+        if holder is not None:
+            dirty.sources.append(holder.location)
 
 
 def _referred(one: DirtyPlace) -> set[bytes]:

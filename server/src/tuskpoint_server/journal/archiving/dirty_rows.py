@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -99,7 +99,7 @@ class DirtyPlace:
     # what holds it already, if it is a copy, or was stored beside its range
     held: Held | None = None
     held_writes: bool = False  # some of its writes lie there too
-    # digests of writes that were evicted, and the changes that brought them
+    # digests of values and writes that were evicted, and the changes that brought such writes
     gone: dict[bytes, int] = field(default_factory=dict)
     needs: set[bytes] = field(default_factory=set)  # digests of the values that its row needs
     problem: str = ""  # why it cannot be stored as it stands; empty: nothing is known of
@@ -203,11 +203,3 @@ class DirtyRange:
     sources: list[BlobLocation] = field(default_factory=list)
     # segments that hold copies and bundles, what these need, and parts of all, by hash
     holders: dict[bytes, StoredMember] = field(default_factory=dict)
-
-    def evicted(self, one: DirtyPlace) -> Iterator[bytes]:
-        """Yield the digests of what its segment has to hold of a checkpoint and is not here."""
-        yield from one.gone
-        for digest in one.needs:
-            value = self.values.get(digest)
-            if value is not None and value.stored is None:
-                yield digest

@@ -10,14 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, exists, select
 
-from ...domain.formats.records import (
-    EndRecord,
-    GapRecord,
-    MemberRecord,
-    PinRecord,
-    Record,
-    WritesRecord,
-)
+from ...domain.formats import records as told
 from ..checkpoints.located import Held
 from ..database.schema import checkpoints, handoffs, removed, threads, writes
 from ..database.statements import Statement, of_thread
@@ -53,12 +46,12 @@ _PINS = Statement(select(*(handoffs.c[name] for name in Pin._fields)).where(of_t
 
 def records(
     connection: Connection, tenant: str, generation: int, after: str, most: int
-) -> tuple[list[Record], str]:
+) -> tuple[list[told.Record], str]:
     """Return the records of the next threads by name, and the name of the last of these.
 
     The name is empty when there are no more.
     """
-    found: list[Record] = []
+    found: list[told.Record] = []
     name = ""
     lost = holes.lost(connection, tenant)
     unstored: dict[int, list[Hole]] = {}
@@ -93,25 +86,27 @@ class _Records:
         self._holders = Holders(connection, tenant, thread.number, thread.incarnation)
         self._ranges = self._holders.ranges()
 
-    def all(self) -> list[Record]:
+    def all(self) -> list[told.Record]:
         """Return them."""
         thread = self._thread
         if thread.deleted:
             ending = _ENDING.run(self._connection, of_thread=thread.number, none="").fetchone()
             if ending is not None and ending[0]:
                 return []  # the next flush records the end
-            return [EndRecord(*self._at(thread.certified_seq), thread.deleted_through)]
-        found: list[Record] = []
+            return [told.EndRecord(*self._at(thread.certified_seq), thread.deleted_through)]
+        found: list[told.Record] = []
         if thread.deleted_through and thread.incarnation > 0:
             # Earlier incarnations left which IDs were deleted with them.
             ended = (thread.thread_id, thread.incarnation - 1, self._generation, 0)
-            found.append(EndRecord(*ended, thread.deleted_through))
-        found += [GapRecord(*self._at(one.seq), one.reason, *one.place) for one in self._unstored]
+            found.append(told.EndRecord(*ended, thread.deleted_through))
+        found += [
+            told.GapRecord(*self._at(one.seq), one.reason, *one.place) for one in self._unstored
+        ]
         found += self._stored({hole.place for hole in self._unstored})
         for pin in map(Pin._make, self._of(_PINS)):
             if pin.seq <= thread.certified_seq:
                 self._named[pin.sha256] = None
-                found.append(PinRecord(*self._at(pin.seq), *pin[:3]))
+                found.append(told.PinRecord(*self._at(pin.seq), *pin[:3]))
         if 0 < thread.settings_seq <= thread.certified_seq:
             found.append(thread.setting(self._generation))
         return found + self._members()
@@ -123,7 +118,7 @@ class _Records:
     def _at(self, seq: int) -> tuple[str, int, int, int]:
         return self._thread.at(self._generation, seq)
 
-    def _stored(self, unstored: set[tuple[str, str]]) -> Iterable[Record]:
+    def _stored(self, unstored: set[tuple[str, str]]) -> Iterable[told.Record]:
         certified = self._thread.certified_seq
         written: dict[tuple[str, str], list[int]] = {}
         for checkpoint_ns, checkpoint_id, seq in self._of(_WRITES):
@@ -146,7 +141,7 @@ class _Records:
         own = holder is not None and holder.is_of(thread.number, thread.incarnation)
         return None if own else checkpoint_ns
 
-    def _writes(self, place: tuple[str, str], held: Held, seqs: list[int]) -> Iterable[Record]:
+    def _writes(self, place: tuple[str, str], held: Held, seqs: list[int]) -> Iterable[told.Record]:
         newest: dict[bytes, int] = {}
         for seq in seqs:
             if seq <= held.seq:
@@ -155,12 +150,12 @@ class _Records:
                 newest[segment] = max(seq, newest.get(segment, 0))
         for segment, seq in newest.items():
             held_ns = self._held_ns(segment, place[0])
-            yield WritesRecord(*self._at(seq), *place, segment, held_ns)
+            yield told.WritesRecord(*self._at(seq), *place, segment, held_ns)
 
     def _range(self, seq: int) -> bytes | None:
         return next((one.location.sha256 for one in self._ranges if one.has(seq)), None)
 
-    def _members(self) -> list[Record]:
+    def _members(self) -> list[told.Record]:
         """Say where everything lies that is named, with what that names, and the parts."""
         found: dict[bytes, StoredMember] = {}
         waiting = list(self._named)
@@ -171,8 +166,8 @@ class _Records:
                 found[sha256] = holder
                 waiting += (*holder.needed, *holder.part_hashes)
         where = self._at(self._thread.certified_seq)
-        lost: list[Record] = [
-            GapRecord(*where, self._lost[sha256], segment=sha256)
+        lost: list[told.Record] = [
+            told.GapRecord(*where, self._lost[sha256], segment=sha256)
             for sha256 in found
             if sha256 in self._lost
         ]
@@ -180,5 +175,5 @@ class _Records:
             own = one.is_of(self._thread.number, self._thread.incarnation)
             ends = ((one.first_seq or 0), (one.last_seq or 0)) if own else (0, 0)
             needs = tuple(other for other in (*one.needed, *one.part_hashes) if other in found)
-            lost.append(MemberRecord(*where, one.location, one.kind, needs, *ends))
+            lost.append(told.MemberRecord(*where, one.location, one.kind, needs, *ends))
         return lost
