@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import logging
 import ssl
@@ -11,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -144,26 +144,29 @@ class WalrusClient:
             settings.max_body_bytes,
         )
 
-    async def put_quilt(self, patches: Sequence[Patch]) -> StoredBlob:
-        """Store patches as one quilt."""
-        size = quilt_bytes((patch.identifier, patch.tags, len(patch.data)) for patch in patches)
-        body, kind = await asyncio.to_thread(_form, patches)
-        names = [patch.identifier for patch in patches]
-        question = _Question(Operation.PUT_QUILT, ["quilts"], "", body, kind, size)
-        return await self._put(question, lambda answer: parse_quilt_result(answer, names))
+    async def put(self, content: Sequence[Patch] | bytes) -> StoredBlob:
+        """Store patches as one quilt, or bytes as a blob of their own.
 
-    async def put_blob(self, data: bytes) -> StoredBlob:
-        """Store bytes as a blob of their own; raises as `put_quilt`."""
-        question = _Question(Operation.PUT_BLOB, ["blobs"], body=data)
-        return await self._put(question, parse_blob_result)
-
-    async def _put(self, question: _Question, parse: Callable[[bytes], StoredBlob]) -> StoredBlob:
+        Raises:
+            Failed: They are not known to be stored.
+            ValueError: The patches do not fit a quilt.
+        """
+        parse: Callable[[bytes], StoredBlob] = parse_blob_result
+        if isinstance(content, bytes):
+            size_bytes = len(content)
+            question = _Question(Operation.PUT_BLOB, ["blobs"], body=content)
+        else:
+            size_bytes = sum(len(patch.data) for patch in content)
+            size = quilt_bytes((one.identifier, one.tags, len(one.data)) for one in content)
+            body, kind = await asyncio.to_thread(_form, content)
+            question = _Question(Operation.PUT_QUILT, ["quilts"], "", body, kind, size)
+            parse = partial(parse_quilt_result, identifiers=[one.identifier for one in content])
         with self._instruments.timed(question.operation) as attributes:
             stored = await self._ask(self._publishers, question, parse)
             attributes["outcome"] = "found" if stored.epoch is None else "created"
         self._instruments.stored(question.operation, stored, attributes["outcome"])
         self._recent.add(stored.blob_id)
-        return stored
+        return replace(stored, size_bytes=size_bytes)
 
     async def read(self, location: BlobLocation, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256."""
@@ -309,7 +312,7 @@ def _open(settings: WalrusSettings) -> httpx.AsyncClient:
     )
 
 
-@functools.cache
+@cache
 def _tls() -> ssl.SSLContext:
     """Return what checks certificates; making it takes longer than many a request."""
     return httpx.create_ssl_context()

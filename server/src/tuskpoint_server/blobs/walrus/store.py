@@ -6,7 +6,6 @@ import asyncio
 import random as random_numbers
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 
 from opentelemetry.metrics import MeterProvider
 
@@ -192,19 +191,13 @@ class WalrusStore:
         if not self._can_put:
             raise _unavailable("no publisher is configured, so nothing can be stored; give its URL")
         try:
-            if isinstance(content, bytes):
-                size_bytes = len(content)
-                stored = await self._client.put_blob(content)
-            else:
-                size_bytes = sum(len(patch.data) for patch in content)
-                stored = await self._client.put_quilt(content)
+            return await self._client.put(content)
         except Failed as failed:
             if failed.rule.name in _REJECTIONS or failed.symptom.reason == _MALFORMED:
                 raise Refusal(
                     Reason.BLOB_REJECTED, backend=self.backend, problem=failed.problem
                 ) from failed
             raise _unavailable(failed.problem) from failed
-        return replace(stored, size_bytes=size_bytes)
 
     async def _read_whole(self, blob_id: str, wanted: set[bytes]) -> dict[bytes, bytes]:
         """Return what one read of the quilt proves, by hash; nothing if that did not work."""
