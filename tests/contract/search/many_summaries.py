@@ -21,7 +21,7 @@ from tuskpoint_server.domain.search import pointer_of
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
 from tuskpoint_server.journal.database.statements import Statement, inserting
-from tuskpoint_server.journal.search.full_text import add
+from tuskpoint_server.journal.search.documents import add_text
 
 PER_THREAD = 100
 AT_ONCE = 10_000
@@ -168,4 +168,4 @@ def _store(batch: Batch, templates: dict[str, _Row], many: Many, places: list[in
             for one, where in zip(ones, of, strict=True)
         ],
     )
-    add(connection, [(one.place + 2, one.thread, one.summary, "") for one in ones])
+    add_text(connection, [(one.place + 2, one.thread, one.summary, "") for one in ones])

@@ -30,8 +30,8 @@ from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.domain.search import SearchScope, Words, one_line, pack_vector, pointer_of
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.database.schema import vectors
-from tuskpoint_server.journal.search import finding, full_text
-from tuskpoint_server.journal.search.documents import Document
+from tuskpoint_server.journal.search import finding
+from tuskpoint_server.journal.search.documents import Document, scope_word
 from tuskpoint_server.journal.search.finding import Candidate, IndexStanding, Recalled, VectorRow
 
 # --- by words ------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_no_text_at_all_makes_a_search_fail(world: World, text: str, words: list
 
 def test_the_word_of_a_thread_is_one_word_that_no_stemmer_cuts() -> None:
     numbers = [*range(2000), 2**62]
-    words = [full_text.scope_word(number) for number in numbers]
+    words = [scope_word(number) for number in numbers]
     with closing(sqlite3.connect(":memory:")) as database:
         database.execute(
             "CREATE VIRTUAL TABLE texts USING fts5("
@@ -299,7 +299,7 @@ async def test_threads_and_agents_are_kept_apart(journal: Rooms) -> None:
     assert await look(journal, "saved", SearchScope("three", "bob")) == [key("03", "three")]
     # The word of a thread is no word of a search.
     for number in range(4):
-        assert await look(journal, full_text.scope_word(number)) == []
+        assert await look(journal, scope_word(number)) == []
 
 
 async def test_filters_compare_values_with_their_types(journal: Rooms) -> None:

@@ -7,23 +7,41 @@ its number, and so its document its place.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, delete, select
+from sqlalchemy import Connection, and_, bindparam, column, delete, select, table, text
 
-from ...domain.search import MemoryState, memory_text, one_line, pointer_of
+from ...domain.search import MemoryState, Words, memory_text, one_line, pointer_of
 from ..checkpoints import vectors as vector_rows
 from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, documents, memories, vectors
 from ..database.statements import EMPTY, Statement, in_lists, inserting, putting
-from . import full_text
 from .findable import ITS_DOCUMENT, ITS_VECTOR, C, D, V
 from .following import Advance, Stretch
-from .full_text import TEXT
 from .searched_values import Due
 
+# the text of documents; `rowid` is the number of a document
+TEXT = table("search_text", column("rowid"), column("summary"), column("body"))
+_AT_ONCE = 256
+_TEXT_COLUMNS = ("number", "scope", "summary", "body")
+_ADD_TEXT = Statement(
+    text(
+        "INSERT INTO search_text (rowid, scope, summary, body) "
+        "VALUES (:number, :scope, :summary, :body)"
+    )
+)
+_REMOVE_TEXT = Statement(text("DELETE FROM search_text WHERE rowid = :number"))
+# Ordered by `rank` and nothing else, FTS5 sorts the matches by itself, each scored once.
+_RANKED = Statement(
+    text(
+        "SELECT rowid, -rank FROM search_text "
+        "WHERE search_text MATCH :expression AND rank MATCH :weights ORDER BY rank"
+    )
+)
+# What a word counts by where it stands: a summary was written to be found.
+_WEIGHTS = "bm25(0.0, 4.0, 1.0)"
 # characters that are embedded of a body without a summary; a vector of more means less
 EMBEDDED_BODY = 1000
 _NUMBERS: Any = bindparam("numbers", expanding=True)
@@ -217,9 +235,9 @@ def _put(connection: Connection, planned: Sequence[_Planned], has_vector: set[in
         if (before.summary, before.body) != (one.due.summary, one.body)
     ]
     gone = [one.due.number for one, before in changed if before.body is not None]
-    full_text.remove(connection, gone)
+    remove_text(connection, gone)
     added = [(one.due.number, one.due.thread, one.due.summary, one.body) for one, _ in changed]
-    full_text.add(connection, added)
+    add_text(connection, added)
 
 
 def _remember(connection: Connection, made: Sequence[Document], now_us: int) -> None:
@@ -229,13 +247,13 @@ def _remember(connection: Connection, made: Sequence[Document], now_us: int) -> 
         if not one_line(one.due.summary):
             continue
         pointer = one.pointer
-        text = memory_text(one.due.summary, pointer)
+        said = memory_text(one.due.summary, pointer)
         rows.append(
             {
                 "tenant": one.due.tenant,
                 "pointer": pointer,
-                "text": text,
-                "digest": hashlib.sha256(text.encode()).digest(),
+                "text": said,
+                "digest": hashlib.sha256(said.encode()).digest(),
                 "state": int(MemoryState.WAITING),
                 "unsure": False,
                 "attempts": 0,
@@ -246,3 +264,59 @@ def _remember(connection: Connection, made: Sequence[Document], now_us: int) -> 
             }
         )
     _REMEMBER.run_many(connection, rows)
+
+
+# --- full text: all that is FTS5's own (https://www.sqlite.org/fts5.html) -------------------
+
+
+def scope_word(thread: int) -> str:
+    """Return the word that stands for a thread, by its number.
+
+    It ends in a digit, so that the stemmer, which cuts endings of letters, leaves it whole.
+    """
+    return f"t{thread}"
+
+
+def expression(words: Words, scope: str = "") -> str:
+    """Return what a search matches; empty if it looks for nothing.
+
+    Every phrase must occur. If there are none, some word or identifier must; else they only
+    raise the rank. All text is quoted: none of it is syntax
+    (https://www.sqlite.org/fts5.html#fts5_strings).
+    """
+    phrases = [_quoted(phrase) for phrase in words.phrases]
+    others = [_quoted(word) for word in (*words.words, *words.identifiers)]
+    if phrases and others:
+        # True wherever the phrases are: what else of it occurs counts for the rank.
+        phrases.append(f"({' OR '.join((phrases[0], *others))})")
+    wanted = " AND ".join(phrases) or " OR ".join(others)
+    if not wanted:
+        return ""
+    within = f"scope : {_quoted(scope)} AND " if scope else ""
+    return f"{within}{{summary body}} : ({wanted})"
+
+
+def _quoted(word: str) -> str:
+    doubled = word.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def add_text(connection: Connection, said: Sequence[tuple[int, int, str, str]]) -> None:
+    """Index documents: of each its number, its thread's, summary and body."""
+    rows = [(number, scope_word(thread), *parts) for number, thread, *parts in said]
+    _ADD_TEXT.run_rows(connection, _TEXT_COLUMNS, rows)
+
+
+def remove_text(connection: Connection, numbers: Sequence[int]) -> None:
+    """Remove documents from the index."""
+    _REMOVE_TEXT.run_many(connection, [{"number": number} for number in numbers])
+
+
+def ranked(connection: Connection, matching: str) -> Generator[tuple[int, float], None, None]:
+    """Yield what an `expression` matches, best first: number and BM25, above 0."""
+    rows = _RANKED.run(connection, expression=matching, weights=_WEIGHTS)
+    try:
+        while some := rows.fetchmany(_AT_ONCE):
+            yield from some
+    finally:
+        rows.close()

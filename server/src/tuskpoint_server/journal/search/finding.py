@@ -26,9 +26,9 @@ from ..database.database import Database
 from ..database.schema import checkpoints, documents, threads
 from ..database.schema import vectors as vectors_table
 from ..database.statements import EMPTY, IN_LIST, Statement
-from . import following, full_text
+from . import following
+from .documents import TEXT, expression, ranked, scope_word
 from .findable import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, T, V
-from .full_text import TEXT
 
 FIRST_PAGE = 32  # candidates that are looked up first; each further page has twice as many
 # candidates after which it is judged whether so few pass that all who do are asked for
@@ -150,16 +150,16 @@ class FindRows:
             word = ""
             if scope.thread_id:
                 of = {"of_tenant": tenant, "of_thread": scope.thread_id}
-                word = full_text.scope_word(connection.execute(_THREAD, of).scalar() or 0)
-            matching = full_text.expression(words, word)
+                word = scope_word(connection.execute(_THREAD, of).scalar() or 0)
+            matching = expression(words, word)
             if not matching:
                 return []
             lookup = _BY_DOCUMENT.where(_INDEXED)
             # Closed before the transaction ends: what is left of it would keep it open.
-            with closing(full_text.ranked(connection, matching)) as ranked:
+            with closing(ranked(connection, matching)) as matches:
 
                 def candidates(numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
-                    for number, score in ranked:
+                    for number, score in matches:
                         if numbers is None or number in numbers:
                             yield Candidate(number, 1 / (1 + score))
 

@@ -14,11 +14,10 @@ from ..checkpoints import vectors as vector_rows
 from ..database.database import Database
 from ..database.schema import checkpoints, documents, memories, threads, vectors
 from ..database.statements import EMPTY, Statement, in_lists
-from . import findable, following, full_text
-from .documents import DROP_VECTOR, Document, embedded_text, store
+from . import findable, following
+from .documents import DROP_VECTOR, TEXT, Document, embedded_text, remove_text, store
 from .findable import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, V
 from .following import Backlog, Stretch, Walk
-from .full_text import TEXT
 
 # rows that one write transaction removes; a document takes as long as it took to add
 DROPPED_AT_ONCE = 100
@@ -209,7 +208,7 @@ def _drop_lost(table: sa.Table, connection: sa.Connection, numbers: Sequence[int
     drop = _DROP_LOST[table]
     gone = [number for number in numbers if drop.run(connection, of_number=number).rowcount]
     if table is documents:
-        full_text.remove(connection, gone)
+        remove_text(connection, gone)
     return len(gone)
 
 
