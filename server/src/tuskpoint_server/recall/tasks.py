@@ -90,15 +90,10 @@ class IndexTask:
         await self._tell()
 
     async def catch_up(self, tenant: str) -> int:
-        """Wait until the index is where the tenant's logs are now, but not for long.
-
-        Where indexing fails, this does not wait for it.
+        """Wait until the index is where the tenant's logs are now, if it works and not for long.
 
         Returns:
             How many checkpoints of the tenant are not indexed, if it is not there.
-
-        Raises:
-            Refusal: `JOURNAL_UNAVAILABLE`.
         """
         self._searches += 1
         try:
@@ -212,11 +207,7 @@ class IndexTask:
         return Document(due, body.text, body.planned, truncated)
 
     async def _store(self, stretch: Stretch, documents: Sequence[Document]) -> int:
-        """Store a batch, without those documents that cannot be stored while others can.
-
-        Raises:
-            Exception: None could be stored; the last reason.
-        """
+        """Store a batch, without those documents that cannot be stored while others can."""
         try:
             return await self._rows.store(stretch, documents, remember=self._remember)
         except Exception as error:
@@ -356,11 +347,7 @@ class Embedding:
         return True
 
     async def _embed(self, texts: Sequence[Unembedded]) -> list[tuple[Unembedded, bytes]]:
-        """Return vectors of the texts that the embedder takes; give the others up.
-
-        Raises:
-            EmbedderError: It is the embedder that fails, not a text.
-        """
+        """Return vectors of the texts that the embedder takes, unless it fails; give others up."""
         try:
             vectors = await self._embedder.embed([text.text for text in texts])
             return list(zip(texts, vectors, strict=True))

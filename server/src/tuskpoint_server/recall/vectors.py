@@ -193,9 +193,6 @@ class VectorIndex:
         """Return the checkpoints in scope with the nearest vectors, nearest first.
 
         Vectors of another dimension than that of `vector`, which is packed, are passed over.
-
-        Raises:
-            Refusal: `JOURNAL_UNAVAILABLE`.
         """
         query = Query(vector, metric)
         if scope.thread_id:

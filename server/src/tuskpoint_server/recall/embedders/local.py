@@ -187,9 +187,9 @@ class MiniLM:
             # Query, key and value come of one product, not three.
             attention = f"encoder.layer.{number}.attention"
             for kind in ("weight", "bias"):
-                self._weights[f"{attention}.all.{kind}"] = np.concatenate(
-                    [weights[f"{attention}.self.{one}.{kind}"] for one in ("query", "key", "value")]
-                )
+                names = [f"{attention}.self.{one}.{kind}" for one in ("query", "key", "value")]
+                parts = [self._weights.pop(name) for name in names]
+                self._weights[f"{attention}.all.{kind}"] = np.concatenate(parts)
 
     def __call__(self, texts: Sequence[Sequence[int]]) -> Floats:
         """Return a vector of length 1 for each text."""

@@ -25,21 +25,15 @@ class Trouble(Enum):
 
 
 class RelayerError(Exception):
-    """A call that failed; the message says why, in one line without secrets.
-
-    Attributes:
-        trouble: Kind of failure.
-        unsure: The request may have been carried out all the same.
-        retry_after_s: Seconds after which it is worth trying again, if the relayer said so.
-    """
+    """A call that failed; the message says why, in one line without secrets."""
 
     def __init__(
         self,
         trouble: Trouble,
         problem: str,
         *,
-        unsure: bool = False,
-        retry_after_s: float | None = None,
+        unsure: bool = False,  # it may have been carried out all the same
+        retry_after_s: float | None = None,  # as the relayer said
     ) -> None:
         self.trouble = trouble
         self.unsure = unsure
@@ -82,19 +76,14 @@ class Recollection(NamedTuple):
 class Health:
     """Outcome of the last call of one kind; told in the log when it changes.
 
-    Attributes:
-        healthy: The last call succeeded.
-        last_error: The last error, for people; empty since the last success, and while there
-            is nothing to call for.
-        last_error_us: Time of the last error, in microseconds since the Unix epoch.
-        last_answer_us: Time of the last success.
+    `beside` is that of another kind: what is so for both, the credentials, is told once.
     """
 
     def __init__(
         self, clock_us: Callable[[], int], *, works: str, waits: str, beside: Health | None = None
     ) -> None:
         self.healthy = False
-        self.last_error = ""
+        self.last_error = ""  # for people; empty since a success, or if there is nothing to do
         self.last_error_us: int | None = None
         self.last_answer_us: int | None = None
         self._clock_us = clock_us

@@ -46,12 +46,7 @@ class Budget:
         self._paused_until = -math.inf
 
     def take_recall(self, cost: int) -> float:
-        """Spend points on a recall, if that is possible now.
-
-        Returns:
-            0 if they are spent, or else the seconds after which they can be unless others
-            come first.
-        """
+        """Spend points on a recall; return 0, or the seconds after which they may be there."""
         wait_s = self._wait(self._recalls, self._deliveries, cost, self._paused_until)
         return wait_s or self._spend(self._recalls, cost)
 
@@ -81,10 +76,7 @@ class Budget:
         return 0.0
 
     def pause(self, seconds: float) -> None:
-        """Spend nothing for a while: the relayer says that there is nothing left.
-
-        An end of a longer pause stays.
-        """
+        """Spend nothing for a while: the relayer says that there is nothing left."""
         until = self._clock() + min(max(seconds, 0.0), HOUR_S)
         self._paused_until = max(self._paused_until, until)
 
@@ -104,10 +96,7 @@ class _Side:
         self.wanted_until = -math.inf
 
     def free_at(self, cost: int, now: float, ceilings: _Ceilings) -> float:
-        """Return the time from which points fit below ceilings; `now` if they do at once.
-
-        A cost above a ceiling fits it alone.
-        """
+        """Return the time from which points fit below ceilings; more than one fit it alone."""
         while self.spent and self.spent[0][0] + HOUR_S + LATENESS_S <= now:
             self.spent.popleft()
         free_at = now

@@ -67,11 +67,7 @@ class Wire(httpx.AsyncClient):
         self.asked = False
 
     async def send(self, request: httpx.Request, **named: Any) -> httpx.Response:
-        """Send a request and return its answer, read to the end.
-
-        Raises:
-            httpx.TransportError: As ever, and if the answer is too long or encoded.
-        """
+        """Send a request and return its answer, read to the end if it is not too long."""
         if "x-signature" in request.headers:
             self.asked = True
         # The SDK asks for no bounds at all; whole calls are bounded by who makes them.
@@ -95,8 +91,6 @@ class Wire(httpx.AsyncClient):
 
 def open_relayer(settings: MemWalSettings, count: Count = lambda *_: None) -> Relayer:
     """Return a client of the relayer; to be used for one call at a time, in the running loop.
-
-    Nothing is sent yet. `count` counts the calls.
 
     Raises:
         UnusableError: The SDK is not installed, or a setting is malformed.
@@ -185,10 +179,7 @@ class Relayer:
         return await self._counted("remember_batch", self._send_s, call)
 
     async def jobs(self, job_ids: Sequence[str]) -> list[Job]:
-        """Return how up to `MAX_BATCH` jobs stand, in order.
-
-        One that the answer leaves out is running, for all that is known.
-        """
+        """Return how up to `MAX_BATCH` jobs stand; what the answer leaves out may be running."""
 
         async def call() -> list[Job]:
             answer = await self._client.get_remember_bulk_status(list(job_ids))
