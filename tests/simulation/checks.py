@@ -153,6 +153,7 @@ async def recovery_brings_back_what_is_certified(
 ) -> bool:
     """Check what the newest catalog brings back; return whether it was recovered anew."""
     image, known, holes = server.shadow.image(), newest(server), _holes(server.disk.journal)
+    uses, kept = _uses(server), _kept(server)  # the server goes on while it is recovered
     if known is None:
         for name, thread in image.items():
             _compare(server, name, thread, None, holes.get(thread.number, set()))
@@ -166,7 +167,7 @@ async def recovery_brings_back_what_is_certified(
                 _nothing_goes_back(server, before, look, holes)
             await _values_are_there(server, filled, look, rng, values, holes)
         if look.excused is not None:
-            _uses_follow_names(server, look)
+            _uses_follow_names(server, look, uses, kept)
     if look.threads is None:
         return anew
     partial = _partial_snapshots(image, holes, look.excused or set())
@@ -311,13 +312,24 @@ def _shown(histories: Sequence[DeltaHistory]) -> object:
     ]
 
 
-def _uses_follow_names(server: Server, look: Look) -> None:
-    """Check that whatever a stored thread needs is kept, and used by it."""
-    rows = server.disk.journal.ask(
-        "SELECT t.thread_id, u.segment FROM uses AS u JOIN threads AS t ON t.number = u.thread"
+def _uses(server: Server) -> set[tuple[str, bytes]]:
+    """Return which thread uses which segment."""
+    return set(
+        server.disk.journal.ask(
+            "SELECT t.thread_id, u.segment FROM uses AS u JOIN threads AS t ON t.number = u.thread"
+        )
     )
-    uses = set(rows)
-    kept = {sha256 for [sha256] in server.disk.journal.ask("SELECT sha256 FROM members")}
+
+
+def _kept(server: Server) -> set[bytes]:
+    """Return the members that the server keeps."""
+    return {sha256 for [sha256] in server.disk.journal.ask("SELECT sha256 FROM members")}
+
+
+def _uses_follow_names(
+    server: Server, look: Look, uses: set[tuple[str, bytes]], kept: set[bytes]
+) -> None:
+    """Check that whatever a stored thread needs is kept, and used by it."""
     for name, manifest in look.manifests.items():
         pins = {pin.segment for pin in manifest.pins}
         thread = server.shadow.threads.get(name)
