@@ -64,17 +64,16 @@ class Instruments:
             for tenant, state, count in read_memories():
                 yield Observation(count, {"tenant": tenant, "state": state.name.lower()})
 
-        for name, observe, unit, description in (
-            (
-                "search.backlog.size",
-                sizes,
-                "{checkpoint}",
-                "Checkpoints journaled and not indexed yet.",
-            ),
-            ("search.backlog.age", ages, "s", "Time since the oldest of them was journaled."),
-            ("memwal.memories", memories, "{memory}", "Summaries for MemWal, by state."),
-        ):
-            meter.create_observable_gauge(f"tuskpoint.{name}", [observe], unit, description)
+        meter.create_observable_gauge(
+            "tuskpoint.search.backlog.size",
+            [sizes],
+            "{checkpoint}",
+            "Checkpoints journaled and not indexed yet.",
+        )
+        oldest = "Time since the oldest of them was journaled."
+        meter.create_observable_gauge("tuskpoint.search.backlog.age", [ages], "s", oldest)
+        states = "Summaries for MemWal, by state."
+        meter.create_observable_gauge("tuskpoint.memwal.memories", [memories], "{memory}", states)
 
     def searched(self, mode: SearchMode, seconds: float, *, fell_back: bool) -> None:
         """Count a search; `fell_back`: a better mode did not answer it."""
