@@ -19,8 +19,8 @@ from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import CheckpointKey, Reference
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.archiving.eviction import evict_family
-from tuskpoint_server.journal.lineage import Lineage
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted
+from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
 
 THREADS = ("t", "u", "v")

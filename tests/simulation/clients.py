@@ -31,7 +31,7 @@ from tuskpoint_server.domain.snapshots import is_reserved
 from tuskpoint_server.domain.state import parse_metadata
 from tuskpoint_server.domain.threads import PruneStrategy, Removed
 from tuskpoint_server.domain.values import value_digest
-from tuskpoint_server.journal.lineage import SnapshotDraft
+from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
 
 THREADS = ("a", "b", "c", "d")
 NAMES = ("e", "f", "g", "h")

@@ -29,7 +29,10 @@ from tuskpoint_server.domain.snapshots import is_reserved
 from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
 from tuskpoint_server.journal.archiving.status import KnownCatalog
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
-from tuskpoint_server.journal.lineage import Handoffs, Lineage, Snapshots, ValuesEvicted
+from tuskpoint_server.journal.lineage.copies import ValuesEvicted
+from tuskpoint_server.journal.lineage.handoffs import Handoffs
+from tuskpoint_server.journal.lineage.lineage import Lineage
+from tuskpoint_server.journal.lineage.snapshots import Snapshots
 from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.journal.search.index import IndexRows
 from tuskpoint_server.service.completing import Completer

@@ -10,7 +10,8 @@ import pytest
 from tests.kit.drafts import TENANT, key
 from tests.kit.epochs import Years, years
 from tuskpoint_server.domain.model import BlobLocation
-from tuskpoint_server.journal.lineage import Handoffs, Lineage
+from tuskpoint_server.journal.lineage.handoffs import Handoffs
+from tuskpoint_server.journal.lineage.lineage import Lineage
 
 EPOCHS = 3
 

@@ -24,7 +24,7 @@ from tuskpoint_server.journal.archiving.certify import Void
 from tuskpoint_server.journal.archiving.plan import PlannedThread
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.writer import unavailable
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
 
 LARGE = random.Random(7).randbytes(6000)

@@ -21,7 +21,8 @@ from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import BlobLocation, View
-from tuskpoint_server.journal.lineage import Handoffs, Lineage
+from tuskpoint_server.journal.lineage.handoffs import Handoffs
+from tuskpoint_server.journal.lineage.lineage import Lineage
 
 
 async def loaded(time: Years, checkpoint_id: str, thread_id: str = "t") -> object:

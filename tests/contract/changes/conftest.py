@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.journal import Clock, Journal, opened
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
 
 

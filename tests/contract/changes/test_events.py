@@ -34,7 +34,8 @@ from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.changes import EventsCompacted, Extent, News
 from tuskpoint_server.journal.database import schema, sqlite
 from tuskpoint_server.journal.database.overlay import Batch
-from tuskpoint_server.journal.lineage import Lineage, ValuesEvicted
+from tuskpoint_server.journal.lineage.copies import ValuesEvicted
+from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
 
 T = TypeVar("T")

@@ -35,7 +35,7 @@ from tuskpoint_server.domain.model import (
 )
 from tuskpoint_server.domain.threads import PruneStrategy, Removed
 from tuskpoint_server.journal.database import schema
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal import passes
 from tuskpoint_server.journal.removal.removal import Removal
 

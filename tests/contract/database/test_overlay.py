@@ -27,7 +27,7 @@ from tuskpoint_server.journal.checkpoints.drafts import CheckpointChange, checkp
 from tuskpoint_server.journal.checkpoints.save import save_checkpoint
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.overlay import Batch
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
 
 Step = tuple[str, dict[str, Any]]

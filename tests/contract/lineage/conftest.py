@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.lineage.kit import LineageJournal, open_journal
 from tests.kit.journal import Clock
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage.lineage import Lineage
 
 
 @pytest.fixture

@@ -29,7 +29,8 @@ from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import changes, contents, members, threads, writes
-from tuskpoint_server.journal.lineage import Lineage, Snapshots
+from tuskpoint_server.journal.lineage.lineage import Lineage
+from tuskpoint_server.journal.lineage.snapshots import Snapshots
 from tuskpoint_server.journal.removal.removal import Removal
 
 Place = tuple[str, str]

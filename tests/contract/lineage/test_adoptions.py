@@ -26,7 +26,7 @@ from tuskpoint_server.domain.formats.bundles import Closure
 from tuskpoint_server.domain.model import CheckpointKey, Reference, View
 from tuskpoint_server.domain.model import Lineage as Origins
 from tuskpoint_server.domain.threads import EventKind, PruneStrategy, Removed, ThreadState
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage.lineage import Lineage
 
 HASH = "ab" * 32
 

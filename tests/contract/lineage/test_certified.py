@@ -18,14 +18,10 @@ from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, StoredBlo
 from tuskpoint_server.domain.state import lacks_values
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.archiving.eviction import evict_family
-from tuskpoint_server.journal.lineage import (
-    Handoffs,
-    Lineage,
-    SnapshotDraft,
-    Snapshots,
-    Supplied,
-    ValuesEvicted,
-)
+from tuskpoint_server.journal.lineage.copies import Supplied, ValuesEvicted
+from tuskpoint_server.journal.lineage.handoffs import Handoffs
+from tuskpoint_server.journal.lineage.lineage import Lineage
+from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, Snapshots
 from tuskpoint_server.journal.removal.removal import Removal
 
 T = TypeVar("T")

@@ -23,7 +23,8 @@ from tuskpoint_server.domain.formats import bundles
 from tuskpoint_server.domain.formats.bundles import Closure
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints import contents
-from tuskpoint_server.journal.lineage import Lineage, ValuesEvicted
+from tuskpoint_server.journal.lineage.copies import ValuesEvicted
+from tuskpoint_server.journal.lineage.lineage import Lineage
 
 
 async def parts(lineage: Lineage, checkpoint_id: str, ns: str = "") -> list[Place]:

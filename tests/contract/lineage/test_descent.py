@@ -8,7 +8,7 @@ from tests.contract.lineage.kit import LineageJournal, save
 from tests.kit.drafts import TENANT, draft, key
 from tuskpoint_server.domain.lineage import Descent, LineageStep
 from tuskpoint_server.domain.model import CheckpointKey
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage.lineage import Lineage
 
 FORK, ADOPTION, ROLLBACK = Descent.FORK, Descent.ADOPTION, Descent.ROLLBACK
 Step = tuple[Descent, str, str]

@@ -33,8 +33,8 @@ from tuskpoint_server.journal.checkpoints.load import ReplayQuery
 from tuskpoint_server.journal.checkpoints.located import decode_held
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, contents, holes, uses
-from tuskpoint_server.journal.lineage import Lineage, ValuesEvicted
-from tuskpoint_server.journal.lineage.lineage import fork
+from tuskpoint_server.journal.lineage.copies import ValuesEvicted
+from tuskpoint_server.journal.lineage.lineage import Lineage, fork
 
 INTERRUPT = "__interrupt__"
 

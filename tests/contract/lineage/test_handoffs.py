@@ -16,8 +16,7 @@ from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, StoredBlob
 from tuskpoint_server.domain.threads import EventKind, PruneStrategy
 from tuskpoint_server.journal.database.schema import blobs, handoffs, members, threads
-from tuskpoint_server.journal.lineage import Handoffs
-from tuskpoint_server.journal.lineage.handoffs import LostBundle, drop_lost
+from tuskpoint_server.journal.lineage.handoffs import Handoffs, LostBundle, drop_lost
 
 ENDS = 1_700_000_000_000_100
 
@@ -34,7 +33,7 @@ def stored(name: str) -> StoredBlob:
 async def keep(
     journal: LineageJournal,
     name: str,
-    parts: Sequence[str] = (),
+    parts: Sequence[str] | None = (),
     *,
     of: CheckpointKey | None = None,
     request_id: str = "",
@@ -46,8 +45,8 @@ async def keep(
         TENANT,
         of or key("1"),
         at(name),
-        [at(part) for part in parts],
-        [stored(one) for one in (*parts, name)],
+        None if parts is None else [at(part) for part in parts],
+        [] if parts is None else [stored(one) for one in (*parts, name)],
         request_id,
         fingerprint,
         f"answer {name}".encode(),
@@ -143,6 +142,14 @@ async def test_nothing_is_stored_again_while_nothing_changed(
     assert await unchanged(journal) is None
     await keep(journal, "again", content_seq=(await row_of(journal)).seq)
     assert await unchanged(journal) == at("again")
+
+
+@pytest.mark.usefixtures("thread")
+async def test_handing_off_again_keeps_the_parts(journal: LineageJournal) -> None:
+    await keep(journal, "list", ["a", "b"])
+    assert await unchanged(journal) == at("list")
+    await keep(journal, "list", None)
+    assert await lose(journal, "b") == [LostBundle(key("1"), sha("list"))]
 
 
 @pytest.mark.usefixtures("thread")

@@ -36,7 +36,7 @@ from tests.kit.journal import Clock
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.lineage import mint_checkpoint_id
 from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.journal.lineage import SnapshotDraft
+from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
 
 T = TypeVar("T")
 ROOT, KEEPER, CALLS = "", "keeper", ("node:a", "node:b")

@@ -25,7 +25,8 @@ from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import Checkpoint, Reference, View
 from tuskpoint_server.domain.model import Lineage as Origins
 from tuskpoint_server.domain.threads import EventKind, PruneStrategy, ThreadState
-from tuskpoint_server.journal.lineage import Lineage, Supplied, ValuesEvicted
+from tuskpoint_server.journal.lineage.copies import Supplied, ValuesEvicted
+from tuskpoint_server.journal.lineage.lineage import Lineage
 
 NOTHING: Supplied = {}
 

@@ -28,7 +28,8 @@ from tuskpoint_server.domain.snapshots import Snapshot
 from tuskpoint_server.domain.threads import PruneStrategy, Removed
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
 from tuskpoint_server.journal.database.schema import contents, threads
-from tuskpoint_server.journal.lineage import SnapshotDraft, SnapshotQuery, ValuesEvicted
+from tuskpoint_server.journal.lineage.copies import ValuesEvicted
+from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 
 
 async def create(journal: LineageJournal, *thread_ids: str, **more: str) -> Snapshot:

@@ -27,7 +27,7 @@ from tuskpoint_server.blobs.walrus.store import WalrusStore
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
 
 

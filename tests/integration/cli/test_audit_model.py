@@ -22,7 +22,7 @@ from tests.kit.stores import MemoryStore
 from tuskpoint.audit.formats.stored import Location
 from tuskpoint.audit.sources import Fetched, Missing, Traffic
 from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage.lineage import Lineage
 
 
 class MemorySource:

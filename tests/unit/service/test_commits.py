@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, Saved, Value
-from tuskpoint_server.journal.lineage import Supplied, ValuesEvicted
+from tuskpoint_server.journal.lineage.copies import Supplied, ValuesEvicted
 from tuskpoint_server.service.completing import Commits, Completer
 
 TENANT = "default"

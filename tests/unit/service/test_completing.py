@@ -22,7 +22,7 @@ from tuskpoint_server.domain.model import (
     Write,
 )
 from tuskpoint_server.domain.state import lacks_values
-from tuskpoint_server.journal.lineage import ValuesEvicted
+from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 from tuskpoint_server.service.completing import BYTES_AHEAD, READS_AT_ONCE, Completer
 
 

@@ -21,8 +21,7 @@ from tuskpoint.v1 import checkpoint_pb2
 from .errors import invalid_field
 from .formats.stored_json import dump
 from .limits import LIMITS
-from .model import CheckpointKey, Entry, Metadata
-from .state import parse_metadata
+from .model import CheckpointKey, Entry
 
 _GREGORIAN_OFFSET = 0x01B21DD213814000  # 100 ns between 1582-10-15 and the Unix epoch
 _UUID6_BEHIND = re.compile(
@@ -168,7 +167,7 @@ def decode_descriptor(encoded: bytes) -> Descriptor:
 BEFORE_FIRST_STEP = -2  # LangGraph's `step` of a thread that has no checkpoint yet
 
 
-def rollback_metadata(raw: bytes, namespace: str, root_id: str) -> Metadata:
+def rollback_metadata(raw: bytes, namespace: str, root_id: str) -> bytes:
     """Return the metadata of a rollback.
 
     That of the earlier checkpoint, without `run_id`, because no run made it; in a subgraph
@@ -182,13 +181,13 @@ def rollback_metadata(raw: bytes, namespace: str, root_id: str) -> Metadata:
         parents = _members(members.get("parents", "{}").partition(":")[2])
         parents[""] = f'"":{json.dumps(root_id)}'
         members["parents"] = f'"parents":{_object(parents)}'
-    return parse_metadata(_object(members).encode(), "metadata_json")
+    return _object(members).encode()
 
 
-def empty_rollback_metadata(root_id: str) -> Metadata:
+def empty_rollback_metadata(root_id: str) -> bytes:
     """Return the metadata of a subgraph that is taken back to before its first run."""
     metadata = {"source": "fork", "step": BEFORE_FIRST_STEP, "parents": {"": root_id}}
-    return parse_metadata(json.dumps(metadata, separators=(",", ":")).encode(), "metadata_json")
+    return json.dumps(metadata, separators=(",", ":")).encode()
 
 
 def rollback_frame(frame: bytes, now_us: int) -> bytes:

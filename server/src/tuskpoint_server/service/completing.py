@@ -30,7 +30,7 @@ from ..domain.model import (
 from ..domain.state import delta_channels, evicted_digests, lacks_values, supplied, supplied_history
 from ..journal.checkpoints.load import ListPosition, ReplayQuery
 from ..journal.checkpoints.store import Checkpoints
-from ..journal.lineage import Supplied, ValuesEvicted
+from ..journal.lineage.copies import Supplied, ValuesEvicted
 
 PAGE_COUNT = 64  # most checkpoints that a listing takes from the journal at once
 PAGE_BYTES = 4 * MIB  # bytes of content after which a listing's page ends

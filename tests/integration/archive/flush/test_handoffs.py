@@ -12,7 +12,8 @@ from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.stores import MemoryStore
 from tuskpoint_server.blobs.api import StoreLimits
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.journal.lineage import Handoffs, Lineage
+from tuskpoint_server.journal.lineage.handoffs import Handoffs
+from tuskpoint_server.journal.lineage.lineage import Lineage
 
 SMALL = StoreLimits(max_member_bytes=4_000)
 

@@ -24,6 +24,12 @@ THREADS = (
     " CASE WHEN deleted THEN 0 ELSE retention_s END,"
     " CASE WHEN deleted THEN 0 ELSE unsearchable END FROM threads ORDER BY thread_id"
 )
+NOTHING = (
+    "SELECT thread_id, incarnation, deleted_through FROM threads"
+    " WHERE NOT deleted AND retention_s = 0 AND NOT unsearchable"
+    " AND NOT EXISTS (SELECT 1 FROM checkpoints AS c WHERE c.thread = threads.number)"
+    " AND NOT EXISTS (SELECT 1 FROM writes AS w WHERE w.thread = threads.number)"
+)
 CHECKPOINTS = (
     "SELECT t.thread_id, c.checkpoint_ns, c.checkpoint_id, c.seq, c.parent_id, c.state,"
     " c.metadata, c.run_id, c.root_id, c.delta_channels, c.delta_base, c.label, c.summary,"
@@ -80,8 +86,13 @@ async def compare(before: House, after: House) -> int:
     """
     threads = await before.ask(THREADS)
     there = await after.ask(THREADS)
-    # Of a thread that is empty, and was never deleted, nothing needs to be stored.
-    assert [one for one in threads if one in there or one[2] or one[4]] == there
+    # Of a thread that is empty nothing needs to be stored: it is as before it began.
+    begun = {name: of for name, *of in await before.ask(NOTHING)}
+    back = [one for one in there if one[2] and one[0] in begun]
+    for name, incarnation, _, through, *_ in back:
+        assert (incarnation, through) == (begun[name][0] - 1, begun[name][1])
+    kept = [one for one in there if one not in back]
+    assert [one for one in threads if one in there or one[2] or one[4]] == kept
     rows = await before.ask(CHECKPOINTS)
     assert await after.ask(CHECKPOINTS) == rows
     assert await after.ask(WRITES) == await before.ask(WRITES)

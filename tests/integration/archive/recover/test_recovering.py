@@ -30,13 +30,9 @@ from tuskpoint_server.domain.snapshots import Snapshot
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.domain.values import blob_digest
 from tuskpoint_server.journal import recovery as publishing
-from tuskpoint_server.journal.lineage import (
-    Lineage,
-    SnapshotDraft,
-    SnapshotQuery,
-    Snapshots,
-)
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
+from tuskpoint_server.journal.lineage.lineage import Lineage
+from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, SnapshotQuery, Snapshots
 from tuskpoint_server.journal.removal.removal import Removal
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.integration.archive.recover.recovered import compare, recovered_house
@@ -19,11 +19,7 @@ from tests.kit.histories import STEPS, History, live, store_of
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.model import Reference, View
 from tuskpoint_server.domain.snapshots import is_reserved
-from tuskpoint_server.journal.lineage import (
-    SnapshotDraft,
-    SnapshotQuery,
-    Snapshots,
-)
+from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, SnapshotQuery, Snapshots
 
 DELTA = checkpoint_pb2.CheckpointState(delta_channels=("log",)).SerializeToString()
 KINDS = (
@@ -148,6 +144,7 @@ thorough = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @settings(thorough, max_examples=25)
+@example(2670637, ["save", "delta", "delete", "flush", "wait", "inside", "drop_run"])
 @given(seed=st.integers(0, 1 << 30), steps=histories)
 def test_what_was_certified_is_recovered(seed: int, steps: list[str]) -> None:
     recover(seed, steps, "whole")

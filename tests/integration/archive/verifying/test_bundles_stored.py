@@ -22,7 +22,8 @@ from tuskpoint_server.domain.formats.bundles import Closure, encode_bundle
 from tuskpoint_server.domain.formats.stored_json import encode_parts
 from tuskpoint_server.domain.model import BlobLocation
 from tuskpoint_server.domain.values import blob_digest
-from tuskpoint_server.journal.lineage import Handoffs, Lineage
+from tuskpoint_server.journal.lineage.handoffs import Handoffs
+from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
 
 LARGE = random.Random(5).randbytes(30_000)

@@ -20,7 +20,7 @@ from tuskpoint_server.domain.model import BlobLocation, Reference, View
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.archiving import holes
 from tuskpoint_server.journal.archiving.eviction import evict_family
-from tuskpoint_server.journal.lineage import Lineage
+from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
 
 FEW = 10

@@ -20,7 +20,7 @@ from ...journal.archiving import status
 from ...journal.archiving.plan import StoredMember
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
-from ...journal.lineage import Snapshots
+from ...journal.lineage.snapshots import Snapshots
 from ..read import Segments, Stored
 from .reading import ThreadReading
 from .sources import DAMAGE, Source, readable, run_members

@@ -39,7 +39,7 @@ from ..checkpoints.located import by_hash, decode_held
 from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, contents, holes, members, threads, writes
-from ..database.statements import Statement, of_thread
+from ..database.statements import Statement, of_thread, same_checkpoint
 from ..removal.passes import Pass, Passes, Sized, Taken, ValueRow, batches, threads_of, unneeded
 from .holes import lost
 from .plan import split
@@ -149,9 +149,7 @@ _WRITES = Statement(
     )
     .join(
         checkpoints,
-        (checkpoints.c.thread == writes.c.thread)
-        & (checkpoints.c.checkpoint_ns == writes.c.checkpoint_ns)
-        & (checkpoints.c.checkpoint_id == writes.c.checkpoint_id),
+        same_checkpoint(checkpoints, writes),
         isouter=True,
     )
     .where(

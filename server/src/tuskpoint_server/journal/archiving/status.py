@@ -22,7 +22,7 @@ from ..database.schema import (
     threads,
     writes,
 )
-from ..database.statements import LISTED, Statement, of_checkpoint, parameters_of
+from ..database.statements import LISTED, Statement, of_checkpoint, parameters_of, same_checkpoint
 
 _HOME = "blob_backend"
 
@@ -182,11 +182,7 @@ def counts(connection: Connection, tenant: str) -> Counts:
         .distinct()
         .subquery()
     )
-    there = exists().where(
-        checkpoints.c.thread == changed.c.thread,
-        checkpoints.c.checkpoint_ns == changed.c.checkpoint_ns,
-        checkpoints.c.checkpoint_id == changed.c.checkpoint_id,
-    )
+    there = exists().where(same_checkpoint(checkpoints, changed))
     uncertified = connection.execute(
         select(func.count()).select_from(changed).where(there)
     ).scalar_one()

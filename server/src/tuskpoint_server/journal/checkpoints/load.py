@@ -31,7 +31,7 @@ from ...domain.model import (
 from ...domain.state import decode_state, lacks_values, matches
 from ..database.overlay import StoredWrite
 from ..database.schema import checkpoints, threads, writes
-from ..database.statements import EMPTY, LISTED, Statement, of_namespace, of_users
+from ..database.statements import EMPTY, LISTED, Statement, of_namespace, of_users, same_checkpoint
 from . import contents, located
 from .located import ROW, Row
 
@@ -71,13 +71,7 @@ class ReplayQuery:
 
 
 _WRITTEN_BYTES = (
-    select(func.sum(writes.c.size))
-    .where(
-        writes.c.thread == checkpoints.c.thread,
-        writes.c.checkpoint_ns == checkpoints.c.checkpoint_ns,
-        writes.c.checkpoint_id == checkpoints.c.checkpoint_id,
-    )
-    .scalar_subquery()
+    select(func.sum(writes.c.size)).where(same_checkpoint(writes, checkpoints)).scalar_subquery()
 )
 _WHOLE = (*ROW, checkpoints.c.state, null(), _WRITTEN_BYTES)
 _OF_NAMESPACE = (

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, bindparam, exists, func, select
 from ...domain.model import BlobLocation
 from ...domain.values import DIGEST_BYTES
 from ..database.schema import catalogs, checkpoints, contents, holes, members, threads
-from ..database.statements import LISTED, Statement
+from ..database.statements import LISTED, Statement, same_checkpoint
 
 _SEQ_BYTES = 8
 
@@ -87,14 +87,7 @@ ROW = (
     threads.c.incarnation,
     threads.c.certified_seq,
     *(checkpoints.c[name] for name in Row._fields[5:17]),
-    exists()
-    .where(
-        holes.c.thread == checkpoints.c.thread,
-        holes.c.segment.is_(None),
-        holes.c.checkpoint_ns == checkpoints.c.checkpoint_ns,
-        holes.c.checkpoint_id == checkpoints.c.checkpoint_id,
-    )
-    .label("hole"),
+    exists().where(same_checkpoint(holes, checkpoints), holes.c.segment.is_(None)).label("hole"),
 )
 """Columns of `Row` up to `hole`, of checkpoints joined with their threads."""
 

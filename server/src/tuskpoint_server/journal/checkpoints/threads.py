@@ -12,7 +12,7 @@ from ...domain.threads import EventKind, Thread, ThreadDetail, ThreadState
 from ..database.logs import Log
 from ..database.overlay import Batch
 from ..database.schema import blobs, changes, checkpoints, members, threads, uses
-from ..database.statements import EMPTY, Statement, of_thread, of_users
+from ..database.statements import EMPTY, Statement, of_thread, of_users, same_checkpoint
 
 MAX_HEADS = 1000
 """Namespaces whose heads a thread's description names."""
@@ -26,14 +26,9 @@ _BY_ID = Statement(
         _LIVE,
     )
 )
-_changed = and_(
-    checkpoints.c.thread == changes.c.thread,
-    checkpoints.c.checkpoint_ns == changes.c.checkpoint_ns,
-    checkpoints.c.checkpoint_id == changes.c.checkpoint_id,
-)
 _UNCERTIFIED = Statement(
     select(func.count(distinct(checkpoints.c.number)))
-    .select_from(changes.join(checkpoints, _changed))
+    .select_from(changes.join(checkpoints, same_checkpoint(checkpoints, changes)))
     .where(of_thread(changes), changes.c.seq > bindparam("above"))
 )
 _HEADS = Statement(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Table, and_, bindparam, literal_column, or_
+from sqlalchemy import Connection, FromClause, Table, and_, bindparam, literal_column, or_
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnElement
@@ -147,6 +147,12 @@ def of_namespace(table: Table) -> ColumnElement[bool]:
 def of_checkpoint(table: Table) -> ColumnElement[bool]:
     """Match the rows of a checkpoint; parameters as `of_namespace`, and `of_id`."""
     return and_(of_namespace(table), table.c.checkpoint_id == bindparam("of_id"))
+
+
+def same_checkpoint(one: FromClause, other: FromClause) -> ColumnElement[bool]:
+    """Match the rows of two tables that are of the same checkpoint."""
+    key = ("thread", "checkpoint_ns", "checkpoint_id")
+    return and_(*(one.c[name] == other.c[name] for name in key))
 
 
 def of_users(table: Table) -> ColumnElement[bool]:

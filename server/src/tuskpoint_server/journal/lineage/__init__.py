@@ -5,18 +5,3 @@ thread that comes from another shares its family, so values are never copied; wh
 elsewhere founds one. Nothing here reads the blob store: what needs evicted values says which
 (`ValuesEvicted`) and is called again with them.
 """
-
-from .copies import Supplied, ValuesEvicted
-from .handoffs import Handoffs
-from .lineage import Lineage
-from .snapshots import SnapshotDraft, SnapshotQuery, Snapshots
-
-__all__ = [
-    "Handoffs",
-    "Lineage",
-    "SnapshotDraft",
-    "SnapshotQuery",
-    "Snapshots",
-    "Supplied",
-    "ValuesEvicted",
-]

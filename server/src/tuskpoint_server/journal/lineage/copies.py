@@ -37,7 +37,7 @@ from ..checkpoints.located import Row, decode_held
 from ..database.logs import Place, ThreadRow
 from ..database.overlay import StoredWrite
 from ..database.schema import checkpoints, holes, writes
-from ..database.statements import in_lists
+from ..database.statements import in_lists, same_checkpoint
 from ..removal.delta_bases import NO_NAMES, rebuilt_from
 from .stored import Stored, live, named, numbers_of, read, stored_value
 from .subgraphs import tied
@@ -320,12 +320,7 @@ def _places_of(
     for some in in_lists(number for digest, number in written.items() if digest in missing):
         rows = connection.execute(
             select(checkpoints.c.held, writes.c.seq)
-            .join(
-                checkpoints,
-                (checkpoints.c.thread == writes.c.thread)
-                & (checkpoints.c.checkpoint_ns == writes.c.checkpoint_ns)
-                & (checkpoints.c.checkpoint_id == writes.c.checkpoint_id),
-            )
+            .join(checkpoints, same_checkpoint(checkpoints, writes))
             .where(writes.c.number.in_(some), writes.c.data.is_(None))
         )
         for held, seq in rows:

@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import partial
 
 from sqlalchemy import Connection, bindparam, select
 
 from ...domain.errors import Reason, Refusal, checkpoint_not_found
 from ...domain.formats.bundles import Closure
-from ...domain.lineage import LineageTree
+from ...domain.formats.segments import SegmentCheckpoint
+from ...domain.lineage import (
+    LineageTree,
+    empty_rollback_frame,
+    empty_rollback_metadata,
+    mint_next_checkpoint_id,
+    rollback_frame,
+    rollback_metadata,
+    rollback_summary,
+)
 from ...domain.model import CheckpointKey, Saved, Value
 from ...domain.model import Lineage as Origins
+from ...domain.state import decode_channels, decode_state, encode_state
 from ...domain.threads import EventKind
 from ..checkpoints.contents import referred
+from ..checkpoints.save import check_head
 from ..database.database import Database
-from ..database.logs import Log, Place, find_thread
+from ..database.logs import Log, Place, ThreadRow, find_thread
 from ..database.overlay import Batch, StoredWrite
 from ..database.schema import writes
 from ..database.statements import Statement, in_lists
-from . import answers, copies, descent, rollbacks, stored
+from . import answers, copies, descent, stored
 from .answers import Request, decode_saved, encode_saved
 from .copies import NOTHING, Supplied, size_of
 from .stored import Stored, live, named, stored_value
+from .subgraphs import RootPath, stateful_namespaces
 
 ADOPT, COPY, FORK = "AdoptHandoff", "CopyThread", "ForkThread"
 ROLLBACK = "RollbackThread"
@@ -135,9 +147,7 @@ class Lineage:
         entropy = self._database.random_bits()
         return await self._saved(
             answers.request(tenant, request_id, ROLLBACK, *astuple(key), guard),
-            lambda batch: rollbacks.rollback_to(
-                batch, tenant, key, expected_head, supplied, entropy
-            ),
+            lambda batch: _rollback(batch, tenant, key, expected_head, supplied, entropy),
             size_of(supplied),
         )
 
@@ -256,6 +266,128 @@ def _copy_early_writes(batch: Batch, log: Log, origin: int) -> None:
         log.row.dirty_bytes += len(write.data or b"")
         batch.put_write(log, place, write._replace(seq=seqs[place]))
     log.early = bool(seqs)
+
+
+# --- rolling back ----------------------------------------------------------------------
+
+
+def _rollback(
+    batch: Batch,
+    tenant: str,
+    key: CheckpointKey,
+    expected_head: str | None,
+    supplied: Supplied,
+    entropy: int,
+) -> Saved:
+    """Append the state of an earlier checkpoint to its thread; see `Lineage.rollback`."""
+    log = batch.find(tenant, key.thread_id)
+    place = (key.checkpoint_ns, key.checkpoint_id)
+    if (
+        log is None
+        or log.row.deleted
+        or not stored.numbers_of(batch.connection, log.row.number, [place])
+    ):
+        raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+    if expected_head is not None:
+        check_head(batch, log, key.checkpoint_ns, expected_head)
+    return roll_back(batch, log, log.row, place, supplied, entropy)
+
+
+def roll_back(
+    batch: Batch, log: Log, at: ThreadRow, place: Place, supplied: Supplied, entropy: int
+) -> Saved:
+    """Append to a thread a checkpoint with the state of an earlier one of it.
+
+    A root checkpoint takes along the subgraphs that keep a state of their own: each gets a
+    checkpoint with the state in which the runs before the earlier one left it. Those come
+    first, so that "the latest before the root's" finds them. All of them become the latest
+    of their namespaces, whose values are always here: evicted ones come back.
+
+    The earlier ones stand in the thread `at`: the same, or one that holds them as they were
+    captured.
+
+    Raises:
+        Refusal: `INVALID_FIELD` if no ID can be minted.
+        ValuesEvicted: It needs values that are not here.
+    """
+    batch.write_out()
+    connection = batch.connection
+    [target] = stored.read(connection, stored.numbers_of(connection, at.number, [place]))
+    earlier: dict[str, Stored | None] = {}
+    if not place[0]:
+        earlier = _followers(connection, log.row.number, at.number, target)
+    earlier[place[0]] = target
+    states = [one for one in earlier.values() if one is not None]
+    for one in states:
+        one.writes = []
+    copies.bring_values(connection, log.row.family, at, states, supplied, {})
+    # An ID above the greatest of its namespace, and the root's above all others.
+    last = ""
+    ids: dict[str, str] = {}
+    for namespace in earlier:
+        above = max(batch.greatest(log, namespace), last)
+        last = mint_next_checkpoint_id(batch.now_us, entropy, above, field="ref.checkpoint_id")
+        ids[namespace] = last
+    size = 0
+    for namespace, before in earlier.items():
+        root_id = "" if namespace == place[0] else last
+        new = _again(batch, log, (namespace, ids[namespace]), before, root_id)
+        stored.insert_checkpoint(batch, log, new)
+        size += new.new_bytes
+    log.forget_checkpoints()
+    key = CheckpointKey(log.row.thread_id, place[0], last)
+    return Saved(key, log.row.seq, log.row.incarnation, size)
+
+
+def _followers(
+    connection: Connection, number: int, at: int, target: Stored
+) -> dict[str, Stored | None]:
+    """Return the stateful subgraphs that have gone on since a root checkpoint began.
+
+    Each with what it goes back to; `None`: to before its first run. What it stood at was
+    captured with the root checkpoint, whatever the thread has lost since.
+    """
+    namespaces = {one for held in {number, at} for one in stateful_namespaces(connection, held)}
+    path = RootPath(connection, at, target.known.parent_id)
+    found: dict[str, Stored | None] = {}
+    for namespace in sorted(namespaces):
+        left = path.left_at(namespace) if target.known.parent_id else ""
+        if left == stored.latest(connection, number, namespace):
+            continue
+        numbers = stored.numbers_of(connection, at, [(namespace, left)])
+        found[namespace] = stored.read(connection, numbers)[0] if numbers else None
+    return found
+
+
+def _again(batch: Batch, log: Log, place: Place, earlier: Stored | None, root_id: str) -> Stored:
+    """Return a checkpoint with the state of an earlier one; `None`: of before the first run.
+
+    `root_id` is for the metadata of a subgraph.
+    """
+    if earlier is None:
+        newest = batch.checkpoint(log, (place[0], batch.greatest(log, place[0])))
+        frame = decode_state(newest.state, {}).frame if newest is not None else b""
+        row = SegmentCheckpoint(
+            *(*place, 0, ""),
+            state=empty_rollback_frame(frame, batch.now_us),
+            metadata=empty_rollback_metadata(root_id),
+            created_us=batch.now_us,
+            summary="Rolled back to before its first run.",
+        )
+        return stored.of_segment(row)
+    reference = str(CheckpointKey(log.row.thread_id, *earlier.place))
+    before = earlier.known
+    frame = rollback_frame(decode_state(before.state, {}).frame, batch.now_us)
+    row = SegmentCheckpoint(
+        *(*place, 0, before.parent_id),
+        state=encode_state(frame, decode_channels(before.state)),
+        metadata=rollback_metadata(before.metadata, place[0], root_id),
+        created_us=batch.now_us,
+        summary=rollback_summary(reference, before.summary),
+        delta_base=earlier.delta_base or b"",
+        lineage=Origins(rolled_back_from=reference),
+    )
+    return replace(stored.of_segment(row), values=earlier.values)
 
 
 # --- adopting ----------------------------------------------------------------------------

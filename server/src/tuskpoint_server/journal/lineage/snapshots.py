@@ -33,7 +33,7 @@ from ..removal.delete import delete_thread
 from . import answers, copies, stored
 from .answers import decode_saved, encode_saved
 from .copies import NOTHING, Supplied, size_of
-from .rollbacks import roll_back
+from .lineage import roll_back
 from .stored import all_numbers, live, of_segment, stored_value
 
 CREATE, RESTORE = "CreateSnapshot", "RestoreSnapshot"

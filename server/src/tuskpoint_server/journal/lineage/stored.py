@@ -33,6 +33,7 @@ from ..database.statements import (
     of_namespace,
     of_thread,
     parameters_of,
+    same_checkpoint,
 )
 from ..removal.delete import delete_thread, end_incarnation
 
@@ -161,12 +162,7 @@ def read(connection: Connection, numbers: Collection[int]) -> list[Stored]:
             found[row[0]] = Stored((row[1], row[2]), known, lineage, row[3] or None, row[4])
         written = connection.execute(
             select(_of.number, *WRITE)
-            .join(
-                writes,
-                (writes.c.thread == _of.thread)
-                & (writes.c.checkpoint_ns == _of.checkpoint_ns)
-                & (writes.c.checkpoint_id == _of.checkpoint_id),
-            )
+            .join(writes, same_checkpoint(writes, checkpoints))
             .where(_of.number.in_(some))
         )
         for number, *columns in written:

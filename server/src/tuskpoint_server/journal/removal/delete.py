@@ -25,6 +25,7 @@ from ..database.statements import (
     of_thread,
     of_users,
     parameters_of,
+    same_checkpoint,
 )
 from .delta_bases import Nodes, give, needed_bases, read_nodes
 
@@ -56,11 +57,7 @@ _DROP_HOLES = Statement(
         of_thread(holes),
         holes.c.segment.is_(None),
         holes.c.checkpoint_id != EMPTY,
-        ~exists().where(
-            checkpoints.c.thread == holes.c.thread,
-            checkpoints.c.checkpoint_ns == holes.c.checkpoint_ns,
-            checkpoints.c.checkpoint_id == holes.c.checkpoint_id,
-        ),
+        ~exists().where(same_checkpoint(checkpoints, holes)),
     )
 )
 _RECORD = Statement(inserting(removed))

@@ -27,7 +27,7 @@ from ..checkpoints.located import decode_held
 from ..database.logs import Log, Place
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, writes
-from ..database.statements import Statement, in_lists, of_thread
+from ..database.statements import Statement, in_lists, of_thread, same_checkpoint
 
 NO_NAMES = b"[]"
 """Stored form of no delta channels."""
@@ -280,12 +280,7 @@ def _standing(
                 checkpoints.c.held,
                 case((writes.c.data.is_(None), _IN_RANGE)),
             )
-            .outerjoin(
-                checkpoints,
-                (checkpoints.c.thread == writes.c.thread)
-                & (checkpoints.c.checkpoint_ns == writes.c.checkpoint_ns)
-                & (checkpoints.c.checkpoint_id == writes.c.checkpoint_id),
-            )
+            .outerjoin(checkpoints, same_checkpoint(checkpoints, writes))
             .where(writes.c.number.in_(some))
         )
         for number, seq, size, stored, segment in rows:

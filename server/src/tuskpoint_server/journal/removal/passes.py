@@ -19,7 +19,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import BindParameter, Connection, Integer, bindparam, delete, func, select, tuple_
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Integer,
+    bindparam,
+    delete,
+    exists,
+    func,
+    select,
+    tuple_,
+)
 
 from ..checkpoints.contents import referred
 from ..database.database import Database
@@ -42,9 +52,6 @@ DUE_SHARE = 4
 
 READ_AT_ONCE = 500
 """Checkpoints that one read transaction looks at."""
-
-FAMILIES_AT_ONCE = 200
-"""Families that one look for abandoned ones examines."""
 
 
 class Sized(NamedTuple):
@@ -118,13 +125,20 @@ _COUNTS = Statement(
         threads.c.tenant, threads.c.thread_id, threads.c.removed_count, threads.c.removed_bytes
     ).where(threads.c.family == _FAMILY, _REMOVED)
 )
-_LIVING = Statement(
-    select(threads.c.number)
-    .where(threads.c.family == _FAMILY, threads.c.deleted.is_(False))
-    .limit(1)
+# From family to family by the index: each may have many values.
+_families = select(func.min(contents.c.family).label("family")).cte("families", recursive=True)
+_families = _families.union_all(
+    select(
+        select(func.min(contents.c.family))
+        .where(contents.c.family > _families.c.family)
+        .scalar_subquery()
+    ).where(_families.c.family.is_not(None))
 )
-_NEXT_FAMILY = Statement(
-    select(func.min(contents.c.family)).where(contents.c.family > bindparam("after"))
+_ABANDONED = Statement(
+    select(_families.c.family).where(
+        _families.c.family.is_not(None),
+        ~exists().where(threads.c.family == _families.c.family, threads.c.deleted.is_(False)),
+    )
 )
 _STATES = Statement(
     select(
@@ -290,21 +304,12 @@ def due(connection: Connection) -> list[int]:
     ]
 
 
-def abandoned(connection: Connection, after: int) -> tuple[list[int], int]:
-    """Return families with values of which no thread lives, and where to go on; 0: the end.
+def abandoned(connection: Connection) -> list[int]:
+    """Return families with values of which no thread lives.
 
-    That is what is left of a thread whose next incarnation began before its values were
-    removed. A bounded number of families above `after` is examined.
+    That is what is left of a thread whose next incarnation began before its values were removed.
     """
-    found: list[int] = []
-    for _ in range(FAMILIES_AT_ONCE):
-        row = _NEXT_FAMILY.run(connection, after=after).fetchone()
-        if row is None or row[0] is None:
-            return found, 0
-        after = int(row[0])
-        if _LIVING.run(connection, of_family=after).fetchone() is None:
-            found.append(after)
-    return found, after
+    return [row[0] for row in _ABANDONED.run(connection).fetchall()]
 
 
 # --- removing ----------------------------------------------------------------------------

@@ -145,12 +145,8 @@ class Removal:
     async def _remove_contents(self) -> int:
         """Remove values that nothing needs, and all of families of which no thread lives."""
         removed = await passes.remove_due(self._database, self.passes)
-        after, ended = 0, False
-        while not ended:
-            found, after = await self._database.query(partial(passes.abandoned, after=after))
-            for family in found:
-                removed += await passes.remove_unneeded(self._database, self.passes, family)
-            ended = after == 0
+        for family in await self._database.query(passes.abandoned):
+            removed += await passes.remove_unneeded(self._database, self.passes, family)
         return removed.values
 
 
