@@ -227,7 +227,7 @@ def _without_itself(bundle: Segment) -> Segment:
 
 
 def _lying_digest(bundle: Segment) -> Segment:
-    return replace(bundle, values=(replace(bundle.values[0], digest=bytes(32)), *bundle.values[1:]))
+    return replace(bundle, values=(bundle.values[0]._replace(digest=bytes(32)), *bundle.values[1:]))
 
 
 def _naming_another(bundle: Segment) -> Segment:

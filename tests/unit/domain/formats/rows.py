@@ -52,7 +52,7 @@ def place(spelled: object, blob_id: str = "") -> BlobLocation:
 def value(spelled: str, **changes: Any) -> SegmentValue:
     whole = Value("json", spelled.encode())
     made = SegmentValue(value_digest(whole), whole.type, len(whole.data), 0, whole.data)
-    return replace(made, **changes)
+    return made._replace(**changes)
 
 
 def write(checkpoint_id: str, seq: int, spelled: str, **changes: Any) -> SegmentWrite:
@@ -71,7 +71,7 @@ def write(checkpoint_id: str, seq: int, spelled: str, **changes: Any) -> Segment
         0,
         whole.data,
     )
-    return replace(made, **changes)
+    return made._replace(**changes)
 
 
 def state(*digests: bytes, frame: bytes = b"") -> bytes:
@@ -84,7 +84,7 @@ def state(*digests: bytes, frame: bytes = b"") -> bytes:
 
 def checkpoint(checkpoint_id: str, seq: int, *digests: bytes, **changes: Any) -> SegmentCheckpoint:
     made = SegmentCheckpoint("", checkpoint_id, seq, "", state(*digests), b"{}", 1_700_000)
-    return replace(made, **changes)
+    return made._replace(**changes)
 
 
 def segment(**changes: Any) -> Segment:

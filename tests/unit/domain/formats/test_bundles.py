@@ -172,8 +172,8 @@ def test_changed_bundles_are_refused_or_read(data: st.DataObject) -> None:
 
 PLAIN = value("[1,2,3,4,5,6]")
 OTHER = Value("json", b"[1,2,3,4,5,6,7]")
-PATCHED = replace(
-    value("[1,2,3,4,5,6,7]"), encoding=2, data=patch(OTHER.data, PLAIN.data), keyframe=PLAIN.digest
+PATCHED = value("[1,2,3,4,5,6,7]")._replace(
+    encoding=2, data=patch(OTHER.data, PLAIN.data), keyframe=PLAIN.digest
 )
 
 
@@ -206,10 +206,10 @@ def test_values_in_a_bundle_may_be_patches() -> None:
     ("made", "problem"),
     [
         (bundle(handoff=None), "hands nothing off"),
-        (bundle(values=(replace(PLAIN, data=b"[6,5,4,3,2,1]"),)), "another digest"),
-        (bundle(values=(replace(PLAIN, encoding=1),)), "frame"),
+        (bundle(values=(PLAIN._replace(data=b"[6,5,4,3,2,1]"),)), "another digest"),
+        (bundle(values=(PLAIN._replace(encoding=1),)), "frame"),
         (
-            bundle(values=(PLAIN, replace(PATCHED, data=b"no frame at all"))),
+            bundle(values=(PLAIN, PATCHED._replace(data=b"no frame at all"))),
             "cannot be read",
         ),
         (bundle(writes=(write("c1", 0, "w", data=b"v"),)), "another digest"),
@@ -280,7 +280,7 @@ def test_a_closure_with_too_many_rows_is_not_handed_off(monkeypatch: pytest.Monk
 
 
 def one(**fields: object) -> Segment:
-    return bundle(checkpoints=(replace(checkpoint("c1", 0), **fields),))  # type: ignore[arg-type]
+    return bundle(checkpoints=(checkpoint("c1", 0)._replace(**fields),))  # type: ignore[arg-type]
 
 
 def framed(**fields: object) -> Segment:
@@ -335,7 +335,7 @@ TOO_MUCH: list[tuple[str, Segment]] = [
     ("task_id", based(DeltaChannel("d", None, (DeltaWrite("", "", 0, DIGEST, "json", 1),)))),
     ("task_path", based(DeltaChannel("d", None, (DeltaWrite(LONG, "t", 0, DIGEST, "j", 1),)))),
     ("type of a value", based(DeltaChannel("d", None, (DeltaWrite("", "t", 0, DIGEST, "", 1),)))),
-    ("type of a value", bundle(values=(replace(PLAIN, type="t" * 129),))),
+    ("type of a value", bundle(values=(PLAIN._replace(type="t" * 129),))),
     ("task_id", bundle(writes=(write("c1", 0, "w", task_id="t" * 513),))),
     ("task_path", bundle(writes=(write("c1", 0, "w", task_path="p" * 2049),))),
     ("channel of a write", bundle(writes=(write("c1", 0, "w", channel="c" * 513),))),

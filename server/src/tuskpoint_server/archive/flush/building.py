@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...blobs.api import Member
 from ...domain.formats.segments import (
@@ -158,7 +158,7 @@ def _write(one: DirtyPlace, write: SegmentWrite, fetched: Mapping[bytes, Value])
     if write.digest not in one.gone:
         return write
     packed = compress(fetched[write.digest].data)
-    return replace(write, encoding=packed.encoding, data=packed.data)
+    return write._replace(encoding=packed.encoding, data=packed.data)
 
 
 def _value(dirty: DirtyRange, digest: bytes, fetched: Mapping[bytes, Value]) -> SegmentValue:

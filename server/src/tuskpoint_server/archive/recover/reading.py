@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 from ...domain.errors import Refusal, malformed
@@ -196,8 +195,7 @@ class ThreadReading:
             raise malformed(name, f"it has another state of checkpoint '{record.checkpoint_id}'")
         self._needs[place] = referred(row.state, row.delta_base)
         self._size += len(row.state) + len(row.metadata)
-        recorded = replace(
-            row,
+        recorded = row._replace(
             checkpoint_ns=record.checkpoint_ns,
             seq=self._seqs[place],
             parent_id=record.parent_id,

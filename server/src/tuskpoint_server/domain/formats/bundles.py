@@ -95,7 +95,7 @@ def decode_bundle(data: bytes, name: str) -> Closure:
         keyframe = whole_value(stored[one.keyframe], None, name).data if one.keyframe else None
         values[digest] = whole_value(one, keyframe, name)
     writes = [
-        replace(one, encoding=Encoding.PLAIN, data=whole_value(one, None, name).data)
+        one._replace(encoding=Encoding.PLAIN, data=whole_value(one, None, name).data)
         for one in segment.writes
     ]
     checkpoints = [_checked(one, values, name) for one in segment.checkpoints]
@@ -140,8 +140,7 @@ def _checked(
     if not fits:
         problem = f"checkpoint '{checkpoint.checkpoint_id}' has a channel of another size"
         raise malformed(name, f"{problem} than it says")
-    return replace(
-        checkpoint,
+    return checkpoint._replace(
         state=encode_state(state.frame, state.channels),
         delta_base=encode_delta_base(one for one in base if one.seed or one.writes),
     )

@@ -160,7 +160,7 @@ def _checkpoint(message: segment_pb2.SegmentCheckpoint) -> SegmentCheckpoint:
 
 
 def _write(message: segment_pb2.SegmentWrite, name: str) -> SegmentWrite:
-    write = SegmentWrite(*segments.WRITES.of_message(message))
+    write = SegmentWrite._make(segments.WRITES.of_message(message))
     if not write.checkpoint_id or not write.task_id or not write.channel:
         raise malformed(name, "a write lacks its checkpoint, task or channel")
     if write.encoding not in _OF_WRITES:
@@ -170,7 +170,7 @@ def _write(message: segment_pb2.SegmentWrite, name: str) -> SegmentWrite:
 
 
 def _value(message: segment_pb2.SegmentValue, name: str) -> SegmentValue:
-    value = SegmentValue(*segments.VALUES.of_message(message))
+    value = SegmentValue._make(segments.VALUES.of_message(message))
     is_patch = value.encoding == Encoding.PATCH
     if not is_patch and value.encoding not in _OF_WRITES:
         raise malformed(name, f"a value has encoding {value.encoding}")

@@ -9,10 +9,10 @@ no ancestor holds any more; like a state it names values by digest.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass, fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError, EncodeError
 
@@ -25,26 +25,28 @@ from ..state import decode_version, encode_version
 from ..values import DIGEST_BYTES, Encoding, pack_frame
 from .stored_json import FORMAT_VERSION
 
+_RENAMED = {
+    "size": "size_bytes",
+    "parent_id": "parent_checkpoint_id",
+    "metadata": "metadata_json",
+    "created_us": "create_time_us",
+}
+"""Fields of rows that have another name in the messages that they are stored as."""
+
 
 class Mirror:
-    """Fields of rows and of the messages that they are stored as, in one order.
+    """Fields of messages in the order in which the fields of a row have them."""
 
-    Some have another name in the message; those left out are stored in another way.
-    """
-
-    def __init__(self, row: type, renamed: Mapping[str, str], left_out: Sequence[str] = ()) -> None:
-        own = [one.name for one in fields(row) if one.name not in left_out]
-        self._names = [renamed.get(name, name) for name in own]
-        self._of_row = attrgetter(*own)
+    def __init__(self, fields: Iterable[str]) -> None:
+        self._names = [_RENAMED.get(name, name) for name in fields]
         self.of_message: Callable[[object], Any] = attrgetter(*self._names)
 
-    def to_message(self, row: object) -> dict[str, Any]:
-        """Return what a message of a row is made of."""
-        return dict(zip(self._names, self._of_row(row), strict=True))
+    def to_message(self, row: Iterable[object]) -> dict[str, Any]:
+        """Return what a message of a row is made of; what the row has beyond it is left out."""
+        return dict(zip(self._names, row, strict=False))
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaSeed:
+class DeltaSeed(NamedTuple):
     """The value that rebuilding begins with: its version, if it had one, digest and size."""
 
     version: Version | None
@@ -52,8 +54,7 @@ class DeltaSeed:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaWrite:
+class DeltaWrite(NamedTuple):
     """A write that a channel is rebuilt from; `digest`, `type` and `size` are of its value."""
 
     task_path: str
@@ -64,8 +65,7 @@ class DeltaWrite:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaChannel:
+class DeltaChannel(NamedTuple):
     """What one channel is rebuilt from: a value, if there is one, and the writes after it."""
 
     name: str
@@ -81,8 +81,8 @@ class DeltaChannel:
         return seed + tuple(write.digest for write in self.writes)
 
 
-_SEEDS = Mirror(DeltaSeed, {"size": "size_bytes"}, left_out=("version",))
-_WRITES = Mirror(DeltaWrite, {"size": "size_bytes"})
+_SEEDS = Mirror(DeltaSeed._fields[1:])
+_WRITES = Mirror(DeltaWrite._fields)
 
 
 def encode_delta_base(channels: Iterable[DeltaChannel]) -> bytes:
@@ -91,7 +91,7 @@ def encode_delta_base(channels: Iterable[DeltaChannel]) -> bytes:
     for channel in channels:
         stored = message.channels.add(name=channel.name, ancestor_checkpoint_id=channel.ancestor_id)
         if channel.seed is not None:
-            stored.seed.CopyFrom(segment_pb2.DeltaSeed(**_SEEDS.to_message(channel.seed)))
+            stored.seed.CopyFrom(segment_pb2.DeltaSeed(**_SEEDS.to_message(channel.seed[1:])))
             if channel.seed.version is not None:
                 stored.seed.version.CopyFrom(encode_version(channel.seed.version))
         for write in channel.writes:
@@ -146,8 +146,7 @@ SKIPPABLE = struct.Struct("<II")
 SKIPPABLE_MAGIC = 0x184D2A50
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentCheckpoint:
+class SegmentCheckpoint(NamedTuple):
     """A checkpoint in a segment; segment.proto describes the fields.
 
     `state` is exactly as `domain.state.encode_state` made it, `delta_base` as
@@ -167,8 +166,7 @@ class SegmentCheckpoint:
     lineage: Lineage = NO_LINEAGE
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentWrite:
+class SegmentWrite(NamedTuple):
     """A pending write in a segment; segment.proto describes the fields.
 
     `size` is of the value, whole; `encoding` is `PLAIN` or `ZSTD`.
@@ -188,8 +186,7 @@ class SegmentWrite:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentValue:
+class SegmentValue(NamedTuple):
     """A value of a channel in a segment; `size` is of the value, whole.
 
     `keyframe` is of a patch the digest of its keyframe, else empty.
@@ -203,8 +200,7 @@ class SegmentValue:
     keyframe: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentMember:
+class SegmentMember(NamedTuple):
     """Another segment that holds values which a segment needs.
 
     An empty `blob_id` of the location means "this quilt"; `prefixes` are the first
@@ -231,19 +227,11 @@ class Segment:
     handoff: tuple[str, str] | None = None  # of a bundle: namespace and ID of what it hands off
 
 
-CHECKPOINTS = Mirror(
-    SegmentCheckpoint,
-    {
-        "parent_id": "parent_checkpoint_id",
-        "metadata": "metadata_json",
-        "created_us": "create_time_us",
-    },
-    left_out=("delta_base", "lineage"),
-)
-WRITES = Mirror(SegmentWrite, {"size": "size_bytes"})
-VALUES = Mirror(SegmentValue, {"size": "size_bytes"})
-LOCATIONS = Mirror(BlobLocation, {"size": "size_bytes"})
-LINEAGES = Mirror(Lineage, {})
+CHECKPOINTS = Mirror(SegmentCheckpoint._fields[:-2])  # the other two are messages of their own
+WRITES = Mirror(SegmentWrite._fields)
+VALUES = Mirror(SegmentValue._fields)
+LOCATIONS = Mirror(one.name for one in fields(BlobLocation))
+LINEAGES = Mirror(one.name for one in fields(Lineage))
 
 
 def member(location: BlobLocation, digests: Iterable[bytes]) -> SegmentMember:
@@ -276,7 +264,7 @@ def encode_segment(segment: Segment) -> bytes:
     )
     _add_rows(message, segment)
     for other in segment.members:
-        location = LOCATIONS.to_message(other.location)
+        location = LOCATIONS.to_message(astuple(other.location))
         message.members.add(location=location, digests=b"".join(other.prefixes))
     if segment.handoff is not None:
         message.handoff.checkpoint_ns, message.handoff.checkpoint_id = segment.handoff
@@ -298,7 +286,7 @@ def _add_rows(message: segment_pb2.ThreadSegment, segment: Segment) -> None:
         if checkpoint.delta_base:
             stored.delta_base.MergeFromString(checkpoint.delta_base)
         if checkpoint.lineage != NO_LINEAGE:
-            lineage = checkpoint_pb2.Lineage(**LINEAGES.to_message(checkpoint.lineage))
+            lineage = checkpoint_pb2.Lineage(**LINEAGES.to_message(astuple(checkpoint.lineage)))
             stored.lineage.CopyFrom(lineage)
     for write in segment.writes:
         message.writes.add(**WRITES.to_message(write))

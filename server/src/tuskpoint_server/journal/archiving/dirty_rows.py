@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...domain.formats.records import CheckpointRecord, SettingRecord
@@ -158,7 +158,7 @@ CHECKPOINT_COLUMNS = tuple(
         "held",
     )
 )
-WRITE_COLUMNS = tuple(writes.c[one.name] for one in fields(SegmentWrite))
+WRITE_COLUMNS = tuple(writes.c[name] for name in SegmentWrite._fields)
 
 
 def dirty_checkpoint(row: Sequence[Any]) -> DirtyPlace:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, select
@@ -59,7 +59,7 @@ _WRITES = Statement(
         writes.c.checkpoint_id,
         writes.c.channel,
         writes.c.number,
-        *(writes.c[one.name] for one in fields(DeltaWrite)),
+        *(writes.c[name] for name in DeltaWrite._fields),
     )
     .where(of_namespace(writes), writes.c.checkpoint_id.in_(LISTED))
     .order_by(writes.c.task_path.desc(), writes.c.task_id.desc(), writes.c.idx.desc())
