@@ -17,8 +17,8 @@ from tuskpoint.audit.formats.stored import Malformed
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.blobs.directory.files import (
     NotAPackError,
-    PackIndex,
     Row,
+    find,
     pack_pieces,
     read_index,
 )
@@ -35,7 +35,7 @@ def members_of(content: dict[bytes, str]) -> list[Member]:
     return [Member(hashlib.sha256(data).digest(), data, kind) for data, kind in content.items()]
 
 
-def index_of(whole: bytes) -> PackIndex:
+def index_of(whole: bytes) -> list[Row]:
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(whole)
         with FileIO(file.name) as opened:
@@ -59,14 +59,14 @@ def test_what_is_packed_is_found(content: dict[bytes, str]) -> None:
     whole = b"".join(pack_pieces(members))
     index = index_of(whole)
     assert len(index) == len(members)
+    rows = whole[16 : 16 + 64 * len(members)]
     for member in members:
-        offset, size = index.find(member.sha256) or (-1, -1)
+        offset, size = find(rows, member.sha256) or (-1, -1)
         assert whole[offset : offset + size] == member.data
     assert {row.sha256: row.kind for row in index} == {one.sha256: one.kind for one in members}
-    assert index.find(hashlib.sha256(b"another, which is longer than any").digest()) is None
-    assert index.find(b"") is None
-    rows = [(row.sha256, row.offset, row.size, row.kind) for row in index]
-    assert audited(whole) == rows
+    assert find(rows, hashlib.sha256(b"another, which is longer than any").digest()) is None
+    assert find(rows, b"") is None
+    assert audited(whole) == [(row.sha256, row.offset, row.size, row.kind) for row in index]
 
 
 @given(contents)

@@ -25,15 +25,12 @@ import contextlib
 import hashlib
 import os
 import struct
-import threading
 import time
 import uuid
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -197,7 +194,6 @@ _ROW = struct.Struct("<32sQQ16s")
 _HASH_BYTES = 32
 _KIND_BYTES = 16
 _MOST_MEMBERS = 1_000_000  # bound on the index that is read into memory; nobody puts as many
-_KEPT_INDEX_BYTES = 8 * MIB
 _READ_BYTES = MIB
 _LONGEST_BYTES = 2 * LIMITS.max_bundle
 """Bound on what is read into memory; anyone who shares the directory may have put it there."""
@@ -214,31 +210,6 @@ class Row(NamedTuple):
     offset: int
     size: int
     kind: str
-
-
-class PackIndex:
-    """The checked index of a pack file; it keeps the rows as they are there."""
-
-    def __init__(self, rows: bytes) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows) // _ROW.size
-
-    def find(self, sha256: bytes) -> tuple[int, int] | None:
-        """Return offset and size in bytes of a member; `None` if it is not in the pack."""
-        rows, width = self.rows, _ROW.size
-        at = width * bisect_left(
-            range(len(self)), sha256, key=lambda n: rows[n * width : n * width + _HASH_BYTES]
-        )
-        if rows[at : at + _HASH_BYTES] != sha256:
-            return None
-        _, offset, size, _ = _ROW.unpack_from(rows, at)
-        return offset, size
-
-    def __iter__(self) -> Iterator[Row]:
-        for sha256, offset, size, kind in _ROW.iter_unpack(self.rows):
-            yield Row(sha256, offset, size, kind.rstrip(b"\0").decode("ascii"))
 
 
 def pack_pieces(members: Sequence[Member]) -> list[bytes]:
@@ -260,8 +231,8 @@ def pack_pieces(members: Sequence[Member]) -> list[bytes]:
     return [b"".join(index), *(member.data for member in ordered)]
 
 
-def read_index(file: FileIO, size: int) -> PackIndex:
-    """Return the index of a pack file of a size, which has to account for each of its bytes."""
+def read_rows(file: FileIO, size: int) -> bytes:
+    """Return the rows of the index of a pack file of a size."""
     file.seek(0)
     head = file.read(_HEAD.size)
     if not head.startswith(MAGIC):
@@ -271,23 +242,40 @@ def read_index(file: FileIO, size: int) -> PackIndex:
     _, version, count = _HEAD.unpack(head)
     if version != _VERSION:
         raise NotAPackError(f"it is a pack of version {version}, not {_VERSION}")
-    end = _HEAD.size + count * _ROW.size
-    if not 1 <= count <= _MOST_MEMBERS or end > size:
+    if not 1 <= count <= _MOST_MEMBERS or _HEAD.size + count * _ROW.size > size:
         raise NotAPackError(f"{size} bytes cannot be a pack of {count} members")
-    rows = file.read(end - _HEAD.size)
-    hashes = []
+    return file.read(count * _ROW.size)
+
+
+def find(rows: bytes, sha256: bytes) -> tuple[int, int] | None:
+    """Return offset and size in bytes of a member; `None` if it is not in the pack."""
+    width = _ROW.size
+    at = width * bisect_left(
+        range(len(rows) // width), sha256, key=lambda n: rows[n * width : n * width + _HASH_BYTES]
+    )
+    if rows[at : at + _HASH_BYTES] != sha256:
+        return None
+    _, offset, size, _ = _ROW.unpack_from(rows, at)
+    return offset, size
+
+
+def read_index(file: FileIO, size: int) -> list[Row]:
+    """Return the index of a pack file of a size, which has to account for each of its bytes."""
+    rows = read_rows(file, size)
+    end = _HEAD.size + len(rows)
+    index: list[Row] = []
     for sha256, offset, length, kind in _ROW.iter_unpack(rows):
         if offset != end:
             raise NotAPackError(f"its index has a member at byte {offset} instead of {end}")
         if not kind.isascii():
             raise NotAPackError("its index has a kind that is not ASCII")
+        if index and index[-1].sha256 >= sha256:
+            raise NotAPackError("its members are not in order")
         end += length
-        hashes.append(sha256)
+        index.append(Row(sha256, offset, length, kind.rstrip(b"\0").decode("ascii")))
     if end != size:
         raise NotAPackError(f"its members end at byte {end} of {size}")
-    if any(first >= second for first, second in pairwise(hashes)):
-        raise NotAPackError("its members are not in order")
-    return PackIndex(rows)
+    return index
 
 
 class _Open(NamedTuple):
@@ -296,109 +284,74 @@ class _Open(NamedTuple):
     size: int
 
 
-class BlobReader:
-    """Reads and lists blobs: each with one open, members in the order of their bytes.
-
-    Every method blocks and may be called from any thread.
-    """
-
-    def __init__(self, files: BlobFiles) -> None:
-        self._files = files
-        self._lock = threading.Lock()
-        self._indexes: OrderedDict[str, PackIndex] = OrderedDict()
-        self._index_bytes = 0
-
-    def read(
-        self, locations: Sequence[BlobLocation], progress: Progress | None = None
-    ) -> list[bytes]:
-        """Return the bytes at locations in one blob, in order, each after checking its hash.
-
-        Progress is told in this thread of the bytes read of the one that is being read.
-        """
-        blob_id = locations[0].blob_id
-        if not blob_id:
-            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=locations[0].sha256.hex())
-        known = blob_id in self._indexes
-        with self._open(blob_id) as blob:
-            try:
-                return self._read(blob, locations, progress)
-            except Refusal:
-                self.forget(blob_id)
-                if not known:
-                    raise
-            # The file may be another one than that whose index was known.
-            return self._read(blob, locations, progress)
-
-    def list_members(self, blob_id: str) -> list[Listed]:
-        """Return what a blob holds: the members of a pack, which its ID vouches for, or itself."""
-        with self._open(blob_id) as blob:
-            if blob.file.read(len(MAGIC)) != MAGIC:
-                sha256 = digest_of(blob_id) or b""
-                return [Listed(BlobLocation(sha256, blob.size, blob_id), "")]
-            damage = _damage(blob)
-            if damage is not None:
-                raise damage
-            return [
-                Listed(BlobLocation(row.sha256, row.size, blob_id, row.sha256.hex()), row.kind)
-                for row in self._index(blob)
-            ]
-
-    def forget(self, blob_id: str) -> None:
-        """Forget the index of a pack; it is read again when it is needed."""
-        with self._lock:
-            index = self._indexes.pop(blob_id, None)
-            self._index_bytes -= len(index.rows) if index is not None else 0
-
-    def _read(
-        self, blob: _Open, locations: Sequence[BlobLocation], progress: Progress | None
-    ) -> list[bytes]:
-        found = [b""] * len(locations)
-        places = [self._place(blob, location) for location in locations]
-        for number in sorted(range(len(places)), key=places.__getitem__):
-            data = _read_at(blob, *places[number], progress)
-            found[number] = api.verified(data, locations[number])
-        return found
-
-    @contextlib.contextmanager
-    def _open(self, blob_id: str) -> Iterator[_Open]:
+@contextlib.contextmanager
+def _open(files: BlobFiles, blob_id: str) -> Iterator[_Open]:
+    """Open a blob; where its index is wrong, its hash says whether it is what was stored."""
+    try:
+        file = files.path(blob_id).open("rb", buffering=0)
+    except FileNotFoundError:
+        raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id) from None
+    with file:
+        blob = _Open(blob_id, file, os.fstat(file.fileno()).st_size)
         try:
-            file = self._files.path(blob_id).open("rb", buffering=0)
-        except FileNotFoundError:
-            self.forget(blob_id)
-            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id) from None
-        with file:
-            yield _Open(blob_id, file, os.fstat(file.fileno()).st_size)
-
-    def _place(self, blob: _Open, location: BlobLocation) -> tuple[int, int]:
-        """Return offset and size of the bytes that a location names."""
-        place: tuple[int, int] | None = (0, blob.size)
-        if location.identifier:
-            place = self._index(blob).find(api.member_hash(location.identifier) or b"")
-        if place is None:
-            # Either it was never there, or the index is not the one that was stored.
-            raise _damage(blob) or Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob.blob_id)
-        if place[1] > _LONGEST_BYTES:
-            raise _malformed(blob)
-        return place
-
-    def _index(self, blob: _Open) -> PackIndex:
-        with self._lock:
-            index = self._indexes.get(blob.blob_id)
-            if index is not None:
-                self._indexes.move_to_end(blob.blob_id)
-                return index
-        try:
-            index = read_index(blob.file, blob.size)
+            yield blob
         except NotAPackError as error:
             raise _damage(blob) or _malformed(blob, str(error)) from None
-        self.forget(blob.blob_id)
-        with self._lock:
-            self._indexes[blob.blob_id] = index
-            self._index_bytes += len(index.rows)
-            while self._index_bytes > _KEPT_INDEX_BYTES:
-                _, dropped = self._indexes.popitem(last=False)
-                self._index_bytes -= len(dropped.rows)
-        return index
+
+
+def read(
+    files: BlobFiles, locations: Sequence[BlobLocation], progress: Progress | None = None
+) -> list[bytes]:
+    """Return the bytes at locations in one blob, in order, each after checking its hash.
+
+    They are read in the order of the file. Progress is told in this thread of the bytes read of
+    the one that is being read.
+    """
+    blob_id = locations[0].blob_id
+    if not blob_id:
+        raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=locations[0].sha256.hex())
+    with _open(files, blob_id) as blob:
+        packed = any(one.identifier for one in locations)
+        rows = read_rows(blob.file, blob.size) if packed else b""
+        found = [b""] * len(locations)
+        places = [_place(blob, rows, location) for location in locations]
+        for number in sorted(range(len(places)), key=places.__getitem__):
+            data = _read_at(blob, *places[number], progress)
+            try:
+                found[number] = api.verified(data, locations[number])
+            except Refusal:
+                if packed:
+                    read_index(blob.file, blob.size)
+                raise
+        return found
+
+
+def list_members(files: BlobFiles, blob_id: str) -> list[Listed]:
+    """Return what a blob holds: the members of a pack, which its ID vouches for, or itself."""
+    with _open(files, blob_id) as blob:
+        if blob.file.read(len(MAGIC)) != MAGIC:
+            return [Listed(BlobLocation(digest_of(blob_id) or b"", blob.size, blob_id), "")]
+        if damage := _damage(blob):
+            raise damage
+        return [
+            Listed(BlobLocation(row.sha256, row.size, blob_id, row.sha256.hex()), row.kind)
+            for row in read_index(blob.file, blob.size)
+        ]
+
+
+def _place(blob: _Open, rows: bytes, location: BlobLocation) -> tuple[int, int]:
+    """Return offset and size of the bytes that a location names."""
+    place: tuple[int, int] | None = (0, blob.size)
+    if location.identifier:
+        place = find(rows, api.member_hash(location.identifier) or b"")
+    if place is None:
+        # Either it was never there, or the index is not the one that was stored.
+        raise _damage(blob) or Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob.blob_id)
+    if sum(place) > blob.size:
+        raise NotAPackError(f"its index has a member that ends at byte {sum(place)} of {blob.size}")
+    if place[1] > _LONGEST_BYTES:
+        raise _malformed(blob)
+    return place
 
 
 def _damage(blob: _Open) -> Refusal | None:

@@ -13,7 +13,8 @@ from typing import TypeVar
 from ...domain.errors import Reason, Refusal
 from ...domain.model import BlobLocation
 from ..api import Listed, Member, Progress, Receipt, StoreLimits, blob_name, unique_members
-from .files import MAGIC, BlobFiles, BlobReader, StoredFile, pack_pieces
+from . import files
+from .files import MAGIC, BlobFiles, StoredFile
 
 _A = TypeVar("_A")
 _T = TypeVar("_T")
@@ -38,7 +39,6 @@ class DirectoryStore:
 
     def __init__(self, root: Path) -> None:
         self._files = BlobFiles(root)
-        self._reader = BlobReader(self._files)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="blob-directory")
 
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
@@ -61,7 +61,7 @@ class DirectoryStore:
             if progress is not None:
                 loop.call_soon_threadsafe(progress, count)
 
-        read = partial(self._reader.read, progress=notify if progress else None)
+        read = partial(files.read, self._files, progress=notify if progress else None)
         [[data]] = await self._each(read, [[location]])
         return data
 
@@ -71,7 +71,7 @@ class DirectoryStore:
         for location in locations:
             blobs.setdefault(location.blob_id, {})[location] = None
         wanted = [list(some) for some in blobs.values()]
-        read = await self._each(self._reader.read, wanted)
+        read = await self._each(partial(files.read, self._files), wanted)
         found: dict[BlobLocation, bytes] = {}
         for some, data in zip(wanted, read, strict=True):
             found.update(zip(some, data, strict=True))
@@ -79,7 +79,7 @@ class DirectoryStore:
 
     async def list_blob(self, blob_id: str) -> Sequence[Listed]:
         """Return the members of a pack, after checking its SHA-256; of another blob, itself."""
-        [listed] = await self._each(self._reader.list_members, [blob_id])
+        [listed] = await self._each(partial(files.list_members, self._files), [blob_id])
         return listed
 
     async def renew(self, blob_id: str) -> Receipt:
@@ -97,8 +97,8 @@ class DirectoryStore:
         """
         [shards] = await self._each(lambda _: self._files.shards(), [None])
         for shard in shards:
-            [files] = await self._each(lambda name: list(self._files.shard(name)), [shard])
-            for file in files:
+            [found] = await self._each(lambda name: list(self._files.shard(name)), [shard])
+            for file in found:
                 yield file
 
     async def remove(self, blob_id: str, *, min_age_s: float = 0.0) -> bool:
@@ -111,7 +111,6 @@ class DirectoryStore:
             Refusal: `BLOB_UNAVAILABLE`, it may or may not be removed.
         """
         [removed] = await self._each(lambda name: self._files.remove(name, min_age_s), [blob_id])
-        self._reader.forget(blob_id)
         return removed
 
     async def close(self) -> None:
@@ -126,7 +125,7 @@ class DirectoryStore:
             blob_id = blob_name(first.sha256)
             self._files.write(blob_id, [first.data])
             return [BlobLocation(first.sha256, len(first.data), blob_id)]
-        pieces = pack_pieces(members)
+        pieces = files.pack_pieces(members)
         hasher = hashlib.sha256()
         for piece in pieces:
             hasher.update(piece)
