@@ -114,7 +114,9 @@ def kit(settings: MemWalSettings = SETTINGS) -> Iterator[Kit]:
     loop = asyncio.get_running_loop()
     relayer = ScriptedRelayer()
     budget = Budget(settings, loop.time)
-    health = Health(lambda: int(loop.time() * 1e6), works="it works", waits="it waits")
+    health = Health(
+        lambda: int(loop.time() * 1e6), works="it works", waits="it waits", denied="denied"
+    )
     lookup = Lookup(relayer, budget, settings, health)
     yield Kit(lookup, relayer, health, budget)
     assert relayer.closed
@@ -446,7 +448,7 @@ async def test_it_tells_when_its_state_changes_and_not_each_time(
         await asyncio.sleep(1000)
         await it.lookup.stop()
     assert [(record.levelname, record.message) for record in caplog.records] == [
-        ("ERROR", "MemWal is not used, saves and searches go on without it: no checkpoint"),
+        ("ERROR", "denied: no checkpoint"),
         ("INFO", "it works"),
         ("WARNING", "it waits: no checkpoint"),
         ("INFO", "it works"),

@@ -133,10 +133,7 @@ class IndexStanding:
 
 
 class FindRows:
-    """The index of a journal, being read.
-
-    All calls are coroutines. `JOURNAL_UNAVAILABLE` can come from every call.
-    """
+    """The index of a journal, being read. Every call may raise `JOURNAL_UNAVAILABLE`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -220,14 +217,14 @@ class FindRows:
         """Return how the index stands."""
 
         def work(connection: sa.Connection) -> IndexStanding:
-            indexed, vectors, truncated = (
+            counts = [
                 statement.run(connection, of_tenant=tenant).fetchall()[0][0]
                 for statement in (_DOCUMENTS, _VECTORS, _TRUNCATED)
-            )
+            ]
             for one in following.backlog(connection):
                 if one.tenant == tenant and one.checkpoints:
-                    return IndexStanding(one.checkpoints, one.since_us, indexed, vectors, truncated)
-            return IndexStanding(indexed=indexed, vectors=vectors, truncated=truncated)
+                    return IndexStanding(one.checkpoints, one.since_us, *counts)
+            return IndexStanding(0, None, *counts)
 
         return await self._database.query(work)
 
@@ -254,9 +251,9 @@ def _find(
     left, size, looked_at = candidates(None), FIRST_PAGE, 0
     while len(found) < limit and (page := list(islice(left, size))):
         numbers = [one.number for one in page]
-        rows = {row[0]: row[1:] for row in connection.execute(lookup, {"numbers": numbers})}
+        looked_up = {row[0]: row[1:] for row in connection.execute(lookup, {"numbers": numbers})}
         for one in page:
-            row = rows.get(one.number)
+            row = looked_up.get(one.number)
             if row is None or len(found) == limit:
                 continue
             key = CheckpointKey(*row[:3])
@@ -272,7 +269,8 @@ def _find(
         looked_at, size = looked_at + len(page), min(2 * size, IN_LIST)
         few = (limit - len(found)) * looked_at > MANY * len(found)
         if table is not None and len(found) < limit and looked_at >= LOOKED_AT_FIRST and few:
-            passing = _passing_numbers(connection, table, tenant, scope)
+            rows = connection.execute(_passing(table, tenant, scope))
+            passing = {number for number, data in rows if matches_typed(data, scope.filter)}
             left, size, table = candidates(passing), FIRST_PAGE, None
     return list(found.values())
 
@@ -288,65 +286,30 @@ def _within(lookup: sa.Select[Any], tenant: str, scope: SearchScope) -> sa.Selec
 
 # --- what passes -----------------------------------------------------------------------
 
-# keys of a filter that metadata is tested for before it is parsed: SQL may be only so deep
-_TESTED = 16
-_BACKSLASH = b"\\"
 
-
-def _passing_numbers(
-    connection: sa.Connection, table: sa.Table, tenant: str, scope: SearchScope
-) -> set[int]:
-    """Return the numbers of a table's rows whose checkpoints are live and in scope.
+def _passing(table: sa.Table, tenant: str, scope: SearchScope) -> sa.Select[int, bytes]:
+    """Select the numbers of a table's rows whose checkpoints are in scope, with metadata.
 
     Where hardly any candidate passes, this one scan is less than a look-up of each.
     """
-    rows = connection.execute(_passing(table, tenant, scope))
-    return {number for number, metadata in rows if matches_typed(metadata, scope.filter)}
-
-
-def _passing(table: sa.Table, tenant: str, scope: SearchScope) -> sa.Select[int, bytes]:
     # The threads come first, and of each its checkpoints: a join would begin with all there are.
     which = sa.select(T.number).where(T.tenant == tenant, FINDABLE)
     if scope.thread_id:
         which = which.where(T.thread_id == scope.thread_id)
     if scope.agent_id:
         which = which.where(T.agent_id == scope.agent_id)
-    its_row = ITS_DOCUMENT if table is documents else ITS_VECTOR
     passing = (
         sa.select(table.c.number, C.metadata)
-        .select_from(checkpoints.join(table, its_row))
+        .select_from(checkpoints.join(table, ITS_DOCUMENT if table is documents else ITS_VECTOR))
         .where(C.thread.in_(which))
     )
-    return passing.where(_may_match(scope)) if scope.filter else passing
-
-
-def _may_match(scope: SearchScope) -> ColumnElement[bool]:
-    """Match metadata that is worth parsing.
-
-    Without a backslash there is one way to spell a string in JSON: what is looked for stands
-    there byte for byte.
-    """
-    metadata = C.metadata
-    escaped = sa.func.instr(metadata, _BACKSLASH) > 0
-    needed = list(_needed(scope))
-    if None in needed:
-        return escaped
-    return sa.or_(escaped, sa.and_(*(sa.func.instr(metadata, part) > 0 for part in needed)))
-
-
-def _needed(scope: SearchScope) -> Iterator[bytes | None]:
-    """Yield what metadata without a backslash holds if it matches; `None`: none can match."""
-    for key, value in islice(scope.filter.items(), _TESTED):
-        yield _spelled(key)
-        # Numbers have many spellings, and so has what is in arrays and objects.
-        if value is None or isinstance(value, (bool, str)):
-            yield _spelled(value)
-
-
-def _spelled(value: str | bool | None) -> bytes | None:
-    """Return the one spelling of a value, `None` if it takes a backslash."""
-    try:
-        spelled = json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return None
-    return None if _BACKSLASH in spelled else spelled
+    # Metadata that is worth parsing: without a backslash there is one way to spell a string in
+    # JSON. Numbers have many, and so has what is in arrays and objects. SQL may be only so deep.
+    said = [one for pair in islice(scope.filter.items(), 16) for one in pair]
+    spelled = [
+        json.dumps(one, ensure_ascii=False).encode(errors="surrogatepass")
+        for one in said
+        if one is None or isinstance(one, bool | str)
+    ]
+    tested = [sa.func.instr(C.metadata, one) > 0 for one in spelled if b"\\" not in one]
+    return passing.where(sa.or_(sa.func.instr(C.metadata, b"\\") > 0, sa.and_(True, *tested)))

@@ -74,13 +74,10 @@ class Recollection(NamedTuple):
 
 
 class Health:
-    """Outcome of the last call of one kind; told in the log when it changes.
-
-    `beside` is that of another kind: what is so for both, the credentials, is told once.
-    """
+    """Outcome of the last call of one kind; told in the log when it changes."""
 
     def __init__(
-        self, clock_us: Callable[[], int], *, works: str, waits: str, beside: Health | None = None
+        self, clock_us: Callable[[], int], works: str, waits: str, denied: str = ""
     ) -> None:
         self.healthy = False
         self.last_error = ""  # for people; empty since a success, or if there is nothing to do
@@ -89,16 +86,12 @@ class Health:
         self._clock_us = clock_us
         self._works = works
         self._waits = waits
+        self._denied = denied  # that credentials are not accepted; empty if others tell that
         self._trouble: Trouble | None = None
-        self._beside = beside
-        if beside is not None:
-            beside._beside = self
 
     def answered(self) -> None:
         """Note that a call succeeded."""
-        beside_works = self._beside is not None and self._beside.healthy
-        told = beside_works and self._trouble in (None, Trouble.DENIED)
-        if not self.healthy and not told:
+        if not self.healthy:
             _log.info("%s", self._works)
         self.healthy = True
         self.last_error = ""
@@ -110,10 +103,9 @@ class Health:
         self.healthy = False
         self.last_error = str(error)
         self.last_error_us = self._clock_us()
-        if error.trouble is self._trouble:
-            return
-        self._trouble = error.trouble
-        if error.trouble is not Trouble.DENIED:
-            _log.warning("%s: %s", self._waits, error)
-        elif self._beside is None or self._beside._trouble is not Trouble.DENIED:
-            _log.error("MemWal is not used, saves and searches go on without it: %s", error)
+        if error.trouble is not self._trouble:
+            self._trouble = error.trouble
+            if error.trouble is Trouble.DENIED and self._denied:
+                _log.error("%s: %s", self._denied, error)
+            else:
+                _log.warning("%s: %s", self._waits, error)

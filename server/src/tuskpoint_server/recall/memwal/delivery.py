@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from ...domain.errors import Refusal
@@ -48,12 +48,12 @@ class Delivery:
 
     def __init__(
         self,
-        memories: MemoryRows,  # what there is to do. Nothing else changes its rows
-        relayer: Relayer,  # a client of the relayer; the task closes it at its end
-        budget: Budget,  # what calls cost is taken from here
-        settings: MemWalSettings,  # deadlines and pauses
-        health: Health,  # told of every outcome
-        clock_us: Callable[[], int],  # microseconds since the Unix epoch; that of `memories`
+        memories: MemoryRows,  # what there is to do; nothing else changes its rows
+        relayer: Relayer,  # the task closes it at its end
+        budget: Budget,
+        settings: MemWalSettings,
+        health: Health,
+        clock_us: Callable[[], int],  # that of `memories`
     ) -> None:
         self._memories = memories
         self._relayer = relayer
@@ -135,9 +135,6 @@ class Delivery:
         due_us = await self._memories.next_due_us(state)
         return None if due_us is None else (due_us - self._clock_us()) / 1e6
 
-    def _in_us(self, seconds: float) -> int:
-        return self._clock_us() + int(seconds * 1e6)
-
     def _pause_after(self, failures: int) -> float:
         return doubled(self._settings.first_retry_s, self._settings.longest_retry_s, failures)
 
@@ -173,7 +170,7 @@ class Delivery:
         if not memories:
             return self._settings.gather_s
         if self._budget.take_delivery(api.COST_REMEMBER if len(memories) == 1 else api.COST_BATCH):
-            await self._again(memories)  # a recall came first
+            await self._memories.note(list(map(self._waiting, memories)))  # a recall came first
             return 0.0
         try:
             job_ids = await self._call(memories)
@@ -181,7 +178,7 @@ class Delivery:
             if not isinstance(error, RelayerError):
                 _log.exception("sending to MemWal failed")
                 error = RelayerError(Trouble.UNAVAILABLE, DEFECT, unsure=True)
-            await self._unsent(memories, error)
+            await self._memories.note(self._unsent(memories, error))
             return 0.0
         self._probing = False
         self._succeeded(self._sending)
@@ -209,58 +206,43 @@ class Delivery:
             raise RelayerError(Trouble.UNAVAILABLE, problem, unsure=True)
         return job_ids
 
-    async def _unsent(self, memories: Sequence[Memory], error: RelayerError) -> None:
-        """See to memories whose call failed."""
+    def _unsent(self, memories: Sequence[Memory], error: RelayerError) -> list[Memory]:
+        """Return how memories stand whose call failed."""
+        pause_s, unsure, failed = 0.0, error.unsure, False
         if error.trouble is Trouble.REFUSED:
-            await self._refused(memories, error)
-            return
-        self._probing = True
-        self._troubled(error, self._sending)
-        if error.trouble is not Trouble.UNAVAILABLE:
-            await self._again(memories, unsure=error.unsure)
-            return
-        # The next probe comes sooner than these, and so with another memory: the trouble may
-        # lie in one of these. What cannot have been stored was not looked at either.
-        attempts = max(memory.attempts for memory in memories) + 1 if error.unsure else 0
-        pause_s = self._pause_after(max(attempts, self._sending.failures))
-        await self._again(memories, pause_s, unsure=error.unsure, failed=error.unsure)
+            self._probing = False
+            self._sending.succeeded()
+            if len(memories) == 1:
+                _log.error(
+                    "MemWal refuses the summary of the checkpoint with pointer %s, it will not be "
+                    "recalled from there: %s",
+                    memories[0].pointer.hex(),
+                    error,
+                )
+                return [replace(memories[0], state=MemoryState.REFUSED, unsure=False)]
+            # Not that anything was stored, but what is unsure is sent alone, which shows which.
+            unsure = True
+        else:
+            self._probing = True
+            self._troubled(error, self._sending)
+            if error.trouble is Trouble.UNAVAILABLE:
+                # The next probe comes sooner than these, and so with another memory: the trouble
+                # may lie in one of these. What cannot have been stored was not looked at either.
+                failed = unsure
+                attempts = max(memory.attempts for memory in memories) + 1 if failed else 0
+                pause_s = self._pause_after(max(attempts, self._sending.failures))
+        return [self._waiting(one, pause_s, unsure=unsure, failed=failed) for one in memories]
 
-    async def _refused(self, memories: Sequence[Memory], error: RelayerError) -> None:
-        """Find out which memories of a batch are refused; give up one that is."""
-        self._probing = False
-        self._sending.succeeded()
-        if len(memories) > 1:
-            # Not that anything was stored, but what is unsure is sent alone.
-            await self._again(memories, unsure=True)
-            return
-        _log.error(
-            "MemWal refuses the summary of the checkpoint with pointer %s, it will not be "
-            "recalled from there: %s",
-            memories[0].pointer.hex(),
-            error,
-        )
-        await self._memories.note([replace(memories[0], state=MemoryState.REFUSED, unsure=False)])
-
-    async def _again(
-        self,
-        memories: Sequence[Memory],
-        pause_s: float = 0.0,
-        *,
-        unsure: bool = False,
-        failed: bool = False,
-    ) -> None:
-        await self._memories.note(
-            [self._waiting(one, pause_s, unsure=unsure, failed=failed) for one in memories]
-        )
-
-    def _waiting(self, memory: Memory, pause_s: float, *, unsure: bool, failed: bool) -> Memory:
+    def _waiting(
+        self, memory: Memory, pause_s: float = 0.0, *, unsure: bool = False, failed: bool = False
+    ) -> Memory:
         """Return a memory that is to be sent again; what was unsure stays so."""
         self._sent_at.pop(memory.number, None)
         return replace(
             memory,
             state=MemoryState.WAITING,
             job_id="",
-            due_us=self._in_us(pause_s),
+            due_us=self._clock_us() + int(pause_s * 1e6),
             unsure=memory.unsure or unsure,
             attempts=memory.attempts + failed,
         )
@@ -268,7 +250,7 @@ class Delivery:
     def _ask_us(self, seconds: float) -> int:
         """Return when to ask, a little later than in so many seconds: together with others."""
         together_us = max(1, int(self._settings.ask_together_s * 1e6))
-        return -(-self._in_us(seconds) // together_us) * together_us
+        return -(-(self._clock_us() + int(seconds * 1e6)) // together_us) * together_us
 
     async def _ask(self) -> float | None:
         """Make one call that asks for jobs, if any are due and points are left."""
@@ -283,9 +265,10 @@ class Delivery:
         memories = await self._memories.underway(api.MAX_BATCH)
         if not memories:
             return self._settings.first_ask_s
-        jobs: list[Job] = []
+        jobs: dict[str, Job] = {}
         try:
-            jobs = await self._relayer.jobs([memory.job_id for memory in memories])
+            answer = await self._relayer.jobs([memory.job_id for memory in memories])
+            jobs = {job.job_id: job for job in answer}
             self._succeeded(self._asking)
         except RelayerError as error:
             self._troubled(error, self._asking)
@@ -296,15 +279,7 @@ class Delivery:
             if error.trouble is not Trouble.REFUSED:
                 return 0.0
             # Refused: nothing was learnt of them; after a while they count as lost.
-        await self._settle(memories, {job.job_id: job for job in jobs})
-        return 0.0
-
-    async def _settle(self, memories: Sequence[Memory], jobs: Mapping[str, Job]) -> None:
-        """Note what became of jobs. One that the answer leaves out counts as running."""
-        settled = [
-            self._settled(one, jobs.get(one.job_id) or Job(one.job_id, JobState.RUNNING))
-            for one in memories
-        ]
+        settled = [self._settled(one, jobs.get(one.job_id)) for one in memories]
         await self._memories.note(settled)
         failed = [job.error for job in jobs.values() if job.state is JobState.FAILED]
         if failed:
@@ -313,19 +288,22 @@ class Delivery:
         lost = sum(one.state is MemoryState.WAITING for one in settled) - len(failed)
         if lost:
             _log.warning("MemWal lost %d memories; they are sent again", lost)
+        return 0.0
 
-    def _settled(self, memory: Memory, job: Job) -> Memory:
+    def _settled(self, memory: Memory, job: Job | None) -> Memory:
+        """Return what became of a memory; a job that the answer leaves out counts as running."""
         settings = self._settings
-        if job.state is JobState.DONE:
+        state = job.state if job is not None else JobState.RUNNING
+        if job is not None and state is JobState.DONE:
             self._sent_at.pop(memory.number, None)
             return replace(memory, state=MemoryState.DELIVERED, unsure=False, blob_id=job.blob_id)
         pause_s = self._pause_after(memory.attempts + 1)
-        if job.state is JobState.FAILED:
+        if state is JobState.FAILED:
             # The first time in a batch, which costs the least: failures come in crowds. From
             # then on under its key, which takes up the job that failed.
             pause_s = max(settings.restart_s, pause_s)
             return self._waiting(memory, pause_s, unsure=memory.attempts > 0, failed=True)
-        if job.state is JobState.RUNNING:
+        if state is JobState.RUNNING:
             now = self._loop.time()
             age_s = now - self._sent_at.setdefault(memory.number, now)
             if age_s < settings.lost_after_s:

@@ -206,12 +206,10 @@ class MemWal:
             clock_us,
             works="MemWal works: memories are recalled",
             waits="MemWal recalls nothing for now, searches go on without it",
+            denied="MemWal is not used, saves and searches go on without it",
         )
         self._delivering = Health(
-            clock_us,
-            works="MemWal works: summaries are delivered",
-            waits="deliveries to MemWal wait",
-            beside=self._recalling,
+            clock_us, "MemWal works: summaries are delivered", "deliveries to MemWal wait"
         )
         self._lookup: Lookup | None = None
         self._delivery: Delivery | None = None
