@@ -39,6 +39,7 @@ from .opening import open_blobs, open_journal, start_archive, start_recall
 from .recall.recall import Recall
 from .rpc import server as rpc
 from .rpc.errors import incident
+from .rpc.servicers import services
 from .service.admin import Admin
 from .service.checkpoints import Checkpoints
 from .service.completing import Commits, Completer
@@ -152,7 +153,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         tokens = PageTokens(journal.journal_id)
         threads = Threads(rows, removal, lineage, archive, commits, tokens)
         handed_off = HandoffRows(journal, archive.expiry)
-        contract = rpc.services(
+        contract = services(
             Checkpoints(rows, archive, commits, completer),
             threads,
             Snapshots(SnapshotRows(journal), archive, commits, tokens),

@@ -44,9 +44,9 @@ from tuskpoint_server import access
 from tuskpoint_server.archive.archive import ArchiveStatus
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.credentials import EVERYTHING, Credentials, Grant, Scope, token_digest
-from tuskpoint_server.rpc.admin_servicer import AdminServicer
 from tuskpoint_server.rpc.authentication import POLICY, Authentication
 from tuskpoint_server.rpc.calls import Call
+from tuskpoint_server.rpc.servicers import AdminServicer
 from tuskpoint_server.rpc.telemetry import Telemetry
 from tuskpoint_server.service.admin import Standing
 

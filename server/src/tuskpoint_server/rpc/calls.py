@@ -2,7 +2,8 @@
 
 A servicer is an object with a coroutine (one answer) or an async generator (a stream of
 answers) for each method that is built, taking the request (or an async iterator of
-requests) and the `Call`. Methods that it lacks answer `NOT_IMPLEMENTED`.
+requests) and the `Call`. An answer is a message, or a mapping of its fields; its durability is
+the one asked for unless it says. Methods that a servicer lacks answer `NOT_IMPLEMENTED`.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from grpc_status import rpc_status  # type: ignore[import-untyped]
 from ..domain.credentials import Scope
 from ..domain.errors import Reason, Refusal, invalid_field
 from ..domain.limits import LIMITS
+from ..domain.model import Durability
 from .authentication import POLICY, Authentication, check_scopes
-from .checks import limit_exceeded
 from .errors import incident, to_status
 from .telemetry import Telemetry
-from .validation import check
+from .validation import check, limit_exceeded
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Behavior = TypeVar("Behavior", bound=Callable[..., Any])
@@ -42,6 +43,7 @@ class Call:
     endless: bool = False  # the answers go on until one side ends the call
     tenant: str = ""  # whose data it is about; set by authentication, as the next is
     scopes: frozenset[Scope] = frozenset()
+    wanted: Durability = Durability.JOURNALED  # what its only request asks for
     denied: str = ""  # why its credential was refused, for telemetry; empty if it was not
     draining: asyncio.Event = field(default_factory=asyncio.Event)  # set once the server drains
     cap: float | None = None  # time of the event loop at which the server ends it at the latest
@@ -77,6 +79,12 @@ def _method_handler(
     name = f"/{method.containing_service.full_name}/{method.name}"
     is_endless = getattr(behavior, "endless", False)
     request_class = message_factory.GetMessageClass(method.input_type)
+    answer_class = message_factory.GetMessageClass(method.output_type)
+    sides = (method.input_type, method.output_type)
+    durable = all("durability" in side.fields_by_name for side in sides)
+
+    def answered(answer: Any) -> Message:
+        return answer if isinstance(answer, Message) else answer_class(**answer)
 
     async def each(raw: AsyncIterator[bytes]) -> AsyncIterator[Message]:
         async for piece in raw:
@@ -88,22 +96,26 @@ def _method_handler(
         async with around(call):
             if behavior is None:
                 raise Refusal(Reason.NOT_IMPLEMENTED, method=name)
-            request = each(raw) if method.client_streaming else _parse(request_class, raw)
+            request: Any = each(raw) if streaming else _parse(request_class, raw)
+            if durable:
+                call.wanted = Durability(request.durability)
             if not method.server_streaming:
-                return await behavior(request, call)
+                answer: Any = answered(await behavior(request, call))
+                if durable and not answer.durability:
+                    answer.durability = call.wanted
+                return answer
             # Written here and not yielded to gRPC: so a cancelled call is cancelled at this
             # point, and the generators inside are closed before it ends.
             async with aclosing(behavior(request, call)) as answers:
                 async for answer in answers:
-                    await context.write(answer)
+                    await context.write(answered(answer))
             return None
 
-    sides = (method.client_streaming, method.server_streaming)
-    shape = "_".join("stream" if streams else "unary" for streams in sides)
+    streams = (method.client_streaming, method.server_streaming)
+    shape = "_".join("stream" if many else "unary" for many in streams)
     make = getattr(grpc, f"{shape}_rpc_method_handler")
-    serialize = message_factory.GetMessageClass(method.output_type).SerializeToString
     # Requests are parsed around the call: gRPC answers a malformed one with its own error.
-    handler: grpc.RpcMethodHandler[Any, Any] = make(handle, None, serialize)
+    handler: grpc.RpcMethodHandler[Any, Any] = make(handle, None, answer_class.SerializeToString)
     return handler
 
 

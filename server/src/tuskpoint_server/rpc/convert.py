@@ -15,7 +15,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from tuskpoint.v1 import (
     checkpoint_pb2,
     checkpoint_service_pb2,
+    history_service_pb2,
     manifest_pb2,
+    snapshot_service_pb2,
     thread_pb2,
     thread_service_pb2,
     value_pb2,
@@ -25,13 +27,18 @@ from ..domain import model
 from ..domain.errors import Reason, Refusal
 from ..domain.formats.manifests import Manifest, ManifestEntry
 from ..domain.limits import LIMITS
-from ..domain.search import pack_vector
+from ..domain.lineage import LineageStep
+from ..domain.search import (
+    pack_vector,
+)
+from ..domain.snapshots import Snapshot
 from ..domain.state import decode_version, encode_version, parse_metadata, parse_object
 from ..domain.threads import Thread, ThreadDetail, Verdict, VerdictKind, VerificationTotal
 from ..domain.values import value_digest
+from ..service.history import Delivery
 from ..service.threads import ManifestPage
-from .checks import limit_exceeded
 from .chunks import INLINE_BUDGET, Cutter, Received
+from .validation import limit_exceeded
 
 MessageT = TypeVar("MessageT", bound=Message)
 
@@ -339,6 +346,44 @@ def thread_detail(detail: ThreadDetail) -> thread_pb2.Thread:
         message.expire_time.CopyFrom(timestamp(detail.expire_us))
     for checkpoint_ns, checkpoint_id in sorted(detail.heads.items())[:MAX_HEADS]:
         message.heads.add(checkpoint_ns=checkpoint_ns, checkpoint_id=checkpoint_id)
+    return message
+
+
+def lineage_step(step: LineageStep) -> thread_service_pb2.LineageStep:
+    """Return the message for a step of a lineage."""
+    return thread_service_pb2.LineageStep(
+        kind=number(step.descent),
+        to=ref(step.key),
+        create_time=timestamp(step.created_us),
+        **{"from": ref(step.origin)},  # a keyword of Python
+    )
+
+
+def snapshot(stored: Snapshot) -> snapshot_service_pb2.Snapshot:
+    """Return the message for a snapshot."""
+    members = map(ref, stored.members)
+    created = timestamp(stored.created_us)
+    named = snapshot_service_pb2.Snapshot(
+        metadata_json=stored.metadata, members=members, create_time=created
+    )
+    return filled(named, stored)
+
+
+def event(delivery: Delivery, cutter: Cutter) -> history_service_pb2.ThreadEvent:
+    """Return the message for an event on its way to a watcher."""
+    told = delivery.event
+    message = history_service_pb2.ThreadEvent(
+        kind=number(told.kind),
+        cursor=delivery.cursor,
+        seq=told.seq,
+        incarnation=told.incarnation,
+        deleted_checkpoints=told.deleted,
+        time=timestamp(told.created_us),
+    )
+    if delivery.checkpoint is not None:
+        message.checkpoint.CopyFrom(checkpoint_header(delivery.checkpoint, cutter))
+    elif told.key.checkpoint_id:
+        message.checkpoint.ref.CopyFrom(ref(told.key))
     return message
 
 

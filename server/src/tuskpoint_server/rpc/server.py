@@ -18,35 +18,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from tuskpoint.v1 import (
-    admin_service_pb2,
-    checkpoint_service_pb2,
-    handoff_service_pb2,
-    history_service_pb2,
-    search_service_pb2,
-    snapshot_service_pb2,
-    thread_service_pb2,
-)
-
 from ..domain.limits import LIMITS
-from ..service.admin import Admin
-from ..service.checkpoints import Checkpoints
-from ..service.handoffs import Handoffs
-from ..service.history import History
-from ..service.searching import Search
-from ..service.snapshots import Snapshots
-from ..service.threads import Threads
-from .admin_servicer import AdminServicer
 from .authentication import Authentication
 from .calls import Around, Context, service_handler
-from .search_servicer import SearchServicer
-from .servicers import (
-    CheckpointServicer,
-    HandoffServicer,
-    HistoryServicer,
-    SnapshotServicer,
-    ThreadServicer,
-)
 from .telemetry import SCOPE, Telemetry
 
 MAX_PENDING_CALLS = 100_000  # calls that may wait to be picked up
@@ -71,40 +45,6 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.http2.max_ping_strikes", 3),
 )
-
-
-def services(
-    checkpoints: Checkpoints,
-    threads: Threads,
-    snapshots: Snapshots,
-    history: History,
-    handoffs: Handoffs,
-    search: Search,
-    admin: Admin,
-) -> list[tuple[ServiceDescriptor, object]]:
-    """Return every service of the contract with its servicer, of the rooms that give it meaning."""
-    methods: list[str] = []
-    built: list[tuple[Any, object]] = [
-        (checkpoint_service_pb2, CheckpointServicer(checkpoints)),
-        (thread_service_pb2, ThreadServicer(threads, checkpoints)),
-        (history_service_pb2, HistoryServicer(history)),
-        (handoff_service_pb2, HandoffServicer(handoffs)),
-        (search_service_pb2, SearchServicer(search)),
-        (snapshot_service_pb2, SnapshotServicer(snapshots)),
-        (admin_service_pb2, AdminServicer(admin, methods)),
-    ]
-    contract: list[tuple[ServiceDescriptor, object]] = [
-        (service, servicer)
-        for file, servicer in built
-        for service in file.DESCRIPTOR.services_by_name.values()
-    ]
-    methods += [
-        f"{service.full_name}/{method.name}"
-        for service, servicer in contract
-        for method in service.methods
-        if hasattr(servicer, method.name)
-    ]
-    return contract
 
 
 @dataclass(slots=True)

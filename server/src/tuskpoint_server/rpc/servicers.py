@@ -1,55 +1,64 @@
 """The calls on the wire: each turns a request into the service's words, and its answer back.
 
 What a call does, takes and answers stands in the contract (`proto/tuskpoint/v1`). Requests are
-checked, and have their defaults, before they come here.
+checked, and have their defaults, before they come here. Answers and frames are messages, or
+their fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, fields
-from typing import TypeVar
+from typing import Any
 
-from tuskpoint.v1 import checkpoint_service_pb2 as checkpoints_pb
-from tuskpoint.v1 import handoff_service_pb2 as handoffs_pb
+from google.protobuf.descriptor import ServiceDescriptor
+
+from tuskpoint.v1 import admin_service_pb2 as admin_pb
+from tuskpoint.v1 import checkpoint_service_pb2 as saves_pb
+from tuskpoint.v1 import errors_pb2
+from tuskpoint.v1 import handoff_service_pb2 as handoff_pb
 from tuskpoint.v1 import history_service_pb2 as history_pb
-from tuskpoint.v1 import snapshot_service_pb2 as snapshots_pb
-from tuskpoint.v1 import thread_service_pb2 as threads_pb
+from tuskpoint.v1 import search_service_pb2 as search_pb
+from tuskpoint.v1 import snapshot_service_pb2 as snap_pb
+from tuskpoint.v1 import thread_service_pb2 as thread_pb
 
+from ..domain.credentials import Scope
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
-from ..domain.lineage import Descriptor, LineageStep
-from ..domain.model import Checkpoint, Durability, Source, View
-from ..domain.snapshots import Snapshot
+from ..domain.lineage import Descriptor
+from ..domain.model import Checkpoint, Source, View
+from ..domain.search import Metric, SearchMode, SearchQuery, SearchScope, pack_vector
 from ..domain.state import parse_object
 from ..domain.threads import EventKind, PruneStrategy, ThreadState
 from ..journal.checkpoints.load import ReplayQuery
 from ..journal.checkpoints.threads import ThreadQuery
 from ..journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
-from ..service.checkpoints import Checkpoints, SaveOutcome
+from ..recall.recall import RecallStanding
+from ..service.admin import Admin
+from ..service.checkpoints import Checkpoints
 from ..service.completing import content_bytes
 from ..service.handoffs import Handoffs
-from ..service.history import Delivery, History
+from ..service.history import History
+from ..service.searching import Search
 from ..service.snapshots import Snapshots
 from ..service.threads import Threads
 from . import convert
 from .calls import Call, endless
 from .chunks import Cutter, whole
-from .convert import number
 from .save_stream import SaveStream, save_response, writes_response
 
 PROGRESS_SECONDS = 15.0  # longest silence of a watch that does not say
 
-FrameT = TypeVar("FrameT")
+Fields = Mapping[str, Any]
+Frames = AsyncIterator[Fields]
 
 
-def _frames(frame: Callable[..., FrameT], loaded: Checkpoint) -> Iterator[FrameT]:
-    """Yield the frames of one checkpoint: the message that begins it, and its chunks."""
+def _frames(loaded: Checkpoint) -> Iterator[Fields]:
     cutter = Cutter()
-    yield frame(checkpoint=convert.checkpoint_header(loaded, cutter))
+    yield {"checkpoint": convert.checkpoint_header(loaded, cutter)}
     for chunk in cutter.chunks():
-        yield frame(chunk=chunk)
+        yield {"chunk": chunk}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,91 +68,63 @@ class CheckpointServicer:
     _checkpoints: Checkpoints
 
     async def SaveCheckpoint(
-        self, request: checkpoints_pb.SaveCheckpointRequest, call: Call
-    ) -> checkpoints_pb.SaveCheckpointResponse:
+        self, request: saves_pb.SaveCheckpointRequest, call: Call
+    ) -> saves_pb.SaveCheckpointResponse:
         outcome = await self._checkpoints.save(call.tenant, convert.checkpoint_draft(request))
-        return save_response(await self._reached(outcome, request, call))
+        return save_response(await self._checkpoints.reach(call.tenant, outcome, call.wanted))
 
     def SaveCheckpoints(
-        self, requests: AsyncIterator[checkpoints_pb.SaveCheckpointsRequest], call: Call
-    ) -> AsyncIterator[checkpoints_pb.SaveCheckpointsResponse]:
+        self, requests: AsyncIterator[saves_pb.SaveCheckpointsRequest], call: Call
+    ) -> AsyncIterator[saves_pb.SaveCheckpointsResponse]:
         return SaveStream(self._checkpoints, call).answers(requests)
 
     async def SaveWrites(
-        self, request: checkpoints_pb.SaveWritesRequest, call: Call
-    ) -> checkpoints_pb.SaveWritesResponse:
+        self, request: saves_pb.SaveWritesRequest, call: Call
+    ) -> saves_pb.SaveWritesResponse:
         key, writes = convert.key(request.ref), convert.write_drafts(request.writes, iter(()))
-        wanted = Durability(request.durability)
-        outcome = await self._checkpoints.save_writes(call.tenant, key, writes, wanted)
-        return writes_response(await self._reached(outcome, request, call))
+        outcome = await self._checkpoints.save_writes(call.tenant, key, writes, call.wanted)
+        return writes_response(await self._checkpoints.reach(call.tenant, outcome, call.wanted))
 
-    async def SetLabel(
-        self, request: checkpoints_pb.SetLabelRequest, call: Call
-    ) -> checkpoints_pb.SetLabelResponse:
+    async def SetLabel(self, request: saves_pb.SetLabelRequest, call: Call) -> Fields:
         key = convert.key(request.ref)
         outcome = await self._checkpoints.set_label(call.tenant, key, request.label)
-        outcome = await self._reached(outcome, request, call)
-        return checkpoints_pb.SetLabelResponse(
-            ref=convert.ref(outcome.saved.key),
-            seq=outcome.saved.seq,
-            durability=number(outcome.durability),
-        )
+        await self._checkpoints.reach(call.tenant, outcome, call.wanted)
+        return {"ref": convert.ref(outcome.saved.key), "seq": outcome.saved.seq}
 
-    async def GetCheckpoint(
-        self, request: checkpoints_pb.GetCheckpointRequest, call: Call
-    ) -> checkpoints_pb.GetCheckpointResponse:
-        loaded = await self._load(request, call)
-        size = content_bytes(loaded)
+    async def GetCheckpoint(self, request: saves_pb.GetCheckpointRequest, call: Call) -> Fields:
+        size = content_bytes(loaded := await self._load(request, call))
         if size <= LIMITS.max_unary:
             message = convert.checkpoint(loaded, whole())
             size = message.ByteSize()
         if size > LIMITS.max_unary:
             raise Refusal(Reason.CHECKPOINT_TOO_LARGE, size_bytes=size, maximum=LIMITS.max_unary)
-        return checkpoints_pb.GetCheckpointResponse(checkpoint=message)
+        return {"checkpoint": message}
 
-    async def LoadCheckpoint(
-        self, request: checkpoints_pb.LoadCheckpointRequest, call: Call
-    ) -> AsyncIterator[checkpoints_pb.LoadCheckpointResponse]:
-        loaded = await self._load(request, call)
-        for frame in _frames(checkpoints_pb.LoadCheckpointResponse, loaded):
+    async def LoadCheckpoint(self, request: saves_pb.LoadCheckpointRequest, call: Call) -> Frames:
+        for frame in _frames(await self._load(request, call)):
             yield frame
 
-    async def ListCheckpoints(
-        self, request: checkpoints_pb.ListCheckpointsRequest, call: Call
-    ) -> AsyncIterator[checkpoints_pb.ListCheckpointsResponse]:
+    async def ListCheckpoints(self, request: saves_pb.ListCheckpointsRequest, call: Call) -> Frames:
         query, view = convert.checkpoint_query(request), View(request.view)
         limit = request.limit if request.HasField("limit") else None
         source = Source(request.source)
         async for loaded in self._checkpoints.list(call.tenant, query, view, source, limit):
-            for frame in _frames(checkpoints_pb.ListCheckpointsResponse, loaded):
+            for frame in _frames(loaded):
                 yield frame
 
     async def GetDeltaHistory(
-        self, request: checkpoints_pb.GetDeltaHistoryRequest, call: Call
-    ) -> AsyncIterator[checkpoints_pb.GetDeltaHistoryResponse]:
+        self, request: saves_pb.GetDeltaHistoryRequest, call: Call
+    ) -> AsyncIterator[saves_pb.GetDeltaHistoryResponse]:
         key = convert.key(request.ref)
         for history in await self._checkpoints.delta_history(call.tenant, key, request.channels):
             for frame in convert.history_frames(history):
                 yield frame
 
     async def _load(
-        self,
-        request: checkpoints_pb.GetCheckpointRequest | checkpoints_pb.LoadCheckpointRequest,
-        call: Call,
+        self, request: saves_pb.GetCheckpointRequest | saves_pb.LoadCheckpointRequest, call: Call
     ) -> Checkpoint:
         key, view, source = convert.key(request.ref), View(request.view), Source(request.source)
         return await self._checkpoints.load(call.tenant, key, view, source)
-
-    async def _reached(
-        self,
-        outcome: SaveOutcome,
-        request: checkpoints_pb.SaveCheckpointRequest
-        | checkpoints_pb.SaveWritesRequest
-        | checkpoints_pb.SetLabelRequest,
-        call: Call,
-    ) -> SaveOutcome:
-        wanted = Durability(request.durability)
-        return await self._checkpoints.reach(call.tenant, outcome, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,115 +134,73 @@ class ThreadServicer:
     _threads: Threads
     _checkpoints: Checkpoints
 
-    async def GetThread(
-        self, request: threads_pb.GetThreadRequest, call: Call
-    ) -> threads_pb.GetThreadResponse:
+    async def GetThread(self, request: thread_pb.GetThreadRequest, call: Call) -> Fields:
         detail = await self._threads.get(call.tenant, request.thread_id)
-        return threads_pb.GetThreadResponse(thread=convert.thread_detail(detail))
+        return {"thread": convert.thread_detail(detail)}
 
-    async def ListThreads(
-        self, request: threads_pb.ListThreadsRequest, call: Call
-    ) -> threads_pb.ListThreadsResponse:
+    async def ListThreads(self, request: thread_pb.ListThreadsRequest, call: Call) -> Fields:
         state = ThreadState(request.state) if request.state else None
         query = ThreadQuery(request.agent_id, request.label, state)
         page = await self._threads.list(call.tenant, query, request.page_size, request.page_token)
-        return threads_pb.ListThreadsResponse(
-            threads=map(convert.thread, page.items), next_page_token=page.next_token
-        )
+        return {"threads": map(convert.thread, page.items), "next_page_token": page.next_token}
 
-    async def DeleteThread(
-        self, request: threads_pb.DeleteThreadRequest, call: Call
-    ) -> threads_pb.DeleteThreadResponse:
-        wanted = Durability(request.durability)
-        removed = await self._threads.delete(call.tenant, request.thread_id, wanted)
-        return threads_pb.DeleteThreadResponse(
-            deleted_checkpoints=removed.deleted, durability=request.durability
-        )
+    async def DeleteThread(self, request: thread_pb.DeleteThreadRequest, call: Call) -> Fields:
+        removed = await self._threads.delete(call.tenant, request.thread_id, call.wanted)
+        return {"deleted_checkpoints": removed.deleted}
 
-    async def SetRetention(
-        self, request: threads_pb.SetRetentionRequest, call: Call
-    ) -> threads_pb.SetRetentionResponse:
-        seconds, wanted = request.retention.seconds, Durability(request.durability)
-        await self._threads.set_retention(call.tenant, request.thread_id, seconds, wanted)
-        return threads_pb.SetRetentionResponse(durability=request.durability)
+    async def SetRetention(self, request: thread_pb.SetRetentionRequest, call: Call) -> Fields:
+        thread_id, seconds = request.thread_id, request.retention.seconds
+        await self._threads.set_retention(call.tenant, thread_id, seconds, call.wanted)
+        return {}
 
-    async def SetSearchable(
-        self, request: threads_pb.SetSearchableRequest, call: Call
-    ) -> threads_pb.SetSearchableResponse:
-        searchable, wanted = request.searchable, Durability(request.durability)
-        await self._threads.set_searchable(call.tenant, request.thread_id, searchable, wanted)
-        return threads_pb.SetSearchableResponse(durability=request.durability)
+    async def SetSearchable(self, request: thread_pb.SetSearchableRequest, call: Call) -> Fields:
+        thread_id, searchable = request.thread_id, request.searchable
+        await self._threads.set_searchable(call.tenant, thread_id, searchable, call.wanted)
+        return {}
 
-    async def CopyThread(
-        self, request: threads_pb.CopyThreadRequest, call: Call
-    ) -> threads_pb.CopyThreadResponse:
-        source, target = request.source_thread_id, request.target_thread_id
-        wanted = Durability(request.durability)
-        copied = await self._threads.copy(call.tenant, source, target, request.request_id, wanted)
-        return threads_pb.CopyThreadResponse(
-            copied_checkpoints=copied, durability=request.durability
-        )
+    async def CopyThread(self, request: thread_pb.CopyThreadRequest, call: Call) -> Fields:
+        names = (request.source_thread_id, request.target_thread_id, request.request_id)
+        return {"copied_checkpoints": await self._threads.copy(call.tenant, *names, call.wanted)}
 
-    async def PruneThreads(
-        self, request: threads_pb.PruneThreadsRequest, call: Call
-    ) -> threads_pb.PruneThreadsResponse:
-        everything = request.strategy == threads_pb.PRUNE_STRATEGY_DELETE_ALL
+    async def PruneThreads(self, request: thread_pb.PruneThreadsRequest, call: Call) -> Fields:
+        everything = request.strategy == thread_pb.PRUNE_STRATEGY_DELETE_ALL
         strategy = PruneStrategy.DELETE_ALL if everything else PruneStrategy.KEEP_LATEST
-        wanted = Durability(request.durability)
-        removed = await self._threads.prune(call.tenant, request.thread_ids, strategy, wanted)
-        return threads_pb.PruneThreadsResponse(
-            deleted_checkpoints=removed.deleted, durability=request.durability
-        )
+        thread_ids = request.thread_ids
+        removed = await self._threads.prune(call.tenant, thread_ids, strategy, call.wanted)
+        return {"deleted_checkpoints": removed.deleted}
 
-    async def DeleteRuns(
-        self, request: threads_pb.DeleteRunsRequest, call: Call
-    ) -> threads_pb.DeleteRunsResponse:
-        wanted = Durability(request.durability)
-        removed = await self._threads.delete_runs(call.tenant, request.run_ids, wanted)
-        return threads_pb.DeleteRunsResponse(
-            deleted_checkpoints=removed.deleted, durability=request.durability
-        )
+    async def DeleteRuns(self, request: thread_pb.DeleteRunsRequest, call: Call) -> Fields:
+        removed = await self._threads.delete_runs(call.tenant, request.run_ids, call.wanted)
+        return {"deleted_checkpoints": removed.deleted}
 
-    async def ForkThread(
-        self, request: threads_pb.ForkThreadRequest, call: Call
-    ) -> threads_pb.ForkThreadResponse:
-        key, target = convert.key(request.ref), request.new_thread_id
-        wanted = Durability(request.durability)
-        made = await self._threads.fork(call.tenant, key, target, request.request_id, wanted)
-        return threads_pb.ForkThreadResponse(
-            ref=convert.ref(made),
-            forked_from=f"{request.ref.thread_id}:{made.checkpoint_id}",
-            durability=request.durability,
-        )
+    async def ForkThread(self, request: thread_pb.ForkThreadRequest, call: Call) -> Fields:
+        asked = (convert.key(request.ref), request.new_thread_id, request.request_id)
+        made = await self._threads.fork(call.tenant, *asked, call.wanted)
+        forked_from = f"{request.ref.thread_id}:{made.checkpoint_id}"
+        return {"ref": convert.ref(made), "forked_from": forked_from}
 
-    async def RollbackThread(
-        self, request: threads_pb.RollbackThreadRequest, call: Call
-    ) -> threads_pb.RollbackThreadResponse:
-        earlier, wanted = convert.key(request.ref), Durability(request.durability)
+    async def RollbackThread(self, request: thread_pb.RollbackThreadRequest, call: Call) -> Fields:
+        earlier, request_id = convert.key(request.ref), request.request_id
         head = request.expected_head if request.HasField("expected_head") else None
-        made = await self._threads.rollback(call.tenant, earlier, request.request_id, head, wanted)
-        return threads_pb.RollbackThreadResponse(
-            ref=convert.ref(made), rolled_back_from=str(earlier), durability=request.durability
-        )
+        made = await self._threads.rollback(call.tenant, earlier, request_id, head, call.wanted)
+        return {"ref": convert.ref(made), "rolled_back_from": str(earlier)}
 
-    async def GetLineage(
-        self, request: threads_pb.GetLineageRequest, call: Call
-    ) -> threads_pb.GetLineageResponse:
+    async def GetLineage(self, request: thread_pb.GetLineageRequest, call: Call) -> Fields:
         tree = await self._threads.lineage(call.tenant, request.thread_id)
-        return threads_pb.GetLineageResponse(
-            ancestors=map(_lineage_step, tree.ancestors),
-            descendants=map(_lineage_step, tree.descendants),
-            truncated=tree.truncated,
-        )
+        return {
+            "ancestors": map(convert.lineage_step, tree.ancestors),
+            "descendants": map(convert.lineage_step, tree.descendants),
+            "truncated": tree.truncated,
+        }
 
     async def DiffCheckpoints(
-        self, request: threads_pb.DiffCheckpointsRequest, call: Call
-    ) -> threads_pb.DiffCheckpointsResponse:
+        self, request: thread_pb.DiffCheckpointsRequest, call: Call
+    ) -> Fields:
         before, after = convert.key(getattr(request, "from")), convert.key(request.to)
         found = await self._checkpoints.diff(call.tenant, before, after, request.max_changes)
         changes = [
-            threads_pb.Change(
-                kind=number(change.kind),
+            thread_pb.Change(
+                kind=convert.number(change.kind),
                 channel=change.channel,
                 path=change.path,
                 from_json=change.before,
@@ -269,11 +208,11 @@ class ThreadServicer:
             )
             for change in found.changes
         ]
-        return threads_pb.DiffCheckpointsResponse(changes=changes, truncated=found.truncated)
+        return {"changes": changes, "truncated": found.truncated}
 
     async def VerifyThread(
-        self, request: threads_pb.VerifyThreadRequest, call: Call
-    ) -> AsyncIterator[threads_pb.VerifyThreadResponse]:
+        self, request: thread_pb.VerifyThreadRequest, call: Call
+    ) -> AsyncIterator[thread_pb.VerifyThreadResponse]:
         async with aclosing(self._threads.verify(call.tenant, request.thread_id)) as found:
             async for one in found:
                 if call.draining.is_set():
@@ -281,20 +220,11 @@ class ThreadServicer:
                 yield convert.verification_frame(one)
 
     async def GetManifest(
-        self, request: threads_pb.GetManifestRequest, call: Call
-    ) -> threads_pb.GetManifestResponse:
+        self, request: thread_pb.GetManifestRequest, call: Call
+    ) -> thread_pb.GetManifestResponse:
         thread_id, size, token = request.thread_id, request.page_size, request.page_token
         found = self._threads.manifest(call.tenant, thread_id, size, token, store=request.store)
         return convert.manifest_response(await found)
-
-
-def _lineage_step(step: LineageStep) -> threads_pb.LineageStep:
-    return threads_pb.LineageStep(
-        kind=number(step.descent),
-        to=convert.ref(step.key),
-        create_time=convert.timestamp(step.created_us),
-        **{"from": convert.ref(step.origin)},  # a keyword of Python
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,9 +233,7 @@ class HistoryServicer:
 
     _history: History
 
-    async def ReplayThread(
-        self, request: history_pb.ReplayThreadRequest, call: Call
-    ) -> AsyncIterator[history_pb.ReplayThreadResponse]:
+    async def ReplayThread(self, request: history_pb.ReplayThreadRequest, call: Call) -> Frames:
         query = ReplayQuery(
             request.thread_id,
             request.checkpoint_ns if request.HasField("checkpoint_ns") else None,
@@ -315,13 +243,11 @@ class HistoryServicer:
         view, source = View(request.view), Source(request.source)
         async with aclosing(self._history.replay(call.tenant, query, view, source)) as checkpoints:
             async for loaded in checkpoints:
-                for frame in _frames(history_pb.ReplayThreadResponse, loaded):
+                for frame in _frames(loaded):
                     yield frame
 
     @endless
-    async def WatchThread(
-        self, request: history_pb.WatchThreadRequest, call: Call
-    ) -> AsyncIterator[history_pb.WatchThreadResponse]:
+    async def WatchThread(self, request: history_pb.WatchThreadRequest, call: Call) -> Frames:
         view, kinds = View(request.view), [EventKind(kind) for kind in request.kinds]
         progress_s = PROGRESS_SECONDS
         if request.HasField("progress_interval"):
@@ -332,26 +258,9 @@ class HistoryServicer:
         async with aclosing(deliveries) as coming:
             async for delivery in coming:
                 cutter = Cutter()
-                yield history_pb.WatchThreadResponse(event=_event(delivery, cutter))
+                yield {"event": convert.event(delivery, cutter)}
                 for chunk in cutter.chunks():
-                    yield history_pb.WatchThreadResponse(chunk=chunk)
-
-
-def _event(delivery: Delivery, cutter: Cutter) -> history_pb.ThreadEvent:
-    event = delivery.event
-    message = history_pb.ThreadEvent(
-        kind=number(event.kind),
-        cursor=delivery.cursor,
-        seq=event.seq,
-        incarnation=event.incarnation,
-        deleted_checkpoints=event.deleted,
-        time=convert.timestamp(event.created_us),
-    )
-    if delivery.checkpoint is not None:
-        message.checkpoint.CopyFrom(convert.checkpoint_header(delivery.checkpoint, cutter))
-    elif event.key.checkpoint_id:
-        message.checkpoint.ref.CopyFrom(convert.ref(event.key))
-    return message
+                    yield {"chunk": chunk}
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,40 +269,69 @@ class HandoffServicer:
 
     _handoffs: Handoffs
 
-    async def CreateHandoff(
-        self, request: handoffs_pb.CreateHandoffRequest, call: Call
-    ) -> handoffs_pb.CreateHandoffResponse:
-        descriptor = await self._handoffs.create(
-            call.tenant, convert.key(request.ref), request.to_agent, request.request_id
-        )
-        return handoffs_pb.CreateHandoffResponse(
-            descriptor=handoffs_pb.HandoffDescriptor(**asdict(descriptor))
-        )
+    async def CreateHandoff(self, request: handoff_pb.CreateHandoffRequest, call: Call) -> Fields:
+        key, to_agent = convert.key(request.ref), request.to_agent
+        descriptor = await self._handoffs.create(call.tenant, key, to_agent, request.request_id)
+        return {"descriptor": asdict(descriptor)}
 
-    async def AdoptHandoff(
-        self, request: handoffs_pb.AdoptHandoffRequest, call: Call
-    ) -> AsyncIterator[handoffs_pb.AdoptHandoffResponse]:
+    async def AdoptHandoff(self, request: handoff_pb.AdoptHandoffRequest, call: Call) -> Frames:
         named = request.descriptor
         descriptor = Descriptor(*(getattr(named, field.name) for field in fields(Descriptor)))
-        target, wanted = request.new_thread_id, Durability(request.durability)
-        steps = self._handoffs.adopt(call.tenant, descriptor, target, request.request_id, wanted)
-        async with aclosing(steps):
+        asked = (descriptor, request.new_thread_id, request.request_id, call.wanted)
+        async with aclosing(self._handoffs.adopt(call.tenant, *asked)) as steps:
             async for step in steps:
-                frame = handoffs_pb.AdoptHandoffResponse(
-                    stage=number(step.stage), fetched_bytes=step.fetched_bytes
+                frame = {"stage": step.stage, "fetched_bytes": step.fetched_bytes}
+                if (adopted := step.adopted) is None:
+                    yield frame
+                    continue
+                adoption = handoff_pb.Adoption(
+                    adopted_from=named.source,
+                    new_thread_id=adopted.key.thread_id,
+                    checkpoint_id=adopted.key.checkpoint_id,
+                    blob_id=adopted.blob_id,
+                    verified=True,
                 )
-                if (adopted := step.adopted) is not None:
-                    frame.durability = request.durability
-                    frame.adoption.MergeFrom(
-                        handoffs_pb.Adoption(
-                            adopted_from=named.source,
-                            new_thread_id=adopted.key.thread_id,
-                            checkpoint_id=adopted.key.checkpoint_id,
-                            blob_id=adopted.blob_id,
-                            verified=True,
-                        )
-                    )
-                yield frame
+                yield {**frame, "durability": call.wanted, "adoption": adoption}
+
+
+@dataclass(frozen=True, slots=True)
+class SearchServicer:
+    """`SearchService`: finds checkpoints by what happened."""
+
+    _search: Search
+
+    async def SearchCheckpoints(
+        self, request: search_pb.SearchCheckpointsRequest, call: Call
+    ) -> search_pb.SearchCheckpointsResponse:
+        query = SearchQuery(
+            text=request.text,
+            vector=pack_vector(request.vector.values),
+            scope=SearchScope(
+                request.thread_id,
+                request.agent_id,
+                parse_object(request.filter_json, "filter_json"),
+            ),
+            limit=request.limit or LIMITS.default_results,
+            mode=SearchMode(request.mode) if request.mode else None,
+            metric=Metric(request.metric) if request.metric else Metric.COSINE,
+        )
+        answer = await self._search.search(call.tenant, query)
+        message = search_pb.SearchCheckpointsResponse(
+            mode=convert.number(answer.mode),
+            metric=answer.metric,
+            unindexed_checkpoints=answer.unindexed,
+            truncated=answer.truncated,
+        )
+        for found in answer.results:
+            one = message.results.add(ref=convert.ref(found.key), metadata_json=found.metadata)
+            convert.filled(one, found)
+        if answer.fell_back:
+            told = f"searched in mode {answer.mode.name.lower()}: {answer.fell_back}"
+            message.warnings.add(kind=errors_pb2.WARNING_KIND_SEARCH_FELL_BACK, message=told)
+        if answer.dropped:
+            told = f"MemWal has {answer.dropped} more matches that it could not return"
+            message.warnings.add(kind=errors_pb2.WARNING_KIND_MEMORIES_DROPPED, message=told)
+        return message
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,9 +340,7 @@ class SnapshotServicer:
 
     _snapshots: Snapshots
 
-    async def CreateSnapshot(
-        self, request: snapshots_pb.CreateSnapshotRequest, call: Call
-    ) -> snapshots_pb.CreateSnapshotResponse:
+    async def CreateSnapshot(self, request: snap_pb.CreateSnapshotRequest, call: Call) -> Fields:
         parse_object(request.metadata_json, "metadata_json")
         draft = SnapshotDraft(
             tuple(request.thread_ids),
@@ -413,65 +349,133 @@ class SnapshotServicer:
             request.working_directory,
             request.metadata_json or b"{}",
         )
-        wanted = Durability(request.durability)
-        created = await self._snapshots.create(call.tenant, draft, request.request_id, wanted)
-        return snapshots_pb.CreateSnapshotResponse(
-            snapshot=_snapshot(created), durability=request.durability
-        )
+        created = self._snapshots.create(call.tenant, draft, request.request_id, call.wanted)
+        return {"snapshot": convert.snapshot(await created)}
 
-    async def GetSnapshot(
-        self, request: snapshots_pb.GetSnapshotRequest, call: Call
-    ) -> snapshots_pb.GetSnapshotResponse:
+    async def GetSnapshot(self, request: snap_pb.GetSnapshotRequest, call: Call) -> Fields:
         found = await self._snapshots.get(call.tenant, request.snapshot_id)
-        return snapshots_pb.GetSnapshotResponse(snapshot=_snapshot(found))
+        return {"snapshot": convert.snapshot(found)}
 
     async def GetLatestSnapshot(
-        self, request: snapshots_pb.GetLatestSnapshotRequest, call: Call
-    ) -> snapshots_pb.GetLatestSnapshotResponse:
-        found = await self._snapshots.latest(call.tenant, _snapshot_query(request))
-        return snapshots_pb.GetLatestSnapshotResponse(snapshot=_snapshot(found))
+        self, request: snap_pb.GetLatestSnapshotRequest, call: Call
+    ) -> Fields:
+        query = SnapshotQuery(request.session_id, request.hostname, request.working_directory)
+        found = await self._snapshots.latest(call.tenant, query)
+        return {"snapshot": convert.snapshot(found)}
 
-    async def ListSnapshots(
-        self, request: snapshots_pb.ListSnapshotsRequest, call: Call
-    ) -> snapshots_pb.ListSnapshotsResponse:
-        query, size, token = _snapshot_query(request), request.page_size, request.page_token
-        page = await self._snapshots.list(call.tenant, query, size, token)
-        return snapshots_pb.ListSnapshotsResponse(
-            snapshots=map(_snapshot, page.items), next_page_token=page.next_token
-        )
+    async def ListSnapshots(self, request: snap_pb.ListSnapshotsRequest, call: Call) -> Fields:
+        query = SnapshotQuery(request.session_id, request.hostname, request.working_directory)
+        page = await self._snapshots.list(call.tenant, query, request.page_size, request.page_token)
+        return {"snapshots": map(convert.snapshot, page.items), "next_page_token": page.next_token}
 
-    async def RestoreSnapshot(
-        self, request: snapshots_pb.RestoreSnapshotRequest, call: Call
-    ) -> snapshots_pb.RestoreSnapshotResponse:
+    async def RestoreSnapshot(self, request: snap_pb.RestoreSnapshotRequest, call: Call) -> Fields:
         restored = await self._snapshots.restore(
             call.tenant,
             request.snapshot_id,
-            rollback=request.mode == snapshots_pb.RESTORE_MODE_ROLLBACK,
+            rollback=request.mode == snap_pb.RESTORE_MODE_ROLLBACK,
             request_id=request.request_id,
-            wanted=Durability(request.durability),
+            wanted=call.wanted,
         )
-        return snapshots_pb.RestoreSnapshotResponse(
-            restored=map(convert.ref, restored), durability=request.durability
+        return {"restored": map(convert.ref, restored)}
+
+    async def DeleteSnapshot(self, request: snap_pb.DeleteSnapshotRequest, call: Call) -> Fields:
+        name, wanted = request.snapshot_id, call.wanted
+        return {"deleted": await self._snapshots.delete(call.tenant, name, wanted)}
+
+
+@dataclass(frozen=True, slots=True)
+class AdminServicer:
+    """Tells what the server is, the names of the methods that are built, and how it stands."""
+
+    _admin: Admin
+    _methods: Sequence[str]
+
+    async def GetServerInfo(
+        self, request: admin_pb.GetServerInfoRequest, call: Call
+    ) -> admin_pb.GetServerInfoResponse:
+        limits = admin_pb.ServerLimits()
+        for field in limits.DESCRIPTOR.fields:
+            if field.message_type is not None:
+                getattr(limits, field.name).FromSeconds(getattr(LIMITS, f"{field.name}_s"))
+            else:
+                setattr(limits, field.name, getattr(LIMITS, field.name.removesuffix("_bytes")))
+        modes = [search_pb.SearchMode.Name(mode) for mode in self._admin.search_modes]
+        message = admin_pb.GetServerInfoResponse(
+            limits=limits,
+            methods=self._methods,
+            start_time=convert.timestamp(self._admin.started_us),
+            search_modes=modes,
         )
+        return convert.filled(message, self._admin)
 
-    async def DeleteSnapshot(
-        self, request: snapshots_pb.DeleteSnapshotRequest, call: Call
-    ) -> snapshots_pb.DeleteSnapshotResponse:
-        wanted = Durability(request.durability)
-        deleted = await self._snapshots.delete(call.tenant, request.snapshot_id, wanted)
-        return snapshots_pb.DeleteSnapshotResponse(deleted=deleted, durability=request.durability)
+    async def GetArchiveStatus(
+        self, request: admin_pb.GetArchiveStatusRequest, call: Call
+    ) -> admin_pb.GetArchiveStatusResponse:
+        standing = await self._admin.standing(call.tenant)
+        status, search = standing.archive, standing.recall
+        message = admin_pb.GetArchiveStatusResponse(
+            first_holes=[
+                convert.filled(admin_pb.Hole(segment_sha256=hole.segment or b""), hole)
+                for hole in status.first_holes
+            ],
+            journal_bytes=standing.journal_bytes,
+            catalog=convert.location(status.catalog) if status.catalog is not None else None,
+            search=_search_status(search) if search is not None else None,
+        )
+        message = convert.filled(message, status)
+        if Scope.ADMIN not in call.scopes:  # these are of all tenants together
+            message.journal_bytes = message.spool_bytes = message.cache_bytes = 0
+        return message
+
+    async def Flush(self, request: admin_pb.FlushRequest, call: Call) -> Fields:
+        outcome = await self._admin.flush(call.tenant)
+        catalog = convert.location(outcome.catalog) if outcome.catalog is not None else None
+        return {"certified_checkpoints": outcome.certified, "catalog": catalog}
 
 
-def _snapshot_query(
-    request: snapshots_pb.GetLatestSnapshotRequest | snapshots_pb.ListSnapshotsRequest,
-) -> SnapshotQuery:
-    return SnapshotQuery(request.session_id, request.hostname, request.working_directory)
-
-
-def _snapshot(snapshot: Snapshot) -> snapshots_pb.Snapshot:
-    message = snapshots_pb.Snapshot(
-        metadata_json=snapshot.metadata,
-        members=map(convert.ref, snapshot.members),
-        create_time=convert.timestamp(snapshot.created_us),
+def _search_status(standing: RecallStanding) -> admin_pb.SearchStatus:
+    index = standing.index
+    message = admin_pb.SearchStatus(
+        unindexed_checkpoints=index.unindexed,
+        indexed_checkpoints=index.indexed,
+        last_error=standing.last_error,
+        truncated_checkpoints=index.truncated,
     )
-    return convert.filled(message, snapshot)
+    if standing.memwal is not None and standing.memories is not None:
+        convert.filled(message.memwal, standing.memwal, standing.memories)
+        message.memwal.SetInParent()
+    return convert.filled(message, index)
+
+
+def services(
+    checkpoints: Checkpoints,
+    threads: Threads,
+    snapshots: Snapshots,
+    history: History,
+    handoffs: Handoffs,
+    search: Search,
+    admin: Admin,
+) -> list[tuple[ServiceDescriptor, object]]:
+    """Return every service of the contract with its servicer."""
+    methods: list[str] = []
+    built: list[tuple[Any, object]] = [
+        (saves_pb, CheckpointServicer(checkpoints)),
+        (thread_pb, ThreadServicer(threads, checkpoints)),
+        (history_pb, HistoryServicer(history)),
+        (handoff_pb, HandoffServicer(handoffs)),
+        (search_pb, SearchServicer(search)),
+        (snap_pb, SnapshotServicer(snapshots)),
+        (admin_pb, AdminServicer(admin, methods)),
+    ]
+    contract: list[tuple[ServiceDescriptor, object]] = [
+        (service, servicer)
+        for file, servicer in built
+        for service in file.DESCRIPTOR.services_by_name.values()
+    ]
+    methods += [
+        f"{service.full_name}/{method.name}"
+        for service, servicer in contract
+        for method in service.methods
+        if hasattr(servicer, method.name)
+    ]
+    return contract

@@ -9,11 +9,13 @@ inside the frame.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
+from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 from google.protobuf.message import Message
 
 from tuskpoint.v1 import (
@@ -21,31 +23,102 @@ from tuskpoint.v1 import (
     checkpoint_service_pb2,
     handoff_service_pb2,
     history_service_pb2,
+    search_service_pb2,
     snapshot_service_pb2,
     thread_service_pb2,
+    value_pb2,
 )
 
-from ..domain.limits import LIMITS
+from ..domain.errors import Reason, Refusal, Violation
+from ..domain.limits import LIMITS, text_problem
 from ..domain.lineage import source_of
 from ..domain.model import Durability, Source, View
+from ..domain.search import vector_problem
+from ..domain.snapshots import THREADS, is_reserved
+from ..domain.state import parse_object
 from ..domain.threads import EventKind
-from .checks import Checks, check_checkpoint, check_writes, limit_exceeded
+from ..domain.values import DIGEST_BYTES
 
+_MAX_VIOLATIONS = 64
 _MAX_BLOB_ID = 256  # bytes; those of the known stores have 43
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def check(request: Message, *, streamed: bool = False) -> None:
-    """Check a request before anything of it is used, and put defaults where it leaves them open."""
+    """Check a request before anything of it is used, and put defaults where it leaves them open.
+
+    `streamed`: large values may follow in chunks.
+    """
     checks = Checks(streamed=streamed)
     for one in _checks_of(request.DESCRIPTOR):
         one(checks, request)
-    checks.finish()
+    if checks.violations:
+        first = checks.violations[0]
+        raise Refusal(
+            Reason.INVALID_FIELD,
+            violations=checks.violations,
+            field=first.field,
+            problem=first.description,
+        )
+
+
+class Checks:
+    """Collects what is wrong with one request."""
+
+    def __init__(self, *, streamed: bool = False) -> None:
+        self.streamed = streamed
+        self.violations: list[Violation] = []
+
+    def fail(self, field: str, problem: str) -> None:
+        if problem and len(self.violations) < _MAX_VIOLATIONS:
+            self.violations.append(Violation(field, problem))
+
+    def text(self, field: str, value: str, maximum: int, *, required: bool = False) -> None:
+        """Check a string: at most `maximum` bytes of UTF-8, without NUL, not empty if required."""
+        self.fail(field, text_problem(value, maximum, required=required))
+
+    def at_most(self, field: str, count: int, maximum: int, unit: str = "") -> bool:
+        if count > maximum:
+            self.fail(field, f"must be at most {maximum}{unit}")
+        return count <= maximum
+
+    def thread(self, field: str, thread_id: str, *, required: bool = True) -> None:
+        """Check the name of a thread; those of the server's own are refused."""
+        if is_reserved(thread_id):
+            self.fail(field, f"names that begin with '{THREADS}' are the server's own")
+        else:
+            self.text(field, thread_id, LIMITS.max_thread_id, required=required)
+
+    def ref(self, path: str, ref: checkpoint_pb2.CheckpointRef, *, required: bool = False) -> None:
+        self.thread(f"{path}.thread_id", ref.thread_id)
+        self.text(f"{path}.checkpoint_ns", ref.checkpoint_ns, LIMITS.max_checkpoint_ns)
+        checkpoint_id, longest = ref.checkpoint_id, LIMITS.max_checkpoint_id
+        self.text(f"{path}.checkpoint_id", checkpoint_id, longest, required=required)
+
+    def names(
+        self, path: str, names: Collection[str], longest: int, most: int, unit: str = ""
+    ) -> None:
+        if self.at_most(path, len(names), most, unit):
+            for number, name in enumerate(names):
+                self.text(f"{path}[{number}]", name, longest, required=True)
+
+    def channels(self, path: str, names: Collection[str]) -> None:
+        self.names(path, names, LIMITS.max_channel_name, LIMITS.max_channels)
+
+    def threads(self, path: str, thread_ids: Collection[str]) -> None:
+        if self.at_most(path, len(thread_ids), LIMITS.max_batch, " threads"):
+            for number, thread_id in enumerate(thread_ids):
+                self.thread(f"{path}[{number}]", thread_id)
+
+
+def limit_exceeded(what: str, limit: str, maximum: int) -> Refusal:
+    """Return the refusal of something that is too large."""
+    return Refusal(Reason.LIMIT_EXCEEDED, what=what, limit=limit, maximum=maximum)
 
 
 # --- fields, by their name and type --------------------------------------------------------
 
-Check = Callable[[Checks, Any], None]  # notes what is wrong with a request
+Check = Callable[[Checks, Any], object]  # notes what is wrong with a request
 
 _ID_REQUIRED = frozenset({"SaveWritesRequest", "RollbackThreadRequest"})
 _THREAD_FIELDS = ("thread_id", "source_thread_id", "target_thread_id", "new_thread_id")
@@ -74,6 +147,7 @@ _TEXTS: Mapping[str, int] = {
     "to_checkpoint_id": LIMITS.max_checkpoint_id,
     "working_directory": LIMITS.max_working_directory,
 }
+_ENUMS_REQUIRED = {("PruneThreadsRequest", "strategy"), ("RestoreSnapshotRequest", "mode")}
 _DEFAULTS = {"durability": Durability.JOURNALED, "view": View.FULL, "source": Source.ANY}
 """What a request that does not say asks for."""
 
@@ -87,6 +161,8 @@ def _checks_of(kind: Any) -> tuple[Check, ...]:
 
 def _check_of(field: Any) -> Check | None:
     kind, name = field.containing_type.name, field.name
+    if name == "thread_ids":
+        return lambda checks, request: checks.threads(name, request.thread_ids)
     if field.is_repeated:
         return None
     if field.enum_type is not None:
@@ -127,17 +203,148 @@ def _enum(kind: str, field: Any) -> Check:
             checks.fail(name, f"{number} is not a value of its enum")
         elif not number and default:
             setattr(request, name, default)
+        elif not number and (kind, name) in _ENUMS_REQUIRED:
+            checks.fail(name, "must be set")
 
     return enum
 
 
-# --- what a kind of request demands besides ------------------------------------------------
+# --- saves ---------------------------------------------------------------------------------
 
 
-def _list_checkpoints(
-    checks: Checks, request: checkpoint_service_pb2.ListCheckpointsRequest
+def _save(checks: Checks, request: checkpoint_service_pb2.SaveCheckpointRequest) -> None:
+    checkpoint, path = request.checkpoint, "checkpoint"
+    checks.ref(f"{path}.ref", checkpoint.ref)
+    parent_id = checkpoint.parent_checkpoint_id
+    checks.text(f"{path}.parent_checkpoint_id", parent_id, LIMITS.max_checkpoint_id)
+    checks.text(f"{path}.label", checkpoint.label, LIMITS.max_label)
+    checks.text(f"{path}.summary", checkpoint.summary, LIMITS.max_summary)
+    if request.vector:
+        longest = LIMITS.max_vector_dimension
+        checks.fail("vector", vector_problem(request.vector, longest, zero_allowed=False))
+    size = len(checkpoint.metadata_json)
+    checks.at_most(f"{path}.metadata_json", size, LIMITS.max_metadata, " bytes")
+    if checkpoint.HasField("state"):
+        _check_state(checks, checkpoint.state)
+    else:
+        checks.fail(f"{path}.state", "must be set")
+    _check_writes(checks, request.writes)
+    _check_sizes(checkpoint.state.channels, "checkpoint")
+    _check_sizes(request.writes, "the writes of one save")
+
+
+def _save_writes(checks: Checks, request: checkpoint_service_pb2.SaveWritesRequest) -> None:
+    if not request.writes:
+        checks.fail("writes", "must not be empty")
+    _check_writes(checks, request.writes)
+    _check_sizes(request.writes, "the writes of one save")
+
+
+def _check_sizes(contents: Iterable[value_pb2.Channel | value_pb2.PendingWrite], what: str) -> None:
+    """Check the sizes of values, announced ones included, before any is buffered."""
+    total = 0
+    for content in contents:
+        if content.HasField("large"):
+            size = content.large.size_bytes
+        elif content.HasField("value"):
+            size = len(content.value.data)
+        else:
+            continue
+        if size > LIMITS.max_value:
+            raise limit_exceeded(f"a value of {size} bytes", "max_value_bytes", LIMITS.max_value)
+        total += size
+    if total > LIMITS.max_checkpoint:
+        what = f"{what}: {total} bytes"
+        raise limit_exceeded(what, "max_checkpoint_bytes", LIMITS.max_checkpoint)
+
+
+def _check_state(checks: Checks, state: checkpoint_pb2.CheckpointState) -> None:
+    path = "checkpoint.state"
+    checks.text(f"{path}.ts", state.ts, LIMITS.max_timestamp_text)
+    if not checks.at_most(f"{path}.channels", len(state.channels), LIMITS.max_channels):
+        return
+    names: set[str] = set()
+    for number, channel in enumerate(state.channels):
+        if problem := _channel_problem(channel, names, streamed=checks.streamed):
+            checks.fail(f"{path}.channels[{number}].{problem[0]}", problem[1])
+        names.add(channel.name)
+    for node, seen in state.versions_seen.items():
+        below = f'{path}.versions_seen["{node}"].channels'
+        checks.at_most(below, len(seen.channels), LIMITS.max_channels)
+        for name, version in seen.channels.items():
+            if version_problem := _version_problem(version):
+                checks.fail(f'{below}["{name}"]', version_problem)
+    checks.channels(f"{path}.delta_channels", state.delta_channels)
+    checks.at_most(f"{path}.extras", len(state.extras), LIMITS.max_extras)
+    for name, value in state.extras.items():
+        below = f'{path}.extras["{name}"]'
+        checks.text(below, name, LIMITS.max_channel_name, required=True)
+        checks.text(f"{below}.type", value.type, LIMITS.max_value_type, required=True)
+
+
+def _channel_problem(
+    channel: value_pb2.Channel, names: set[str], *, streamed: bool
+) -> tuple[str, str] | None:
+    if problem := text_problem(channel.name, LIMITS.max_channel_name, required=True):
+        return "name", problem
+    if channel.name in names:
+        return "name", f"'{channel.name}' is not unique"
+    if channel.HasField("version") and (problem := _version_problem(channel.version)):
+        return "version", problem
+    content = channel.WhichOneof("content")
+    if channel.digest:
+        if len(channel.digest) != DIGEST_BYTES:
+            return "digest", f"must be {DIGEST_BYTES} bytes"
+        if content in ("inherit", "empty"):
+            return "digest", f"must not be set together with {content}"
+    elif content is None:
+        return "content", "one of value, large, inherit, empty or a digest must be set"
+    return _content_problem(channel, content, streamed=streamed)
+
+
+def _content_problem(
+    holder: value_pb2.Channel | value_pb2.PendingWrite, content: str | None, *, streamed: bool
+) -> tuple[str, str] | None:
+    if content == "large" and not streamed:
+        return "large", "only a SaveCheckpoints stream carries large values"
+    if content in ("value", "large"):
+        kind = getattr(holder, content).type
+        if problem := text_problem(kind, LIMITS.max_value_type, required=True):
+            return f"{content}.type", problem
+    return None
+
+
+def _version_problem(version: value_pb2.Version) -> str:
+    kind = version.WhichOneof("kind")
+    if kind is None:
+        return "must be text, integer or number"
+    if kind == "text":
+        return text_problem(version.text, LIMITS.max_version_text)
+    if kind == "number" and not math.isfinite(version.number):
+        return "must be finite"
+    return ""
+
+
+def _check_writes(
+    checks: Checks, writes: RepeatedCompositeFieldContainer[value_pb2.PendingWrite]
 ) -> None:
-    checks.at_most("filter_json", len(request.filter_json), LIMITS.max_metadata, " bytes")
+    if not checks.at_most("writes", len(writes), LIMITS.max_writes):
+        return
+    for number, write in enumerate(writes):
+        if problem := text_problem(write.task_id, LIMITS.max_task_id, required=True):
+            checks.fail(f"writes[{number}].task_id", problem)
+        if problem := text_problem(write.task_path, LIMITS.max_task_path):
+            checks.fail(f"writes[{number}].task_path", problem)
+        if problem := text_problem(write.channel, LIMITS.max_channel_name, required=True):
+            checks.fail(f"writes[{number}].channel", problem)
+        content = write.WhichOneof("content")
+        if content is None:
+            checks.fail(f"writes[{number}].content", "one of value or large must be set")
+        elif refused := _content_problem(write, content, streamed=checks.streamed):
+            checks.fail(f"writes[{number}].{refused[0]}", refused[1])
+
+
+# --- what a kind of request demands besides ------------------------------------------------
 
 
 def _watch(checks: Checks, request: history_service_pb2.WatchThreadRequest) -> None:
@@ -158,12 +365,6 @@ def _retention(checks: Checks, request: thread_service_pb2.SetRetentionRequest) 
         checks.fail("retention", f"must be 1 to {LIMITS.max_retention_s} seconds, or 0 to keep it")
 
 
-def _prune(checks: Checks, request: thread_service_pb2.PruneThreadsRequest) -> None:
-    checks.threads("thread_ids", request.thread_ids)
-    if not request.strategy:
-        checks.fail("strategy", "must be set")
-
-
 def _manifest(checks: Checks, request: thread_service_pb2.GetManifestRequest) -> None:
     if request.store and request.page_token:
         checks.fail("store", "must not be set with a page token; ask for it with the first page")
@@ -172,17 +373,11 @@ def _manifest(checks: Checks, request: thread_service_pb2.GetManifestRequest) ->
 def _create_snapshot(checks: Checks, request: snapshot_service_pb2.CreateSnapshotRequest) -> None:
     if not request.thread_ids:
         checks.fail("thread_ids", "must not be empty")
-    checks.threads("thread_ids", request.thread_ids)
     if len(set(request.thread_ids)) < len(request.thread_ids):
         checks.fail("thread_ids", "must not name a thread twice")
     size = len(request.metadata_json)
     if size > LIMITS.max_metadata:
         raise limit_exceeded(f"metadata of {size} bytes", "max_metadata_bytes", LIMITS.max_metadata)
-
-
-def _restore(checks: Checks, request: snapshot_service_pb2.RestoreSnapshotRequest) -> None:
-    if not request.mode:
-        checks.fail("mode", "must be set")
 
 
 def _adopt(checks: Checks, request: handoff_service_pb2.AdoptHandoffRequest) -> None:
@@ -203,19 +398,53 @@ def _adopt(checks: Checks, request: handoff_service_pb2.AdoptHandoffRequest) -> 
     checks.text("descriptor.summary", named.summary, LIMITS.max_summary)
 
 
+def _search(checks: Checks, request: search_service_pb2.SearchCheckpointsRequest) -> None:
+    kind, vector = request.WhichOneof("query"), request.vector.values
+    if kind == "text":
+        checks.text("text", request.text, LIMITS.max_query)
+        checks.fail("text", "" if request.text.strip() else "must not be empty")
+    elif kind == "vector":
+        zero_allowed = request.metric == search_service_pb2.SEARCH_METRIC_L2
+        longest = LIMITS.max_vector_dimension
+        checks.fail("vector.values", vector_problem(vector, longest, zero_allowed=zero_allowed))
+    else:
+        checks.fail("query", "must be set: text or vector")
+    if request.limit > LIMITS.max_search_results:
+        checks.fail("limit", f"must be 1 to {LIMITS.max_search_results}, or 0 for the default")
+    raw = request.filter_json
+    if not checks.at_most("filter_json", len(raw), LIMITS.max_metadata, " bytes"):
+        return
+    # No recursion: a filter may be nested as deep as JSON may be.
+    values: list[object] = [parse_object(raw, "filter_json")]
+    while values:
+        value = values.pop()
+        if isinstance(value, dict):
+            # An operator of another query language would match nothing, silently.
+            if operator := next((key for key in value if key.startswith("$")), ""):
+                # JSON can spell halves of surrogate pairs, which no message can hold.
+                told = operator[:80].encode(errors="backslashreplace").decode()
+                problem = "is no operator: a filter names the values that metadata must equal"
+                checks.fail("filter_json", f"'{told}' {problem}")
+                return
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+
+
 _FURTHER: Mapping[str, Check] = {
-    "SaveCheckpointRequest": check_checkpoint,
-    "SaveWritesRequest": check_writes,
-    "ListCheckpointsRequest": _list_checkpoints,
+    "SaveCheckpointRequest": _save,
+    "SaveWritesRequest": _save_writes,
+    "ListCheckpointsRequest": lambda checks, request: checks.at_most(
+        "filter_json", len(request.filter_json), LIMITS.max_metadata, " bytes"
+    ),
     "GetDeltaHistoryRequest": lambda checks, request: checks.channels("channels", request.channels),
     "AdoptHandoffRequest": _adopt,
     "WatchThreadRequest": _watch,
     "CreateSnapshotRequest": _create_snapshot,
-    "RestoreSnapshotRequest": _restore,
     "SetRetentionRequest": _retention,
-    "PruneThreadsRequest": _prune,
     "DeleteRunsRequest": lambda checks, request: checks.names(
-        "run_ids", request.run_ids, LIMITS.max_run_id
+        "run_ids", request.run_ids, LIMITS.max_run_id, LIMITS.max_batch, " names"
     ),
     "GetManifestRequest": _manifest,
+    "SearchCheckpointsRequest": _search,
 }
