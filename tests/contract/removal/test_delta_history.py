@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.contract.removal.rows import history, save
 from tests.kit.drafts import TENANT, channel, draft, key, write
 from tests.kit.journal import Journal
 from tuskpoint_server.domain.model import Reference
 from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.journal.checkpoints import delta_history
 from tuskpoint_server.journal.removal.removal import Removal
 
 
@@ -134,11 +131,7 @@ async def test_a_loop_of_parents_ends_the_walk(journal: Journal, removal: Remova
     assert await history(journal) == (None, [b"a", b"b"])
 
 
-@pytest.mark.parametrize("block", [1, 3, 16])
-async def test_long_chains_are_read_in_blocks(
-    journal: Journal, removal: Removal, monkeypatch: pytest.MonkeyPatch, block: int
-) -> None:
-    monkeypatch.setattr(delta_history, "BLOCK", block)
+async def test_long_chains(journal: Journal, removal: Removal) -> None:
     for n in range(40):
         await save(
             journal,

@@ -18,7 +18,6 @@ from tests.contract.removal.rows import FOREVER
 from tests.kit.drafts import TENANT, channel, draft, key, write
 from tests.kit.journal import Clock, Journal, opened
 from tuskpoint_server.domain.threads import PruneStrategy, Removed
-from tuskpoint_server.journal.checkpoints import delta_history
 from tuskpoint_server.journal.removal.removal import Removal
 
 T = TypeVar("T")
@@ -107,14 +106,12 @@ class World:
         self._directory.cleanup()
 
 
-@pytest.fixture(scope="module", params=[1, 256], ids=["short blocks", "long blocks"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """A journal that reads so many ancestors at once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delta_history, "BLOCK", request.param)
-        world = World()
-        yield world
-        world.close()
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    """A journal."""
+    world = World()
+    yield world
+    world.close()
 
 
 BOTH = frozenset(NAMES)

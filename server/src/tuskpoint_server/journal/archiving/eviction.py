@@ -147,11 +147,7 @@ _WRITES = Statement(
         checkpoints.c.held,
         _IN_RANGE,
     )
-    .join(
-        checkpoints,
-        same_checkpoint(checkpoints, writes),
-        isouter=True,
-    )
+    .outerjoin(checkpoints, same_checkpoint(checkpoints, writes))
     .where(
         of_thread(writes),
         writes.c.seq <= _THROUGH,

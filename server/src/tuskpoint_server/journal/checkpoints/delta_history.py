@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, select
 
 from ...domain.formats.segments import DeltaChannel, DeltaSeed, DeltaWrite, decode_delta_base
 from ...domain.model import (
@@ -29,30 +29,16 @@ from ...domain.model import (
 )
 from ...domain.state import decode_channels
 from ...domain.values import DamagedValueError
-from ..database.logs import Place
-from ..database.schema import checkpoints, threads, writes
+from ..database.logs import Place, find_thread, greatest_id
+from ..database.schema import checkpoints, writes
 from ..database.statements import LISTED, Statement, of_checkpoint, of_namespace, parameters_of
 from . import contents, located
 from .load import load
 
-BLOCK = 256
-"""Ancestors that are read at once."""
-
-_FIRST_BLOCK = 16
-
-_THREAD = Statement(
-    select(threads.c.number, threads.c.family).where(
-        threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread_id")
+_NODE = Statement(
+    select(checkpoints.c.parent_id, checkpoints.c.state, checkpoints.c.delta_base).where(
+        of_checkpoint(checkpoints)
     )
-)
-_LATEST = Statement(select(func.max(checkpoints.c.checkpoint_id)).where(of_namespace(checkpoints)))
-_NODE = (checkpoints.c.parent_id, checkpoints.c.state, checkpoints.c.delta_base)
-_TARGET = Statement(select(*_NODE).where(of_checkpoint(checkpoints)))
-_BLOCK = Statement(
-    select(checkpoints.c.checkpoint_id, *_NODE)
-    .where(of_namespace(checkpoints), checkpoints.c.checkpoint_id <= bindparam("of_id"))
-    .order_by(checkpoints.c.checkpoint_id.desc())
-    .limit(bindparam("max_rows"))
 )
 _WRITES = Statement(
     select(
@@ -80,6 +66,11 @@ class PathWrite(NamedTuple):
     holder: str
     write: DeltaWrite
     number: int | None
+
+    @property
+    def key(self) -> int | bytes:
+        """What its value is found by."""
+        return self.write.digest if self.number is None else self.number
 
 
 @dataclass(slots=True)
@@ -110,26 +101,30 @@ def delta_history(
     means the latest of the namespace. Where a value was evicted stands `EVICTED`, and
     `sources` has the segments that hold it.
     """
-    found = _THREAD.run(connection, of_tenant=tenant, of_thread_id=key.thread_id).fetchone()
-    if found is None:
+    thread = find_thread(connection, tenant, key.thread_id)
+    if thread is None:
         return tuple(DeltaHistory(name, None, ()) for name in channels)
-    thread, family = found
     if not key.checkpoint_id:
-        latest = _LATEST.run(connection, of_thread=thread, of_ns=key.checkpoint_ns).fetchone()
-        key = replace(key, checkpoint_id=(latest[0] if latest else None) or "")
-    paths = follow(connection, thread, (key.checkpoint_ns, key.checkpoint_id), channels)
-    values = _values(connection, family, paths.values())
-    evicted: dict[str, set[bytes]] = defaultdict(set)
-    for path in paths.values():
-        for holder, digest in _evicted(path, values):
-            evicted[holder].add(digest)
-    sources: dict[str, list[BlobLocation]] = {}
-    for holder, digests in evicted.items():
-        held = load(connection, tenant, replace(key, checkpoint_id=holder), View.ENTRY)
-        sources[holder] = list(held.entry.segments) if held is not None else []
-        if held is not None:
-            sources[holder] += located.of_values(connection, tenant, family, sorted(digests))
-    return tuple(_history(name, paths[name], values, sources) for name in channels)
+        latest = greatest_id(connection, thread.number, key.checkpoint_ns)
+        key = replace(key, checkpoint_id=latest)
+    paths = follow(connection, thread.number, (key.checkpoint_ns, key.checkpoint_id), channels)
+    values = _values(connection, thread.family, paths.values())
+    found: list[DeltaHistory] = []
+    for name in channels:
+        path, begun = paths[name], None
+        if path.seed is not None:
+            value = values[path.seed.digest]
+            begun = Channel(name, path.seed.version, path.seed.digest, path.seed.size, value)
+        written = tuple(
+            Write(
+                *(one.write.task_id, one.write.task_path, one.write.idx, name),
+                *(values[one.key], one.write.digest),
+            )
+            for one in path.writes
+        )
+        sources = _sources(connection, tenant, thread.family, key, path, values)
+        found.append(DeltaHistory(name, begun, written, sources))
+    return tuple(found)
 
 
 # --- following the path ------------------------------------------------------------------
@@ -156,28 +151,32 @@ def follow(
         until: IDs of checkpoints before which the walk ends.
     """
     paths = {name: DeltaPath() for name in channels}
-    row = _TARGET.run(connection, **parameters_of(thread, *place)).fetchone() if paths else None
-    if row is None:
-        return paths
-    active = set(paths)
-    # It is not its own ancestor: its state does not count.
-    parent_id, step = _step(place[1], row[0], None, row[2], active, paths)
-    steps, seen = [step], {place[1]}
-    blocks = _Blocks(connection, thread, place[0])
-    while active and parent_id not in until and parent_id not in seen:
-        row = blocks.get(parent_id)
-        if row is None or (most is not None and len(seen) > most):
+    active, own, at = set(paths), place[1], place[1]
+    passed: dict[str, tuple[DeltaChannel, ...]] = {}
+    asking: dict[str, frozenset[str]] = {}
+    while active and at not in passed and (at == own or at not in until):
+        row = _NODE.run(connection, **parameters_of(thread, place[0], at)).fetchone()
+        if row is None or (most is not None and len(passed) > most):
             break
-        seen.add(parent_id)
-        parent_id, step = _step(parent_id, *row, active, paths)
-        steps.append(step)
-        if len(steps) == BLOCK:
-            _add_writes(connection, thread, place[0], steps, paths)
-            steps = []
-    _add_writes(connection, thread, place[0], steps, paths)
-    if parent_id in until and parent_id not in seen:
+        parent_id, state, stored_base = row
+        if at != own:  # it is not its own ancestor
+            asking[at] = frozenset(active)
+            for channel in decode_channels(state):
+                if channel.digest is not None and channel.name in active:
+                    seed = DeltaSeed(channel.version, channel.digest, channel.size)
+                    paths[channel.name].seed, paths[channel.name].seed_of = seed, at
+                    active.discard(channel.name)
+        base = decode_delta_base(stored_base, at) if stored_base else ()
+        passed[at] = tuple(channel for channel in base if channel.name in active)
+        for one in passed[at]:
+            if not one.ancestor_id:
+                paths[one.name].seed, paths[one.name].seed_of = one.seed, at
+                active.discard(one.name)
+        at = path_parent(parent_id, base)
+    _add_writes(connection, thread, place[0], passed, asking, paths)
+    if passed and at in until and at not in passed:
         for name in active:
-            paths[name].goes_on_at = parent_id
+            paths[name].goes_on_at = at
     return paths
 
 
@@ -186,92 +185,35 @@ def path_parent(parent_id: str, base: Sequence[DeltaChannel]) -> str:
     return next((channel.ancestor_id for channel in base if channel.ancestor_id), parent_id)
 
 
-class _Step(NamedTuple):
-    """A checkpoint on the path: of which channels its pending writes count, and its base's.
-
-    Those in the base come before the pending ones.
-    """
-
-    checkpoint_id: str
-    wanted: frozenset[str]
-    base: tuple[DeltaChannel, ...]
-
-
-def _step(
-    checkpoint_id: str,
-    parent_id: str,
-    state: bytes | None,
-    stored_base: bytes | None,
-    active: set[str],
-    paths: Mapping[str, DeltaPath],
-) -> tuple[str, _Step]:
-    """Take the channels that begin at a checkpoint from `active`; return where the path goes on."""
-    wanted = frozenset(active) if state is not None else frozenset()
-    for channel in decode_channels(state or b""):
-        if channel.digest is not None and channel.name in active:
-            path = paths[channel.name]
-            path.seed = DeltaSeed(channel.version, channel.digest, channel.size)
-            path.seed_of = checkpoint_id
-            active.discard(channel.name)
-    base = decode_delta_base(stored_base, checkpoint_id) if stored_base else ()
-    counting = tuple(channel for channel in base if channel.name in active)
-    for one in counting:
-        if not one.ancestor_id:
-            paths[one.name].seed, paths[one.name].seed_of = one.seed, checkpoint_id
-            active.discard(one.name)
-    return path_parent(parent_id, base), _Step(checkpoint_id, wanted, counting)
-
-
-class _Blocks:
-    """Parent, state and base of the checkpoints of a namespace.
-
-    IDs mostly fall along a path, so each read takes the next ones below.
-    """
-
-    def __init__(self, connection: Connection, thread: int, checkpoint_ns: str) -> None:
-        self._connection = connection
-        self._namespace = (thread, checkpoint_ns)
-        self._size = _FIRST_BLOCK
-        self._block: dict[str, tuple[str, bytes, bytes | None]] = {}
-
-    def get(self, checkpoint_id: str) -> tuple[str, bytes, bytes | None] | None:
-        if checkpoint_id and checkpoint_id not in self._block:
-            of = parameters_of(*self._namespace, checkpoint_id)
-            rows = _BLOCK.run(self._connection, **of, max_rows=min(self._size, BLOCK)).fetchall()
-            self._size *= 2
-            self._block = {row[0]: row[1:] for row in rows}
-        return self._block.get(checkpoint_id)
-
-
 def _add_writes(
     connection: Connection,
     thread: int,
     checkpoint_ns: str,
-    steps: Sequence[_Step],
+    passed: Mapping[str, Sequence[DeltaChannel]],
+    asking: Mapping[str, Collection[str]],
     paths: Mapping[str, DeltaPath],
 ) -> None:
-    """Add the writes of a stretch of the path, given nearest first, to the channels' paths."""
-    asking = {one.checkpoint_id: one.wanted for one in steps if one.wanted}
+    """Add the writes on the way, newest first; those in a base came before the pending ones."""
     pending: dict[str, list[tuple[str, PathWrite]]] = defaultdict(list)
     of = {"of_thread": thread, "of_ns": checkpoint_ns}
     for holder, channel, number, *columns in _WRITES.run_listed(connection, asking, **of):
         if channel in asking[holder]:
             pending[holder].append((channel, PathWrite(holder, DeltaWrite(*columns), number)))
-    for step in steps:
-        for channel, write in pending[step.checkpoint_id]:
+    for holder, base in passed.items():
+        for channel, write in pending[holder]:
             paths[channel].newest_first.append(write)
-        for one in step.base:
-            based = (PathWrite(step.checkpoint_id, write, None) for write in reversed(one.writes))
+        for one in base:
+            based = (PathWrite(holder, write, None) for write in reversed(one.writes))
             paths[one.name].newest_first.extend(based)
 
 
 # --- values ------------------------------------------------------------------------------
 
-_ValuesByKey = Mapping[Any, Value]
-"""Values of writes by the number of their row, and of the family by digest."""
 
-
-def _values(connection: Connection, family: int, paths: Collection[DeltaPath]) -> _ValuesByKey:
+def _values(
+    connection: Connection, family: int, paths: Collection[DeltaPath]
+) -> Mapping[Any, Value]:
+    """Return values of writes by the number of their row, and of the family by digest."""
     wanted = [one for path in paths for one in path.newest_first]
     numbers = {one.number for one in wanted if one.number is not None}
     digests = {one.write.digest for one in wanted if one.number is None}
@@ -284,30 +226,25 @@ def _values(connection: Connection, family: int, paths: Collection[DeltaPath]) -
     return found
 
 
-def _of(write: PathWrite, values: _ValuesByKey) -> Value:
-    return values[write.write.digest if write.number is None else write.number]
-
-
-def _evicted(path: DeltaPath, values: _ValuesByKey) -> list[tuple[str, bytes]]:
-    """Return holder and digest of what was evicted of a path."""
-    found = [
-        (one.holder, one.write.digest) for one in path.newest_first if _of(one, values) is EVICTED
-    ]
+def _sources(
+    connection: Connection,
+    tenant: str,
+    family: int,
+    key: CheckpointKey,
+    path: DeltaPath,
+    values: Mapping[Any, Value],
+) -> tuple[BlobLocation, ...]:
+    """Return the segments that hold what was evicted of a path."""
+    evicted: dict[str, set[bytes]] = defaultdict(set)
+    for one in path.newest_first:
+        if values[one.key] is EVICTED:
+            evicted[one.holder].add(one.write.digest)
     if path.seed is not None and values[path.seed.digest] is EVICTED:
-        found.append((path.seed_of, path.seed.digest))
-    return found
-
-
-def _history(
-    name: str, path: DeltaPath, values: _ValuesByKey, sources: Mapping[str, Sequence[BlobLocation]]
-) -> DeltaHistory:
-    seed, begun = path.seed, None
-    if seed is not None:
-        begun = Channel(name, seed.version, seed.digest, seed.size, values[seed.digest])
-    written: list[Write] = []
-    for stored in path.writes:
-        one, value = stored.write, _of(stored, values)
-        written.append(Write(one.task_id, one.task_path, one.idx, name, value, one.digest))
-    holders = sorted({holder for holder, _ in _evicted(path, values)})
-    places = dict.fromkeys(place for holder in holders for place in sources[holder])
-    return DeltaHistory(name, begun, tuple(written), tuple(places))
+        evicted[path.seed_of].add(path.seed.digest)
+    places: dict[BlobLocation, None] = {}
+    for holder, digests in sorted(evicted.items()):
+        held = load(connection, tenant, replace(key, checkpoint_id=holder), View.ENTRY)
+        if held is not None:
+            of_values = located.of_values(connection, tenant, family, sorted(digests))
+            places |= dict.fromkeys((*held.entry.segments, *of_values))
+    return tuple(places)

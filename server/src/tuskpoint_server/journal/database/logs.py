@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, exists, select, update
+from sqlalchemy import Connection, bindparam, exists, func, select, update
 
 from ...domain.errors import Reason, Refusal
 from ...domain.model import Version
 from ...domain.state import decode_channels, encode_channel
 from ...domain.threads import ThreadState, judge_state
-from .schema import threads, writes
-from .statements import Statement, inserting
+from .schema import checkpoints, threads, writes
+from .statements import Statement, inserting, of_namespace
 
 CACHED_BYTES = 64 * 1024 * 1024
 _RECENT = 8
@@ -102,10 +102,19 @@ _FIND = Statement(
         threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
     )
 )
+_GREATEST = Statement(
+    select(func.max(checkpoints.c.checkpoint_id)).where(of_namespace(checkpoints))
+)
 _INSERT = Statement(inserting(threads, _FIELDS))
 _ROW = update(threads).where(threads.c.number == bindparam("of_number"))
 _UPDATE = Statement(_ROW.values({name: bindparam(name) for name in _OFTEN}))
 _UPDATE_ALL = Statement(_ROW.values({name: bindparam(name) for name in _VARYING}))
+
+
+def greatest_id(connection: Connection, thread: int, checkpoint_ns: str) -> str:
+    """Return the greatest ID of a namespace; empty if it has none."""
+    row = _GREATEST.run(connection, of_thread=thread, of_ns=checkpoint_ns).fetchone()
+    return (row[0] if row else None) or ""
 
 
 def find_thread(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | None:

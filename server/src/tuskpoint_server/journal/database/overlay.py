@@ -23,6 +23,7 @@ from .logs import (
     Place,
     ThreadRow,
     find_log,
+    greatest_id,
     insert_threads,
     update_threads,
 )
@@ -88,9 +89,6 @@ _of_known = (checkpoints.c[one.name] for one in fields(Known) if one.name in che
 _KNOWN = Statement(select(*_of_known).where(of_checkpoint(checkpoints)))
 _of_pending = (writes.c[name] for name in ("task_id", "idx", *KnownWrite._fields))
 _PENDING = Statement(select(*_of_pending).where(of_checkpoint(writes)))
-_GREATEST = Statement(
-    select(func.max(checkpoints.c.checkpoint_id)).where(of_namespace(checkpoints))
-)
 _CLAIM = Statement(
     update(writes).where(of_checkpoint(writes)).values(seq=bindparam("claimed"), early_us=None)
 )
@@ -249,9 +247,7 @@ class Batch:
         if found is None:
             found = ""
             if not log.fresh:
-                of = {"of_thread": log.row.number, "of_ns": checkpoint_ns}
-                row = _GREATEST.run(self.connection, **of).fetchone()
-                found = (row[0] if row else None) or ""
+                found = greatest_id(self.connection, log.row.number, checkpoint_ns)
                 for number, namespace, checkpoint_id in self._checkpoints:
                     if number == log.row.number and namespace == checkpoint_ns:
                         found = max(found, checkpoint_id)

@@ -37,7 +37,7 @@ from ..checkpoints.located import Row, decode_held
 from ..database.logs import Place, ThreadRow
 from ..database.overlay import StoredWrite
 from ..database.schema import checkpoints, holes, writes
-from ..database.statements import in_lists, same_checkpoint
+from ..database.statements import LISTED, Statement, same_checkpoint
 from ..removal.delta_bases import NO_NAMES, rebuilt_from
 from .stored import Stored, live, named, numbers_of, read, stored_value
 from .subgraphs import tied
@@ -46,6 +46,17 @@ Supplied = Mapping[bytes, Value]
 """Values by digest that were read from segments after `ValuesEvicted`."""
 
 NOTHING: Supplied = {}
+
+_VALUES = Statement(
+    select(writes.c.digest, writes.c.type, writes.c.size, writes.c.encoding, writes.c.data).where(
+        writes.c.number.in_(LISTED), writes.c.data.is_not(None)
+    )
+)
+_HELD = Statement(
+    select(checkpoints.c.held, writes.c.seq)
+    .join(checkpoints, same_checkpoint(checkpoints, writes))
+    .where(writes.c.number.in_(LISTED), writes.c.data.is_(None))
+)
 
 
 class ValuesEvicted(Exception):
@@ -174,11 +185,8 @@ def _gather(
     stored = contents.read(connection, at.family, wanted - here.keys())
     here |= {digest: value for digest, value in stored.items() if value is not EVICTED}
     rows = {written[digest] for digest in wanted - here.keys() if digest in written}
-    columns = (writes.c.digest, writes.c.type, writes.c.size, writes.c.encoding, writes.c.data)
-    for some in in_lists(sorted(rows)):
-        chosen = select(*columns).where(writes.c.number.in_(some), writes.c.data.is_not(None))
-        for digest, *value in connection.execute(chosen):
-            here[digest] = contents.stored_value(*value)
+    for digest, *value in _VALUES.run_listed(connection, rows):
+        here[digest] = contents.stored_value(*value)
     missing: set[bytes] = set()
     places: list[BlobLocation] = []
     for one in found:
@@ -317,14 +325,9 @@ def _places_of(
     own = [write.seq for write in one.writes if write.digest in missing]
     if own:
         found[one.held] = own
-    for some in in_lists(number for digest, number in written.items() if digest in missing):
-        rows = connection.execute(
-            select(checkpoints.c.held, writes.c.seq)
-            .join(checkpoints, same_checkpoint(checkpoints, writes))
-            .where(writes.c.number.in_(some), writes.c.data.is_(None))
-        )
-        for held, seq in rows:
-            found.setdefault(held, []).append(seq)
+    numbers = (number for digest, number in written.items() if digest in missing)
+    for held, seq in _HELD.run_listed(connection, numbers):
+        found.setdefault(held, []).append(seq)
     for held, seqs in found.items():
         places += located.of_writes(connection, thread.tenant, thread.number, held, seqs)
     return places

@@ -28,7 +28,7 @@ from ...domain.threads import EventKind
 from ..checkpoints.contents import referred
 from ..checkpoints.save import check_head
 from ..database.database import Database
-from ..database.logs import Log, Place, ThreadRow, find_thread
+from ..database.logs import Log, Place, ThreadRow, find_thread, greatest_id
 from ..database.overlay import Batch, StoredWrite
 from ..database.schema import writes
 from ..database.statements import Statement, in_lists
@@ -352,7 +352,7 @@ def _followers(
     found: dict[str, Stored | None] = {}
     for namespace in sorted(namespaces):
         left = path.left_at(namespace) if target.known.parent_id else ""
-        if left == stored.latest(connection, number, namespace):
+        if left == greatest_id(connection, number, namespace):
             continue
         numbers = stored.numbers_of(connection, at, [(namespace, left)])
         found[namespace] = stored.read(connection, numbers)[0] if numbers else None

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from ...domain.errors import Reason, Refusal
 from ...domain.formats.segments import NO_LINEAGE, SegmentCheckpoint
@@ -23,14 +23,13 @@ from ..archiving.holding import add_uses, with_needs
 from ..checkpoints.contents import referred
 from ..checkpoints.drafts import encode_names
 from ..checkpoints.located import encode_held
-from ..database.logs import Known, Log, Place, ThreadRow, find_thread
+from ..database.logs import Known, Log, Place, ThreadRow, find_thread, greatest_id
 from ..database.overlay import Batch, StoredWrite
 from ..database.schema import checkpoints, writes
 from ..database.statements import (
+    LISTED,
     Statement,
-    in_lists,
     of_checkpoint,
-    of_namespace,
     of_thread,
     parameters_of,
     same_checkpoint,
@@ -107,15 +106,20 @@ def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> Stored:
 _of = checkpoints.c
 _NUMBER = Statement(select(_of.number).where(of_checkpoint(checkpoints)))
 _NUMBERS = Statement(select(_of.seq, _of.number).where(of_thread(checkpoints)))
-_LATEST = Statement(select(func.max(_of.checkpoint_id)).where(of_namespace(checkpoints)))
 _ANY = Statement(select(_of.checkpoint_id).where(of_thread(checkpoints)).limit(1))
 _KNOWN = tuple(column.name for column in fields(Known) if column.name in _of)
 _LINEAGE = tuple(column.name for column in fields(Lineage))
 _PLACE = ("number", "checkpoint_ns", "checkpoint_id", "delta_base", "held")
 _COLUMNS = tuple(_of[name] for name in (*_PLACE, *_KNOWN, *_LINEAGE))
 _LINEAGE_AT = len(_COLUMNS) - len(_LINEAGE)
+_CHECKPOINTS = Statement(select(*_COLUMNS).where(_of.number.in_(LISTED)))
 WRITE = tuple(writes.c[name] for name in StoredWrite._fields)
 """Columns that a `StoredWrite` is made of."""
+_WRITES = Statement(
+    select(_of.number, *WRITE)
+    .join(writes, same_checkpoint(writes, checkpoints))
+    .where(_of.number.in_(LISTED))
+)
 
 
 def live(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | None:
@@ -129,15 +133,9 @@ def is_taken(connection: Connection, number: int) -> bool:
     return _ANY.run(connection, of_thread=number).fetchone() is not None
 
 
-def latest(connection: Connection, number: int, checkpoint_ns: str) -> str:
-    """Return the greatest ID of a namespace; empty if there is none."""
-    row = _LATEST.run(connection, of_thread=number, of_ns=checkpoint_ns).fetchone()
-    return row[0] or "" if row else ""
-
-
 def named(connection: Connection, thread: ThreadRow, key: CheckpointKey) -> Place | None:
     """Return where a checkpoint of a thread stands, if it does; an empty ID means the latest."""
-    checkpoint_id = key.checkpoint_id or latest(connection, thread.number, key.checkpoint_ns)
+    checkpoint_id = key.checkpoint_id or greatest_id(connection, thread.number, key.checkpoint_ns)
     place = (key.checkpoint_ns, checkpoint_id)
     return place if numbers_of(connection, thread.number, [place]) else None
 
@@ -156,17 +154,11 @@ def all_numbers(connection: Connection, thread: int) -> list[int]:
 def read(connection: Connection, numbers: Collection[int]) -> list[Stored]:
     """Return checkpoints with their writes, in the order of their numbers as they are given."""
     found: dict[int, Stored] = {}
-    for some in in_lists(numbers):
-        for row in connection.execute(select(*_COLUMNS).where(_of.number.in_(some))):
-            known, lineage = Known(*row[len(_PLACE) : _LINEAGE_AT]), Lineage(*row[_LINEAGE_AT:])
-            found[row[0]] = Stored((row[1], row[2]), known, lineage, row[3] or None, row[4])
-        written = connection.execute(
-            select(_of.number, *WRITE)
-            .join(writes, same_checkpoint(writes, checkpoints))
-            .where(_of.number.in_(some))
-        )
-        for number, *columns in written:
-            found[number].writes.append(StoredWrite(*columns))
+    for row in _CHECKPOINTS.run_listed(connection, numbers):
+        known, lineage = Known(*row[len(_PLACE) : _LINEAGE_AT]), Lineage(*row[_LINEAGE_AT:])
+        found[row[0]] = Stored((row[1], row[2]), known, lineage, row[3] or None, row[4])
+    for number, *columns in _WRITES.run_listed(connection, numbers):
+        found[number].writes.append(StoredWrite(*columns))
     return [found[number] for number in numbers]
 
 

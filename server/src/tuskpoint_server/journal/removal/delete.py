@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from sqlalchemy import Connection, delete, exists, func, select
+from sqlalchemy import Connection, bindparam, delete, exists, func, select
 
 from ...domain.threads import EventKind, Removed, ThreadState
 from ..database.logs import Log, Place
@@ -18,8 +18,8 @@ from ..database.overlay import Batch
 from ..database.schema import checkpoints, handoffs, holes, removed, threads, vectors, writes
 from ..database.statements import (
     EMPTY,
+    LISTED,
     Statement,
-    in_lists,
     inserting,
     of_checkpoint,
     of_thread,
@@ -59,6 +59,17 @@ _DROP_HOLES = Statement(
         holes.c.checkpoint_id != EMPTY,
         ~exists().where(same_checkpoint(checkpoints, holes)),
     )
+)
+_OF_RUNS = Statement(
+    select(threads.c.thread_id)
+    .join(checkpoints, checkpoints.c.thread == threads.c.number)
+    .where(
+        checkpoints.c.tenant == bindparam("of_tenant"),
+        checkpoints.c.run_id.in_(LISTED),
+        checkpoints.c.run_id != EMPTY,
+        of_users(threads),
+    )
+    .distinct()
 )
 _RECORD = Statement(inserting(removed))
 
@@ -183,21 +194,8 @@ def superseded(nodes: Nodes) -> set[Place]:
 
 def threads_of_runs(connection: Connection, tenant: str, run_ids: Sequence[str]) -> list[str]:
     """Return the threads of users in which checkpoints of runs are; an empty ID is no run."""
-    found: set[str] = set()
-    for some in in_lists(sorted(set(run_ids) - {""})):
-        statement = (
-            select(threads.c.thread_id)
-            .join(checkpoints, checkpoints.c.thread == threads.c.number)
-            .where(
-                checkpoints.c.tenant == tenant,
-                checkpoints.c.run_id.in_(some),
-                checkpoints.c.run_id != EMPTY,
-                of_users(threads),
-            )
-            .distinct()
-        )
-        found.update(connection.execute(statement).scalars())
-    return sorted(found)
+    rows = _OF_RUNS.run_listed(connection, set(run_ids) - {""}, of_tenant=tenant)
+    return sorted({row[0] for row in rows})
 
 
 def _count(log: Log, count: int) -> None:

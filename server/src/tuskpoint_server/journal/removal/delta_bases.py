@@ -27,7 +27,7 @@ from ..checkpoints.located import decode_held
 from ..database.logs import Log, Place
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, writes
-from ..database.statements import Statement, in_lists, of_thread, same_checkpoint
+from ..database.statements import LISTED, Statement, of_thread, same_checkpoint
 
 NO_NAMES = b"[]"
 """Stored form of no delta channels."""
@@ -78,6 +78,14 @@ _NODES = Statement(
     select(*(checkpoints.c[name] for name in Node._fields), checkpoints.c.delta_base).where(
         of_thread(checkpoints)
     )
+)
+_STORED = Statement(
+    select(
+        checkpoints.c.checkpoint_ns,
+        checkpoints.c.checkpoint_id,
+        checkpoints.c.state,
+        checkpoints.c.delta_base,
+    ).where(checkpoints.c.number.in_(LISTED))
 )
 
 
@@ -166,18 +174,12 @@ def _read_stored(
     connection: Connection, nodes: Sequence[Node]
 ) -> dict[Place, tuple[set[str], tuple[DeltaChannel, ...]]]:
     """Return the names of the channels that checkpoints store, and their bases."""
-    of = checkpoints.c
     found: dict[Place, tuple[set[str], tuple[DeltaChannel, ...]]] = {}
-    for some in in_lists(node.number for node in nodes):
-        rows = connection.execute(
-            select(of.checkpoint_ns, of.checkpoint_id, of.state, of.delta_base).where(
-                of.number.in_(some)
-            )
-        )
-        for checkpoint_ns, checkpoint_id, state, base in rows:
-            names = {one.name for one in decode_channels(state) if one.digest is not None}
-            channels = decode_delta_base(base, checkpoint_id) if base else ()
-            found[(checkpoint_ns, checkpoint_id)] = (names, channels)
+    rows = _STORED.run_listed(connection, (node.number for node in nodes))
+    for checkpoint_ns, checkpoint_id, state, base in rows:
+        names = {one.name for one in decode_channels(state) if one.digest is not None}
+        channels = decode_delta_base(base, checkpoint_id) if base else ()
+        found[(checkpoint_ns, checkpoint_id)] = (names, channels)
     return found
 
 
@@ -236,6 +238,17 @@ _IN_RANGE = (
     .limit(1)
     .scalar_subquery()
 )
+_STANDING = Statement(
+    select(
+        writes.c.number,
+        writes.c.seq,
+        func.length(writes.c.data),
+        checkpoints.c.held,
+        case((writes.c.data.is_(None), _IN_RANGE)),
+    )
+    .outerjoin(checkpoints, same_checkpoint(checkpoints, writes))
+    .where(writes.c.number.in_(LISTED))
+)
 
 
 def give(batch: Batch, log: Log, bases: Sequence[NewBase]) -> None:
@@ -271,20 +284,8 @@ def _standing(
     in the segment whose range has its own change.
     """
     found: dict[int, tuple[int, bytes | None]] = {}
-    for some in in_lists(numbers):
-        rows = connection.execute(
-            select(
-                writes.c.number,
-                writes.c.seq,
-                func.length(writes.c.data),
-                checkpoints.c.held,
-                case((writes.c.data.is_(None), _IN_RANGE)),
-            )
-            .outerjoin(checkpoints, same_checkpoint(checkpoints, writes))
-            .where(writes.c.number.in_(some))
-        )
-        for number, seq, size, stored, segment in rows:
-            held = decode_held(stored) if stored is not None and size is None else None
-            elsewhere = held is not None and seq <= held.seq
-            found[number] = (size or 0, held.segments[0] if held and elsewhere else segment)
+    for number, seq, size, stored, segment in _STANDING.run_listed(connection, numbers):
+        held = decode_held(stored) if stored is not None and size is None else None
+        elsewhere = held is not None and seq <= held.seq
+        found[number] = (size or 0, held.segments[0] if held and elsewhere else segment)
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, column, delete, select, table, text
 
@@ -17,7 +17,7 @@ from ...domain.search import MemoryState, Words, memory_text, one_line, pointer_
 from ..checkpoints import vectors as vector_rows
 from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, documents, memories, vectors
-from ..database.statements import EMPTY, Statement, in_lists, inserting, putting
+from ..database.statements import EMPTY, LISTED, Statement, inserting, putting
 from .findable import ITS_DOCUMENT, ITS_VECTOR, C, D, V
 from .following import Advance, Stretch
 from .searched_values import Due
@@ -44,15 +44,14 @@ _RANKED = Statement(
 _WEIGHTS = "bm25(0.0, 4.0, 1.0)"
 # characters that are embedded of a body without a summary; a vector of more means less
 EMBEDDED_BODY = 1000
-_NUMBERS: Any = bindparam("numbers", expanding=True)
-_STANDING = (
+_STANDING = Statement(
     select(C.number, C.seq, D.planned, TEXT.c.summary, TEXT.c.body, V.number, V.embedder)
     .select_from(
         checkpoints.outerjoin(documents, ITS_DOCUMENT)
         .outerjoin(TEXT, TEXT.c.rowid == D.number)
         .outerjoin(vectors, ITS_VECTOR)
     )
-    .where(C.number.in_(_NUMBERS))
+    .where(C.number.in_(LISTED))
 )
 _ANY_BY_CALLER = Statement(select(V.number).where(V.embedder == EMPTY).limit(1))
 _copies = checkpoints.alias("copies")
@@ -64,13 +63,13 @@ _ITS_ORIGIN = and_(
     C.state == _copy.state,
     C.number != _copy.number,
 )
-_BY_CALLER = (
+_BY_CALLER = Statement(
     select(_copy.number, _copy.tenant, _copy.thread, _copy.checkpoint_ns, _copy.checkpoint_id)
     .add_columns(V.vector)
     .select_from(
         _copies.join(checkpoints, _ITS_ORIGIN).join(vectors, and_(ITS_VECTOR, V.embedder == EMPTY))
     )
-    .where(_copy.number.in_(_NUMBERS))
+    .where(_copy.number.in_(LISTED))
 )
 _COLUMNS = tuple(column.name for column in documents.columns)
 
@@ -143,11 +142,8 @@ def store(batch: Batch, stretch: Stretch, made: Sequence[Document], *, remember:
     """
     open_threads = {advance.thread for advance in stretch.advances if _advance(batch, advance)}
     connection = batch.connection
-    standing = {
-        row[0]: _Before(*row[1:])
-        for some in in_lists(one.due.number for one in made)
-        for row in connection.execute(_STANDING, {"numbers": some})
-    }
+    rows = _STANDING.run_listed(connection, (one.due.number for one in made))
+    standing = {row[0]: _Before(*row[1:]) for row in rows}
     planned = [
         (one, before)
         for one in made
@@ -209,14 +205,12 @@ def _is_outdated(one: Document, before: _Before) -> bool:
 def _inherit(connection: Connection, numbers: Sequence[int]) -> set[int]:
     sizes: dict[str, int] = {}
     rows: dict[int, tuple[object, ...]] = {}
-    for some in in_lists(numbers):
-        for row in connection.execute(_BY_CALLER, {"numbers": some}):
-            number, tenant, *place, vector = row
-            if tenant not in sizes:
-                sizes[tenant] = vector_rows.size_bytes(connection, tenant)
-            # While an embedder is adopted, some of another dimension are still there.
-            if sizes[tenant] in (0, len(vector)):
-                rows[number] = (tenant, *place, vector_rows.CALLER, vector)
+    for number, tenant, *place, vector in _BY_CALLER.run_listed(connection, numbers):
+        if tenant not in sizes:
+            sizes[tenant] = vector_rows.size_bytes(connection, tenant)
+        # While an embedder is adopted, some of another dimension are still there.
+        if sizes[tenant] in (0, len(vector)):
+            rows[number] = (tenant, *place, vector_rows.CALLER, vector)
     vector_rows.add(connection, list(rows.values()))
     return set(rows)
 

@@ -13,7 +13,7 @@ from ...domain.search import COMPONENT_BYTES, MemoryState
 from ..checkpoints import vectors as vector_rows
 from ..database.database import Database
 from ..database.schema import checkpoints, documents, memories, threads, vectors
-from ..database.statements import EMPTY, Statement, in_lists
+from ..database.statements import EMPTY, LISTED, Statement
 from . import findable, following
 from .documents import DROP_VECTOR, TEXT, Document, embedded_text, remove_text, store
 from .findable import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, V
@@ -23,7 +23,6 @@ from .following import Backlog, Stretch, Walk
 DROPPED_AT_ONCE = 100
 # spelled as in the partial index, which is used only then
 _OWED: ColumnElement[bool] = sa.literal_column("search_documents.unembedded")
-_NUMBERS: Any = sa.bindparam("numbers", expanding=True)
 _SAID = (D.number, TEXT.c.summary, TEXT.c.body, D.planned)
 _ITS_TEXT = TEXT.c.rowid == D.number
 _UNEMBEDDED = Statement(
@@ -33,7 +32,7 @@ _UNEMBEDDED = Statement(
     .order_by(D.number)
     .limit(sa.bindparam("max_rows"))
 )
-_STILL_OWED = (
+_STILL_OWED = Statement(
     sa.select(*_SAID, C.tenant, C.thread, C.checkpoint_ns, C.checkpoint_id, V.number)
     .select_from(
         documents.outerjoin(TEXT, _ITS_TEXT)
@@ -41,7 +40,7 @@ _STILL_OWED = (
         .join(threads, ITS_THREAD)
         .outerjoin(vectors, ITS_VECTOR)
     )
-    .where(D.number.in_(_NUMBERS), _OWED, findable.FINDABLE)
+    .where(D.number.in_(LISTED), _OWED, findable.FINDABLE)
 )
 _SET_OWED = Statement(
     sa.update(documents)
@@ -58,14 +57,14 @@ _UNFIT = Statement(
     )
     .order_by(V.number)
 )
-_EMBEDDED = (
+_EMBEDDED = Statement(
     sa.select(*_SAID)
     .select_from(
         vectors.join(checkpoints, ITS_VECTOR)
         .join(documents, ITS_DOCUMENT)
         .outerjoin(TEXT, _ITS_TEXT)
     )
-    .where(V.number.in_(_NUMBERS))
+    .where(V.number.in_(LISTED))
 )
 M = memories.c
 _HAS_DOCUMENT = sa.exists().where(D.tenant == M.tenant, D.pointer == M.pointer)
@@ -214,12 +213,7 @@ def _drop_lost(table: sa.Table, connection: sa.Connection, numbers: Sequence[int
 
 def _drop_vectors(connection: sa.Connection, numbers: Sequence[int]) -> int:
     """Drop vectors, and owe others to what they were made of; return how many."""
-    owed = [
-        row[0]
-        for some in in_lists(numbers)
-        for row in connection.execute(_EMBEDDED, {"numbers": some})
-        if _embedded(row)
-    ]
+    owed = [row[0] for row in _EMBEDDED.run_listed(connection, numbers) if _embedded(row)]
     _set_owed(connection, owed, owed=True)
     return DROP_VECTOR.run_many(connection, [{"of_number": number} for number in numbers])
 
@@ -240,17 +234,16 @@ def _embed(
     rows: list[tuple[object, ...]] = []
     settled: list[int] = []
     sizes: set[tuple[str, int]] = set()
-    for some in in_lists(by_number):
-        for row in connection.execute(_STILL_OWED, {"numbers": some}):
-            text, vector = by_number[row[0]]
-            if text != _embedded(row):
-                continue
-            settled.append(row[0])
-            tenant, *place, has = row[4:]
-            # A caller's may have come meanwhile: it is the better one.
-            if has is None:
-                rows.append((tenant, *place, embedder, vector))
-                sizes.add((tenant, len(vector)))
+    for row in _STILL_OWED.run_listed(connection, by_number):
+        text, vector = by_number[row[0]]
+        if text != _embedded(row):
+            continue
+        settled.append(row[0])
+        tenant, *place, has = row[4:]
+        # A caller's may have come meanwhile: it is the better one.
+        if has is None:
+            rows.append((tenant, *place, embedder, vector))
+            sizes.add((tenant, len(vector)))
     for tenant, size in sizes:
         vector_rows.check(connection, tenant, size)
     vector_rows.add(connection, rows)
