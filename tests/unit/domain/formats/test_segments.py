@@ -57,6 +57,7 @@ deltas = st.builds(
         ),
         max_size=3,
     ).map(tuple),
+    st.just(""),
 ) | st.builds(DeltaChannel, names, st.none(), st.just(()), texts)
 
 
