@@ -5,13 +5,13 @@ The text is for finding, not for loading: what nobody looks for is left out of i
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from .json_view.escapes import Json, escapes_of
-from .json_view.views import Room
+from .json_view.excerpts import shortened
+from .json_view.views import Room, dump
 from .limits import MIB
 from .model import Value
 
@@ -29,8 +29,6 @@ _NOT_TEXT = frozenset({"$bytes", "$bytearray", "$string", "$ext", "$opaque", "$t
 """Escapes of which nothing can be looked for: binary values are base64 in them."""
 
 _OF_CODE = frozenset({"$type", "$method"})  # escapes that name what a program would call
-_Part = TypeVar("_Part")
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LONGEST_WORD = 128
 _NO_WORD = re.compile(rf"[A-Za-z0-9+/=_-]{{{_LONGEST_WORD + 1},}}")
 """What is that long without a space is no word: images lie in messages as base64."""
@@ -54,10 +52,7 @@ def body_of(channels: Sequence[tuple[str, Value]], excluded: frozenset[str], max
 
     Otherwise the text is one JSON object with the view of every channel, in the order given.
     Left out are the channels of LangGraph itself, binary values, names of types, and what is
-    empty; line breaks are spaces. What is too long is shortened where that costs least: no
-    channel takes more than half of what is left, unless those after it need less; an array
-    keeps its last items and a string its end, which are what came last; an object keeps its
-    first members. So it stays JSON.
+    empty; line breaks are spaces. What is too long is `shortened`.
 
     Of the channels what matters most comes first. `excluded` are names of channels, and of
     members at any depth, that are left out; `maximum` is in bytes of UTF-8.
@@ -74,7 +69,8 @@ def body_of(channels: Sequence[tuple[str, Value]], excluded: frozenset[str], max
     views = {name: room.show(value).content for name, value in values.items()}
     told = {name: _told(view, excluded) for name, view in views.items()}
     state = {name: view for name, view in told.items() if _says(view)}
-    fitted, whole = _state(state, maximum)
+    fitted = shortened(state, maximum) if state else b""
+    whole = not state or fitted == dump(state)
     hidden = [one.get("$problem") for one in views.values() if isinstance(one, dict)]
     return Body(fitted.decode(), planned=False, truncated=not whole or "too_large" in hidden)
 
@@ -93,8 +89,8 @@ def _plan(view: Json, excluded: frozenset[str], maximum: int) -> tuple[str, bool
     told = _told(view, excluded)
     if not _says(told):
         return "", True
-    text, whole = _fit(told, maximum)
-    return text.decode(), whole
+    text = shortened(told, maximum)
+    return text.decode(), text == dump(told)
 
 
 def _cut(text: str, maximum: int) -> tuple[str, bool]:
@@ -160,78 +156,3 @@ def _told_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
         if _says(told):
             members[name] = told
     return members
-
-
-def _state(state: Mapping[str, Json], maximum: int) -> tuple[bytes, bool]:
-    if not state:
-        return b"", True
-    if len(text := _json(dict(state))) <= maximum:
-        return text, True
-    sizes = [len(_json({name: view})) - 1 for name, view in state.items()]
-    after = sum(sizes)
-    left = maximum - 1
-    members: list[bytes] = []
-    complete = True
-    for (name, view), size in zip(state.items(), sizes, strict=True):
-        after -= size
-        member, whole = _fit_member((name, view), max(left // 2, left - after) - 1)
-        complete = complete and whole
-        if member:
-            members.append(member)
-            left -= len(member) + 1
-    return (b"{%s}" % b",".join(members) if members else b""), complete
-
-
-def _json(told: Json) -> bytes:
-    return _encode(told).encode()
-
-
-def _fit(told: Json, room: int) -> tuple[bytes, bool]:
-    """Return JSON that fits, empty if nothing does, and whether it is all of it."""
-    if isinstance(told, str):
-        return _fit_text(told, room)
-    if isinstance(told, list):
-        items, whole = _fit_all(_fit, reversed(told), room)
-        return (b"[%s]" % b",".join(reversed(items)) if items else b""), whole
-    if isinstance(told, dict):
-        members, whole = _fit_all(_fit_member, told.items(), room)
-        return (b"{%s}" % b",".join(members) if members else b""), whole
-    text = _json(told)
-    return (text, True) if len(text) <= room else (b"", False)
-
-
-def _fit_text(told: str, room: int) -> tuple[bytes, bool]:
-    text = _json(told[-room:] if room > 0 else "")
-    if len(told) <= room and len(text) <= room:
-        return text, True
-    cut = max(len(text) - room + 1, 1)
-    held = text[cut:-1].decode(errors="ignore")
-    before = text[1:cut]
-    # What is escaped is two characters, the second of which may be left alone now.
-    if (len(before) - len(before.rstrip(b"\\"))) % 2:
-        held = held[1:]
-    return (f'"{held}"'.encode(), False) if held else (b"", False)
-
-
-def _fit_all(
-    fit: Callable[[_Part, int], tuple[bytes, bool]], parts: Iterable[_Part], room: int
-) -> tuple[list[bytes], bool]:
-    """Fit part after part; the first that is not whole is the last."""
-    left = room - 1
-    found: list[bytes] = []
-    whole = True
-    for part in parts:
-        text, whole = fit(part, left - 1)
-        if text:
-            found.append(text)
-            left -= len(text) + 1
-        if not whole:
-            break
-    return found, whole
-
-
-def _fit_member(member: tuple[str, Json], room: int) -> tuple[bytes, bool]:
-    name, told = member
-    key = _json(name)
-    text, whole = _fit(told, room - len(key) - 1)
-    return (b"%s:%s" % (key, text) if text else b"", whole)

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..model import Value
-from .escapes import MalformedError
+from .escapes import Json, MalformedError
 from .msgpack_walk import ARRAY, EXTENSION, EXTENSIONS, MAP, STRING, Walker
 from .views import dump
 
@@ -40,8 +40,7 @@ def latest_part(value: Value, maximum: int) -> Value | None:
         if value.type == "msgpack":
             data = _latest(value.data, maximum, 0)
         elif value.type == "json":
-            kept = _latest_parsed(json.loads(value.data.decode()), maximum, 0)
-            data = dump(kept) if kept is not None else b""
+            data = shortened(json.loads(value.data.decode()), maximum)
     except (MalformedError, ValueError, RecursionError):
         return None
     return Value(value.type, data) if data else None
@@ -204,33 +203,42 @@ def _new(data: bytes, before: bytes, depth: int) -> bytes:
     return _string(data[max(data.rfind(b" ", walker.at, end), walker.at) :])
 
 
-def _latest_parsed(parsed: Any, maximum: int, depth: int) -> Any:
-    """Return the latest part of what a JSON text says, `None` if there is none."""
-    if depth >= _MAX_DEPTH or maximum <= 0:
-        return None
-    if isinstance(parsed, str):
-        return parsed.encode(errors="replace")[-maximum:].decode(errors="ignore")
-    if isinstance(parsed, list) and parsed:
-        left = maximum
-        kept: list[Any] = []
-        for item in reversed(parsed):
-            left -= len(dump(item)) + 1
+def shortened(content: Json, room: int, depth: int = 0) -> bytes:
+    """Return JSON of the latest part of some content that fits; empty if nothing does.
+
+    No member of an object takes more than half of what is left, unless those after it need
+    less; an array keeps its last items, of which only a lone one is cut, and a string its end.
+    """
+    text = dump(content)
+    if len(text) <= room:
+        return text
+    if depth >= _MAX_DEPTH or room <= len('""'):
+        return b""
+    parts: list[bytes] = []
+    if isinstance(content, str):
+        kept = content.encode(errors="replace")[len('""') - room :].decode(errors="ignore")
+        while (excess := len(dump(kept)) - room) > 0:  # most of what is escaped takes two bytes
+            kept = kept[(excess + 1) // 2 :]
+        return dump(kept) if kept else b""
+    if isinstance(content, list):
+        left = room - 1
+        for item in reversed(content):
+            part = dump(item)
+            left -= len(part) + 1
             if left < 0:
                 break
-            kept.append(item)
-        if kept:
-            return kept[::-1]
-        last = _latest_parsed(parsed[-1], maximum - 2, depth + 1)
-        return None if last is None else [last]
-    if isinstance(parsed, dict):
-        sizes = [len(dump({key: item})) for key, item in parsed.items()]
-        wanted = zip(parsed.items(), sizes, shares(sizes, maximum), strict=True)
-        members = {
-            key: item if size <= share else _latest_parsed(item, share - len(key) - 4, depth + 1)
-            for (key, item), size, share in wanted
-        }
-        return {key: item for key, item in members.items() if item is not None} or None
-    return None
+            parts.append(part)
+        if content and not parts and (part := shortened(content[-1], room - 2, depth + 1)):
+            parts.append(part)
+        return b"[%s]" % b",".join(reversed(parts)) if parts else b""
+    if isinstance(content, dict):
+        sizes = [len(dump({key: item})) - 1 for key, item in content.items()]
+        for (key, item), share in zip(content.items(), shares(sizes, room - 1), strict=True):
+            name = dump(key) + b":"
+            if part := shortened(item, share - len(name) - 1, depth + 1):
+                parts.append(name + part)
+        return b"{%s}" % b",".join(parts) if parts else b""
+    return b""
 
 
 def _new_parsed(parsed: Any, before: Any, depth: int) -> Any:

@@ -136,13 +136,16 @@ class Shown:
     complete: bool  # nothing was left out: two complete views that are equal show equal values
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 def dump(content: Json) -> bytes:
     """Return a view as UTF-8 text without white space.
 
     Text that holds half of a surrogate pair, which UTF-8 cannot, is written in ASCII.
     """
     try:
-        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+        return _encode(content).encode()
     except UnicodeEncodeError:
         return json.dumps(content, separators=(",", ":")).encode()
 
