@@ -6,40 +6,19 @@ import time
 from dataclasses import dataclass, replace
 
 from ..domain.errors import Reason, Refusal, Status, invalid_field
-from ..domain.search import (
-    Metric,
-    SearchAnswer,
-    SearchMode,
-    SearchQuery,
-    Words,
-    analyse,
-    vector_dimension,
-)
+from ..domain.search import SearchAnswer, SearchMode, SearchQuery, Words, analyse, vector_dimension
 from ..recall.embedders.api import EmbedderError
 from ..recall.memwal.api import RelayerError, Trouble
 from ..recall.recall import Recall
 
-BM25 = "bm25"
-_METRICS = {Metric.COSINE: "cosine", Metric.L2: "l2"}
 _LACKING = {
-    SearchMode.LEXICAL: "",
     SearchMode.VECTOR: "it has no embedder to make a vector of words: set --embedder, or search "
     "with a vector",
     SearchMode.MEMWAL: "it is not set up for MemWal: set MEMWAL_PRIVATE_KEY and MEMWAL_ACCOUNT_ID",
 }
 
-
 RETRY_S = 5.0  # when to ask again for a mode that did not answer, where nobody knows better
-
 _LEAST_RETRY_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Fallen:
-    """A mode could not answer."""
-
-    reason: str  # for people
-    retry_after_s: float | None  # when to ask again; `None`: not before something is mended
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +36,13 @@ class Search:
         asked = _Asked(recall, tenant, query, analyse("" if query.vector else query.text))
         if query.vector:
             answer = await asked.by_vector()
-        elif query.mode is not None:
+        elif query.mode is None:
+            answer = await asked.best()
+        elif query.mode in recall.modes:
             answer = await asked.in_mode(query.mode)
         else:
-            answer = await asked.best()
+            lacking = f"this server lacks what SEARCH_MODE_{query.mode.name} needs: "
+            raise _unavailable(lacking + _LACKING[query.mode])
         took = time.monotonic() - began
         recall.searched(answer.mode, took, fell_back=bool(answer.fell_back))
         return answer
@@ -85,24 +67,7 @@ class _Asked:
                 "vector.values",
                 f"must have {expected} components as the vectors in the index have, not {given}",
             )
-        unindexed = await self.recall.catch_up(self.tenant)
-        return await self._near(self.query.vector, unindexed)
-
-    async def in_mode(self, mode: SearchMode) -> SearchAnswer:
-        """Search in one mode, or refuse."""
-        if mode not in self.recall.modes:
-            raise _unavailable(f"this server lacks what SEARCH_MODE_{mode.name} needs: ", mode)
-        answer = await self._try(mode)
-        if isinstance(answer, _Fallen):
-            # Clients repeat what is `UNAVAILABLE`; what only an operator can mend must not cost
-            # them their deadline, nor MemWal a recall each time.
-            raise Refusal(
-                Reason.SEARCH_UNAVAILABLE,
-                status=Status.UNAVAILABLE if answer.retry_after_s is not None else None,
-                retry_after_s=answer.retry_after_s,
-                problem=answer.reason,
-            )
-        return answer
+        return await self._near(self.query.vector, await self.recall.catch_up(self.tenant))
 
     async def best(self) -> SearchAnswer:
         """Search in the best mode that answers.
@@ -117,61 +82,65 @@ class _Asked:
             if exact.results:
                 return exact
         fell_back = []
-        if SearchMode.MEMWAL in modes and not words.phrases:
-            recalled = await self._try(SearchMode.MEMWAL)
-            if isinstance(recalled, SearchAnswer) and recalled.results:
-                return recalled
-            nothing = "MemWal recalled nothing that is live and in scope"
-            fell_back.append(recalled.reason if isinstance(recalled, _Fallen) else nothing)
-        answer: SearchAnswer | None = None
-        if SearchMode.VECTOR in modes:
-            near = await self._try(SearchMode.VECTOR)
-            if isinstance(near, _Fallen):
-                fell_back.append(near.reason)
-            else:
-                answer = near
-        answer = answer or await self._worded(words)
-        return replace(answer, fell_back="; ".join(fell_back))
+        for mode in (SearchMode.MEMWAL, SearchMode.VECTOR):
+            if mode not in modes or (mode is SearchMode.MEMWAL and words.phrases):
+                continue
+            try:
+                answer = await self.in_mode(mode)
+            except Refusal as refusal:
+                if refusal.reason is not Reason.SEARCH_UNAVAILABLE:
+                    raise
+                fell_back.append(refusal.metadata["problem"])
+                continue
+            if mode is SearchMode.VECTOR:
+                return replace(answer, fell_back="; ".join(fell_back))
+            if answer.results:
+                return answer
+            fell_back.append("MemWal recalled nothing that is live and in scope")
+        return replace(await self._worded(words), fell_back="; ".join(fell_back))
 
-    async def _try(self, mode: SearchMode) -> SearchAnswer | _Fallen:
-        if mode is SearchMode.LEXICAL:
-            return await self._worded(self.words)
-        if mode is SearchMode.MEMWAL:
-            return await self._recalled()
-        unindexed = await self.recall.catch_up(self.tenant)
-        try:
-            vector = await self.recall.embed(self.query.text)
-        except EmbedderError as error:
-            retry_after_s = max(error.retry_after_s or RETRY_S, _LEAST_RETRY_S)
-            return _Fallen(f"the embedder does not answer: {error}", retry_after_s)
-        return await self._near(vector, unindexed)
-
-    async def _recalled(self) -> SearchAnswer | _Fallen:
+    async def in_mode(self, mode: SearchMode) -> SearchAnswer:
+        """Search in one mode, or refuse: clients repeat what is `UNAVAILABLE`, at their cost."""
         query = self.query
         try:
-            return await self.recall.by_memwal(self.tenant, query.text, query.scope, query.limit)
+            if mode is SearchMode.LEXICAL:
+                return await self._worded(self.words)
+            if mode is SearchMode.MEMWAL:
+                by_memwal = self.recall.by_memwal
+                return await by_memwal(self.tenant, query.text, query.scope, query.limit)
+            unindexed = await self.recall.catch_up(self.tenant)
+            return await self._near(await self.recall.embed(query.text), unindexed)
+        except EmbedderError as error:
+            retry_s = error.retry_after_s or RETRY_S
+            raise _unavailable(f"the embedder does not answer: {error}", retry_s) from error
         except RelayerError as error:
             failing = "is not used" if error.trouble is Trouble.DENIED else "does not answer"
-            retry_after_s = RETRY_S if error.retry_after_s is None else error.retry_after_s
-            mended = error.trouble not in (Trouble.DENIED, Trouble.REFUSED)  # by waiting
-            return _Fallen(
-                f"MemWal {failing}: {error}",
-                max(retry_after_s, _LEAST_RETRY_S) if mended else None,
-            )
+            problem = f"MemWal {failing}: {error}"
+            if error.trouble in (Trouble.DENIED, Trouble.REFUSED):
+                raise _unavailable(problem) from error
+            retry = RETRY_S if error.retry_after_s is None else error.retry_after_s
+            raise _unavailable(problem, retry) from error
 
     async def _near(self, vector: bytes, unindexed: int) -> SearchAnswer:
         query, nearest = self.query, self.recall.nearest
         found = await nearest(self.tenant, vector, query.metric, query.scope, query.limit)
-        metric = _METRICS[query.metric]
+        metric = query.metric.name.lower()
         return SearchAnswer(tuple(found), SearchMode.VECTOR, metric, unindexed=unindexed)
 
     async def _worded(self, words: Words) -> SearchAnswer:
         unindexed = await self.recall.catch_up(self.tenant)
         query, lexical = self.query, self.recall.finding.lexical
         found = await lexical(self.tenant, words, query.scope, query.limit)
-        return SearchAnswer(tuple(found), SearchMode.LEXICAL, BM25, unindexed=unindexed)
+        return SearchAnswer(tuple(found), SearchMode.LEXICAL, "bm25", unindexed=unindexed)
 
 
-def _unavailable(problem: str, mode: SearchMode | None = None) -> Refusal:
-    lacking = _LACKING[mode] if mode is not None else ""
-    return Refusal(Reason.SEARCH_UNAVAILABLE, problem=problem + lacking)
+def _unavailable(problem: str, retry_after_s: float | None = None) -> Refusal:
+    """Return the refusal of a mode; without a time, only an operator can mend it."""
+    if retry_after_s is None:
+        return Refusal(Reason.SEARCH_UNAVAILABLE, problem=problem)
+    return Refusal(
+        Reason.SEARCH_UNAVAILABLE,
+        status=Status.UNAVAILABLE,
+        retry_after_s=max(retry_after_s, _LEAST_RETRY_S),
+        problem=problem,
+    )
