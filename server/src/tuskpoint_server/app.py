@@ -46,8 +46,7 @@ from .service.completing import Commits, Completer
 from .service.handoffs import Handoffs
 from .service.history import History
 from .service.searching import Search
-from .service.snapshots import Snapshots
-from .service.threads import PageTokens, Threads
+from .service.threads import PageTokens, Snapshots, Threads
 
 RETENTION_SECONDS = 20.0
 """Time between two looks for threads past their retention; half a minute late is promised."""

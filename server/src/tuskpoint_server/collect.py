@@ -8,12 +8,10 @@ from collections.abc import Sequence
 
 from . import process
 from .archive.lifetime.collecting import Unneeded, remove, unneeded
-from .blobs.cache import origin
 from .blobs.directory import DirectoryStore, StoredFile
 from .config import Config, from_flags, settings_parser
-from .domain.errors import Refusal
 from .journal.database.database import Database
-from .opening import open_blobs
+from .opening import open_blobs, stopped
 
 
 def main(arguments: Sequence[str], version: str) -> int:
@@ -61,11 +59,8 @@ async def _collect(
         raise process.StartError(
             process.EXIT_JOURNAL, f"there is no journal {path}; choose its --data-dir"
         )
-    lock = process.DataDirLock(config.data_dir)
     try:
-        blobs = open_blobs(config)
-        store = origin(blobs)
-        try:
+        async with stopped(config, "nothing more is collected", open_blobs) as store:
             if not isinstance(store, DirectoryStore):
                 raise process.ConfigError(
                     f"nothing is collected in the {store.backend} store: what is not needed there "
@@ -77,15 +72,7 @@ async def _collect(
                 return found, [] if dry_run else await remove(database, store, found)
             finally:
                 await database.close()
-        finally:
-            await blobs.close()
-    except Refusal as refusal:
-        raise process.StartError(
-            process.exit_code(refusal), f"nothing more is collected: {refusal}"
-        ) from refusal
     except RuntimeError as error:
         raise process.StartError(
             process.EXIT_JOURNAL, f"journal {path} cannot be opened: {error}"
         ) from error
-    finally:
-        lock.release()

@@ -27,14 +27,12 @@ from .archive.recover.sources import (
     read_source,
 )
 from .blobs.api import BlobStore
-from .blobs.cache import origin
 from .config import Config, from_flags, settings_parser
 from .domain.credentials import DEFAULT_TENANT, TENANT_RULE, is_tenant
-from .domain.errors import Refusal
 from .domain.formats.stored_json import Kind
 from .journal import recovery as publishing
 from .journal.database.database import Database
-from .opening import open_blobs
+from .opening import open_blobs, stopped
 
 PROGRESS_SECONDS = 2.0
 _DASHED_BLOB_ID = re.compile(r"-[A-Za-z0-9_-]{42}(?![A-Za-z0-9_-])")
@@ -78,25 +76,18 @@ async def recover(
     config: Config, order: Order, open_store: Callable[[Config], BlobStore]
 ) -> Recovered:
     """Make the journal of an empty data directory from a store that is opened for it."""
-    lock = process.DataDirLock(config.data_dir)
+    path = config.data_dir / "journal.db"
     try:
-        path = config.data_dir / "journal.db"
-        if there := publishing.remains(path):
-            raise process.StartError(
-                process.EXIT_JOURNAL,
-                f"{there[0]} is there already; recover into an empty --data-dir, or move it away",
-            )
-        blobs = open_store(config)
-        try:
-            return await _recover(config, order, path, origin(blobs))
-        finally:
-            await blobs.close()
+        async with stopped(config, "nothing is recovered", open_store) as blobs:
+            if there := publishing.remains(path):
+                raise process.StartError(
+                    process.EXIT_JOURNAL,
+                    f"{there[0]} is there already; recover into an empty --data-dir, or move it "
+                    "away",
+                )
+            return await _recover(config, order, path, blobs)
     except UnclearReferenceError as error:
         raise process.ConfigError(str(error)) from None
-    except Refusal as refusal:
-        raise process.StartError(
-            process.exit_code(refusal), f"nothing is recovered: {refusal}"
-        ) from refusal
     except OSError as error:
         raise process.StartError(
             process.EXIT_DIRECTORY,
@@ -106,8 +97,6 @@ async def recover(
         raise process.StartError(
             process.EXIT_JOURNAL, f"no journal can be made in {config.data_dir}: {error}"
         ) from error
-    finally:
-        lock.release()
 
 
 async def _recover(config: Config, order: Order, path: Path, blobs: BlobStore) -> Recovered:

@@ -41,8 +41,7 @@ from ..service.completing import content_bytes
 from ..service.handoffs import Handoffs
 from ..service.history import History
 from ..service.searching import Search
-from ..service.snapshots import Snapshots
-from ..service.threads import Threads
+from ..service.threads import Snapshots, Threads
 from . import convert
 from .calls import Call, endless
 from .chunks import Cutter, whole
