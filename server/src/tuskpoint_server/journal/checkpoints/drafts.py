@@ -6,21 +6,27 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...domain.model import Channel, CheckpointDraft, Reference, Value, Version, Write
+from ...domain.model import (
+    Channel,
+    ChannelDraft,
+    CheckpointDraft,
+    CheckpointKey,
+    Reference,
+    Value,
+    Write,
+)
 from ...domain.state import encode_channel
 from ...domain.value_groups import Keyframes, Prepared
 from ...domain.values import Packed, compress, value_digest
+from ..database.logs import KnownChannel
 
 
 class ChannelChange(NamedTuple):
-    """A channel of a save; size, type and content are those of a value that came along."""
+    """A channel of a save; type and content are those of a value that came along."""
 
     name: str
-    version: Version | None
-    reference: Reference | None  # `None` if a digest says what it holds
-    digest: bytes | None
-    size: int = 0
-    encoded: bytes = b""  # its part of the stored state, if that is known already
+    known: KnownChannel  # as it will be stored; encoded only if nothing has to be looked up
+    reference: Reference | None = None  # `None` if a digest says what it holds
     type: str = ""
     content: Prepared | None = None
 
@@ -53,13 +59,9 @@ def checkpoint_change(
     tenant: str, draft: CheckpointDraft, keyframes: Keyframes, entropy: int
 ) -> CheckpointChange:
     """Return the change that saves a checkpoint."""
-    channels = tuple(
-        _channel(tenant, draft, index, keyframes) for index in range(len(draft.channels))
-    )
-    names = encode_names(draft.delta_channels)
-    return CheckpointChange(
-        tenant, draft, channels, names, prepare_writes(draft.writes), entropy=entropy
-    )
+    channels = tuple(_channel(tenant, draft.key, one, keyframes) for one in draft.channels)
+    names, writes = encode_names(draft.delta_channels), prepare_writes(draft.writes)
+    return CheckpointChange(tenant, draft, channels, names, writes, entropy)
 
 
 def prepare_writes(writes: Sequence[Write]) -> tuple[WriteChange, ...]:
@@ -75,9 +77,8 @@ def encode_names(names: Sequence[str]) -> bytes:
 
 
 def _channel(
-    tenant: str, draft: CheckpointDraft, index: int, keyframes: Keyframes
+    tenant: str, key: CheckpointKey, one: ChannelDraft, keyframes: Keyframes
 ) -> ChannelChange:
-    one, key = draft.channels[index], draft.key
     content = one.content
     if isinstance(content, Value):
         digest, size = one.digest or value_digest(content), len(content.data)
@@ -85,11 +86,10 @@ def _channel(
             tenant, key.thread_id, key.checkpoint_ns, one.name, content.data, digest
         )
         encoded = encode_channel(Channel(one.name, one.version, digest, size))
-        return ChannelChange(
-            one.name, one.version, None, digest, size, encoded, content.type, prepared
-        )
+        known = KnownChannel(one.version, digest, size, encoded)
+        return ChannelChange(one.name, known, None, content.type, prepared)
     if isinstance(content, bytes):
-        return ChannelChange(one.name, one.version, None, content)
+        return ChannelChange(one.name, KnownChannel(one.version, content))
     empty = content is Reference.EMPTY
     encoded = encode_channel(Channel(one.name, one.version, None)) if empty else b""
-    return ChannelChange(one.name, one.version, content, None, 0, encoded)
+    return ChannelChange(one.name, KnownChannel(one.version, None, 0, encoded), content)

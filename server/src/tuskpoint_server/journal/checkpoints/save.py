@@ -7,6 +7,7 @@ refused leaves no trace.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from ...domain.errors import Reason, Refusal, checkpoint_not_found, values_missing
@@ -29,13 +30,14 @@ _CHECKED_FROM = 512
 """So many writes fit an answer, however long their names are."""
 
 
+_saved = attrgetter("parent_id", "state", "metadata", "delta_channels", "summary")
+
+
 class _Plan(NamedTuple):
     """What a save does to the checkpoint's row."""
 
     replaces: bool
-    label: str | None  # `None` leaves it
-    state: bytes
-    channels: dict[str, KnownChannel]
+    known: Known  # as it will be stored, without its number
     contents: list[ChannelChange]  # whose value is to be stored
     size: int  # bytes of new content
 
@@ -62,7 +64,8 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
     begins = stored is None and _begins_next(batch, log, draft, parent_exists=parent is not None)
     plan = _plan(batch, log, change, place, stored, parent, begins=begins)
     pending = _merged(batch, log, place, stored, change.writes)
-    changed = plan.replaces or plan.label is not None or bool(pending.new)
+    known = plan.known
+    changed = stored is None or plan.replaces or bool(pending.new) or stored.label != known.label
     if draft.expected_head is not None and changed:
         check_head(batch, log, place[0], draft.expected_head)
     searchable = draft.searchable
@@ -89,20 +92,15 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
     if names_agent:
         row.agent_id = draft.agent_id
         row.settings_seq = seq
+    known.seq = seq
+    _store(batch, log, place, plan, stored, has_parent=parent is not None)
+    known.pending = pending.stored
     claims = stored is None and bool(pending.stored)
-    known = _store(batch, log, change, place, plan, stored, seq, has_parent=parent is not None)
     _store_writes(batch, log, place, pending, seq, early=False)
-    if stored is None:
-        row.checkpoint_count += 1
-    elif plan.state != stored.state:
-        # What it named before is looked for as if it had been another that was removed.
-        row.removed_count += 1
-        row.removed_bytes = min(row.added_bytes, row.removed_bytes + plan.size)
     if claims:
         batch.claim_early(log, place, seq)
         for slot, one in pending.stored.items():
             pending.stored[slot] = one._replace(seq=seq)
-    known.pending = pending.stored
     log.add(place, known)
     if place[0] == "" and place[1] >= row.head_id:
         log.set_head(place[1], pending.stored)
@@ -218,18 +216,23 @@ def _plan(
             limit="max_state_bytes",
             maximum=LIMITS.max_state,
         )
-    same = (
-        stored is not None
-        and stored.parent_id == draft.parent_id
-        and stored.state == state
-        and stored.metadata == draft.metadata.raw
-        and stored.delta_channels == change.delta_channels
-        and draft.summary in ("", stored.summary)
+    known = Known(
+        seq=0,
+        parent_id=draft.parent_id,
+        state=state,
+        metadata=draft.metadata.raw,
+        run_id=draft.metadata.run_id,
+        root_id=draft.metadata.root_id,
+        delta_channels=change.delta_channels,
+        label=draft.label or (stored.label if stored else ""),
+        summary=draft.summary or (stored.summary if stored else ""),
+        created_us=stored.created_us if stored else batch.now_us,
+        decoded=channels,
     )
-    size = 0 if same else len(state) + len(draft.metadata.raw)
+    replaces = stored is None or _saved(stored) != _saved(known)
+    size = len(state) + len(known.metadata) if replaces else 0
     size += sum(one.content.size_bytes for one in new if one.content is not None)
-    label = None if draft.label in ("", stored.label if stored else "") else draft.label
-    return _Plan(not same, label, state, channels, new, size)
+    return _Plan(replaces, known, new, size)
 
 
 def _resolve(
@@ -260,7 +263,7 @@ def _resolve(
     for one in change.channels:
         old = inherited.get(one.name)
         if old is not None:
-            _check_version_type(one, old.version)
+            _check_version_type(one.name, one.known.version, old.version)
         if one.content is None:
             found = _referred(batch, None if begins else log, one, old, here)
             if found is None:
@@ -268,8 +271,8 @@ def _resolve(
             else:
                 channels[one.name] = found
         else:
-            channels[one.name] = KnownChannel(one.version, one.digest, one.size, one.encoded)
-            if not (parent_is_head and old is not None and old.digest == one.digest):
+            channels[one.name] = one.known
+            if not (parent_is_head and old is not None and old.digest == one.known.digest):
                 new.append(one)
     if missing:
         raise values_missing(missing)
@@ -299,29 +302,28 @@ def _referred(
     parent that are here; `None`: all of them.
     """
     if one.reference is Reference.EMPTY:
-        return KnownChannel(one.version, None, 0, one.encoded)
+        return one.known
     if one.reference is Reference.INHERIT:
-        if old is None or old.version != one.version or log is None:
+        if old is None or old.version != one.known.version or log is None:
             return None
         return old if here is None or old.digest is None or old.digest in here else None
-    digest = one.digest or b""
+    version, digest = one.known.version, one.known.digest or b""
     found = batch.value(log, digest) if log is not None and not log.new else None
     if found is None:
         return None
-    channel = Channel(one.name, one.version, digest, found[0])
-    return KnownChannel(one.version, digest, found[0], encode_channel(channel))
+    encoded = encode_channel(Channel(one.name, version, digest, found[0]))
+    return KnownChannel(version, digest, found[0], encoded)
 
 
-def _check_version_type(one: ChannelChange, before: Version | None) -> None:
-    if before is None or one.version is None or type(before) is type(one.version):
-        return
-    kinds = {str: "text", int: "integer", float: "number"}
-    raise Refusal(
-        Reason.VERSION_TYPE_CHANGED,
-        channel=one.name,
-        parent=kinds[type(before)],
-        sent=kinds[type(one.version)],
-    )
+def _check_version_type(name: str, sent: Version | None, before: Version | None) -> None:
+    if before is not None and sent is not None and type(before) is not type(sent):
+        kinds = {str: "text", int: "integer", float: "number"}
+        raise Refusal(
+            Reason.VERSION_TYPE_CHANGED,
+            channel=name,
+            parent=kinds[type(before)],
+            sent=kinds[type(sent)],
+        )
 
 
 def _merged(
@@ -390,48 +392,32 @@ def _check_extent(stored: Pending, new: dict[tuple[str, int], WriteChange]) -> N
 
 
 def _store(
-    batch: Batch,
-    log: Log,
-    change: CheckpointChange,
-    place: Place,
-    plan: _Plan,
-    stored: Known | None,
-    seq: int,
-    *,
-    has_parent: bool,
-) -> Known:
-    draft = change.draft
+    batch: Batch, log: Log, place: Place, plan: _Plan, stored: Known | None, *, has_parent: bool
+) -> None:
+    known = plan.known
     for one in plan.contents:
-        if one.digest is not None and one.content is not None:
+        if one.known.digest is not None and one.content is not None:
             packed, patches, size = one.content.stored(
                 lambda digest: batch.is_keyframe(log, digest)
             )
-            value = (one.digest, one.type, one.size, int(packed.encoding), packed.data)
-            batch.put_content(log, seq, *value, packed.keyframe, patches, size)
-    known = Known(
-        seq=seq,
-        parent_id=draft.parent_id,
-        state=plan.state,
-        metadata=draft.metadata.raw,
-        run_id=draft.metadata.run_id,
-        root_id=draft.metadata.root_id,
-        delta_channels=change.delta_channels,
-        label=plan.label if plan.label is not None else (stored.label if stored else ""),
-        summary=draft.summary or (stored.summary if stored else ""),
-        created_us=stored.created_us if stored else batch.now_us,
-        decoded=plan.channels,
-    )
-    batch.note(log, plan.channels.values())
+            value = (one.known.digest, one.type, one.known.size, int(packed.encoding), packed.data)
+            batch.put_content(log, known.seq, *value, packed.keyframe, patches, size)
+    batch.note(log, known.channels.values())
     base = None
-    if stored is None and draft.delta_channels and draft.parent_id and not has_parent:
-        base = batch.sibling_base(log, place[0], draft.parent_id)
+    if stored is None and known.delta_channels != b"[]" and known.parent_id and not has_parent:
+        base = batch.sibling_base(log, place[0], known.parent_id)
         if base is not None:
             rebuilt_from = decode_delta_base(base, place[1])
             batch.note_digests(log, (one for channel in rebuilt_from for one in channel.digests))
     batch.put_checkpoint(log, place, known, delta_base=base)
     if place[1] == batch.greatest(log, place[0]):
         log.whole.add(place[0])
-    return known
+    if stored is None:
+        log.row.checkpoint_count += 1
+    elif known.state != stored.state:
+        # What it named before is looked for as if it had been another that was removed.
+        log.row.removed_count += 1
+        log.row.removed_bytes = min(log.row.added_bytes, log.row.removed_bytes + plan.size)
 
 
 def _store_writes(

@@ -161,8 +161,8 @@ class KnownChannel(NamedTuple):
 
     version: Version | None
     digest: bytes | None
-    size: int
-    encoded: bytes
+    size: int = 0
+    encoded: bytes = b""
 
 
 class KnownWrite(NamedTuple):

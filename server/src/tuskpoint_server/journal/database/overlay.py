@@ -153,7 +153,6 @@ class Batch:
         self._checkpoints: dict[tuple[int, str, str], tuple[object, ...]] = {}
         self._contents: dict[tuple[int, bytes], tuple[Any, ...]] = {}
         self._writes: dict[tuple[object, ...], tuple[object, ...]] = {}
-        self._claims: list[dict[str, object]] = []
         self._changes: list[tuple[object, ...]] = []
 
     # --- threads -------------------------------------------------------------------------
@@ -378,7 +377,7 @@ class Batch:
     def claim_early(self, log: Log, place: Place, seq: int) -> None:
         """Give the writes that came before their checkpoint the number of its save."""
         self._write_out_writes()
-        self._claims.append({**parameters_of(log.row.number, *place), "claimed": seq})
+        _CLAIM.run(self.connection, **parameters_of(log.row.number, *place), claimed=seq)
 
     # --- writing out ---------------------------------------------------------------------
 
@@ -399,9 +398,6 @@ class Batch:
             self._checkpoints = {}
 
     def _write_out_writes(self) -> None:
-        if self._claims:
-            _CLAIM.run_many(self.connection, self._claims)
-            self._claims = []
         if self._writes:
             _PUT_WRITE.run_rows(self.connection, _WRITE_COLUMNS, list(self._writes.values()))
             self._writes = {}
