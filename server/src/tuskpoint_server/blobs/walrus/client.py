@@ -7,8 +7,7 @@ import json
 import logging
 import ssl
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TypeVar
@@ -81,8 +80,6 @@ class RecentBlobs:
 
 @dataclass(frozen=True, slots=True)
 class _Peers:
-    """Publishers or aggregators, and the bounds on what they are asked."""
-
     endpoints: Endpoints
     places: asyncio.Semaphore
     timeout_s: float
@@ -92,8 +89,6 @@ class _Peers:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What is asked for: of a put the content, of a read the blob and who is told of it."""
-
     operation: Operation
     route: Sequence[str]
     blob_id: str = ""
@@ -121,7 +116,8 @@ class WalrusClient:
         provider: MeterProvider | None,
     ) -> None:
         self._http = _open(settings)
-        self._instruments = Instruments(provider, clock)
+        self._clock = clock
+        self._measure(provider)
         self._retrying = Retrying(clock, sleep, random, self._note_retry)
         self._tokens = Tokens(settings, now)
         self._recent = RecentBlobs(clock)
@@ -144,6 +140,32 @@ class WalrusClient:
             settings.max_body_bytes,
         )
 
+    def _measure(self, provider: MeterProvider | None) -> None:
+        meter = metrics.get_meter("tuskpoint_server.blobs.walrus", meter_provider=provider)
+        self._put_duration = meter.create_histogram(
+            "tuskpoint.walrus.put.duration", "s", "Time of a put, its retries included.",
+            explicit_bucket_boundaries_advisory=[
+                0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 30, 60, 120, 300
+            ],
+        )  # fmt: skip
+        self._get_duration = meter.create_histogram(
+            "tuskpoint.walrus.get.duration", "s", "Time of a read, its retries included.",
+            explicit_bucket_boundaries_advisory=[
+                0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 120
+            ],
+        )  # fmt: skip
+        self._puts = meter.create_counter(
+            "tuskpoint.walrus.puts", "{put}", "Puts that stored or found a blob."
+        )
+        self._retries = meter.create_counter(
+            "tuskpoint.walrus.retries",
+            "{retry}",
+            "Attempts that failed and were followed by another, by reason.",
+        )
+        self._billed = meter.create_counter(
+            "tuskpoint.walrus.billed_bytes", "By", "Encoded bytes that puts were billed for."
+        )
+
     async def put(self, content: Sequence[Patch] | bytes) -> StoredBlob:
         """Store patches as one quilt, or bytes as a blob of their own.
 
@@ -161,10 +183,9 @@ class WalrusClient:
             body, kind = await asyncio.to_thread(_form, content)
             question = _Question(Operation.PUT_QUILT, ["quilts"], "", body, kind, size)
             parse = partial(parse_quilt_result, identifiers=[one.identifier for one in content])
-        with self._instruments.timed(question.operation) as attributes:
-            stored = await self._ask(self._publishers, question, parse)
-            attributes["outcome"] = "found" if stored.epoch is None else "created"
-        self._instruments.stored(question.operation, stored, attributes["outcome"])
+        stored = await self._ask(question, parse)
+        self._puts.add(1, {"operation": question.operation, "outcome": _outcome(stored)})
+        self._billed.add(stored.billed_bytes, {"operation": question.operation})
         self._recent.add(stored.blob_id)
         return replace(stored, size_bytes=size_bytes)
 
@@ -186,7 +207,7 @@ class WalrusClient:
             route = ["blobs", "by-quilt-id", location.blob_id, location.identifier]
         question = _Question(operation, route, location.blob_id, progress=progress)
         try:
-            return await self._get(question, check)
+            return await self._ask(question, check)
         except Failed as failed:
             if mismatch is not None:
                 raise mismatch from failed
@@ -195,25 +216,21 @@ class WalrusClient:
     async def read_raw(self, blob_id: str, *, patient: bool) -> bytes:
         """Return a whole blob or quilt, unchecked; unless patient, ask each aggregator once."""
         question = _Question(Operation.GET_BLOB, ["blobs", blob_id], blob_id, patient=patient)
-        return await self._get(question, bytes)
+        return await self._ask(question, bytes)
 
     async def list_quilt(self, blob_id: str) -> list[Patch]:
         """Return the patches of a quilt, without their data."""
         route = ["quilts", blob_id, "patches"]
-        return await self._get(_Question(Operation.LIST_QUILT, route, blob_id), parse_patches)
-
-    async def _get(self, question: _Question, take: Callable[[bytes], _T]) -> _T:
-        with self._instruments.timed(question.operation) as attributes:
-            result = await self._ask(self._aggregators, question, take)
-            attributes["outcome"] = "read"
-        return result
+        return await self._ask(_Question(Operation.LIST_QUILT, route, blob_id), parse_patches)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
 
-    async def _ask(self, peers: _Peers, question: _Question, take: Callable[[bytes], _T]) -> _T:
+    async def _ask(self, question: _Question, take: Callable[[bytes], _T]) -> _T:
         """Return what `take` makes of the first answer that it accepts."""
+        is_put = question.operation in PUTS
+        peers = self._publishers if is_put else self._aggregators
 
         async def attempt(endpoint: Endpoint, stale: int) -> _T:
             recent = question.blob_id in self._recent
@@ -232,9 +249,17 @@ class WalrusClient:
                 symptom = replace(error.symptom, recent=recent)
                 raise Failed(question.operation, endpoint.base, symptom) from error
 
-        return await self._retrying.run(
-            peers.endpoints, attempt, budget_s=peers.budget_s, patient=question.patient
-        )
+        began, outcome = self._clock(), "failed"
+        try:
+            result = await self._retrying.run(
+                peers.endpoints, attempt, budget_s=peers.budget_s, patient=question.patient
+            )
+            outcome = _outcome(result)
+            return result
+        finally:
+            (self._put_duration if is_put else self._get_duration).record(
+                self._clock() - began, {"operation": question.operation, "outcome": outcome}
+            )
 
     def _request(self, question: _Question, endpoint: Endpoint, stale: int) -> httpx.Request:
         headers = {"Authorization": endpoint.authorization} if endpoint.authorization else {}
@@ -283,8 +308,14 @@ class WalrusClient:
         return answer
 
     def _note_retry(self, failed: Failed) -> None:
-        self._instruments.retry(failed)
+        self._retries.add(1, {"operation": failed.operation, "reason": failed.rule.name})
         _log.info("another attempt follows: %s", failed.problem)
+
+
+def _outcome(result: object) -> str:
+    if isinstance(result, StoredBlob):
+        return "found" if result.epoch is None else "created"
+    return "read"
 
 
 def _open(settings: WalrusSettings) -> httpx.AsyncClient:
@@ -359,54 +390,3 @@ def _form(patches: Sequence[Patch]) -> tuple[bytes, str]:
         files=[(patch.identifier, (patch.identifier, patch.data, kind)) for patch in patches],
     )
     return request.read(), request.headers["Content-Type"]
-
-
-class Instruments:
-    """What the Walrus store measures; the clock says monotonic time in seconds."""
-
-    def __init__(self, provider: MeterProvider | None, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        meter = metrics.get_meter("tuskpoint_server.blobs.walrus", meter_provider=provider)
-        self._put_duration = meter.create_histogram(
-            "tuskpoint.walrus.put.duration", "s", "Time of a put, its retries included.",
-            explicit_bucket_boundaries_advisory=[
-                0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 30, 60, 120, 300
-            ],
-        )  # fmt: skip
-        self._get_duration = meter.create_histogram(
-            "tuskpoint.walrus.get.duration", "s", "Time of a read, its retries included.",
-            explicit_bucket_boundaries_advisory=[
-                0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 120
-            ],
-        )  # fmt: skip
-        self._puts = meter.create_counter(
-            "tuskpoint.walrus.puts", "{put}", "Puts that stored or found a blob."
-        )
-        self._retries = meter.create_counter(
-            "tuskpoint.walrus.retries",
-            "{retry}",
-            "Attempts that failed and were followed by another, by reason.",
-        )
-        self._billed = meter.create_counter(
-            "tuskpoint.walrus.billed_bytes", "By", "Encoded bytes that puts were billed for."
-        )
-
-    @contextmanager
-    def timed(self, operation: Operation) -> Iterator[dict[str, str]]:
-        """Record how long a put or read takes; what is entered takes its outcome."""
-        attributes = {"operation": operation.value, "outcome": "failed"}
-        began = self._clock()
-        try:
-            yield attributes
-        finally:
-            histogram = self._put_duration if operation in PUTS else self._get_duration
-            histogram.record(self._clock() - began, attributes)
-
-    def stored(self, operation: Operation, stored: StoredBlob, outcome: str) -> None:
-        """Count a put that succeeded."""
-        self._puts.add(1, {"operation": operation, "outcome": outcome})
-        self._billed.add(stored.billed_bytes, {"operation": operation})
-
-    def retry(self, failed: Failed) -> None:
-        """Count an attempt that is followed by another."""
-        self._retries.add(1, {"operation": failed.operation, "reason": failed.rule.name})

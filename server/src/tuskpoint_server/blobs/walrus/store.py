@@ -88,14 +88,9 @@ class WalrusStore:
             return Receipt(())
         if apart:
             # All are waited for, so that what is on its way is not paid for twice.
-            outcomes = await asyncio.gather(
-                *(self._put(member.data) for member in unique), return_exceptions=True
-            )
-            blobs: dict[bytes, StoredBlob] = {}
-            for member, outcome in zip(unique, outcomes, strict=True):
-                if isinstance(outcome, BaseException):
-                    raise outcome
-                blobs[member.sha256] = outcome
+            puts = [asyncio.ensure_future(self._put(member.data)) for member in unique]
+            await asyncio.gather(*puts, return_exceptions=True)
+            blobs = {one.sha256: put.result() for one, put in zip(unique, puts, strict=True)}
             places = [BlobLocation(m.sha256, len(m.data), blobs[m.sha256].blob_id) for m in members]
             return Receipt(tuple(places), tuple(blobs.values()))
         sizes = [len(member.data) for member in unique]
