@@ -378,7 +378,7 @@ class World:
         left = [name for name, one in server.shadow.threads.items() if one.certified_seq < one.seq]
         if left:
             raise Violation(f"a flush left {left} uncertified")
-        if server.archive.backlog_bytes(TENANT) or server.disk.spooled:
+        if server.archive._flusher(TENANT).backlog.size_bytes or server.disk.spooled:
             raise Violation("everything is certified, and something waits or is spooled")
         for name, place in server.model.users():
             if not is_reserved(name):

@@ -112,11 +112,11 @@ async def test_the_backlog_is_known_after_a_restart(tmp_path: Path) -> None:
     store.verdict = lambda members: Reason.BLOB_UNAVAILABLE
     async with house(tmp_path, store) as home:
         await save(home, "1", b"x" * 10_000)
-        waiting = home.archive.backlog_bytes(TENANT)
+        waiting = home.archive._flusher(TENANT).backlog.size_bytes
         assert waiting > 0
     async with house(tmp_path, store) as home:
         await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
-        assert home.archive.backlog_bytes(TENANT) >= waiting > 0
+        assert home.archive._flusher(TENANT).backlog.size_bytes >= waiting > 0
 
 
 async def test_tenants_are_packed_apart(tmp_path: Path) -> None:

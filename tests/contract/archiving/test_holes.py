@@ -113,7 +113,7 @@ async def test_a_hole_is_shown_and_is_no_backlog(home: House, store: MemoryStore
     assert (status.holes, status.backlog_bytes) == (1, 0)
     assert (status.certified_checkpoints, status.backlog_checkpoints) == (1, 1)
     assert "'bad'" in status.last_error
-    assert home.archive.backlog_bytes(TENANT) == 0
+    assert home.archive._flusher(TENANT).backlog.size_bytes == 0
 
 
 async def test_a_hole_is_filled_when_it_is_asked_for(home: House, store: MemoryStore) -> None:
@@ -142,7 +142,7 @@ async def test_a_hole_is_tried_again_after_ten_minutes(home: House, store: Memor
     await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
     rejecting(store)
     puts = len(store.packs)
-    home.archive.flush_soon(TENANT)
+    home.archive._flusher(TENANT).flush_soon()
     await save(home, "other", "u")
     await home.archive.certify(TENANT, key("other", "u"), 1)
     assert await home.ask("SELECT count(*) FROM holes") == [(1,)], "it is not due yet"

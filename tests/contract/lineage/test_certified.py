@@ -66,7 +66,7 @@ async def completed(home: House, call: Callable[[Supplied], Awaitable[T]]) -> tu
         try:
             return await call(supplied), len(supplied)
         except ValuesEvicted as lack:
-            more = await home.archive.read_values(TENANT, lack.places, lack.digests)
+            more = await home.archive.read_values(lack.places, lack.digests)
             if more.keys() != lack.digests:
                 pytest.fail("not all of the values are where they are said to be")
             supplied |= more
@@ -131,7 +131,7 @@ async def completed_history(home: House, key: CheckpointKey) -> object:
     assert found.seed is not None
     assert found.seed.digest is not None
     wanted.add(found.seed.digest)
-    values = await home.archive.read_values(TENANT, places, wanted) if places else {}
+    values = await home.archive.read_values(places, wanted) if places else {}
     if not places:
         assert found.seed.value is not None
         values = {found.seed.digest: found.seed.value}
@@ -164,7 +164,7 @@ async def test_a_held_fork_of_what_was_evicted_reads_from_its_origins_segments(
     wanted = {one.digest for one in original.state.channels if one.digest} | {
         one.digest for one in original.writes
     }
-    found = await home.archive.read_values(TENANT, fork.sources, wanted)
+    found = await home.archive.read_values(fork.sources, wanted)
     assert {one.data for one in found.values()} == {b"old", b"w"}
     await home.flush()
     assert len(store.members("segment")) == stored

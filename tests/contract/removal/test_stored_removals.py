@@ -83,7 +83,7 @@ async def test_evicted_writes_that_were_handed_over_are_stored_with_the_child(
     assert [one.value is EVICTED for one in found.writes] == [True] * 3
     segments = list(found.sources)
     digests = [found.seed.digest or b"", *(one.digest for one in found.writes)]
-    read = await home.archive.read_values(TENANT, segments, digests)
+    read = await home.archive.read_values(segments, digests)
     assert [read[one].data for one in digests] == [b"seed", b"2", b"3", b"4"]
     await home.flush()
     assert await rows(home.journal, holes, "reason") == []

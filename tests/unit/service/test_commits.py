@@ -27,7 +27,7 @@ class Archive:
         self.changes.append(stored_bytes)
 
     async def read_values(
-        self, tenant: str, places: Sequence[BlobLocation], digests: Collection[bytes]
+        self, places: Sequence[BlobLocation], digests: Collection[bytes]
     ) -> dict[bytes, Value]:
         assert places == (PLACE,)
         return {one: self.values[one] for one in digests}

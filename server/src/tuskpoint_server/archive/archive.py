@@ -14,26 +14,14 @@ from ..blobs.api import BlobStore
 from ..blobs.cache import CachedStore, origin
 from ..domain.errors import Reason, Refusal
 from ..domain.formats.manifests import Manifest
-from ..domain.model import (
-    BlobLocation,
-    Checkpoint,
-    CheckpointKey,
-    Entry,
-    Value,
-)
+from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
 from ..journal.archiving import holes, lifetimes, plan, status
 from ..journal.archiving.holes import Hole
 from ..journal.archiving.lifetimes import Expiry
 from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Connection, Database
 from .apart import HandoffStore
-from .flush.flusher import (
-    FlushOutcome,
-    TenantFlusher,
-    Trouble,
-    checkpoint_missing,
-    hole_of,
-)
+from .flush.flusher import FlushOutcome, TenantFlusher, Trouble, checkpoint_missing, hole_of
 from .flush.one_flush import Flush
 from .flush.packs import PackRunner
 from .flush.settings import ArchiveSettings
@@ -161,15 +149,6 @@ class Archive:
         """Note that something was journaled, with this many bytes of new content."""
         self._flusher(tenant).changed(stored_bytes)
 
-    def flush_soon(self, tenant: str) -> None:
-        """Flush without waiting for anything to become due."""
-        self._flusher(tenant).flush_soon()
-
-    def backlog_bytes(self, tenant: str) -> int:
-        """Return the bytes that wait for certification."""
-        flusher = self._flushers.get(tenant)
-        return flusher.backlog.size_bytes if flusher else 0
-
     def admit(self, tenant: str) -> None:
         """Refuse a save if too much waits.
 
@@ -228,14 +207,14 @@ class Archive:
         self._refuse_when_stopped()
         return await self._flusher(tenant).flush_all(concerns)
 
-    async def read(self, tenant: str, entry: Entry, *, bypass_cache: bool) -> Checkpoint:
+    async def read(self, entry: Entry, *, bypass_cache: bool) -> Checkpoint:
         """Return a checkpoint from its segments, hash checked; raises as `Segments.checkpoint`."""
         segments = self._origin_segments if bypass_cache else self._segments
         with self._mismatches():
             return await segments.checkpoint(entry)
 
     async def read_values(
-        self, tenant: str, locations: Sequence[BlobLocation], digests: Collection[bytes]
+        self, locations: Sequence[BlobLocation], digests: Collection[bytes]
     ) -> dict[bytes, Value]:
         """Return evicted values from the segments that hold them; others are left out."""
         with self._mismatches():

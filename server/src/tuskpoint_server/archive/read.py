@@ -134,17 +134,29 @@ class Segments:
         wanted = list(lacking.values())
         fetched = await self.fetch(wanted) if wanted else []
         for location, data in zip(wanted, fetched, strict=True):
-            if is_part_list(data):
-                listed = decode_parts(data, location, MAX_SEGMENT_BYTES)
-                parts = await self.fetch(listed.parts)
-                data = await asyncio.to_thread(join_parts, listed, parts, location.blob_id)
-            if len(data) > _THREAD_ABOVE_BYTES:
-                stored = await asyncio.to_thread(_decoded, data, location)
-            else:
-                stored = _decoded(data, location)
-            self._keep(stored, len(data))
-            found[location.sha256] = stored
+            found[location.sha256] = await self._take(location, data)
         return [found[location.sha256] for location in locations]
+
+    async def _take(self, location: BlobLocation, data: bytes) -> Stored:
+        """Return the segment in stored bytes, and keep it while there is room."""
+        if is_part_list(data):
+            listed = decode_parts(data, location, MAX_SEGMENT_BYTES)
+            parts = await self.fetch(listed.parts)
+            data = await asyncio.to_thread(join_parts, listed, parts, location.blob_id)
+        size = len(data)
+        if size > _THREAD_ABOVE_BYTES:
+            stored = await asyncio.to_thread(_decoded, data, location)
+        else:
+            stored = _decoded(data, location)
+        if size > self._limit:
+            return stored
+        _, before = self._kept.pop(location.sha256, (None, 0))
+        self._kept_bytes += size - before
+        self._kept[location.sha256] = (stored, size)
+        while self._kept_bytes > self._limit:
+            _, (_, dropped) = self._kept.popitem(last=False)
+            self._kept_bytes -= dropped
+        return stored
 
     async def fetch(self, locations: Sequence[BlobLocation]) -> Sequence[bytes]:
         """Return the stored bytes at locations, in order."""
@@ -219,16 +231,6 @@ class Segments:
                 (one, (other.values[one], other)) for one in elsewhere & other.values.keys()
             )
         return found
-
-    def _keep(self, stored: Stored, size: int) -> None:
-        if size > self._limit:
-            return
-        before = self._kept.pop(stored.location.sha256, None)
-        self._kept_bytes += size - (before[1] if before is not None else 0)
-        self._kept[stored.location.sha256] = (stored, size)
-        while self._kept_bytes > self._limit:
-            _, (_, dropped) = self._kept.popitem(last=False)
-            self._kept_bytes -= dropped
 
 
 async def read_each(blobs: BlobStore, locations: Sequence[BlobLocation]) -> list[bytes | Refusal]:

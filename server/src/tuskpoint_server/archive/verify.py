@@ -350,7 +350,6 @@ class _VerifiedSegments(Segments):
         super().__init__(blobs, _KEPT_BYTES)
         self._recorded = placed(database, tenant)
         self._damaged: dict[bytes, Damage] = {}
-        self._fetched: dict[bytes, bytes] = {}
         self.manifest: Manifest | None = None
 
     def forget(self) -> None:
@@ -359,14 +358,12 @@ class _VerifiedSegments(Segments):
     async def load(self, locations: Iterable[BlobLocation]) -> None:
         """Fetch segments, many at a time, and keep them; what is unreadable is passed over."""
         wanted = [one for one in locations if one.sha256 not in self._kept]
-        await self._prefetch(wanted)
-        for location in wanted:
+        for location, data in zip(wanted, await self._read(wanted), strict=True):
             try:
                 with _damage_at(location):
-                    await self.read([location])
+                    await self._take(location, _whole(data))
             except Damage as damage:
                 self._damaged[location.sha256] = damage
-        self._fetched.clear()
 
     async def load_named(self, hashes: Iterable[bytes]) -> None:
         """Fetch the first of what kept segments name; the rest is read when it is needed."""
@@ -384,30 +381,29 @@ class _VerifiedSegments(Segments):
         await self.load(wanted.values())
 
     async def fetch(self, locations: Sequence[BlobLocation]) -> Sequence[bytes]:
-        await self._prefetch(locations)
-        for one in locations:
-            if one.sha256 in self._damaged:
-                raise self._damaged[one.sha256]
-        found = [self._fetched[one.sha256] for one in locations]
-        for one in locations:
-            self._fetched.pop(one.sha256, None)
-        return found
+        return list(map(_whole, await self._read(locations)))
 
-    async def _prefetch(self, locations: Iterable[BlobLocation]) -> None:
-        """Read what is neither read nor known to be unreadable."""
-        known = self._damaged.keys() | self._fetched.keys()
-        wanted = {one.sha256: one for one in locations if one.sha256 not in known}
-        if not wanted:
-            return
+    async def _read(self, locations: Sequence[BlobLocation]) -> list[bytes | Damage]:
+        """Return what lies at locations, or what is wrong with it, which is noted."""
+        wanted = {one.sha256: one for one in locations if one.sha256 not in self._damaged}
         if self.manifest is not None:
             wanted = {one: self.manifest.location(one) or hint for one, hint in wanted.items()}
-        places = await self._recorded(list(wanted.values()))
-        found = await read_each(self._blobs, places)
-        for sha256, place, one in zip(wanted, places, found, strict=True):
+        places = await self._recorded(list(wanted.values())) if wanted else ()
+        found: dict[bytes, bytes | Damage] = {}
+        answers = await read_each(self._blobs, places) if places else ()
+        for sha256, place, one in zip(wanted, places, answers, strict=True):
             if isinstance(one, Refusal):
                 self._damaged[sha256] = Damage.told(place, one)
             else:
-                self._fetched[sha256] = one
+                found[sha256] = one
+        known = found | self._damaged
+        return [known[one.sha256] for one in locations]
+
+
+def _whole(data: bytes | Damage) -> bytes:
+    if isinstance(data, Damage):
+        raise data
+    return data
 
 
 def _leading(catalog: Catalog) -> tuple[object, ...]:

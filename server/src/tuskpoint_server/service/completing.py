@@ -70,7 +70,7 @@ class Completer:
         """Return a checkpoint with all its values."""
         if not lacks_values(loaded):
             return loaded
-        values = await self._archive.read_values(tenant, loaded.sources, evicted_digests(loaded))
+        values = await self._archive.read_values(loaded.sources, evicted_digests(loaded))
         try:
             return replace(supplied(loaded, values), sources=())
         except LookupError as error:
@@ -151,7 +151,7 @@ class Completer:
             raise Refusal(
                 Reason.NOT_CERTIFIED, checkpoint_id=entry.key.checkpoint_id, seq=entry.seq
             )
-        stored = await self._archive.read(tenant, entry, bypass_cache=True)
+        stored = await self._archive.read(entry, bypass_cache=True)
         if view is View.ENTRY:
             return Checkpoint(stored.entry)
         return await self.shown(tenant, stored, view)
@@ -176,7 +176,7 @@ class Completer:
             return tuple(histories)
         evicted = [write.digest for one in histories for write in one.writes]
         evicted += [one.seed.digest for one in histories if one.seed and one.seed.digest]
-        values = await self._archive.read_values(tenant, sources, evicted)
+        values = await self._archive.read_values(sources, evicted)
         try:
             return tuple(supplied_history(history, values) for history in histories)
         except LookupError as error:
@@ -186,7 +186,7 @@ class Completer:
         self, tenant: str, lack: ValuesEvicted, known: Collection[bytes]
     ) -> dict[bytes, Value]:
         """Return the evicted values that a call lacks, by digest, beyond those known before."""
-        found = await self._archive.read_values(tenant, lack.places, lack.digests)
+        found = await self._archive.read_values(lack.places, lack.digests)
         if not found.keys() - known:
             raise _malformed(lack.places, LookupError("the segments lack values of the checkpoint"))
         return found

@@ -170,7 +170,7 @@ async def test_evicted_values_are_read_from_the_segments_that_hold_them(tmp_path
             places = await home.journal.database.query(
                 partial(located.of_values, tenant=TENANT, family=int(str(family)), digests=digests)
             )
-            values = await home.archive.read_values(TENANT, places, digests)
+            values = await home.archive.read_values(places, digests)
             assert values.keys() == set(digests)
         assert data_of(await home.from_blobs(key("3")))["stays"] == b"x" * 900
         # A label makes a row that needs evicted values anew.

@@ -118,7 +118,7 @@ async def compare(before: House, after: House) -> int:
             if latest[key.checkpoint_ns] == key.checkpoint_id:
                 assert not wanted
                 assert all(one.value is not EVICTED for one in found.writes)
-            values = await after.archive.read_values(TENANT, found.sources, wanted)
+            values = await after.archive.read_values(found.sources, wanted)
             assert values.keys() == wanted
     return len(rows)
 
