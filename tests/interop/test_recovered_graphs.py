@@ -15,7 +15,7 @@ from tuskpoint.langgraph import TuskPointSaver
 from tuskpoint.v1 import admin_service_pb2
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint_server import app, recover
-from tuskpoint_server.archive.recover.sources import parse_reference
+from tuskpoint_server.archive.recover.recovery import parse_reference
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.formats.stored_json import Kind

@@ -12,9 +12,13 @@ from tests.simulation.memory_database import Disk, MemoryDatabase, disk
 from tests.simulation.model import early_of, known_of
 from tests.simulation.server import Server
 from tests.simulation.shadow import Place, Thread, read_threads
-from tuskpoint_server.archive.read import Segments
-from tuskpoint_server.archive.recover.recovery import Recovered, Recovery
-from tuskpoint_server.archive.recover.sources import DAMAGE, Source, read_source
+from tuskpoint_server.archive.read import DAMAGE, Segments
+from tuskpoint_server.archive.recover.recovery import (
+    Recovered,
+    Recovery,
+    Source,
+    read_source,
+)
 from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.domain.formats.catalogs import Catalog
 from tuskpoint_server.domain.formats.catalogs import read_threads as read_records

@@ -17,7 +17,7 @@ from tuskpoint_server.domain.formats import manifests, records
 from tuskpoint_server.domain.model import BlobLocation
 from tuskpoint_server.journal.archiving import certify, eviction, holding
 from tuskpoint_server.journal.database.overlay import Batch
-from tuskpoint_server.journal.removal import delete, removal
+from tuskpoint_server.journal.removal import removal
 
 Patch = pytest.MonkeyPatch
 _NOTHING = SimpleNamespace(
@@ -92,13 +92,13 @@ def watermark_moves_to_the_end(patch: Patch) -> None:
 
 
 def _records_only(patch: Patch, *, threads: bool) -> None:
-    record = delete.record
+    record = removal.record
 
     def some(batch: Batch, log: Any, seq: int, places: Any) -> None:
         if (list(places) == [("", "")]) is threads:
             record(batch, log, seq, places)
 
-    patch.setattr(delete, "record", some)
+    patch.setattr(removal, "record", some)
 
 
 def removal_is_not_recorded(patch: Patch) -> None:

@@ -19,8 +19,7 @@ from tuskpoint_server.archive.archive import Archive
 from tuskpoint_server.archive.flush.settings import ArchiveSettings
 from tuskpoint_server.archive.flush.spool import Spool, SpoolDamaged
 from tuskpoint_server.archive.lifetime import collecting
-from tuskpoint_server.archive.recover.recovery import Recovery
-from tuskpoint_server.archive.recover.sources import read_source
+from tuskpoint_server.archive.recover.recovery import Recovery, read_source
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.domain.formats.stored_json import Kind

@@ -18,9 +18,10 @@ from typing import Any
 
 from . import process
 from .archive.flush.spool import Pointer
-from .archive.recover.recovery import Recovered, Recovery
-from .archive.recover.sources import (
+from .archive.recover.recovery import (
     BlobReference,
+    Recovered,
+    Recovery,
     UnclearReferenceError,
     find,
     parse_reference,

@@ -25,8 +25,8 @@ from tuskpoint.v1 import thread_service_pb2 as threads_pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 from tuskpoint_server import app, process, recover
-from tuskpoint_server.archive.recover.recovery import Recovered
-from tuskpoint_server.archive.recover.sources import (
+from tuskpoint_server.archive.recover.recovery import (
+    Recovered,
     UnclearReferenceError,
     find,
     parse_reference,

@@ -21,7 +21,7 @@ from tests.integration.archive.recover.recovered import (
 from tests.kit.archives import House, check_certified, house
 from tests.kit.drafts import TENANT, draft, key, write
 from tuskpoint_emulators.walrus.server import WalrusEmulator
-from tuskpoint_server.archive.recover.sources import find, parse_reference, read_source
+from tuskpoint_server.archive.recover.recovery import find, parse_reference, read_source
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
 from tuskpoint_server.domain.errors import Reason, Refusal

@@ -31,9 +31,7 @@ from .database.overlay import Batch, StoredWrite
 from .database.schema import catalogs, handoffs, members, threads
 from .database.statements import Statement, inserting
 from .lineage.stored import Stored, put
-from .removal import delete
-
-# --- the file ----------------------------------------------------------------------------
+from .removal import removal
 
 SUFFIX = ".recovering"
 _LOGS = ("-wal", "-shm")
@@ -104,9 +102,6 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-# --- rows --------------------------------------------------------------------------------
 
 
 class RecoveredRows(NamedTuple):
@@ -215,21 +210,16 @@ def begin_thread(batch: Batch, tenant: str, manifest: Manifest, seq: int, *, ane
         row.indexed_seq = seq
     else:
         row.unindexed_since_us = batch.now_us
-    if anew:
-        _record_anew(batch, log, manifest)
+    for place in manifest.entries if anew else ():
+        batch.change(log, EventKind.CHECKPOINT_SAVED, place, indexed=True)
+    if anew and manifest.ended:
+        ended = batch.change(log, EventKind.THREAD_DELETED)
+        removal.record(batch, log, ended, [("", "")])
+    elif anew:
+        row.settings_seq = batch.change(log, EventKind.PROGRESS)
     # When a thread with retention last changed is not stored, and it must not go too early.
     row.set_updated(batch.now_us if row.retention_s else max(times))
     batch.store(log)
-
-
-def _record_anew(batch: Batch, log: Log, manifest: Manifest) -> None:
-    for place in manifest.entries:
-        batch.change(log, EventKind.CHECKPOINT_SAVED, place, indexed=True)
-    if manifest.ended:
-        seq = batch.change(log, EventKind.THREAD_DELETED)
-        delete.record(batch, log, seq, [("", "")])
-    else:
-        log.row.settings_seq = batch.change(log, EventKind.PROGRESS)
 
 
 def add_rows(batch: Batch, tenant: str, thread_id: str, rows: RecoveredRows) -> None:
@@ -258,7 +248,21 @@ def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
     row.added_bytes = end.added_bytes
     row.head_id = end.head_id
     row.state = end.state
-    _add_pins(batch, log, manifest)
+    # One that no catalog records is recorded with the settings.
+    anew = row.settings_seq if row.settings_seq > row.certified_seq else None
+    for pin in manifest.pins:
+        if pin.segment in manifest.members:
+            _PUT_HANDOFF.run(
+                connection,
+                tenant=tenant,
+                sha256=pin.segment,
+                thread=row.number,
+                checkpoint_ns=pin.checkpoint_ns,
+                checkpoint_id=pin.checkpoint_id,
+                seq=pin.seq if anew is None else anew,
+                content_seq=0,  # as of which change it was made is not stored
+                created_us=batch.now_us,
+            )
     unstored = [
         PlannedHole(row.number, one.checkpoint_ns, one.checkpoint_id, one.seq, one.reason, 0)
         for one in manifest.gaps
@@ -270,7 +274,7 @@ def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
     batch.store(log)
     if end.lost:
         batch.write_out()
-        delete.drop(batch, log, end.lost)
+        removal.drop(batch, log, end.lost)
         batch.write_out()
         batch.forget(tenant, manifest.thread_id)
 
@@ -278,28 +282,6 @@ def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
 def snapshot_threads(connection: Connection, tenant: str) -> dict[str, str]:
     """Return the threads that snapshots are kept in, and their latest root checkpoints."""
     return dict(_SNAPSHOT_THREADS.run(connection, of_tenant=tenant).fetchall())
-
-
-def _add_pins(batch: Batch, log: Log, manifest: Manifest) -> None:
-    row = log.row
-    _PUT_HANDOFF.run_many(
-        batch.connection,
-        [
-            {
-                "tenant": row.tenant,
-                "sha256": pin.segment,
-                "thread": row.number,
-                "checkpoint_ns": pin.checkpoint_ns,
-                "checkpoint_id": pin.checkpoint_id,
-                # One that no catalog records is recorded with the settings.
-                "seq": pin.seq if row.settings_seq <= row.certified_seq else row.settings_seq,
-                "content_seq": 0,  # as of which change it was made is not stored
-                "created_us": batch.now_us,
-            }
-            for pin in manifest.pins
-            if pin.segment in manifest.members
-        ],
-    )
 
 
 def _log(batch: Batch, tenant: str, thread_id: str) -> Log:

@@ -9,8 +9,7 @@ from pathlib import Path
 from tests.kit.archives import House, house, keys_of, shown
 from tests.kit.drafts import TENANT, draft, write
 from tests.kit.journal import Clock
-from tuskpoint_server.archive.recover.recovery import Recovered, Recovery
-from tuskpoint_server.archive.recover.sources import Source, read_source
+from tuskpoint_server.archive.recover.recovery import Recovered, Recovery, Source, read_source
 from tuskpoint_server.blobs.api import BlobStore
 from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import EVICTED, View

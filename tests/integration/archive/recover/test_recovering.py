@@ -18,7 +18,7 @@ from tests.kit.archives import House, check_certified, house, keys_of
 from tests.kit.drafts import TENANT, channel, data_of, draft, key, refused, write, written
 from tests.kit.stores import MemoryStore
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.archive.recover.sources import read_source
+from tuskpoint_server.archive.recover.recovery import read_source
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats.catalogs import Catalog

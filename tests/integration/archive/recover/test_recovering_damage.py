@@ -17,7 +17,7 @@ from tests.integration.archive.recover.recovered import (
 from tests.kit.archives import House, house, keys_of
 from tests.kit.drafts import key, refused
 from tests.kit.stores import MemoryStore
-from tuskpoint_server.archive.recover.sources import Source
+from tuskpoint_server.archive.recover.recovery import Source
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats.catalogs import Catalog
 from tuskpoint_server.domain.formats.manifests import fold

@@ -161,8 +161,6 @@ class ThreadReading:
             lost_segments=self.lost_segments,
         )
 
-    # --- inside ------------------------------------------------------------------------
-
     def _members(self, sha256: bytes, stored: Stored, *, own: bool) -> list[StoredMember]:
         """Return a segment and its parts; `own`: it holds the log of this thread."""
         segment, members = stored.segment, self.manifest.members
@@ -237,22 +235,8 @@ class ThreadReading:
                 whole_value(write, None, stored.location.blob_id)
             if kept and not place[0]:
                 self._pending[write.task_id, write.idx] = (write.task_id, write.channel, seq)
-            yield (
-                place,
-                StoredWrite(
-                    write.task_id,
-                    write.idx,
-                    write.task_path,
-                    write.channel,
-                    write.type,
-                    write.digest,
-                    write.size,
-                    write.encoding,
-                    seq,
-                    None,
-                    write.data if kept else None,
-                ),
-            )
+            data = write.data if kept else None
+            yield place, rows.of_written(write, seq, write.encoding, data)
 
     def _value(self, digest: bytes, value: Value | None) -> RecoveredValue:
         held = self._held[digest]

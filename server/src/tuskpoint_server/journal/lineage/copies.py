@@ -11,7 +11,7 @@ rebuilt from goes along.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import astuple
 from typing import Any
@@ -132,7 +132,7 @@ def closure(
     segment = Segment(
         *(key.thread_id, 0, 0, 0, 0),
         checkpoints=tuple(map(_segment_checkpoint, found)),
-        writes=tuple(_segment_write(one.place, write) for one in found for write in _ordered(one)),
+        writes=tuple(write for one in found for write in _segment_writes(one)),
         values=tuple(
             SegmentValue(digest, value.type, len(value.data), Encoding.PLAIN, value.data)
             for digest, value in sorted(values.items())
@@ -230,9 +230,6 @@ def _give_bases(connection: Connection, number: int, found: Sequence[Stored]) ->
     return written
 
 
-# --- rows of a segment -------------------------------------------------------------------
-
-
 def _whole_bytes(one: Stored) -> int:
     """Return the bytes of the values of a checkpoint, those of delta channels as often as used."""
     sizes = {channel.digest: channel.size for channel in decode_channels(one.known.state)}
@@ -259,19 +256,11 @@ def _segment_checkpoint(one: Stored) -> SegmentCheckpoint:
     )
 
 
-def _ordered(one: Stored) -> list[StoredWrite]:
-    return sorted(one.writes, key=lambda write: (write.task_path, write.task_id, write.idx))
-
-
-def _segment_write(place: Place, one: StoredWrite) -> SegmentWrite:
-    value = contents.stored_value(one.type, one.size, one.encoding, one.data)
-    return SegmentWrite(
-        *(*place, 0, one.task_id, one.idx, one.task_path, one.channel, one.type, one.digest),
-        *(one.size, Encoding.PLAIN, value.data),
-    )
-
-
-# --- where it is stored ------------------------------------------------------------------
+def _segment_writes(one: Stored) -> Iterator[SegmentWrite]:
+    for write in sorted(one.writes, key=lambda write: (write.task_path, write.task_id, write.idx)):
+        value = contents.stored_value(write.type, write.size, write.encoding, write.data)
+        named = (*one.place, 0, write.task_id, write.idx, write.task_path, write.channel)
+        yield SegmentWrite(*named, write.type, write.digest, write.size, Encoding.PLAIN, value.data)
 
 
 def _held_by(

@@ -55,55 +55,33 @@ _COLON, _PAST_COLON = ":", ";"
 
 
 def tree(connection: Connection, tenant: str, thread_id: str, max_steps: int) -> LineageTree | None:
-    """Return the steps to and from a thread; see `Lineage.lineage`."""
+    """Return the steps to and from a thread, as far as they are known; see `Lineage.lineage`."""
     if live(connection, tenant, thread_id) is None:
         return None
-    descendants = _descendants(connection, tenant, thread_id, max_steps + 1)
-    return LineageTree(
-        ancestors=tuple(reversed(_ancestors(connection, tenant, thread_id, max_steps))),
-        descendants=tuple(descendants[:max_steps]),
-        truncated=len(descendants) > max_steps,
-    )
-
-
-def _ancestors(
-    connection: Connection, tenant: str, thread_id: str, max_steps: int
-) -> list[LineageStep]:
-    """Return the steps that lead to a thread, nearest first, as far as they are known here."""
-    steps: list[LineageStep] = []
+    ancestors: list[LineageStep] = []
     seen: set[str] = set()
-    while len(steps) < max_steps and thread_id not in seen:
-        seen.add(thread_id)
-        came = (
-            step
-            for step in _steps(connection, tenant, thread_id)
-            if step.descent is not Descent.ROLLBACK
-        )
-        step = next(came, None)
-        if step is None:
+    current = thread_id
+    while len(ancestors) < max_steps and current not in seen:
+        seen.add(current)
+        steps = _steps(connection, tenant, current)
+        came = [step for step in steps if step.descent is not Descent.ROLLBACK]
+        if not came:
             break
-        steps.append(step)
-        thread_id = step.origin.thread_id
-    return steps
-
-
-def _descendants(
-    connection: Connection, tenant: str, thread_id: str, max_steps: int
-) -> list[LineageStep]:
-    """Return the steps that begin in a thread or below it, nearest first."""
-    steps: list[LineageStep] = []
+        ancestors.append(came[0])
+        current = came[0].origin.thread_id
+    descendants: list[LineageStep] = []
     found = [thread_id]
     for current in found:  # which grows
-        if len(steps) >= max_steps:
+        if len(descendants) > max_steps:
             break
-        steps += [
-            step for step in _steps(connection, tenant, current) if step.descent is Descent.ROLLBACK
-        ]
-        for step in _from(connection, tenant, current, max_steps):
-            steps.append(step)
+        steps = _steps(connection, tenant, current)
+        descendants += [step for step in steps if step.descent is Descent.ROLLBACK]
+        for step in _from(connection, tenant, current, max_steps + 1):
+            descendants.append(step)
             if step.key.thread_id not in found:
                 found.append(step.key.thread_id)
-    return steps
+    truncated = len(descendants) > max_steps
+    return LineageTree(tuple(reversed(ancestors)), tuple(descendants[:max_steps]), truncated)
 
 
 def _steps(connection: Connection, tenant: str, thread_id: str) -> list[LineageStep]:

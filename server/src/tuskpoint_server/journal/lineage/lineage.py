@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import astuple, replace
-from functools import partial
 
 from sqlalchemy import Connection, bindparam, select
 
@@ -121,7 +120,24 @@ class Lineage:
             Refusal: `THREAD_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
         """
         request = answers.request(tenant, request_id, COPY, source, target)
-        copy = partial(_copy_thread, tenant=tenant, source=source, target=target, supplied=supplied)
+
+        def copy(batch: Batch) -> int:
+            connection = batch.connection
+            origin = live(connection, tenant, source)
+            if origin is None:
+                raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=source)
+            if source == target:
+                raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
+            log = stored.begin_from(batch, tenant, target, origin)
+            numbers = stored.all_numbers(connection, origin.number)
+            for some in in_lists(numbers):
+                [new] = copies.prepare(connection, [(origin, some)], supplied, with_ancestors=True)
+                stored.add(batch, log, new)
+                batch.write_out()
+            _copy_early_writes(batch, log, origin.number)
+            stored.end(batch, log, ("", ""), 0)
+            return len(numbers)
+
         return await self._database.transact(
             lambda batch: request.once(batch, copy, lambda count: b"%d" % count, int),
             size_of(supplied),
@@ -145,9 +161,20 @@ class Lineage:
         """
         guard = "" if expected_head is None else f"={expected_head}"
         entropy = self._database.random_bits()
+        place = (key.checkpoint_ns, key.checkpoint_id)
+
+        def rollback(batch: Batch) -> Saved:
+            log = batch.find(tenant, key.thread_id)
+            number = log.row.number if log is not None and not log.row.deleted else 0
+            if log is None or not stored.numbers_of(batch.connection, number, [place]):
+                raise checkpoint_not_found(*astuple(key))
+            if expected_head is not None:
+                check_head(batch, log, key.checkpoint_ns, expected_head)
+            return roll_back(batch, log, log.row, place, supplied, entropy)
+
         return await self._saved(
             answers.request(tenant, request_id, ROLLBACK, *astuple(key), guard),
-            lambda batch: _rollback(batch, tenant, key, expected_head, supplied, entropy),
+            rollback,
             size_of(supplied),
         )
 
@@ -169,10 +196,21 @@ class Lineage:
             Refusal: `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
         """
         new = await asyncio.to_thread(_adoptable, closure)
-        name = target or self._new_name()
+        name, source = target or self._new_name(), closure.key
+
+        def adopt(batch: Batch) -> Saved:
+            # A bundle does not say whether search finds its thread; where that is here too, it
+            # counts.
+            origin = live(batch.connection, tenant, source.thread_id)
+            here = origin is not None and named(batch.connection, origin, source) is not None
+            hidden = origin is not None and here and origin.unsearchable
+            log = stored.begin(batch, tenant, name, None, agent_id, unsearchable=hidden)
+            place = (source.checkpoint_ns, source.checkpoint_id)
+            return stored.fill(batch, log, new, place, Origins(adopted_from=str(source)))
+
         return await self._saved(
-            _adoption(tenant, closure.key, sha256, target, agent_id, request_id),
-            lambda batch: _adopt(batch, tenant, closure.key, new, name, agent_id),
+            _adoption(tenant, source, sha256, target, agent_id, request_id),
+            adopt,
             sum(one.new_bytes for one in new),
         )
 
@@ -227,32 +265,12 @@ def fork(batch: Batch, tenant: str, key: CheckpointKey, target: str, supplied: S
     place = named(connection, origin, key) if origin is not None else None
     if origin is None or place is None:
         raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-    hidden = origin.unsearchable
-    log = stored.begin(batch, tenant, target, origin.family, origin.agent_id, unsearchable=hidden)
+    log = stored.begin_from(batch, tenant, target, origin)
     needed = copies.closure_places(connection, origin.number, place)
     numbers = stored.numbers_of(connection, origin.number, needed)
     [new] = copies.prepare(connection, [(origin, numbers)], supplied)
     reference = str(CheckpointKey(key.thread_id, *place))
     return stored.fill(batch, log, new, place, Origins(forked_from=reference))
-
-
-def _copy_thread(batch: Batch, tenant: str, source: str, target: str, supplied: Supplied) -> int:
-    connection = batch.connection
-    origin = live(connection, tenant, source)
-    if origin is None:
-        raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=source)
-    if source == target:
-        raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
-    hidden = origin.unsearchable
-    log = stored.begin(batch, tenant, target, origin.family, origin.agent_id, unsearchable=hidden)
-    numbers = stored.all_numbers(connection, origin.number)
-    for some in in_lists(numbers):
-        [new] = copies.prepare(connection, [(origin, some)], supplied, with_ancestors=True)
-        stored.add(batch, log, new)
-        batch.write_out()
-    _copy_early_writes(batch, log, origin.number)
-    stored.end(batch, log, ("", ""), 0)
-    return len(numbers)
 
 
 def _copy_early_writes(batch: Batch, log: Log, origin: int) -> None:
@@ -269,28 +287,6 @@ def _copy_early_writes(batch: Batch, log: Log, origin: int) -> None:
 
 
 # --- rolling back ----------------------------------------------------------------------
-
-
-def _rollback(
-    batch: Batch,
-    tenant: str,
-    key: CheckpointKey,
-    expected_head: str | None,
-    supplied: Supplied,
-    entropy: int,
-) -> Saved:
-    """Append the state of an earlier checkpoint to its thread; see `Lineage.rollback`."""
-    log = batch.find(tenant, key.thread_id)
-    place = (key.checkpoint_ns, key.checkpoint_id)
-    if (
-        log is None
-        or log.row.deleted
-        or not stored.numbers_of(batch.connection, log.row.number, [place])
-    ):
-        raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-    if expected_head is not None:
-        check_head(batch, log, key.checkpoint_ns, expected_head)
-    return roll_back(batch, log, log.row, place, supplied, entropy)
 
 
 def roll_back(
@@ -413,36 +409,6 @@ def _adoptable(closure: Closure) -> list[Stored]:
         found[new.place] = new
     for write in segment.writes:
         value = stored_value(write.digest, Value(write.type, write.data))
-        found[write.checkpoint_ns, write.checkpoint_id].writes.append(
-            StoredWrite(
-                write.task_id,
-                write.idx,
-                write.task_path,
-                write.channel,
-                value.type,
-                value.digest,
-                value.size,
-                value.encoding,
-                seq=0,
-                early_us=None,
-                data=value.data,
-            )
-        )
+        new_write = stored.of_written(write, 0, value.encoding, value.data)
+        found[write.checkpoint_ns, write.checkpoint_id].writes.append(new_write)
     return list(found.values())
-
-
-def _adopt(
-    batch: Batch,
-    tenant: str,
-    source: CheckpointKey,
-    new: list[Stored],
-    target: str,
-    agent_id: str,
-) -> Saved:
-    # A bundle does not say whether search finds its thread; where that is here too, it counts.
-    origin = live(batch.connection, tenant, source.thread_id)
-    here = origin is not None and named(batch.connection, origin, source) is not None
-    hidden = origin is not None and here and origin.unsearchable
-    log = stored.begin(batch, tenant, target, None, agent_id, unsearchable=hidden)
-    place = (source.checkpoint_ns, source.checkpoint_id)
-    return stored.fill(batch, log, new, place, Origins(adopted_from=str(source)))

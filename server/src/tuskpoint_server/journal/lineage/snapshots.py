@@ -29,7 +29,7 @@ from ..database.logs import ThreadRow
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, threads
 from ..database.statements import Statement
-from ..removal.delete import delete_thread
+from ..removal.removal import delete_thread
 from . import answers, copies, stored
 from .answers import decode_saved, encode_saved
 from .copies import NOTHING, Supplied, size_of

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 
 from ...domain.errors import Reason, Refusal
-from ...domain.formats.segments import NO_LINEAGE, SegmentCheckpoint
+from ...domain.formats.segments import NO_LINEAGE, SegmentCheckpoint, SegmentWrite
 from ...domain.model import CheckpointKey, Lineage, Saved, Value
 from ...domain.snapshots import is_reserved
 from ...domain.state import delta_channels, parse_metadata
@@ -34,7 +34,7 @@ from ..database.statements import (
     parameters_of,
     same_checkpoint,
 )
-from ..removal.delete import delete_thread, end_incarnation
+from ..removal.removal import delete_thread, end_incarnation
 
 
 class StoredValue(NamedTuple):
@@ -76,6 +76,12 @@ def stored_value(digest: bytes, value: Value) -> StoredValue:
     """Return a value as it is stored."""
     packed = compress(value.data)
     return StoredValue(digest, value.type, len(value.data), int(packed.encoding), packed.data)
+
+
+def of_written(write: SegmentWrite, seq: int, encoding: int, data: bytes | None) -> StoredWrite:
+    """Return a write as a segment has it, with data in an encoding of its own."""
+    named = (write.task_id, write.idx, write.task_path, write.channel, write.type)
+    return StoredWrite(*named, write.digest, write.size, encoding, seq, None, data)
 
 
 def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> Stored:
@@ -162,9 +168,6 @@ def read(connection: Connection, numbers: Collection[int]) -> list[Stored]:
     return [found[number] for number in numbers]
 
 
-# --- inserting ---------------------------------------------------------------------------
-
-
 def begin(
     batch: Batch,
     tenant: str,
@@ -193,6 +196,12 @@ def begin(
         log.row.begin_next(batch.new_family() if family is None else family, batch.now_us)
     log.row.agent_id, log.row.unsearchable = agent_id, unsearchable
     return log
+
+
+def begin_from(batch: Batch, tenant: str, target: str, origin: ThreadRow) -> Log:
+    """Return a thread that begins now, of the family and the agent of another."""
+    hidden = origin.unsearchable
+    return begin(batch, tenant, target, origin.family, origin.agent_id, unsearchable=hidden)
 
 
 def fill(

@@ -10,7 +10,6 @@ may have to run again, and where it stood before them is needed too.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 from sqlalchemy import Connection, bindparam, func, select
 
@@ -24,7 +23,7 @@ from ..database.statements import (
     of_thread,
     parameters_of,
 )
-from ..removal.delete import SUBGRAPH_CALL
+from ..removal.removal import SUBGRAPH_CALL
 from .stored import numbers_of
 
 NAMESPACE_SEPARATOR = "|"
@@ -38,25 +37,11 @@ _of = checkpoints.c
 _PARENT = Statement(select(_of.parent_id).where(of_checkpoint(checkpoints)))
 
 
-def _path() -> Statement:
-    """Return the statement that walks from a checkpoint to its ancestors, as far as is read."""
-    path = (
-        select(_of.checkpoint_id, _of.parent_id)
-        .where(of_checkpoint(checkpoints))
-        .cte("path", recursive=True)
-    )
-    above = checkpoints.alias("above")
-    path = path.union(
-        select(above.c.checkpoint_id, above.c.parent_id).where(
-            above.c.thread == bindparam("of_thread"),
-            above.c.checkpoint_ns == bindparam("of_ns"),
-            above.c.checkpoint_id == path.c.parent_id,
-        )
-    )
-    return Statement(select(path.c.checkpoint_id, path.c.parent_id))
-
-
-_PATH = _path()
+# Walks from a checkpoint to its ancestors, as far as is read.
+_above = select(_of.checkpoint_id, _of.parent_id)
+_path = _above.where(of_checkpoint(checkpoints)).cte("path", recursive=True)
+_path = _path.union(_above.where(of_namespace(checkpoints), _of.checkpoint_id == _path.c.parent_id))
+_PATH = Statement(select(_path.c.checkpoint_id, _path.c.parent_id))
 # Not in order: for that SQLite would leave the index by root, and walk the whole thread.
 _TIED_TO_ROOT = Statement(
     select(_of.checkpoint_ns, _of.checkpoint_id).where(
@@ -133,31 +118,25 @@ def _tied_below(connection: Connection, number: int, place: Place) -> set[Place]
 
 
 def stateful_namespaces(connection: Connection, number: int) -> list[str]:
-    """Return the namespaces of subgraphs that keep a state of their own in the whole thread."""
-    if _SUBGRAPH.run(connection, of_thread=number).fetchone() is None:
-        return []
-    return [
-        namespace
-        for namespace in _stateful_names(connection, number)
-        if _RAN.run(connection, of_thread=number, of_ns=namespace).fetchone() is not None
-    ]
-
-
-def _stateful_names(connection: Connection, number: int) -> Iterator[str]:
-    """Yield the namespaces that are no calls' own, in order.
+    """Return the namespaces of subgraphs that keep a state of their own in the whole thread.
 
     Goes from name to name, and past all calls of a node at once: a long thread has many
     checkpoints and many calls, and few names.
     """
-    from_ns = _LEAST
     of = {"of_thread": number}
+    if _SUBGRAPH.run(connection, **of).fetchone() is None:
+        return []
+    found: list[str] = []
+    from_ns = _LEAST
     while (row := _NEXT_NAMESPACE.run(connection, **of, from_ns=from_ns).fetchone()) and row[0]:
         node, call, _ = row[0].partition(SUBGRAPH_CALL)
         if call:
             from_ns = node + chr(ord(SUBGRAPH_CALL) + 1)
         else:
-            yield row[0]
+            if _RAN.run(connection, **of, of_ns=row[0]).fetchone() is not None:
+                found.append(row[0])
             from_ns = row[0] + _LEAST
+    return found
 
 
 class RootPath:
@@ -191,16 +170,11 @@ class RootPath:
         while root_id not in self._known:
             row = self._rows.fetchone()
             if row is None:
-                return self._may_have_led_to(root_id)
+                # One that is gone may have been above where the path is known. It cannot be
+                # distinguished from an abandoned branch that was pruned; LangGraph does not
+                # either, which looks for the latest before a checkpoint.
+                gone = not numbers_of(self._connection, self._number, [("", root_id)])
+                return root_id <= self._next and gone
             self._known.add(row[0])
             self._next = row[1]
         return True
-
-    def _may_have_led_to(self, root_id: str) -> bool:
-        """Return whether one that is gone can have been where the path is not known any more.
-
-        It cannot be distinguished from an abandoned branch that was pruned; LangGraph does
-        not either, which looks for the latest before a checkpoint.
-        """
-        gone = not numbers_of(self._connection, self._number, [("", root_id)])
-        return root_id <= self._next and gone

@@ -29,8 +29,7 @@ from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, writes
 from ..database.statements import LISTED, Statement, of_thread, same_checkpoint
 
-NO_NAMES = b"[]"
-"""Stored form of no delta channels."""
+NO_NAMES = b"[]"  # stored form of no delta channels
 
 
 class Node(NamedTuple):
@@ -108,9 +107,6 @@ def rebuilt_from(paths: Mapping[str, DeltaPath]) -> tuple[DeltaChannel, ...]:
         for name, path in sorted(paths.items())
         if path.seed is not None or path.newest_first or path.goes_on_at
     )
-
-
-# --- deciding ----------------------------------------------------------------------------
 
 
 def needed_bases(
@@ -193,9 +189,6 @@ def _new_base(
     # What goes on above and was not followed is what no checkpoint that stays asks for.
     ended = tuple(one for one in before if not one.ancestor_id and one.name not in paths)
     return NewBase(node, ended + channels, tuple(sorted(row for row in rows if row is not None)))
-
-
-# --- doing -------------------------------------------------------------------------------
 
 
 def _keep() -> ClauseElement:

@@ -38,20 +38,11 @@ from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, threads
 from ..database.statements import Statement, of_thread
 
-SCANNED_AT_ONCE = 2000
-"""Values that one read transaction looks at."""
-
-TAKEN_AT_ONCE = 500
-"""Values or writes that one write transaction takes."""
-
-TAKEN_BYTES = 16 * 1024 * 1024
-"""Bytes of them after which it ends."""
-
-DUE_SHARE = 4
-"""A pass is due once one in so many checkpoints of a family, or of its bytes, was removed."""
-
-READ_AT_ONCE = 500
-"""Checkpoints that one read transaction looks at."""
+SCANNED_AT_ONCE = 2000  # values that one read transaction looks at
+READ_AT_ONCE = 500  # checkpoints that one read transaction looks at
+TAKEN_AT_ONCE = 500  # values or writes that one write transaction takes
+TAKEN_BYTES = 16 * 1024 * 1024  # of them, after which it ends
+DUE_SHARE = 4  # one in so many checkpoints of a family, or bytes, was removed: a pass is due
 
 
 class Sized(NamedTuple):
@@ -158,9 +149,6 @@ _STATES = Statement(
 _REMOVE = Statement(delete(contents).where(contents.c.number == bindparam("of_number")))
 
 
-# --- open passes -------------------------------------------------------------------------
-
-
 class Pass:
     """One pass over a family.
 
@@ -207,7 +195,9 @@ class Passes:
             self._open.append(one)
         try:
             # Through the writer: a commit that was under way and is not noted is over then.
-            one.last_number = await database.transact(_greatest)
+            one.last_number = await database.transact(
+                lambda batch: (_GREATEST.run(batch.connection).fetchone() or (0,))[0]
+            )
             yield one
         finally:
             with self._lock:
@@ -218,11 +208,6 @@ class Passes:
         with self._lock:
             for one in self._open:
                 one.noted |= referred.get(one.family, frozenset())
-
-
-def _greatest(batch: Batch) -> int:
-    row = _GREATEST.run(batch.connection).fetchone()
-    return int(row[0]) if row else 0
 
 
 def threads_of(connection: Connection, family: int) -> list[int]:
@@ -289,9 +274,6 @@ def batches(values: Iterable[_ITEM], wanted_bytes: int | None = None) -> list[li
     return found
 
 
-# --- which families ----------------------------------------------------------------------
-
-
 def due(connection: Connection) -> list[int]:
     """Return the families of which enough was removed since their last pass.
 
@@ -312,14 +294,12 @@ def abandoned(connection: Connection) -> list[int]:
     return [row[0] for row in _ABANDONED.run(connection).fetchall()]
 
 
-# --- removing ----------------------------------------------------------------------------
-
-
 async def remove_due(database: Database, passes: Passes) -> Taken:
-    """Remove what is not needed of the families of which enough was removed."""
+    """Remove what is not needed of the families of which enough was removed, or none lives."""
     removed = Taken()
-    for family in await database.query(due):
-        removed += await remove_unneeded(database, passes, family)
+    for look in (due, abandoned):
+        for family in await database.query(look):
+            removed += await remove_unneeded(database, passes, family)
     return removed
 
 

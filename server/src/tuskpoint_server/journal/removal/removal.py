@@ -1,33 +1,109 @@
-"""Removing, as the service calls it, and the sweep: early writes, answers, old changes."""
+"""Removing, as the service calls it, how checkpoints and threads go, and the sweep.
+
+All is really removed, and leaves rows in `removed` until the archive has certified that it is
+gone; `delta_bases` sees to it that checkpoints that stay lose nothing. The row of a deleted
+thread stays, as the tombstone that refuses what comes late; the values of its family go when
+no thread of it lives (`passes`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Boolean, Connection, bindparam, case, func, or_, select, tuple_, update
+from sqlalchemy import (
+    Boolean,
+    Connection,
+    bindparam,
+    case,
+    exists,
+    func,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy import delete as delete_from
 
 from ...domain.limits import LIMITS
-from ...domain.threads import PruneStrategy, Removed
+from ...domain.threads import EventKind, PruneStrategy, Removed, ThreadState
 from ..checkpoints import threads as settings
 from ..database.database import Database
-from ..database.logs import Place
+from ..database.logs import Log, Place
 from ..database.overlay import Batch
-from ..database.schema import changes, requests, threads, writes
-from ..database.statements import Statement, of_thread
-from . import delete, passes
-from .delta_bases import Nodes
+from ..database.schema import (
+    changes,
+    checkpoints,
+    handoffs,
+    holes,
+    removed,
+    requests,
+    threads,
+    vectors,
+    writes,
+)
+from ..database.statements import (
+    EMPTY,
+    LISTED,
+    Statement,
+    inserting,
+    of_checkpoint,
+    of_thread,
+    of_users,
+    parameters_of,
+    same_checkpoint,
+)
+from . import passes
+from .delta_bases import Nodes, give, needed_bases, read_nodes
 
-ROWS_AT_ONCE = 1000
-"""Rows that one write transaction removes, at most."""
-
-THREADS_AT_ONCE = 2000
-"""Threads that one read transaction looks at."""
-
+ROWS_AT_ONCE = 1000  # that one write transaction removes, at most
+THREADS_AT_ONCE = 2000  # that one read transaction looks at
 _MICROSECONDS = 1_000_000
+SUBGRAPH_CALL = ":"  # between a node's name and its task's ID in a LangGraph namespace
+
+_EXTENT = Statement(
+    select(func.count(), func.coalesce(func.max(checkpoints.c.checkpoint_id), "")).where(
+        of_thread(checkpoints)
+    )
+)
+_DROP_WRITES = Statement(delete_from(writes).where(of_thread(writes)))
+_DROP_THREAD = (
+    *(
+        Statement(delete_from(table).where(of_thread(table)))
+        for table in (checkpoints, vectors, handoffs)
+    ),
+    _DROP_WRITES,
+    Statement(delete_from(holes).where(of_thread(holes), holes.c.segment.is_(None))),
+    # The end of the incarnation says that its checkpoints are gone.
+    Statement(delete_from(removed).where(of_thread(removed), removed.c.checkpoint_id != EMPTY)),
+)
+# What is saved under these IDs again is not what their vectors stand for.
+_DROP_CHECKPOINTS = tuple(
+    Statement(delete_from(table).where(of_checkpoint(table)))
+    for table in (checkpoints, writes, vectors)
+)
+_DROP_HOLES = Statement(
+    delete_from(holes).where(
+        of_thread(holes),
+        holes.c.segment.is_(None),
+        holes.c.checkpoint_id != EMPTY,
+        ~exists().where(same_checkpoint(checkpoints, holes)),
+    )
+)
+_OF_RUNS = Statement(
+    select(threads.c.thread_id)
+    .join(checkpoints, checkpoints.c.thread == threads.c.number)
+    .where(
+        checkpoints.c.tenant == bindparam("of_tenant"),
+        checkpoints.c.run_id.in_(LISTED),
+        checkpoints.c.run_id != EMPTY,
+        of_users(threads),
+    )
+    .distinct()
+)
+_RECORD = Statement(inserting(removed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,29 +135,27 @@ class Removal:
     async def delete_thread(self, tenant: str, thread_id: str) -> Removed:
         """Delete a thread and end its incarnation; nothing if there is none."""
         return await self._database.transact(
-            partial(delete.delete_thread, tenant=tenant, thread_id=thread_id)
+            partial(delete_thread, tenant=tenant, thread_id=thread_id)
         )
 
     async def prune_thread(self, tenant: str, thread_id: str, strategy: PruneStrategy) -> Removed:
         """Delete old checkpoints of a thread; nothing if there is none."""
         if strategy is PruneStrategy.DELETE_ALL:
             return await self.delete_thread(tenant, thread_id)
-        choose = delete.superseded
+        choose = superseded
         return await self._database.transact(
-            partial(delete.remove_checkpoints, tenant=tenant, thread_id=thread_id, choose=choose)
+            partial(remove_checkpoints, tenant=tenant, thread_id=thread_id, choose=choose)
         )
 
     async def delete_runs(self, tenant: str, run_ids: Sequence[str]) -> Removed:
         """Delete the checkpoints of runs, over all threads, each in a transaction of its own."""
-        found = await self._database.query(
-            partial(delete.threads_of_runs, tenant=tenant, run_ids=run_ids)
-        )
+        found = await self._database.query(partial(threads_of_runs, tenant=tenant, run_ids=run_ids))
         runs = frozenset(run_ids) - {""}
 
         def of_runs(nodes: Nodes) -> set[Place]:
             return {place for place, node in nodes.items() if node.run_id in runs}
 
-        remove = partial(delete.remove_checkpoints, tenant=tenant, choose=of_runs)
+        remove = partial(remove_checkpoints, tenant=tenant, choose=of_runs)
         count = 0
         for thread_id in found:
             removed = await self._database.transact(partial(remove, thread_id=thread_id))
@@ -121,7 +195,7 @@ class Removal:
     async def delete_if_past(self, tenant: str, thread_id: str) -> Removed | None:
         """Delete a thread that is past its retention; `None` if it is not (any more)."""
         return await self._database.transact(
-            partial(delete.delete_if_past, tenant=tenant, thread_id=thread_id)
+            partial(delete_if_past, tenant=tenant, thread_id=thread_id)
         )
 
     async def sweep(self, *, early_write_ttl_s: float, indexing: bool = True) -> Swept:
@@ -139,15 +213,145 @@ class Removal:
             early_writes=await _drop(database, _DROP_EARLY, early_us),
             requests=await _drop(database, _DROP_ANSWERS, answered_us),
             changes=await drop_changes(database, changed_us, indexing=indexing),
-            contents=await self._remove_contents(),
+            contents=(await passes.remove_due(database, self.passes)).values,
         )
 
-    async def _remove_contents(self) -> int:
-        """Remove values that nothing needs, and all of families of which no thread lives."""
-        removed = await passes.remove_due(self._database, self.passes)
-        for family in await self._database.query(passes.abandoned):
-            removed += await passes.remove_unneeded(self._database, self.passes, family)
-        return removed.values
+
+def record(batch: Batch, log: Log, seq: int, places: Iterable[Place]) -> None:
+    """Note for the archive what a change removed; `("", "")` is the whole incarnation."""
+    columns = {"thread": log.row.number, "seq": seq, "incarnation": log.row.incarnation}
+    rows = [{**columns, "checkpoint_ns": place[0], "checkpoint_id": place[1]} for place in places]
+    _RECORD.run_many(batch.connection, rows)
+
+
+# --- threads -----------------------------------------------------------------------------
+
+
+def delete_thread(batch: Batch, tenant: str, thread_id: str) -> Removed:
+    """Delete a thread and end its incarnation, in one change; nothing if there is none.
+
+    If it was deleted before, the writes that wait for its next incarnation go.
+    """
+    log = batch.find(tenant, thread_id)
+    if log is None:
+        return Removed()
+    count = 0
+    if log.row.deleted:
+        _DROP_WRITES.run(batch.connection, of_thread=log.row.number)
+    else:
+        count = end_incarnation(batch, log)
+    batch.forget(tenant, thread_id)
+    return Removed(count)
+
+
+def delete_if_past(batch: Batch, tenant: str, thread_id: str) -> Removed | None:
+    """Delete a thread that is past its retention; `None` if it is not (any more)."""
+    log = batch.find(tenant, thread_id)
+    if log is None or log.row.deleted or log.row.expire_us is None:
+        return None
+    if log.row.expire_us > batch.now_us:
+        return None
+    return delete_thread(batch, tenant, thread_id)
+
+
+def end_incarnation(batch: Batch, log: Log) -> int:
+    """Remove all that belongs to a live thread; return the number of its checkpoints.
+
+    Its row says afterwards that it is deleted.
+    """
+    row = log.row
+    of = {"of_thread": row.number}
+    count, through = _EXTENT.run(batch.connection, **of).fetchone() or (0, "")
+    for statement in _DROP_THREAD:
+        statement.run(batch.connection, **of)
+    row.retention_s = 0  # else every look for threads past theirs would meet it again
+    seq = batch.change(log, EventKind.THREAD_DELETED, deleted=int(count))
+    record(batch, log, seq, [("", "")])
+    row.deleted = True
+    row.begun_seq = seq  # writes that wait for the next incarnation are part of it
+    row.deleted_through = max(row.deleted_through, through)
+    row.head_id = ""
+    row.state = ThreadState.IDLE
+    row.dirty_bytes = 0  # of what was to be stored, nothing is left
+    row.removed_count += row.checkpoint_count
+    row.removed_bytes = row.added_bytes
+    row.checkpoint_count = 0
+    log.early = False
+    log.keyframes.clear()
+    log.forget_checkpoints()
+    return int(count)
+
+
+# --- checkpoints -------------------------------------------------------------------------
+
+
+def remove_checkpoints(
+    batch: Batch, tenant: str, thread_id: str, choose: Callable[[Nodes], set[Place]]
+) -> Removed:
+    """Remove the chosen checkpoints of a thread, in one change; nothing if there is no thread."""
+    batch.forget(tenant, thread_id)  # so that nothing is known of it that changes here
+    log = batch.find(tenant, thread_id)
+    if log is None or log.row.deleted:
+        return Removed()
+    nodes = read_nodes(batch.connection, log.row.number)
+    doomed = choose(nodes)
+    if not doomed:
+        return Removed()
+    give(batch, log, needed_bases(batch.connection, log.row.number, nodes, doomed))
+    drop(batch, log, sorted(doomed))
+    _DROP_HOLES.run(batch.connection, of_thread=log.row.number)
+    _count(log, len(doomed))
+    head_id = max((name for namespace, name in nodes.keys() - doomed if not namespace), default="")
+    if head_id != log.row.head_id:
+        known = batch.checkpoint(log, ("", head_id)) if head_id else None
+        log.set_head(head_id, batch.pending(log, ("", head_id), known) if known is not None else {})
+    batch.forget(tenant, thread_id)
+    return Removed(len(doomed))
+
+
+def drop(batch: Batch, log: Log, places: Collection[Place]) -> None:
+    """Remove the rows of checkpoints in one change; everything is written out before."""
+    # Search finds by what is new over the parent: children of what goes are indexed anew.
+    seq = batch.change(log, EventKind.CHECKPOINTS_DELETED, deleted=len(places), indexed=True)
+    keys = [parameters_of(log.row.number, *place) for place in places]
+    for statement in _DROP_CHECKPOINTS:
+        statement.run_many(batch.connection, keys)
+    record(batch, log, seq, places)
+
+
+def superseded(nodes: Nodes) -> set[Place]:
+    """Return what is not the latest of its namespace, and finished subgraph calls.
+
+    A call's namespace is its own; it goes when the root checkpoint that it ran under goes.
+    """
+    latest: dict[str, str] = {}
+    for namespace, checkpoint_id in nodes:
+        latest[namespace] = max(latest.get(namespace, ""), checkpoint_id)
+    doomed = set(nodes) - set(latest.items())
+    return doomed | {
+        place
+        for place in latest.items()
+        if SUBGRAPH_CALL in place[0] and ("", nodes[place].root_id) in doomed
+    }
+
+
+def threads_of_runs(connection: Connection, tenant: str, run_ids: Sequence[str]) -> list[str]:
+    """Return the threads of users in which checkpoints of runs are; an empty ID is no run."""
+    rows = _OF_RUNS.run_listed(connection, set(run_ids) - {""}, of_tenant=tenant)
+    return sorted({row[0] for row in rows})
+
+
+def _count(log: Log, count: int) -> None:
+    """Count what was removed, for the rule that says when values are looked for.
+
+    The bytes are estimated: each checkpoint of the thread counts as having brought as much
+    as any other. To know better, every state would have to be read.
+    """
+    row = log.row
+    left = row.added_bytes - row.removed_bytes
+    row.removed_bytes += left * count // max(row.checkpoint_count, count)
+    row.removed_count += count
+    row.checkpoint_count -= count
 
 
 # --- what has expired --------------------------------------------------------------------
@@ -228,19 +432,15 @@ async def drop_changes(database: Database, before_us: int, *, indexing: bool) ->
     it is switched on. What is left of a log has no gap: a change goes only with all before it.
     After a clock was set back, one may stay until those before it are old enough.
     """
-    of = {"before_us": before_us, "indexing": indexing, "max_rows": THREADS_AT_ONCE}
-    count = after = 0
+    of = {"before_us": before_us, "indexing": indexing, "max_rows": THREADS_AT_ONCE, "after": 0}
+    count = 0
     while True:
-        rows = await database.query(partial(_old_logs, of={**of, "after": after}))
+        rows = await database.query(lambda connection: _THREADS.run(connection, **of).fetchall())
         for some in _at_once(rows):
             count += await database.transact(partial(_drop_changes, some=some))
         if len(rows) < THREADS_AT_ONCE:
             return count
-        after = rows[-1][0]
-
-
-def _old_logs(connection: Connection, of: dict[str, int]) -> list[tuple[Any, ...]]:
-    return list(_THREADS.run(connection, **of).fetchall())
+        of["after"] = rows[-1][0]
 
 
 def _at_once(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
