@@ -2,16 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from tuskpoint_server.recall.pacing import Backoff, pause, rest_after
-
-
-@pytest.mark.parametrize(
-    ("share", "rest"), [(0.25, 6.0), (0.5, 2.0), (1.0, 0.0), (7.0, 0.0), (0.0, 1998.0)]
-)
-def test_rest_leaves_work_its_share_of_time(share: float, rest: float) -> None:
-    assert rest_after(2.0, share) == pytest.approx(rest)
+from tuskpoint_server.recall.pacing import Backoff, pause
 
 
 def test_pauses_after_failures_double_up_to_a_bound_and_begin_anew_after_a_success() -> None:

@@ -31,12 +31,6 @@ async def pause(seconds: float | None, ended: asyncio.Event) -> None:
         return
 
 
-def rest_after(worked_s: float, busy_share: float) -> float:
-    """Return how long to rest after work, so that work takes no more than a share of time."""
-    share = min(max(busy_share, 0.001), 1.0)
-    return worked_s * (1 / share - 1)
-
-
 def doubled(first_s: float, longest_s: float, failures: int) -> float:
     """Return a pause that is twice as long after each failure in a row, up to a bound."""
     return min(longest_s, first_s * 2.0 ** min(failures - 1, 20))
@@ -81,9 +75,7 @@ class Backoff:
 class Trouble(Backoff):
     """What goes wrong with a task again and again: logged once, until it succeeds.
 
-    Attributes:
-        problem: What went wrong last, for people; empty since the last success. The text of
-            an unexpected exception stays in the log.
+    `problem` says what went wrong last, for people; it is empty since the last success.
     """
 
     def __init__(self, settings: IndexSettings, log: logging.Logger, task: str) -> None:
@@ -96,15 +88,14 @@ class Trouble(Backoff):
     def met(self, error: Exception) -> float:
         """Count and tell a failure; return how long to wait."""
         told = f"{type(error).__name__}: {error}"
-        expected = isinstance(error, (Refusal, EmbedderError))
-        self.problem = DEFECT
-        if expected:
+        anew, self._told = told != self._told, told
+        if isinstance(error, (Refusal, EmbedderError)):
             self.problem = error.message if isinstance(error, Refusal) else str(error)
-        if told != self._told:
-            self._told = told
-            if expected:
+            if anew:
                 self._log.warning("%s waits: %s", self._task, error)
-            else:
+        else:
+            self.problem = DEFECT  # what it says stays in the log
+            if anew:
                 self._log.error("%s failed", self._task, exc_info=error)
         return self.failed()
 

@@ -42,10 +42,7 @@ class RecallStanding:
 class Recall:
     """Keeps the index and MemWal up to date, and finds checkpoints.
 
-    Attributes:
-        modes: Modes that words can be searched in.
-        embedder_name: Name of the embedder; empty if there is none.
-        finding: Finds checkpoints by words.
+    `modes`: those that words can be searched in; `embedder_name`: empty if there is none.
     """
 
     def __init__(
@@ -157,13 +154,10 @@ class Recall:
     async def by_memwal(
         self, tenant: str, text: str, scope: SearchScope, limit: int
     ) -> SearchAnswer:
-        """Return checkpoints that MemWal recalls, nearest first.
+        """Return checkpoints that MemWal recalls, nearest first, or raise `RelayerError`.
 
         It knows nothing of threads and metadata: what is out of scope is left out here, so a
         search of a scope asks for as many memories as there are to have at once.
-
-        Raises:
-            RelayerError: It does not answer.
         """
         memwal = self._memwal
         if memwal is None:
@@ -179,11 +173,12 @@ class Recall:
             if not short or asked == MAX_RECALLED:
                 break
             asked = MAX_RECALLED
+        memories = await self._memories.standing(tenant)
         return SearchAnswer(
             tuple(found),
             SearchMode.MEMWAL,
             "cosine",
-            unindexed=unindexed + await self._memories.pending(tenant),
+            unindexed=unindexed + memories.waiting + memories.underway,
             truncated=short,
             dropped=dropped,
         )

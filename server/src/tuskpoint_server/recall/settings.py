@@ -13,14 +13,10 @@ class IndexSettings:
 
     # names of channels and keys, at any depth, that are never indexed
     excluded: frozenset[str] = frozenset()
-    # seconds for which changes are gathered before they are indexed, unless someone searches
-    gather_s: float = 0.5
-    # most of the time that indexing takes while nobody searches, 0 to 1: what is saved meanwhile
-    # comes first
-    busy_share: float = 0.25
+    gather_s: float = 0.5  # for which changes are gathered before, unless someone searches
+    busy_share: float = 0.25  # most of the time that indexing takes while nobody searches, 0 to 1
     catch_up_s: float = 2.0  # longest time that a search waits for what was journaled before it
-    # most bytes of vectors held in memory; others are read for each search
-    cache_bytes: int = 256 * 1024 * 1024
+    cache_bytes: int = 256 * 1024 * 1024  # of vectors held in memory; others are read
     first_retry_s: float = 0.5  # pause after a first failure; doubles with every further one
     longest_retry_s: float = 60.0  # bound on that pause
 
@@ -45,14 +41,11 @@ class MemWalSettings:
     first_ask_s: float = 15.0  # seconds after which a job is first asked for; doubles
     longest_ask_s: float = 300.0  # bound on that
     ask_together_s: float = 5.0  # jobs that come due within so many seconds are asked for together
-    # seconds before which a failed job is not started again, although a request for that is
-    # accepted
-    restart_s: float = 60.0
+    restart_s: float = 60.0  # a failed job is not started again before, whatever is accepted
     lost_after_s: float = 3600.0  # seconds after which a job that is not done counts as lost
     first_retry_s: float = 1.0  # pause after a first failure; doubles with every further one
     longest_retry_s: float = 300.0  # bound on that pause
-    # seconds after which a recall proves that recalls work, if there was none
-    check_s: float = 300.0
+    check_s: float = 300.0  # after which a recall proves that they work, if there was none
 
     def namespace_of(self, tenant: str) -> str:
         """Return the namespace of a tenant's memories."""

@@ -19,7 +19,7 @@ from ..journal.search.following import Backlog, Stretch
 from ..journal.search.index import IndexRows, Unembedded
 from ..journal.search.searched_values import Due
 from .embedders.api import Embedder, EmbedderError
-from .pacing import Pause, Trouble, pause, rest_after
+from .pacing import Pause, Trouble, pause
 from .settings import IndexSettings
 from .telemetry import Instruments
 
@@ -38,11 +38,7 @@ class IndexTask:
     """Keeps the index up to date, while saves come first.
 
     Changes are taken oldest first, in small batches. While nobody searches, it is busy for a
-    share of the time only; a search is not kept waiting for that.
-
-    Attributes:
-        trouble: What goes wrong; a search does not wait while there is any.
-        backlog: By tenant what is not indexed, as far as it was counted.
+    share of the time only. `backlog` says by tenant what is not indexed, as far as counted.
     """
 
     def __init__(
@@ -92,8 +88,7 @@ class IndexTask:
     async def catch_up(self, tenant: str) -> int:
         """Wait until the index is where the tenant's logs are now, if it works and not for long.
 
-        Returns:
-            How many checkpoints of the tenant are not indexed, if it is not there.
+        Return how many checkpoints of the tenant are not indexed, if it is not there.
         """
         self._searches += 1
         try:
@@ -142,8 +137,8 @@ class IndexTask:
                     await self._failed(error)
                     continue
                 if more:
-                    rest = rest_after(self._clock() - began, self._settings.busy_share)
-                    await self._wait(rest, self._hurried)
+                    share = min(max(self._settings.busy_share, 0.001), 1.0)
+                    await self._wait((self._clock() - began) * (1 / share - 1), self._hurried)
                 elif await changes.wait(self._settings.longest_retry_s):
                     await self._wait(self._settings.gather_s, self._hurried)
 
@@ -166,7 +161,6 @@ class IndexTask:
         return not stretch.complete
 
     async def _failed(self, error: Exception) -> None:
-        """Report a failure, let searches go on without, and wait before the next attempt."""
         wait_s = self.trouble.met(error)
         self._instruments.failures.add(1, {"task": "index"})
         await self._tell()
@@ -238,12 +232,7 @@ class IndexTask:
 
 
 class Embedding:
-    """Gives documents vectors, oldest first.
-
-    Attributes:
-        ready: The index holds vectors of this embedder, so that queries find some.
-        trouble: What goes wrong.
-    """
+    """Gives documents vectors, oldest first; `ready` once queries can find some."""
 
     def __init__(
         self,
@@ -305,39 +294,37 @@ class Embedding:
         while True:
             self._more.clear()
             try:
-                if not self.ready:
-                    await self._adopt()
                 more = await self._batch()
             except Exception as error:  # noqa: BLE001 - a defect must not end the task; it is told and retried
-                await self._failed(error)
+                wait_s = self.trouble.met(error)
+                if isinstance(error, EmbedderError):
+                    wait_s = max(wait_s, error.retry_after_s or 0.0)
+                self._instruments.failures.add(1, {"task": "embed"})
+                await self._wait(wait_s, self._never)
                 continue
             self.trouble.succeeded()
             if not more:
                 await self._wait(self._settings.longest_retry_s, self._more)
 
-    async def _adopt(self) -> None:
-        """Have the index ready for vectors of this embedder."""
-        dimension = await self._embedder.dimension()
-        dropped = await self._rows.adopt_embedder(self._embedder.name, dimension)
-        if dropped:
-            _log.info(
-                "%d vectors do not go with embedder %s and were dropped; their text is embedded "
-                "again",
-                dropped,
-                self._embedder.name,
-            )
-        self.ready = True
-
     async def _batch(self) -> bool:
         """Embed some documents; tell whether there were any."""
+        name = self._embedder.name
+        if not self.ready:
+            dimension = await self._embedder.dimension()
+            if dropped := await self._rows.adopt_embedder(name, dimension):
+                _log.info(
+                    "%d vectors do not go with embedder %s and were dropped; their text is "
+                    "embedded again",
+                    dropped,
+                    name,
+                )
+            self.ready = True
         texts = await self._rows.unembedded(self._embedder.batch)
         if not texts:
             return False
         vectors = await self._embed(texts)
-        if not vectors:
-            return True
         try:
-            await self._rows.embed(self._embedder.name, vectors)
+            await self._rows.embed(name, vectors)
         except Refusal as refusal:
             if refusal.reason is Reason.INVALID_FIELD:
                 # A caller's vector of another dimension came first: it does not go with these.
@@ -356,26 +343,15 @@ class Embedding:
                 raise
             await self._embedder.embed([PROBE])
             if len(texts) == 1:
-                await self._give_up(texts[0], error)
+                self._instruments.failures.add(1, {"task": "embed"})
+                await self._rows.give_up(texts[0].number)
+                _log.warning(
+                    "the embedder refuses the text of document %d, which has no vector until its "
+                    "checkpoint is saved again: %s",
+                    texts[0].number,
+                    error,
+                    exc_info=None if isinstance(error, EmbedderError) else error,
+                )
                 return []
         half = len(texts) // 2
         return await self._embed(texts[:half]) + await self._embed(texts[half:])
-
-    async def _give_up(self, text: Unembedded, error: Exception) -> None:
-        self._instruments.failures.add(1, {"task": "embed"})
-        await self._rows.give_up(text.number)
-        _log.warning(
-            "the embedder refuses the text of document %d, which has no vector until its "
-            "checkpoint is saved again: %s",
-            text.number,
-            error,
-            exc_info=None if isinstance(error, EmbedderError) else error,
-        )
-
-    async def _failed(self, error: Exception) -> None:
-        """Tell of a failure, and wait before the next attempt."""
-        wait_s = self.trouble.met(error)
-        if isinstance(error, EmbedderError) and error.retry_after_s is not None:
-            wait_s = max(wait_s, error.retry_after_s)
-        self._instruments.failures.add(1, {"task": "embed"})
-        await self._wait(wait_s, self._never)

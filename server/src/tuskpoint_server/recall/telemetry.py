@@ -14,13 +14,7 @@ from ..journal.search.memories import MemoryTally
 
 
 class Instruments:
-    """What search measures.
-
-    Attributes:
-        indexed: Counts checkpoints that were indexed.
-        embedded: Counts checkpoints that the embedder gave a vector.
-        failures: Counts batches that failed, by `task`: index, embed.
-    """
+    """What search measures."""
 
     def __init__(
         self,

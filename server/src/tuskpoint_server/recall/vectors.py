@@ -110,11 +110,7 @@ def _widened(vectors: NDArray[np.float32]) -> Iterator[tuple[slice, Floats]]:
 
 
 class Ranking:
-    """Rows, of which are given numbers and distances, in order; equally far ones by number.
-
-    Attributes:
-        given: How many were read.
-    """
+    """Rows in order; equally far ones by number. `given`: how many were read."""
 
     def __init__(self, parts: Sequence[tuple[Integers, Floats]]) -> None:
         self.given = 0
@@ -149,10 +145,7 @@ class Ranking:
 
 
 class _Held:
-    """The first vectors, by number, of a tenant and a size in bytes; they are in memory.
-
-    What was replaced or deleted since stays in it and finds nothing.
-    """
+    """The first vectors of a tenant and a size, in memory; deleted ones stay and find nothing."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
@@ -167,8 +160,7 @@ _Place = tuple[str, int]  # tenant, and bytes of a vector
 class VectorIndex:
     """Compares a vector with all of a tenant, or of a thread.
 
-    Vectors are held in memory, those of whom was searched last, up to `cache_bytes` of all
-    tenants together; others are read for each search. Either way the answer is exact.
+    Up to `cache_bytes`, those of whom was searched last are held in memory; others are read.
     """
 
     def __init__(self, rows: FindRows, cache_bytes: int) -> None:
@@ -206,7 +198,10 @@ class VectorIndex:
         found = await self._rows.by_vectors(tenant, ranking, scope, limit)
         held.passed_by += ranking.given - len(found)
         if held.passed_by >= max(PASSED_BY, len(ranking) // 4):
-            await self._review(place, held, len(ranking))
+            held.passed_by = 0
+            living = (await self._rows.standing(tenant)).vectors
+            if len(ranking) - living >= DEAD and self._held.get(place) is held:
+                del self._held[place]  # many are dead: the next search reads them anew
         return found
 
     async def _run(self, work: Callable[[], T]) -> T:
@@ -234,7 +229,9 @@ class VectorIndex:
             last = held.blocks[-1:]
             if last and last[0].size_bytes >= PAGE_BYTES:
                 last = []  # it is long enough as it is
-            block = await self._run(partial(_extended, last, page, place[1]))
+            block = await self._run(partial(Block.of, page, place[1]))
+            if last:
+                block = await self._run(partial(last[0].joined, block))
             added = block.size_bytes - sum(one.size_bytes for one in last)
             if not self._make_room(place, added) or self._held.get(place) is not held:
                 return page
@@ -250,15 +247,3 @@ class VectorIndex:
             if other != place and not held.turn.locked():
                 del self._held[other]
         return self.held_bytes + size_bytes <= self._cache_bytes
-
-    async def _review(self, place: _Place, held: _Held, compared: int) -> None:
-        """Let go of the vectors if many are dead, so that the next search reads them anew."""
-        held.passed_by = 0
-        standing = await self._rows.standing(place[0])
-        if compared - standing.vectors >= DEAD and self._held.get(place) is held:
-            del self._held[place]
-
-
-def _extended(last: Sequence[Block], page: Sequence[VectorRow], size: int) -> Block:
-    block = Block.of(page, size)
-    return last[0].joined(block) if last else block

@@ -109,9 +109,7 @@ class Document:
         return embedded_text(self.due.summary, self.body, planned=self.planned)
 
 
-class _Before(NamedTuple):
-    """What stands of a checkpoint that is to get a document; `None` for what does not."""
-
+class _Before(NamedTuple):  # what stands of a checkpoint that is to get a document
     seq: int
     planned: bool | None
     summary: str | None
@@ -132,13 +130,10 @@ def embedded_text(summary: str, body: str, *, planned: bool) -> str:
 
 
 def store(batch: Batch, stretch: Stretch, made: Sequence[Document], *, remember: bool) -> int:
-    """Store the documents of a stretch and move the watermarks of its threads.
+    """Store documents and move the watermarks of their threads; return how many were stored.
 
     A checkpoint that changed since it was read, or went, is left as it is: a later change
     says so. So is one of a thread that search may not find any more.
-
-    Returns:
-        How many documents were stored.
     """
     open_threads = {advance.thread for advance in stretch.advances if _advance(batch, advance)}
     connection = batch.connection
@@ -185,21 +180,19 @@ def _with_vector(connection: Connection, planned: Sequence[_Planned]) -> set[int
     state: no caller mints the same ID in two threads for the same state unless it means
     the same.
     """
-    outdated = {before.vector for one, before in planned if _is_outdated(one, before)}
+    outdated = {
+        before.vector
+        for one, before in planned
+        if before.embedder not in (None, vector_rows.CALLER)
+        and one.embedded
+        != embedded_text(before.summary or "", before.body or "", planned=bool(before.planned))
+    }
     DROP_VECTOR.run_many(connection, [{"of_number": number} for number in outdated])
     has = {one.due.number for one, before in planned if before.vector not in (None, *outdated)}
     without = [one.due.number for one, _ in planned if one.due.number not in has]
     if without and _ANY_BY_CALLER.run(connection).fetchone() is not None:
         has |= _inherit(connection, without)
     return has
-
-
-def _is_outdated(one: Document, before: _Before) -> bool:
-    """Tell whether an embedder made the vector of another text."""
-    if before.vector is None or before.embedder == vector_rows.CALLER:
-        return False
-    said = embedded_text(before.summary or "", before.body or "", planned=bool(before.planned))
-    return said != one.embedded
 
 
 def _inherit(connection: Connection, numbers: Sequence[int]) -> set[int]:
@@ -228,10 +221,11 @@ def _put(connection: Connection, planned: Sequence[_Planned], has_vector: set[in
         for one, before in planned
         if (before.summary, before.body) != (one.due.summary, one.body)
     ]
-    gone = [one.due.number for one, before in changed if before.body is not None]
-    remove_text(connection, gone)
-    added = [(one.due.number, one.due.thread, one.due.summary, one.body) for one, _ in changed]
-    add_text(connection, added)
+    remove_text(connection, [one.due.number for one, was in changed if was.body is not None])
+    add_text(
+        connection,
+        [(one.due.number, one.due.thread, one.due.summary, one.body) for one, _ in changed],
+    )
 
 
 def _remember(connection: Connection, made: Sequence[Document], now_us: int) -> None:

@@ -96,10 +96,7 @@ class Unembedded(NamedTuple):
 
 
 class IndexRows:
-    """The index of a journal, for the one task that follows the log, and for the embedder's.
-
-    All calls are coroutines. `JOURNAL_UNAVAILABLE` can come from every call.
-    """
+    """The index of a journal, being written. Every call may raise `JOURNAL_UNAVAILABLE`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -115,12 +112,7 @@ class IndexRows:
         )
 
     async def store(self, stretch: Stretch, made: Sequence[Document], *, remember: bool) -> int:
-        """Store documents and move the watermarks; return how many documents were stored.
-
-        A checkpoint that changed meanwhile, or went, is left as it is. A checkpoint without
-        a vector that has the ID of one with a caller's vector (it was copied from it) gets
-        the same.
-        """
+        """Do what `documents.store` does, and note how far a thread was gone through."""
         stored = await self._database.transact(
             lambda batch: store(batch, stretch, made, remember=remember),
             size_bytes=sum(len(one.due.summary) + len(one.body) for one in made),

@@ -22,7 +22,7 @@ from ..database.statements import Statement
 from .findable import ITS_DOCUMENT, ITS_THREAD, C, D, T
 
 LOOKED_AT = 200  # memories that one transaction looks at
-_PENDING = (MemoryState.WAITING, MemoryState.SENDING, MemoryState.SENT)
+_COUNTED = (MemoryState.WAITING, MemoryState.SENDING, MemoryState.SENT, MemoryState.DELIVERED)
 _PROGRESS = ("state", "unsure", "attempts", "due_us", "job_id", "blob_id")
 
 
@@ -100,10 +100,7 @@ class MemoryTally(NamedTuple):
 
 
 class MemoryRows:
-    """Memories in a journal.
-
-    All calls are coroutines. `JOURNAL_UNAVAILABLE` can come from every call.
-    """
+    """Memories in a journal. Every call may raise `JOURNAL_UNAVAILABLE`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -156,22 +153,13 @@ class MemoryRows:
         def work(connection: Connection) -> MemoriesStanding:
             waiting, sending, sent, delivered = (
                 _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchall()[0]
-                for state in (*_PENDING, MemoryState.DELIVERED)
+                for state in _COUNTED
             )
             created = _CREATED.run(connection, of_number=waiting[1]).fetchone()
             oldest_us = created[0] if created is not None else None
             return MemoriesStanding(waiting[0], sending[0] + sent[0], delivered[0], oldest_us)
 
         return await self._database.query(work)
-
-    async def pending(self, tenant: str) -> int:
-        """Return how many memories of a tenant cannot be recalled yet, as far as is known."""
-        return await self._database.query(
-            lambda connection: sum(
-                _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchall()[0][0]
-                for state in _PENDING
-            )
-        )
 
     async def tallies(self) -> list[MemoryTally]:
         """Return how many memories there are, by tenant and state, for states with any."""
@@ -216,7 +204,6 @@ def _due(
 
 def _lives(connection: Connection, memory: Memory) -> bool:
     """Tell whether search may find a checkpoint of which this is the memory."""
-    rows = _SUMMARIES.run(connection, of_tenant=memory.tenant, of_pointer=memory.pointer)
-    return any(
-        memory_text(summary, memory.pointer) == memory.text for (summary,) in rows.fetchall()
-    )
+    pointer = memory.pointer
+    rows = _SUMMARIES.run(connection, of_tenant=memory.tenant, of_pointer=pointer).fetchall()
+    return any(memory_text(summary, pointer) == memory.text for (summary,) in rows)

@@ -23,7 +23,7 @@ from ...domain.model import EVICTED, CheckpointKey, Value
 from ...domain.searchable import PLAN, is_internal
 from ...domain.values import DamagedValueError
 from ..checkpoints import contents
-from ..checkpoints.delta_history import DeltaPath, follow
+from ..checkpoints.delta_history import PathWrite, follow
 from ..database.schema import writes
 from ..database.statements import Statement
 
@@ -68,17 +68,16 @@ class Read(NamedTuple):
 
 
 class _Channel(NamedTuple):
-    """A channel of which there is something new.
-
-    `digest` is that of its value, empty if writes (`delta`) rebuild it; `before` that of the
-    parent's value, empty if there is none to compare with. `size`: bytes that are looked at.
-    """
+    """A channel of which there is something new; digests are empty where there is none."""
 
     name: str
-    digest: bytes
-    size: int
-    before: bytes = b""
-    delta: DeltaPath | None = None
+    size: int  # bytes that are looked at
+    digest: bytes  # of its value; of a channel that writes rebuild, of what they begin with
+    before: bytes = b""  # of the parent's value, to compare with
+    writes: Sequence[PathWrite] | None = (
+        None  # that rebuild it, newest first, as far as there is room
+    )
+    whole: bool = True  # there is no more of it than this
 
 
 def with_values(connection: Connection, read: Sequence[Read]) -> list[Due]:
@@ -86,8 +85,11 @@ def with_values(connection: Connection, read: Sequence[Read]) -> list[Due]:
     wanted = [(one, *_channels(connection, one)) for one in read]
     digests: dict[int, set[bytes]] = {}
     for one, channels, _ in wanted:
-        digests.setdefault(one.family, set()).update(_digests(channels))
-    values = {family: _values(connection, family, some) for family, some in digests.items()}
+        of_family = digests.setdefault(one.family, set())
+        for channel in channels:
+            of_family |= {channel.digest, channel.before}
+            of_family |= {w.write.digest for w in channel.writes or () if w.number is None}
+    values = {family: _values(connection, family, some - {b""}) for family, some in digests.items()}
     return [
         _due(connection, one.due, channels, values[one.family], left_out=left_out)
         for one, channels, left_out in wanted
@@ -103,7 +105,7 @@ def _channels(connection: Connection, one: Read) -> tuple[list[_Channel], bool]:
         before, before_size = known.get(name, (b"", 0))
         if name == PLAN or digest != before:
             readable = before if before_size <= MAX_READ_BYTES else b""
-            found.append(_Channel(name, digest, size, readable))
+            found.append(_Channel(name, size, digest, readable))
     if one.delta_channels != _NO_NAMES:
         names = [name for name in json.loads(one.delta_channels) if name not in stored]
         found += _rebuilt(connection, one, names)
@@ -133,31 +135,20 @@ def _rebuilt(connection: Connection, one: Read, names: Sequence[str]) -> Iterato
     """
     place = (one.due.key.checkpoint_ns, one.due.key.checkpoint_id)
     for name, path in follow(connection, one.due.thread, place, names, most=1).items():
-        if one.before is not None:
-            path.seed = None
-        size = path.seed.size if path.seed is not None else 0
-        size += sum(written.write.size for written in path.newest_first)
-        if path.newest_first or path.seed is not None:
-            yield _Channel(name, b"", min(size, MAX_VALUES_BYTES), delta=path)
-
-
-def _digests(channels: Sequence[_Channel]) -> Iterator[bytes]:
-    """Yield the values of a family that channels take."""
-    for channel in channels:
-        if channel.delta is None:
-            yield channel.digest
-            if channel.before:
-                yield channel.before
+        seed = path.seed if one.before is None else None
+        if seed is None and not path.newest_first:
             continue
-        seed, room = channel.delta.seed, MAX_VALUES_BYTES
-        for one in channel.delta.newest_first:
-            room -= one.write.size
+        room, writes = MAX_VALUES_BYTES, list[PathWrite]()
+        for written in path.newest_first:
+            room -= written.write.size
             if room < 0:
                 break
-            if one.number is None:
-                yield one.write.digest
-        if seed is not None and 0 <= seed.size <= MAX_READ_BYTES:
-            yield seed.digest
+            writes.append(written)
+        size = sum(written.write.size for written in path.newest_first)
+        size += seed.size if seed is not None else 0
+        digest = seed.digest if seed is not None and 0 <= seed.size <= MAX_READ_BYTES else b""
+        whole = len(writes) == len(path.newest_first) and bool(digest or seed is None)
+        yield _Channel(name, min(size, MAX_VALUES_BYTES), digest, writes=writes, whole=whole)
 
 
 def _values(connection: Connection, family: int, digests: set[bytes]) -> Mapping[bytes, Value]:
@@ -204,43 +195,29 @@ def _new(
     connection: Connection, channel: _Channel, values: Mapping[bytes, Value]
 ) -> tuple[Value | None, bool]:
     """Return what is new in a channel's value, and whether it is all of it."""
-    if channel.delta is not None:
-        return _delta_value(connection, channel.delta, values)
     value = values.get(channel.digest, EVICTED)
+    if channel.writes is not None:
+        latest = [
+            values.get(one.write.digest, EVICTED)
+            if one.number is None
+            else _written(connection, one.number)
+            for one in channel.writes
+        ]
+        said = [one for one in latest if one is not EVICTED]
+        whole = channel.whole and len(said) == len(latest)
+        if whole and channel.digest:
+            room = MAX_VALUES_BYTES - sum(one.write.size for one in channel.writes)
+            seed = latest_part(value, room) if value is not EVICTED else None
+            whole = seed is value
+            said += [seed] if seed is not None else []
+        joint, all_joined = joined(said[::-1])
+        return joint, whole and all_joined
     if value is EVICTED:
         return None, False
     before = values.get(channel.before, EVICTED)
     if before is EVICTED or channel.name == PLAN:
         return value, True
     return new_part(value, before), True
-
-
-def _delta_value(
-    connection: Connection, path: DeltaPath, values: Mapping[bytes, Value]
-) -> tuple[Value | None, bool]:
-    """Return the latest writes of a channel and, if there is room, what they began with."""
-    latest: list[Value] = []
-    room, whole = MAX_VALUES_BYTES, True
-    for one in path.newest_first:
-        if one.write.size > room:
-            whole = False
-            break
-        if one.number is not None:
-            value = _written(connection, one.number)
-        else:
-            value = values.get(one.write.digest, EVICTED)
-        if value is EVICTED:
-            whole = False
-            continue
-        latest.append(value)
-        room -= one.write.size
-    if whole and path.seed is not None:
-        stored = values.get(path.seed.digest, EVICTED)
-        seed = latest_part(stored, room) if stored is not EVICTED else None
-        whole = seed is stored
-        latest += [seed] if seed is not None else []
-    joint, all_joined = joined(latest[::-1])
-    return joint, whole and all_joined
 
 
 def _written(connection: Connection, number: int) -> Value:

@@ -58,13 +58,7 @@ _HIDDEN = np.float32(-1e9)  # added to the score of a token that is only there t
 
 
 class LocalEmbedder:
-    """Satisfies `api.Embedder` with MiniLM, in a thread of its own.
-
-    The model is loaded by the first call that needs it.
-
-    Raises:
-        EmbedderError: Something is not installed.
-    """
+    """Satisfies `api.Embedder` with MiniLM, in a thread of its own; loaded when first needed."""
 
     name = NAME
     batch = 16
@@ -85,11 +79,12 @@ class LocalEmbedder:
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
         """Return a packed vector for each text; its first `MAX_TOKENS` tokens count."""
         embedded = [b""] * len(texts)
-        tokens = await self._run(lambda: [tokens_of(self._loaded()[0], text) for text in texts])
+        tokenizer, network = await self._run(self._loaded)
+        tokens = await self._run(lambda: [tokens_of(tokenizer, text) for text in texts])
         for group in _groups(tokens):
-            vectors = await self._run(partial(self._compute, [tokens[place] for place in group]))
+            vectors = await self._run(partial(network, [tokens[place] for place in group]))
             for place, vector in zip(group, vectors, strict=True):
-                embedded[place] = vector
+                embedded[place] = vector.astype("<f4").tobytes()
         return embedded
 
     async def close(self) -> None:
@@ -101,10 +96,6 @@ class LocalEmbedder:
         if self._model is None:
             self._model = load(self._directory)
         return self._model
-
-    def _compute(self, texts: Sequence[Sequence[int]]) -> list[bytes]:
-        _, network = self._loaded()
-        return [vector.astype("<f4").tobytes() for vector in network(texts)]
 
     async def _run(self, call: Callable[[], _T]) -> _T:
         """Run a call in the thread: one after the other, in the order of their coming."""
@@ -137,7 +128,6 @@ def load(directory: Path) -> tuple[Tokenizer, MiniLM]:
 
 
 def _known(path: Path) -> bytes:
-    """Return the content of a file, which must be the one that is known."""
     try:
         content = path.read_bytes()
     except OSError as error:

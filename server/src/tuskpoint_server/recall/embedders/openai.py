@@ -35,12 +35,7 @@ _MEANINGS = {
 
 
 class OpenAIEmbedder:
-    """Satisfies `api.Embedder` with an endpoint over HTTP.
-
-    Raises:
-        EmbedderError: The URL is none that paths can be added to, or holds credentials; or
-            the key cannot be sent.
-    """
+    """Satisfies `api.Embedder` with an endpoint over HTTP; a bad URL or key is an error."""
 
     def __init__(
         self,
@@ -86,7 +81,11 @@ class OpenAIEmbedder:
         """Return a packed vector for each text; what is answered is checked."""
         embedded: list[bytes] = []
         for begin in range(0, len(texts), self.batch):
-            sent = [_sendable(text) for text in texts[begin : begin + self.batch]]
+            # The beginning, which a model takes; never an empty text, which is refused.
+            sent = [
+                text[:MAX_TEXT].encode(errors="replace")[:MAX_TEXT].decode(errors="ignore") or " "
+                for text in texts[begin : begin + self.batch]
+            ]
             body = await self._post(sent)
             try:
                 embedded += await asyncio.to_thread(_read, body, len(sent))
@@ -131,11 +130,7 @@ class OpenAIEmbedder:
 
 
 def _read(body: bytes, count: int) -> list[bytes]:
-    """Return the vectors of an answer in the order of the texts.
-
-    Raises:
-        ValueError: They are not one good vector of one dimension for each of `count` texts.
-    """
+    """Return the vectors of an answer, one for each text; raise `ValueError` if they are bad."""
     try:
         rows = json.loads(body)["data"]
         by_index = {row["index"]: row["embedding"] for row in rows}
@@ -166,13 +161,7 @@ def _packed(embedding: object) -> bytes:
     return packed
 
 
-def _sendable(text: str) -> str:
-    """Return the beginning of a text that a model takes; never an empty one, which is refused."""
-    return text[:MAX_TEXT].encode(errors="replace")[:MAX_TEXT].decode(errors="ignore") or " "
-
-
 def _host(url: str) -> str:
-    """Return the host of a URL."""
     try:
         parts = urlsplit(url)
         host = parts.hostname if parts.port != 0 else None

@@ -81,7 +81,7 @@ class Health:
     ) -> None:
         self.healthy = False
         self.last_error = ""  # for people; empty since a success, or if there is nothing to do
-        self.last_error_us: int | None = None
+        self.last_error_us = 0  # 0: there was none
         self.last_answer_us: int | None = None
         self._clock_us = clock_us
         self._works = works

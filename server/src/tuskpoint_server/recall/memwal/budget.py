@@ -25,11 +25,7 @@ _Ceilings = tuple[int, int]  # most points in a minute, and in an hour
 
 
 class Budget:
-    """Points of one account, in sliding windows. Used in one event loop only.
-
-    Raises:
-        ValueError: A ceiling is lower than what one call costs.
-    """
+    """Points of one account, in sliding windows; used in one event loop only."""
 
     def __init__(self, settings: MemWalSettings, clock: Callable[[], float]) -> None:
         minute, hour = settings.recall_points_per_minute, settings.recall_points_per_hour
@@ -82,18 +78,13 @@ class Budget:
 
 
 class _Side:
-    """Deliveries, or recalls, or both.
-
-    Attributes:
-        spent: Times and points of their calls in the last hour.
-        wanted_until: Until then more calls are wanted than there were points for.
-    """
+    """Deliveries, or recalls, or both."""
 
     def __init__(self, ceilings: _Ceilings, half: _Ceilings) -> None:
         self.ceilings = ceilings
         self.half = half
-        self.spent: deque[tuple[float, int]] = deque()
-        self.wanted_until = -math.inf
+        self.spent: deque[tuple[float, int]] = deque()  # times and points in the last hour
+        self.wanted_until = -math.inf  # more calls are wanted than there were points for
 
     def free_at(self, cost: int, now: float, ceilings: _Ceilings) -> float:
         """Return the time from which points fit below ceilings; more than one fit it alone."""

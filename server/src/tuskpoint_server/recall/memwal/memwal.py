@@ -33,9 +33,8 @@ _log = logging.getLogger(__name__)
 class Lookup:
     """Recalls memories, one after another, and has no search wait for a relayer that is away.
 
-    While MemWal fails, searches are told so at once. It is asked now and then, after pauses
-    that grow, and the first answer lets searches through again. It is also asked when nobody
-    else did for a while: what counts as healthy was proven by a recall.
+    While MemWal fails, searches are told so at once. It is asked after pauses that grow, and
+    when nobody else did for a while: what counts as healthy was proven by a recall.
     """
 
     def __init__(
@@ -70,11 +69,10 @@ class Lookup:
         await self._relayer.close()
 
     async def recall(self, tenant: str, query: str, limit: int) -> Recollected:
-        """Return memories of a tenant that are near to a query.
+        """Return memories of a tenant that are near to a query, or raise `RelayerError`.
 
-        Raises:
-            RelayerError: There is no answer within the deadline, or will be none: MemWal
-                failed lately, the rate limit leaves no recall, or too many wait.
+        It is raised if there is no answer within the deadline, or will be none: MemWal failed
+        lately, the rate limit leaves no recall, or too many wait.
         """
         self._admit()
         gone = asyncio.Event()
@@ -88,7 +86,7 @@ class Lookup:
         self._waiting += 1
         try:
             async with asyncio.timeout(self._settings.recall_timeout_s):
-                return _parsed(await asyncio.shield(call))
+                recollection = await asyncio.shield(call)
         except TimeoutError:
             raise RelayerError(Trouble.UNAVAILABLE, "no memory was recalled in time") from None
         except asyncio.CancelledError:
@@ -98,6 +96,12 @@ class Lookup:
         finally:
             self._waiting -= 1
             gone.set()
+        recalled = []
+        for said, distance in recollection.memories:
+            parts = parse_memory(said) if len(said) <= _LONGEST_TEXT_CHARS else None
+            if parts is not None:
+                recalled.append(Recalled(pointer=parts[1], summary=parts[0], distance=distance))
+        return recalled, len(recollection.memories), recollection.dropped
 
     def _ended(self, call: asyncio.Task[Recollection]) -> None:
         self._calls.discard(call)
@@ -169,25 +173,11 @@ class Lookup:
                         await self._call(namespace, "checkpoint", 1)
 
 
-def _parsed(recollection: Recollection) -> Recollected:
-    recalled = []
-    for text, distance in recollection.memories:
-        parts = parse_memory(text) if len(text) <= _LONGEST_TEXT_CHARS else None
-        if parts is not None:
-            summary, pointer = parts
-            recalled.append(Recalled(pointer, summary, distance))
-    return recalled, len(recollection.memories), recollection.dropped
-
-
 class MemWal:
     """Recalls from MemWal and delivers to it, each in a task with a client of its own.
 
     Where it cannot be used (the SDK is not installed, a setting is malformed), that is told
-    in the log once, and every recall fails at once. So it is while the relayer does not
-    accept the credentials; but then it is asked again now and then.
-
-    Attributes:
-        tallies: How many memories there are, counted now and then.
+    in the log once, and every recall fails at once. `tallies` are counted now and then.
     """
 
     def __init__(
@@ -258,11 +248,7 @@ class MemWal:
             self._delivery.wake()
 
     async def recall(self, tenant: str, query: str, limit: int) -> Recollected:
-        """Return memories of a tenant that are near to a query.
-
-        Raises:
-            RelayerError: There is no answer within the deadline, or will be none.
-        """
+        """Do what `Lookup.recall` does."""
         if self._lookup is None:
             problem = self._recalling.last_error or "it is not started"
             raise RelayerError(Trouble.DENIED, f"it is not used: {problem}")
@@ -276,19 +262,15 @@ class MemWal:
     @property
     def last_error(self) -> str:
         """The last error, for people; empty since the last success of whatever met it."""
-        standing = [one for one in (self._recalling, self._delivering) if one.last_error]
-        return max(standing, key=_error_us).last_error if standing else ""
+        kinds = sorted((self._delivering, self._recalling), key=lambda one: one.last_error_us)
+        return kinds[1].last_error or kinds[0].last_error
 
     @property
     def last_error_us(self) -> int | None:
         """Time of the last error, in microseconds since the Unix epoch."""
-        return max(_error_us(self._recalling), _error_us(self._delivering)) or None
+        return max(self._recalling.last_error_us, self._delivering.last_error_us) or None
 
     @property
     def last_recall_us(self) -> int | None:
         """Time of the last recall that MemWal answered."""
         return self._recalling.last_answer_us
-
-
-def _error_us(health: Health) -> int:
-    return health.last_error_us or 0

@@ -3,10 +3,7 @@
 The SDK sends without a deadline, raises errors of three libraries, shares the making of
 its session among callers so that cancelling one cancels all, and belongs to one event loop.
 So each client here makes one call at a time, and nothing else in the server calls the SDK.
-
-It derives idempotency keys where it is given none, and keeps the texts of those whose
-sending failed for as long as it lives. It is always given one, or sends a batch, which has
-none.
+Of texts without an idempotency key it derives one, and keeps those whose sending failed.
 """
 
 from __future__ import annotations
@@ -30,8 +27,7 @@ _T = TypeVar("_T")
 
 # told the operation and the outcome of each call: "ok", or the kind of trouble
 Count = Callable[[str, str], None]
-# longest answer. A hundred memories of this server, escaped, are a sixth of that; others' memories
-# may be longer, a mebibyte each
+# a hundred memories of this server, escaped, are a sixth of that; others' may be longer
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _MAX_NAMESPACE_BYTES = 255
 _MAX_JOB_ID_CHARS = 255
@@ -45,15 +41,11 @@ class UnusableError(Exception):
 
 
 class Wire(httpx.AsyncClient):
-    """What the SDK speaks through, with the bounds that it lacks; knows what was signed.
+    """What the SDK speaks through, with the bounds that it lacks.
 
     Proxies and certificates from the environment count, but for this machine itself no
-    proxy is asked. Redirects are not followed: a signature is good for one place.
-
-    Attributes:
-        asked: A signed request was begun. What the SDK does before (asking for versions, for
-            the configuration, a session) changes nothing there, so whatever fails while
-            this is false can be done again.
+    proxy is asked. Redirects are not followed: a signature is good for one place. `asked`
+    says that a signed request was begun: what fails before that can be done again.
     """
 
     def __init__(self) -> None:
@@ -90,11 +82,7 @@ class Wire(httpx.AsyncClient):
 
 
 def open_relayer(settings: MemWalSettings, count: Count = lambda *_: None) -> Relayer:
-    """Return a client of the relayer; to be used for one call at a time, in the running loop.
-
-    Raises:
-        UnusableError: The SDK is not installed, or a setting is malformed.
-    """
+    """Return a client of the relayer; raise `UnusableError` if there is no SDK, or bad settings."""
     try:
         import memwal
     except ImportError:
@@ -141,11 +129,10 @@ def _is_server(url: str) -> bool:
 
 
 class Relayer:
-    """A relayer through the SDK, for one call at a time.
+    """A relayer through the SDK, for one call at a time, which ends within its deadline.
 
-    Every call ends within its deadline. `RelayerError` can come from every call. The first
-    one, and one every few minutes, takes longer than others: the SDK compares versions and
-    makes a session first.
+    Every call may raise `RelayerError`. The first one, and one every few minutes, takes longer
+    than others: the SDK compares versions and makes a session first.
     """
 
     def __init__(
@@ -164,7 +151,7 @@ class Relayer:
             accepted = await self._client.remember(text, namespace, key)
             return _job_id(accepted.job_id)
 
-        return await self._counted("remember", self._send_s, call)
+        return await self._guarded(self._send_s, call, "remember")
 
     async def remember_batch(self, namespace: str, texts: Sequence[str]) -> list[str]:
         """Send up to `MAX_BATCH` texts; return their jobs, in order."""
@@ -176,7 +163,7 @@ class Relayer:
             accepted = await self._client.remember_bulk_async(items)
             return [_job_id(job_id) for job_id in accepted.job_ids]
 
-        return await self._counted("remember_batch", self._send_s, call)
+        return await self._guarded(self._send_s, call, "remember_batch")
 
     async def jobs(self, job_ids: Sequence[str]) -> list[Job]:
         """Return how up to `MAX_BATCH` jobs stand; what the answer leaves out may be running."""
@@ -186,7 +173,7 @@ class Relayer:
             found = {item.job_id: _job(item) for item in answer.results}
             return [found.get(job_id) or Job(job_id, JobState.RUNNING) for job_id in job_ids]
 
-        return await self._counted("jobs", self._send_s, call)
+        return await self._guarded(self._send_s, call, "jobs")
 
     async def recall(self, namespace: str, query: str, limit: int) -> Recollection:
         """Return up to `limit` memories, at most `MAX_RECALLED`, nearest to a query."""
@@ -202,31 +189,26 @@ class Relayer:
             found.sort(key=lambda memory: memory.distance)
             return Recollection(tuple(found[:most]), dropped)
 
-        return await self._counted("recall", self._recall_s, call)
+        return await self._guarded(self._recall_s, call, "recall")
 
     async def close(self) -> None:
         """Close its connections."""
         with contextlib.suppress(RelayerError):
             await self._guarded(_CLOSE_S, self._client.close)
 
-    async def _counted(
-        self, operation: str, deadline_s: float, call: Callable[[], Awaitable[_T]]
+    async def _guarded(
+        self, deadline_s: float, call: Callable[[], Awaitable[_T]], counted: str = ""
     ) -> _T:
-        try:
-            answer = await self._guarded(deadline_s, call)
-        except RelayerError as error:
-            self._count(operation, error.trouble.value)
-            raise
-        self._count(operation, "ok")
-        return answer
-
-    async def _guarded(self, deadline_s: float, call: Callable[[], Awaitable[_T]]) -> _T:
         """Make a call that ends in time with an answer, a `RelayerError`, or our own end."""
+        problem, outcome = "the SDK abandoned the call", None
         for _ in range(2):
             self._wire.asked = False
             try:
                 async with asyncio.timeout(deadline_s):
-                    return await call()
+                    answer = await call()
+                if counted:
+                    self._count(counted, "ok")
+                return answer
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
@@ -236,14 +218,15 @@ class Relayer:
                     break
             except TimeoutError:
                 problem = f"no answer within {deadline_s:g} seconds"
-                raise self._unavailable(problem) from None
-            # The chain ends here: what the SDK raises may repeat what the relayer says.
+                break
             except Exception as error:  # noqa: BLE001 - errors of three libraries become one
-                raise failure(error, asked=self._wire.asked) from None
-        raise self._unavailable("the SDK abandoned the call")
-
-    def _unavailable(self, problem: str) -> RelayerError:
-        return RelayerError(Trouble.UNAVAILABLE, problem, unsure=self._wire.asked)
+                outcome = failure(error, asked=self._wire.asked)
+                break
+        # Without a chain: what the SDK raises may repeat what the relayer says.
+        outcome = outcome or RelayerError(Trouble.UNAVAILABLE, problem, unsure=self._wire.asked)
+        if counted:
+            self._count(counted, outcome.trouble.value)
+        raise outcome from None
 
 
 # --- what is answered ------------------------------------------------------------------
@@ -256,7 +239,6 @@ def _job_id(value: object) -> str:
 
 
 def _job(item: Any) -> Job:
-    """Return how a job stands; whatever else a relayer may call it, it is under way."""
     states = {"done": JobState.DONE, "failed": JobState.FAILED, "not_found": JobState.UNKNOWN}
     blob_id = item.blob_id if isinstance(item.blob_id, str) else ""
     error = told(item.error) if isinstance(item.error, str) else ""
@@ -325,7 +307,6 @@ def failure(error: Exception, *, asked: bool) -> RelayerError:
 
 
 def _refused(error: Exception, status: int) -> RelayerError:
-    """Return what an answer with another status than those of success means."""
     broken = status >= httpx.codes.INTERNAL_SERVER_ERROR
     trouble, says = _MEANINGS.get(status) or (
         Trouble.UNAVAILABLE,
@@ -337,7 +318,7 @@ def _refused(error: Exception, status: int) -> RelayerError:
         fields = {}
     fields = fields if isinstance(fields, dict) else {}
     said = fields.get("error")
-    more = f": {told(said)}" if isinstance(said, str) and told(said) else ""
+    said = told(said) if isinstance(said, str) else ""
     # The keys of the account were not checked, so nothing else was done.
     unchecked = getattr(error, "auth_error", None) == "AUTH_UPSTREAM_UNAVAILABLE"
     after_s = retry_after_s(getattr(error, "retry_after", None))
@@ -345,7 +326,7 @@ def _refused(error: Exception, status: int) -> RelayerError:
         after_s = retry_after_s(fields.get("retry_after_seconds"))
     return RelayerError(
         trouble,
-        f"{says} (HTTP {status}{more})",
+        f"{says} (HTTP {status}{said and ': '}{said})",
         unsure=broken and not unchecked,
         retry_after_s=after_s,
     )
