@@ -37,10 +37,9 @@ from .runs import (
     read_pages,
     read_position,
     read_ref,
-    ref_json,
     stacked,
 )
-from .stored_json import Fields, JsonObject, Kind, dump_document, location_json
+from .stored_json import Fields, Kind, dump_document, row_json
 
 FAN_OUT = 8  # runs of a level that are merged into one of the next
 STEP_BYTES = MIB  # bytes of records, unpacked, that one step of a merge may always read
@@ -298,31 +297,7 @@ class Catalog:
 
 def encode_catalog(catalog: Catalog) -> bytes:
     """Return the stored bytes."""
-    return dump_document(
-        Kind.CATALOG,
-        {
-            "tenant": catalog.tenant,
-            "journal_id": catalog.journal_id,
-            "generation": catalog.generation,
-            "number": catalog.number,
-            "create_time_us": catalog.created_us,
-            "previous": location_json(catalog.previous) if catalog.previous else None,
-            "levels": _lists_json(catalog.runs.levels),
-            "merges": [
-                {
-                    "level": merge.level,
-                    "after": list(merge.after),
-                    "ended": merge.ended,
-                    "made": _lists_json(merge.made),
-                }
-                for merge in catalog.runs.merges
-            ],
-        },
-    )
-
-
-def _lists_json(lists: Iterable[Iterable[RunRef]]) -> list[JsonObject]:
-    return [{"runs": [ref_json(ref) for ref in one]} for one in lists]
+    return dump_document(Kind.CATALOG, row_json(catalog))
 
 
 def decode_catalog(data: bytes, name: str) -> Catalog:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from ..errors import malformed
 from ..model import BlobLocation, Lineage
-from .stored_json import Fields, JsonObject, Kind, dump, location_json
+from .stored_json import STORED_NAMES, Fields, JsonObject, Kind, dump, row_json
 
 NO_LINEAGE = Lineage()
 Identity = tuple[str | bytes, ...]  # what a record is about, within an incarnation of a thread
@@ -200,8 +200,6 @@ def _read_lineage(stored: Fields, _: str) -> Lineage:
     return Lineage(*[stored.text(key) if key in stored else "" for key in _LINEAGE])
 
 
-_KEYS = {"parent_id": "parent_checkpoint_id", "created_us": "create_time_us"}
-
 _Form = tuple[str | None, Callable[[Any], Any] | None, Callable[[Fields, str], object]]
 _TEXT, _INLINE = (None, None, Fields.text), ""
 _FORMS: dict[object, _Form] = {
@@ -213,7 +211,7 @@ _FORMS: dict[object, _Form] = {
     "tuple[bytes, ...]": (None, lambda hashes: [one.hex() for one in hashes], Fields.sha256s),
     "Kind": (None, None, _read_holds),
     "Lineage": (_INLINE, _lineage_json, _read_lineage),
-    "BlobLocation": (_INLINE, location_json, lambda stored, _: stored.settled()),
+    "BlobLocation": (_INLINE, row_json, lambda stored, _: stored.settled()),
 }
 """By the type of a field: its key if that is not its name, what makes JSON of it, and reads it."""
 
@@ -224,7 +222,7 @@ def _layout(kind: type[Record]) -> list[_Field]:
     layout = []
     for one in fields(kind)[len(fields(Record)) :]:
         key, spell, read = _FORMS[one.type]
-        key = _KEYS.get(one.name, one.name) if key is None else key
+        key = STORED_NAMES.get(one.name, one.name) if key is None else key
         read = Fields.name if one.name == "checkpoint_id" else read
         default = MISSING if (kind, one.name) in _REQUIRED else one.default
         layout.append(_Field(one.name, default, key, spell, read))

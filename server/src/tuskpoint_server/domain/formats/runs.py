@@ -20,7 +20,7 @@ from ..limits import MIB
 from ..model import BlobLocation
 from ..values import blob_digest, frame_size, pack_frame, unpack_frame
 from .records import Line, Position, Record, line_of, read_line
-from .stored_json import Fields, JsonObject, Kind, dump_document, location_json
+from .stored_json import Fields, JsonObject, Kind, dump_document, row_json
 
 PAGE_BYTES = MIB // 4
 """Bytes of records in a page, unpacked, beyond which no further record is added."""
@@ -102,7 +102,7 @@ def leaves(lines: Sequence[Line], put: Put) -> list[RunRef]:
 
 def branch(runs: Sequence[RunRef], put: Put) -> RunRef:
     """Store a branch that names runs which follow one another, at most `BRANCH_RUNS`."""
-    location = put.store({"runs": [ref_json(ref) for ref in runs]})
+    location = put.store({"runs": [row_json(ref) for ref in runs]})
     return RunRef(
         location,
         runs[0].first,
@@ -119,18 +119,6 @@ def stacked(runs: Sequence[RunRef], put: Put) -> RunRef | None:
         starts = range(0, len(runs), BRANCH_RUNS)
         runs = [branch(runs[start : start + BRANCH_RUNS], put) for start in starts]
     return runs[0] if runs else None
-
-
-def ref_json(ref: RunRef) -> JsonObject:
-    """Return the stored form of what names a run."""
-    return {
-        **location_json(ref.location),
-        "first": list(ref.first),
-        "height": ref.height,
-        "last": list(ref.last),
-        "plain_bytes": ref.plain_bytes,
-        "records": ref.records,
-    }
 
 
 def _cut(lines: Sequence[Line], part_bytes: int) -> list[Sequence[Line]]:

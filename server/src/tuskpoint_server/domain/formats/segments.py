@@ -23,22 +23,14 @@ from ..limits import LIMITS, MIB
 from ..model import BlobLocation, Lineage, Version
 from ..state import decode_version, encode_version
 from ..values import DIGEST_BYTES, Encoding, pack_frame
-from .stored_json import FORMAT_VERSION
-
-_RENAMED = {
-    "size": "size_bytes",
-    "parent_id": "parent_checkpoint_id",
-    "metadata": "metadata_json",
-    "created_us": "create_time_us",
-}
-"""Fields of rows that have another name in the messages that they are stored as."""
+from .stored_json import FORMAT_VERSION, STORED_NAMES
 
 
 class Mirror:
     """Fields of messages in the order in which the fields of a row have them."""
 
     def __init__(self, fields: Iterable[str]) -> None:
-        self._names = [_RENAMED.get(name, name) for name in fields]
+        self._names = [STORED_NAMES.get(name, name) for name in fields]
         self.of_message: Callable[[object], Any] = attrgetter(*self._names)
 
     def to_message(self, row: Iterable[object]) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from ..errors import Reason, Refusal, malformed
 from ..model import BlobLocation
@@ -82,14 +83,14 @@ class Fields:
     @classmethod
     def document(cls, data: bytes, name: str, kind: str) -> Fields:
         """Parse the bytes of a document and check its `format_version` and `kind`."""
-        fields = cls.parse(data, name)
-        version = fields.number("format_version")
+        stored = cls.parse(data, name)
+        version = stored.number("format_version")
         if version != FORMAT_VERSION:
-            raise fields.fail(f"format_version is {version} and only {FORMAT_VERSION} is known")
-        found = fields.text("kind")
+            raise stored.fail(f"format_version is {version} and only {FORMAT_VERSION} is known")
+        found = stored.text("kind")
         if found != kind:
-            raise fields.fail(f"it is of kind '{found[:40]}' where '{kind}' was expected")
-        return fields
+            raise stored.fail(f"it is of kind '{found[:40]}' where '{kind}' was expected")
+        return stored
 
     def fail(self, problem: str) -> Refusal:
         """Return the refusal that names this blob."""
@@ -192,14 +193,34 @@ def _distinct(pairs: list[tuple[str, object]]) -> JsonObject:
     return content
 
 
-def location_json(location: BlobLocation) -> dict[str, object]:
-    """Return the stored form of a location. An empty `blob_id` means "this quilt"."""
-    return {
-        "blob_id": location.blob_id,
-        "identifier": location.identifier,
-        "sha256": location.sha256.hex(),
-        "size_bytes": location.size,
-    }
+STORED_NAMES = {
+    "size": "size_bytes",
+    "parent_id": "parent_checkpoint_id",
+    "metadata": "metadata_json",
+    "created_us": "create_time_us",
+}
+"""Fields that are stored under another name."""
+
+
+def row_json(row: Any) -> JsonObject:
+    """Return the stored form of a dataclass. An empty `blob_id` means "this quilt"."""
+    content: JsonObject = {}
+    for one in fields(row):
+        value = getattr(row, one.name)
+        if one.name in ("location", "runs"):
+            content.update(row_json(value))  # beside the rest
+        else:
+            content[STORED_NAMES.get(one.name, one.name)] = _spelled(value)
+    return content
+
+
+def _spelled(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, tuple):
+        items = map(_spelled, value)  # runs are the only lists in a list
+        return [{"runs": one} if isinstance(one, list) else one for one in items]
+    return row_json(value) if is_dataclass(value) else value
 
 
 def settled(location: BlobLocation, holder: str) -> BlobLocation:
@@ -223,9 +244,8 @@ def cut_in_parts(data: bytes, part_bytes: int) -> list[bytes]:
 
 def encode_parts(data: bytes, parts: Sequence[BlobLocation]) -> bytes:
     """Return the stored form of the list of parts of `data`."""
-    named = [location_json(part) for part in parts]
-    content = {"sha256": blob_digest(data).hex(), "size_bytes": len(data), "parts": named}
-    return dump_document(Kind.PARTS, content)
+    listed = PartList(blob_digest(data), len(data), tuple(parts))
+    return dump_document(Kind.PARTS, row_json(listed))
 
 
 def is_part_list(data: bytes) -> bool:
@@ -241,14 +261,14 @@ def decode_parts(data: bytes, location: BlobLocation, max_bytes: int) -> PartLis
         location: Where they lie.
         max_bytes: Bound on what the parts make together.
     """
-    fields = Fields.document(data, location.blob_id, Kind.PARTS)
-    parts = tuple(part.settled() for part in fields.children("parts"))
-    size = fields.number("size_bytes")
+    stored = Fields.document(data, location.blob_id, Kind.PARTS)
+    parts = tuple(part.settled() for part in stored.children("parts"))
+    size = stored.number("size_bytes")
     if len(parts) > MAX_PARTS:
-        raise fields.fail(f"it has more than {MAX_PARTS} parts")
+        raise stored.fail(f"it has more than {MAX_PARTS} parts")
     if size > max_bytes or sum(part.size for part in parts) != size:
-        raise fields.fail(f"its parts do not make up {size} bytes, or more than {max_bytes}")
-    return PartList(fields.sha256("sha256"), size, parts)
+        raise stored.fail(f"its parts do not make up {size} bytes, or more than {max_bytes}")
+    return PartList(stored.sha256("sha256"), size, parts)
 
 
 def join_parts(listed: PartList, parts: Sequence[bytes], name: str) -> bytes:
