@@ -11,24 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+_Row = tuple["Status", str, float | None]
+
 
 class Status(Enum):
     """Canonical status codes, with the numbers of gRPC."""
 
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    NOT_FOUND = 5
-    ALREADY_EXISTS = 6
-    PERMISSION_DENIED = 7
-    RESOURCE_EXHAUSTED = 8
-    FAILED_PRECONDITION = 9
-    ABORTED = 10
-    OUT_OF_RANGE = 11
-    UNIMPLEMENTED = 12
-    INTERNAL = 13
-    UNAVAILABLE = 14
-    DATA_LOSS = 15
-    UNAUTHENTICATED = 16
+    INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_EXISTS = 3, 4, 5, 6
+    PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION, ABORTED = 7, 8, 9, 10
+    OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 11, 12, 13, 14
+    DATA_LOSS, UNAUTHENTICATED = 15, 16
+
+    def says(self, message: str, retry_after_s: float | None = None) -> _Row:
+        """Return a row of the table of reasons."""
+        return (self, message, retry_after_s)
 
 
 class Reason(Enum):
@@ -39,146 +35,119 @@ class Reason(Enum):
     the same call can never succeed by waiting.
     """
 
-    def __init__(self, status: Status, message: str, retry_after_s: float | None = None) -> None:
+    def __init__(self, status: Status, message: str, retry_after_s: float | None) -> None:
         self.status = status
         self.message = message
         self.retry_after_s = retry_after_s
 
-    INVALID_FIELD = (Status.INVALID_ARGUMENT, "{field}: {problem}")
-    METADATA_NOT_JSON = (
-        Status.INVALID_ARGUMENT,
-        "{field} must be a JSON object in UTF-8: {problem}",
+    INVALID_FIELD = Status.INVALID_ARGUMENT.says("{field}: {problem}")
+    METADATA_NOT_JSON = Status.INVALID_ARGUMENT.says(
+        "{field} must be a JSON object in UTF-8: {problem}"
     )
-    DIGEST_MISMATCH = (
-        Status.INVALID_ARGUMENT,
+    DIGEST_MISMATCH = Status.INVALID_ARGUMENT.says(
         "the digest of {channel} is {computed}, not {claimed} as sent; digest the type, a zero "
-        "byte and the data with SHA-256",
+        "byte and the data with SHA-256"
     )
-    VERSION_TYPE_CHANGED = (
-        Status.INVALID_ARGUMENT,
+    VERSION_TYPE_CHANGED = Status.INVALID_ARGUMENT.says(
         "channel {channel} has {parent} versions in the parent checkpoint and {sent} here; "
-        "continue the thread with the versioning it began with",
+        "continue the thread with the versioning it began with"
     )
-    CHUNK_OUT_OF_ORDER = (
-        Status.INVALID_ARGUMENT,
+    CHUNK_OUT_OF_ORDER = Status.INVALID_ARGUMENT.says(
         "save {save_id}: expected the chunk of value {expected_value} at offset "
-        "{expected_offset}, got value {value} at {offset}",
+        "{expected_offset}, got value {value} at {offset}"
     )
-    STREAM_TRUNCATED = (
-        Status.INVALID_ARGUMENT,
-        "the stream ended in the middle of save {save_id}; nothing of it is stored",
+    STREAM_TRUNCATED = Status.INVALID_ARGUMENT.says(
+        "the stream ended in the middle of save {save_id}; nothing of it is stored"
     )
-    LIMIT_EXCEEDED = (Status.RESOURCE_EXHAUSTED, "{what} exceeds {limit} = {maximum}")
-    CHECKPOINT_NOT_FOUND = (
-        Status.NOT_FOUND,
-        "no {what} in namespace '{checkpoint_ns}' of thread '{thread_id}'",
+    LIMIT_EXCEEDED = Status.RESOURCE_EXHAUSTED.says("{what} exceeds {limit} = {maximum}")
+    CHECKPOINT_NOT_FOUND = Status.NOT_FOUND.says(
+        "no {what} in namespace '{checkpoint_ns}' of thread '{thread_id}'"
     )
-    THREAD_NOT_FOUND = (Status.NOT_FOUND, "no thread '{thread_id}'")
-    THREAD_DELETED = (
-        Status.FAILED_PRECONDITION,
+    THREAD_NOT_FOUND = Status.NOT_FOUND.says("no thread '{thread_id}'")
+    THREAD_DELETED = Status.FAILED_PRECONDITION.says(
         "thread '{thread_id}' was deleted and this change belongs to its incarnation "
-        "{incarnation}; begin again with a checkpoint that has no parent",
+        "{incarnation}; begin again with a checkpoint that has no parent"
     )
-    THREAD_EXISTS = (
-        Status.ALREADY_EXISTS,
-        "thread '{thread_id}' has checkpoints already; choose another name or delete it first",
+    THREAD_EXISTS = Status.ALREADY_EXISTS.says(
+        "thread '{thread_id}' has checkpoints already; choose another name or delete it first"
     )
-    VALUES_MISSING = (
-        Status.FAILED_PRECONDITION,
-        "the content of these channels is not stored: {channels}; send them inline",
+    VALUES_MISSING = Status.FAILED_PRECONDITION.says(
+        "the content of these channels is not stored: {channels}; send them inline"
     )
-    HEAD_MOVED = (
-        Status.ABORTED,
+    HEAD_MOVED = Status.ABORTED.says(
         "the head of namespace '{checkpoint_ns}' of thread '{thread_id}' is '{head}', not "
-        "'{expected}': another agent drives this thread; load the head and decide again",
+        "'{expected}': another agent drives this thread; load the head and decide again"
     )
-    CHECKPOINT_MISSING = (
-        Status.FAILED_PRECONDITION,
+    CHECKPOINT_MISSING = Status.FAILED_PRECONDITION.says(
         "checkpoint '{checkpoint_id}' of thread '{thread_id}' does not exist, so nothing of it "
-        "can be certified; save it first or ask for JOURNALED",
+        "can be certified; save it first or ask for JOURNALED"
     )
-    CHECKPOINT_TOO_LARGE = (
-        Status.FAILED_PRECONDITION,
+    CHECKPOINT_TOO_LARGE = Status.FAILED_PRECONDITION.says(
         "the checkpoint takes {size_bytes} bytes and a unary answer at most {maximum}; "
-        "use LoadCheckpoint",
+        "use LoadCheckpoint"
     )
-    NOT_CERTIFIED = (
-        Status.FAILED_PRECONDITION,
+    NOT_CERTIFIED = Status.FAILED_PRECONDITION.says(
         "change {seq} of checkpoint '{checkpoint_id}' is not certified; flush first, or read "
-        "with SOURCE_ANY",
+        "with SOURCE_ANY"
     )
-    BLOB_HASH_MISMATCH = (
-        Status.DATA_LOSS,
-        "blob {blob_id} has SHA-256 {actual} where {expected} was recorded; it is not used",
+    BLOB_HASH_MISMATCH = Status.DATA_LOSS.says(
+        "blob {blob_id} has SHA-256 {actual} where {expected} was recorded; it is not used"
     )
-    BLOB_NOT_FOUND = (
-        Status.DATA_LOSS,
-        "the blob store has no blob {blob_id}; check that this is the store it was written to",
+    BLOB_NOT_FOUND = Status.DATA_LOSS.says(
+        "the blob store has no blob {blob_id}; check that this is the store it was written to"
     )
-    BLOB_UNAVAILABLE = (
-        Status.UNAVAILABLE,
-        "the blob store ({backend}) cannot be used now: {problem}",
-        1.0,
+    BLOB_UNAVAILABLE = Status.UNAVAILABLE.says(
+        "the blob store ({backend}) cannot be used now: {problem}", 1.0
     )
-    BLOB_MALFORMED = (
-        Status.DATA_LOSS,
-        "blob {blob_id} has the recorded hash and is malformed: {problem}",
+    BLOB_MALFORMED = Status.DATA_LOSS.says(
+        "blob {blob_id} has the recorded hash and is malformed: {problem}"
     )
-    JOURNAL_UNAVAILABLE = (
-        Status.UNAVAILABLE,
-        "the journal cannot be used ({problem}); what was not acknowledged is not stored",
-        1.0,
+    JOURNAL_UNAVAILABLE = Status.UNAVAILABLE.says(
+        "the journal cannot be used ({problem}); what was not acknowledged is not stored", 1.0
     )
-    BACKLOG_FULL = (
-        Status.RESOURCE_EXHAUSTED,
+    BACKLOG_FULL = Status.RESOURCE_EXHAUSTED.says(
         "{backlog_bytes} bytes wait for certification and the limit is {maximum}; "
         "wait until the blob store has caught up",
         5.0,
     )
-    DRAINING = (Status.UNAVAILABLE, "the server is shutting down; resume elsewhere or later", 1.0)
-    NOT_IMPLEMENTED = (Status.UNIMPLEMENTED, "{method} is declared and not built in this server")
-    INTERNAL_ERROR = (
-        Status.INTERNAL,
-        "a defect of the server; its log tells more under incident {incident}",
+    DRAINING = Status.UNAVAILABLE.says(
+        "the server is shutting down; resume elsewhere or later", 1.0
     )
-    PAGE_TOKEN_INVALID = (
-        Status.INVALID_ARGUMENT,
-        "the page token does not belong to this listing; begin again without one",
+    NOT_IMPLEMENTED = Status.UNIMPLEMENTED.says("{method} is declared and not built in this server")
+    INTERNAL_ERROR = Status.INTERNAL.says(
+        "a defect of the server; its log tells more under incident {incident}"
     )
-    REQUEST_ID_REUSED = (
-        Status.ALREADY_EXISTS,
-        "request_id '{request_id}' was used for another request; make a new one",
+    PAGE_TOKEN_INVALID = Status.INVALID_ARGUMENT.says(
+        "the page token does not belong to this listing; begin again without one"
     )
-    CURSOR_COMPACTED = (
-        Status.OUT_OF_RANGE,
+    REQUEST_ID_REUSED = Status.ALREADY_EXISTS.says(
+        "request_id '{request_id}' was used for another request; make a new one"
+    )
+    CURSOR_COMPACTED = Status.OUT_OF_RANGE.says(
         "the cursor is older than what is kept of thread '{thread_id}'; replay the thread, then "
-        "watch on from {oldest_cursor}",
+        "watch on from {oldest_cursor}"
     )
-    CREDENTIAL_INVALID = (Status.UNAUTHENTICATED, "the credential does not count")
-    SCOPE_MISSING = (
-        Status.PERMISSION_DENIED,
-        "the credential lacks the scope '{scope}', which {method} needs",
+    CREDENTIAL_INVALID = Status.UNAUTHENTICATED.says("the credential does not count")
+    SCOPE_MISSING = Status.PERMISSION_DENIED.says(
+        "the credential lacks the scope '{scope}', which {method} needs"
     )
-    SNAPSHOT_NOT_FOUND = (
-        Status.NOT_FOUND,
-        "no snapshot '{snapshot_id}'; ListSnapshots without filters has all of them",
+    SNAPSHOT_NOT_FOUND = Status.NOT_FOUND.says(
+        "no snapshot '{snapshot_id}'; ListSnapshots without filters has all of them"
     )
-    DEADLINE_EXCEEDED = (Status.DEADLINE_EXCEEDED, "the deadline passed; what was journaled stays")
-    CERTIFICATION_FAILED = (
-        Status.UNAVAILABLE,
-        "the change is journaled and could not be certified: {problem}; it will be tried again",
-        5.0,
+    DEADLINE_EXCEEDED = Status.DEADLINE_EXCEEDED.says(
+        "the deadline passed; what was journaled stays"
     )
-    BLOB_REJECTED = (
-        Status.FAILED_PRECONDITION,
-        "the blob store ({backend}) refuses to store this: {problem}; what was journaled stays",
+    CERTIFICATION_FAILED = Status.UNAVAILABLE.says(
+        "the change is journaled and could not be certified: {problem}; it will be tried again", 5.0
     )
-    DESCRIPTOR_MISMATCH = (
-        Status.INVALID_ARGUMENT,
+    BLOB_REJECTED = Status.FAILED_PRECONDITION.says(
+        "the blob store ({backend}) refuses to store this: {problem}; what was journaled stays"
+    )
+    DESCRIPTOR_MISMATCH = Status.INVALID_ARGUMENT.says(
         "the descriptor says {field} is '{claimed}' and the blob holds '{found}'; ask whoever "
-        "handed it off for the descriptor as it was made",
+        "handed it off for the descriptor as it was made"
     )
-    SEARCH_UNAVAILABLE = (Status.FAILED_PRECONDITION, "{problem}")
+    SEARCH_UNAVAILABLE = Status.FAILED_PRECONDITION.says("{problem}")
 
 
 @dataclass(frozen=True, slots=True)
