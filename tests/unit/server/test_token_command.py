@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tuskpoint_server import app, tokens
-from tuskpoint_server.domain.credentials import Grant, Presented, Scope, token_digest
+from tuskpoint_server.domain.credentials import Grant, Scope, token_digest
 from tuskpoint_server.process import ConfigError
 from tuskpoint_server.tokens import new_token, parse_tokens, read_tokens
 
@@ -31,7 +31,7 @@ def test_a_token_and_its_entry_go_to_stdout(capsys: pytest.CaptureFixture[str]) 
     token, _, entry = out.partition("\n\n")
     assert TOKEN.fullmatch(token)
     grants = parse_tokens(entry.encode(), "stdout")
-    assert grants.find(Presented(token_digest(token))) == Grant(
+    assert grants.find(token_digest(token)) == Grant(
         "ci", "acme", frozenset({Scope.READ, Scope.WRITE})
     )
     assert not err
@@ -49,7 +49,7 @@ def test_entries_are_appended_and_only_the_owner_reads_them(
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         file.chmod(0o644)
     grants = read_tokens(file, certificates=False)
-    found = [grants.find(Presented(token_digest(token))) for token in made]
+    found = [grants.find(token_digest(token)) for token in made]
     assert [grant.name for grant in found if grant] == ["first", "second"]
     assert os.listdir(tmp_path) == ["tokens.toml"]
 

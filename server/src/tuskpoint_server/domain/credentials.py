@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -57,12 +57,8 @@ EVERYTHING = Grant("", DEFAULT_TENANT, frozenset(Scope))
 """What everybody may where credentials are not asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Presented:
-    """What a call came with."""
-
-    token: bytes | None = None  # SHA-256 of its token
-    names: Sequence[str] = ()  # in the client's certificate, looked at only if there is no token
+Presented = bytes | tuple[str, ...]
+"""What a call came with: the SHA-256 of its token, else the names in the client's certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +73,9 @@ class Credentials:
 
         A certificate with names of several grants stands for none of them.
         """
-        if presented.token is not None:
-            return self.tokens.get(presented.token)
-        grants = {self.subjects[name] for name in presented.names if name in self.subjects}
+        if isinstance(presented, bytes):
+            return self.tokens.get(presented)
+        grants = {self.subjects[name] for name in presented if name in self.subjects}
         return grants.pop() if len(grants) == 1 else None
 
 

@@ -100,7 +100,7 @@ class Authentication:
             return
         presented = _presented(call, self._credentials)
         grant = self._credentials.find(presented)
-        if grant is None and presented.token is None:
+        if grant is None and not isinstance(presented, bytes):
             raise _refused(call, "missing", "send metadata 'authorization: Bearer TOKEN'")
         if grant is None:
             raise _refused(call, "unknown")
@@ -151,14 +151,14 @@ def _presented(call: Call, credentials: Credentials) -> Presented:
         # Names in the client's certificate, which the handshake has checked.
         names = call.context.auth_context() if credentials.subjects else {}
         kinds = ("peer_dns", "x509_common_name")
-        found = [name.decode(errors="replace") for kind in kinds for name in names.get(kind, ())]
-        return Presented(names=found)
+        found = (name.decode(errors="replace") for kind in kinds for name in names.get(kind, ()))
+        return tuple(found)
     if len(sent) > 1:
         raise _refused(call, "malformed", "send metadata 'authorization' once")
     bearer = _BEARER.fullmatch(sent[0]) if isinstance(sent[0], str) else None
     if bearer is None:
         raise _refused(call, "malformed", "metadata 'authorization' has to be 'Bearer TOKEN'")
-    return Presented(token_digest(bearer[1]))
+    return token_digest(bearer[1])
 
 
 def _refused(call: Call, why: str, advice: str = "") -> Refusal:

@@ -24,12 +24,8 @@ _Path = tuple[str | int, ...]
 may be long, and places many."""
 
 
-class _Absent:
-    """Stands for what a side lacks, which is not the same as null."""
-
-
-_ABSENT = _Absent()
-_Difference = tuple[_Path, Json | _Absent, Json | _Absent]
+_Difference = tuple[_Path, str | None, str | None]
+"""Where, and the text of each side; `None` if it lacks it, which is not the same as null."""
 
 _WALKED_ESCAPES = frozenset({"$type", "$value", "$args", "$fields"})
 """Keys of escapes that hold views of their own."""
@@ -102,10 +98,10 @@ def _changes(before: Side, after: Side) -> Iterator[Change]:
                 yield _change(name, *difference)
             continue
         # What comes of these only their framework knows, so what rebuilds them is compared.
-        before_digests, before_shown = _rebuilt(one, histories[0], room)
-        after_digests, after_shown = _rebuilt(other, histories[1], room)
+        before_digests, before_text = _rebuilt(one, histories[0], room)
+        after_digests, after_text = _rebuilt(other, histories[1], room)
         if before_digests != after_digests:
-            yield _change(name, (), before_shown, after_shown)
+            yield _change(name, (), before_text, after_text)
 
 
 def _value_differences(
@@ -116,7 +112,7 @@ def _value_differences(
     before, after = _shown(first, room), _shown(second, room)
     if before is None or after is None:
         if before is not after:
-            yield (), _content(before), _content(after)
+            yield (), _shown_text(before), _shown_text(after)
         return
     differ = False
     if all(len(dump(one.content)) <= MAX_WALKED for one in (before, after)):
@@ -126,31 +122,29 @@ def _value_differences(
     else:
         differ = not _same(before.content, after.content)
         if differ:
-            yield (), before.content, after.content
+            yield (), _text(before.content), _text(after.content)
     if not differ and not (before.complete and after.complete):
         # What the views leave out differs.
-        yield (), before.content, after.content
+        yield (), _text(before.content), _text(after.content)
 
 
 def _shown(channel: Channel | None, room: Room) -> Shown | None:
     return room.show(channel.value) if channel is not None and channel.value is not None else None
 
 
-def _content(shown: Shown | None) -> Json | _Absent:
-    return shown.content if shown is not None else _ABSENT
-
-
 def _rebuilt(
     channel: Channel | None, history: DeltaHistory | None, room: Room
-) -> tuple[tuple[bytes | None, ...], Json | _Absent]:
+) -> tuple[tuple[bytes | None, ...], str | None]:
     """Return the digests of what rebuilds a channel, and what is shown of it."""
     if history is None:
-        return (channel.digest if channel is not None else None,), _content(_shown(channel, room))
+        digest = channel.digest if channel is not None else None
+        return (digest,), _shown_text(_shown(channel, room))
     seed = history.seed.digest if history.seed is not None else None
     if seed is None and not history.writes:
-        return (None,), _ABSENT
+        return (None,), None
     digests = (seed, *(write.digest for write in history.writes))
-    return digests, {"$seed": seed.hex() if seed else None, "$writes": len(history.writes)}
+    content: Json = {"$seed": seed.hex() if seed else None, "$writes": len(history.writes)}
+    return digests, _text(content)
 
 
 def _inside(path: _Path, before: Json, after: Json) -> Iterator[_Difference]:
@@ -161,10 +155,12 @@ def _inside(path: _Path, before: Json, after: Json) -> Iterator[_Difference]:
         for key in sorted(before.keys() | after.keys()):
             if key in before and key in after:
                 yield from _inside((*path, key), before[key], after[key])
+            elif key in before:
+                yield (*path, key), _text(before[key]), None
             else:
-                yield (*path, key), before.get(key, _ABSENT), after.get(key, _ABSENT)
+                yield (*path, key), None, _text(after[key])
     elif not _same(before, after):
-        yield path, before, after
+        yield path, _text(before), _text(after)
 
 
 def _inside_lists(path: _Path, before: list[Json], after: list[Json]) -> Iterator[_Difference]:
@@ -180,9 +176,9 @@ def _inside_lists(path: _Path, before: list[Json], after: list[Json]) -> Iterato
     for index in range(begin, both):
         yield from _inside((*path, index), before[index], after[index])
     for index in range(both, len(before) - tail):
-        yield (*path, index), before[index], _ABSENT
+        yield (*path, index), _text(before[index]), None
     for index in range(both, len(after) - tail):
-        yield (*path, index), _ABSENT, after[index]
+        yield (*path, index), None, _text(after[index])
 
 
 def _are_alike(before: dict[str, Json], after: dict[str, Json]) -> bool:
@@ -204,20 +200,20 @@ def _same(before: Json, after: Json) -> bool:
     return before == after
 
 
-def _change(name: str, path: _Path, before: Json | _Absent, after: Json | _Absent) -> Change:
+def _change(name: str, path: _Path, before: str | None, after: str | None) -> Change:
     kind = ChangeKind.CHANGED
-    if isinstance(before, _Absent):
-        kind = ChangeKind.ADDED
-    elif isinstance(after, _Absent):
-        kind = ChangeKind.REMOVED
-    return Change(kind, name, _pointer(path), _text(before), _text(after))
+    if before is None or after is None:
+        kind = ChangeKind.ADDED if before is None else ChangeKind.REMOVED
+    return Change(kind, name, _pointer(path), before, after)
 
 
 def _pointer(path: _Path) -> str:
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
 
 
-def _text(content: Json | _Absent) -> str | None:
-    if isinstance(content, _Absent):
-        return None
+def _shown_text(shown: Shown | None) -> str | None:
+    return _text(shown.content) if shown is not None else None
+
+
+def _text(content: Json) -> str:
     return dump(content)[:MAX_TEXT].decode(errors="ignore")
