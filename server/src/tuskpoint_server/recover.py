@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from . import process
-from .archive.flush.spool import Pointer
+from .archive.flush.packs import Pointer
 from .archive.recover.recovery import (
     BlobReference,
     Recovered,

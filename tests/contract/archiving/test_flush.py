@@ -470,7 +470,7 @@ async def test_each_checkpoint_is_a_blob_where_that_is_asked_for(
         await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": LARGE, "y": b"1"}))
         inherited = (channel("x", Reference.INHERIT), channel("y", b"2", 2))
         await home.journal.save_checkpoint(TENANT, draft("b", "a", inherited))
-        await home.flush()
+        assert await home.flush() == 2
         alone = [pack for pack in store.packs.values() if len(pack) == 1]
         assert len(alone) == 2
         for pack in alone:

@@ -23,9 +23,8 @@ from ..journal.database.database import Connection, Database
 from .apart import HandoffStore
 from .flush.flusher import FlushOutcome, TenantFlusher, Trouble, checkpoint_missing, hole_of
 from .flush.one_flush import Flush
-from .flush.packs import PackRunner
+from .flush.packs import PackRunner, Pointer, Spool
 from .flush.settings import ArchiveSettings
-from .flush.spool import Pointer, Spool
 from .flush.telemetry import BacklogReading, Instruments
 from .lifetime.epochs import EpochClock
 from .lifetime.lifetime import Lifetime
@@ -242,11 +241,11 @@ class Archive:
 
         def read(connection: Connection) -> ArchiveStatus:
             waiting = status.backlog(connection, tenant)
-            counts = status.counts(connection, tenant)
+            certified_count, waiting_count = status.counts(connection, tenant)
             known = status.catalog(connection, tenant)
-            totals = lifetimes.totals(connection, tenant)
+            stored_blobs, billed_bytes, cost = lifetimes.totals(connection, tenant)
             return ArchiveStatus(
-                backlog_checkpoints=counts.waiting,
+                backlog_checkpoints=waiting_count,
                 backlog_bytes=waiting.size_bytes,
                 oldest_uncertified_us=waiting.oldest_us,
                 last_error=trouble.message if trouble else "",
@@ -256,12 +255,12 @@ class Archive:
                 catalog_seq=known.catalog.number if known else 0,
                 spool_bytes=spool_bytes,
                 cache_bytes=cache_bytes,
-                certified_checkpoints=counts.certified,
+                certified_checkpoints=certified_count,
                 earliest_expire_us=lifetimes.earliest_expiry(connection, tenant),
                 evicted_bytes=status.evicted_bytes(connection, tenant),
-                stored_blobs=totals.blobs,
-                billed_bytes=totals.billed_bytes,
-                cost=totals.cost,
+                stored_blobs=stored_blobs,
+                billed_bytes=billed_bytes,
+                cost=cost,
                 holes=holes.count(connection, tenant),
                 first_holes=holes.first(connection, tenant, _HOLES_SHOWN),
                 failing_renewals=self.lifetime.failing(tenant),
@@ -307,6 +306,6 @@ class Archive:
 
     def _backlogs(self) -> Iterable[BacklogReading]:
         for flusher in list(self._flushers.values()):
-            yield BacklogReading(
-                flusher.tenant, flusher.backlog.size_bytes, flusher.backlog_age_s()
-            )
+            backlog = flusher.backlog
+            age_s = backlog.age_s(flusher.now)
+            yield BacklogReading(flusher.tenant, backlog.size_bytes, age_s)

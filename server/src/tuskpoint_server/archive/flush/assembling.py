@@ -1,14 +1,12 @@
-"""The records, the run and the catalog of a flush, and what its certification changes.
-
-Built when it is known where its segments lie, in worker threads.
-"""
+"""The records, run and catalog of a flush, and what its certification changes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
+import types
+from collections.abc import Collection, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ...blobs.api import Member
 from ...domain.formats.catalogs import NO_RUNS, Catalog, advance, encode_catalog, relocated
@@ -29,9 +27,8 @@ from ...journal.archiving.dirty import Collected
 from ...journal.archiving.dirty_rows import DirtyPlace, DirtyRange, DirtyThread
 from ...journal.archiving.plan import Plan, PlannedHold, PlannedHole, PlannedThread, StoredMember
 from ...journal.checkpoints.located import encode_held
+from ...journal.database.logs import Place
 from .building import BuiltSegment, Locate
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +72,37 @@ class Assembled(NamedTuple):
 
 
 async def assemble(work: Work, origin: Origin, predict: Locate, fetch: Fetch) -> Assembled:
-    """Build the final put of a flush; `predict` says where its members will lie."""
-    return await _in_threads(lambda ask: _assemble(work, origin, predict, ask), fetch)
+    """Build the final put of a flush in worker threads; `predict` says where members will lie."""
+    running = _assemble(work, origin, predict)
+    found: bytes | None = None
+    while True:
+        asked = await asyncio.to_thread(_step, running, found)
+        if isinstance(asked, Assembled):
+            return asked
+        try:
+            found = await fetch(asked)
+        except BaseException as error:
+            running.throw(error)  # Python 3.11 cannot close it while a generator in it waits
+            raise
 
 
-async def _assemble(work: Work, origin: Origin, predict: Locate, fetch: Fetch) -> Assembled:
+def _step(
+    running: Coroutine[BlobLocation, bytes | None, Assembled], found: bytes | None
+) -> BlobLocation | Assembled:
+    try:
+        return running.send(found)
+    except StopIteration as end:
+        assembled: Assembled = end.value
+        return assembled
+
+
+@types.coroutine
+def _fetch(location: BlobLocation) -> Generator[BlobLocation, bytes, bytes]:
+    """Let what drives the coroutine fetch a member."""
+    return (yield location)
+
+
+async def _assemble(work: Work, origin: Origin, predict: Locate) -> Assembled:
     members: dict[bytes, Member] = {}
     runs: dict[bytes, BlobLocation] = {}
 
@@ -109,8 +132,8 @@ async def _assemble(work: Work, origin: Origin, predict: Locate, fetch: Fetch) -
     put = Put(origin.generation, number, store_run)
     new = store_records(told.records, put)
     live = known.catalog.runs if known is not None and not chores.anew else NO_RUNS
-    live, rewritten = await relocated(live, chores.moved, fetch, put)
-    advanced = await advance(live, new, fetch, put)
+    live, rewritten = await relocated(live, chores.moved, _fetch, put)
+    advanced = await advance(live, new, _fetch, put)
     leaves = [members[sha256] for sha256 in runs if sha256 in members]
     previous = known.location if known is not None else None
     catalog = encode_catalog(
@@ -131,7 +154,7 @@ async def _assemble(work: Work, origin: Origin, predict: Locate, fetch: Fetch) -
     plan.members += [StoredMember(run, Kind.RUN) for run in runs.values()]
     plan.members.append(StoredMember(place, Kind.CATALOG))
     plan.dropped += [*chores.dropped, *rewritten, *(one.sha256 for one in advanced.dropped)]
-    plan.dropped += [previous.sha256] if previous is not None else []
+    plan.dropped += [plan.previous] if plan.previous else []
     plan.moved += chores.moved.values()
     return Assembled(list(members.values()), leaves, told)
 
@@ -146,26 +169,21 @@ def record(work: Work, generation: int, locate: Locate) -> Recorder:
     return told
 
 
+@dataclass(slots=True)
 class Recorder:
-    """Tells of segments what records say of them and what certification changes.
+    """Tells of segments what records say of them and what certification changes."""
 
-    `used` are segments and threads of which it is recorded that the thread needs the segment.
-    """
-
-    def __init__(
-        self, used: Collection[tuple[bytes, int]], generation: int, locate: Locate
-    ) -> None:
-        self.records: list[Record] = []
-        self.plan = Plan()
-        self.named: set[bytes] = set()
-        self.postponed: list[tuple[int, str]] = []
-        self._used = used
-        self._generation = generation
-        self._locate = locate
+    _used: Collection[tuple[bytes, int]]  # segments and threads that are recorded to need them
+    _generation: int
+    _locate: Locate
+    records: list[Record] = field(default_factory=list)
+    plan: Plan = field(default_factory=Plan)
+    named: set[bytes] = field(default_factory=set)
+    postponed: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, segment: BuiltSegment) -> None:
         """Tell of a range, or of a checkpoint that stands alone."""
-        dirty = segment.dirty
+        dirty, thread = segment.dirty, segment.dirty.thread
         stored = [one for one in dirty.places if not one.problem]
         self._changes(dirty)
         for one in stored:
@@ -176,10 +194,13 @@ class Recorder:
         for bad in dirty.places:
             if bad.problem:
                 self._failed(dirty, bad)
-        if not dirty.alone:
-            self._move(dirty, len(stored))
-        elif stored:
-            self._hold(dirty, segment.sha256)
+        if dirty.alone:
+            for one in stored:
+                self._hold(dirty, one.place, segment.sha256)
+            return
+        ended = any(not gone.checkpoint_id for gone in dirty.removed)
+        known = (thread.number, thread.thread_id, thread.certified_seq, dirty.through)
+        self.plan.threads.append(PlannedThread(*known, dirty.size_bytes, ended, len(stored)))
 
     def _changes(self, dirty: DirtyRange) -> None:
         """Tell what a range says of the thread itself, and of its bundles."""
@@ -215,15 +236,10 @@ class Recorder:
                 self._writes(thread, one, one.held.seq, sha256, held_ns)
         if one.writes:
             seq = max(write.seq for write in one.writes)
-            self._writes(thread, one, seq, segment)
+            self._writes(thread, one, seq, segment, None)
 
     def _writes(
-        self,
-        thread: DirtyThread,
-        one: DirtyPlace,
-        seq: int,
-        segment: bytes,
-        held_ns: str | None = None,
+        self, thread: DirtyThread, one: DirtyPlace, seq: int, segment: bytes, held_ns: str | None
     ) -> None:
         where = thread.at(self._generation, seq)
         self.records.append(WritesRecord(*where, *one.place, segment, held_ns))
@@ -236,20 +252,9 @@ class Recorder:
         parts = [self._locate(part.sha256, len(part.data)) for part in segment.parts]
         hashes = [part.sha256 for part in parts]
         first, last = (None, None) if dirty.alone else (thread.certified_seq + 1, dirty.through)
-        self.plan.members.append(
-            StoredMember(
-                location,
-                segment.kind,
-                thread.number,
-                thread.incarnation,
-                first,
-                last,
-                b"".join(segment.needs),
-                b"".join(hashes),
-                segment.digests,
-                segment.patched,
-            )
-        )
+        of = (location, segment.kind, thread.number, thread.incarnation, first, last)
+        named = (b"".join(segment.needs), b"".join(hashes), segment.digests, segment.patched)
+        self.plan.members.append(StoredMember(*of, *named))
         self.plan.uses.append((segment.sha256, thread.number))
         needs = (*segment.needs, *hashes)
         self.records.append(
@@ -258,9 +263,9 @@ class Recorder:
         for part in parts:
             self.plan.members.append(StoredMember(part, Kind.PART))
             self.records.append(MemberRecord(*where, part, Kind.PART))
-        named = {holder.location.sha256: holder for holder in dirty.named.values()}
-        for sha256 in segment.needs:
-            self._needed(dirty, named[sha256])
+        for holder in {one.location.sha256: one for one in dirty.named.values()}.values():
+            if holder.location.sha256 in segment.needs:
+                self._needed(dirty, holder)
 
     def _copies(self, dirty: DirtyRange, stored: Iterable[DirtyPlace]) -> None:
         """Tell of the segments that hold copies, and of what these name."""
@@ -275,11 +280,7 @@ class Recorder:
                 self._needed(dirty, dirty.holders[sha256])
 
     def _needed(self, dirty: DirtyRange, holder: StoredMember, needs: Sequence[bytes] = ()) -> None:
-        """Tell of an earlier segment that the thread needs.
-
-        What the thread's own log holds is recorded already. A record of rank 0 says where
-        something lies without overriding what is said of it.
-        """
+        """Tell of an earlier segment that the thread needs, unless it is of its own log."""
         thread, sha256 = dirty.thread, holder.location.sha256
         self.named.add(sha256)
         self.plan.uses.append((sha256, thread.number))
@@ -315,23 +316,8 @@ class Recorder:
         hole = PlannedHole(dirty.thread.number, *bad.place, bad.last_seq, bad.problem, bad.size)
         self.plan.holes.append(hole)
 
-    def _move(self, dirty: DirtyRange, checkpoints: int) -> None:
-        thread = dirty.thread
-        self.plan.threads.append(
-            PlannedThread(
-                thread.number,
-                thread.thread_id,
-                thread.certified_seq,
-                dirty.through,
-                dirty.size_bytes,
-                any(not gone.checkpoint_id for gone in dirty.removed),
-                checkpoints,
-            )
-        )
-
-    def _hold(self, dirty: DirtyRange, segment: bytes) -> None:
+    def _hold(self, dirty: DirtyRange, place: Place, segment: bytes) -> None:
         """Tell that a checkpoint lies beside its range, and is no hole any more."""
-        place = dirty.places[0].place
         held = encode_held(dirty.through, (segment,))
         self.plan.holds.append(PlannedHold(dirty.thread.number, *place, held))
         if dirty.hole:
@@ -343,40 +329,3 @@ class Recorder:
 def _held_ns(thread: DirtyThread, one: DirtyPlace, holder: StoredMember) -> str | None:
     """Return the namespace of a copy in another thread's segment; `None`: it is no copy."""
     return None if holder.is_of(thread.number, thread.incarnation) else one.place[0]
-
-
-class _Ask:
-    """Waits for a member; what drives the coroutine fetches it."""
-
-    def __init__(self, location: BlobLocation) -> None:
-        self.location = location
-
-    def __await__(self) -> Generator[_Ask, bytes, bytes]:
-        return (yield self)
-
-
-async def _in_threads(work: Callable[[Fetch], Coroutine[Any, bytes, _T]], fetch: Fetch) -> _T:
-    """Run a coroutine in worker threads, and what it fetches in the event loop."""
-
-    async def ask(location: BlobLocation) -> bytes:
-        return await _Ask(location)
-
-    running = work(ask)
-    found: bytes | None = None
-    while True:
-        asked, result = await asyncio.to_thread(_step, running, found)
-        if asked is None:
-            return result[0]
-        try:
-            found = await fetch(asked.location)
-        except BaseException as error:
-            running.throw(error)  # Python 3.11 cannot close it while a generator in it waits
-            raise
-
-
-def _step(running: Coroutine[Any, Any, _T], found: bytes | None) -> tuple[_Ask | None, list[_T]]:
-    """Go on until the coroutine asks for a member or ends; return which."""
-    try:
-        return running.send(found), []
-    except StopIteration as end:
-        return None, [end.value]

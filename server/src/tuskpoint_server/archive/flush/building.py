@@ -1,7 +1,4 @@
-"""From what was read of the journal to the exact bytes of segments.
-
-Pure and synchronous; runs in a worker thread.
-"""
+"""From what was read of the journal to the exact bytes of segments; runs in a worker thread."""
 
 from __future__ import annotations
 
@@ -50,7 +47,8 @@ class BuiltSegment:
     @property
     def pieces(self) -> Sequence[Member]:
         """What is stored of it before the list of its parts, if it has one."""
-        return self.parts or [Member(self.sha256, self.data, self.kind)]
+        whole = [Member(self.sha256, self.data, self.kind)] if self.data else []
+        return self.parts or whole
 
     def named(self, locate: Locate) -> Member:
         """Return what is stored under its name; a list says where the parts lie."""
@@ -64,10 +62,7 @@ class BuiltSegment:
 def build(
     ranges: Iterable[DirtyRange], fetched: Mapping[bytes, Value], generation: int, part_bytes: int
 ) -> list[BuiltSegment]:
-    """Build the segments of a flush; a checkpoint that cannot be stored gets a `problem`.
-
-    Evicted values were fetched. What is longer than `part_bytes` is cut into parts.
-    """
+    """Build segments cut at `part_bytes`; a checkpoint that cannot be stored gets a `problem`."""
     built = [_build(one, fetched, generation, part_bytes) for one in ranges]
     for segment in built:
         for bad in segment.dirty.places:
@@ -85,8 +80,7 @@ def _build(
         if lacking:
             one.problem = f"value {lacking[0].hex()} was evicted and cannot be read"
     places = [one for one in dirty.places if not one.problem and (one.own_row or one.writes)]
-    encoded = _encoded(dirty, places, fetched, generation)
-    if encoded is None:
+    if (encoded := _encoded(dirty, places, fetched, generation)) is None:
         return BuiltSegment(dirty)
     segment, data, places = encoded
     here = {value.digest for value in segment.values}

@@ -24,8 +24,7 @@ _log = logging.getLogger(__name__)
 
 _DAMAGE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED)
 
-_IDLE_FLUSHES = 16
-"""Flushes in a row that certify nothing, after which the next one waits a little."""
+_IDLE_FLUSHES = 16  # in a row that certify nothing, after which the next one waits a little
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +67,7 @@ class _Standing(NamedTuple):
 
 
 class Backlog:
-    """What waits, as far as this process knows; set right by the journal at every flush.
-
-    Times are seconds of a monotonic clock.
-    """
+    """What waits, set right by the journal at every flush; times are of a monotonic clock."""
 
     def __init__(self, settings: ArchiveSettings) -> None:
         self._settings = settings
@@ -96,23 +92,16 @@ class Backlog:
         """Return the time at which a flush is due, 0 for now, `None` for not at all."""
         if self._since is None:
             return None
-        settings = self._settings
-        if (
-            self._fresh_bytes >= settings.max_pack_bytes
-            or self._fresh_changes >= settings.max_pack_checkpoints
-        ):
+        chosen = self._settings
+        is_large = self._fresh_bytes >= chosen.max_pack_bytes
+        if is_large or self._fresh_changes >= chosen.max_pack_checkpoints:
             return 0.0
-        return self._since + settings.flush_interval_s
+        return self._since + chosen.flush_interval_s
 
     def collecting(self) -> None:
         """Note that a flush reads everything noted so far."""
-        self._fresh_bytes = 0
-        self._fresh_changes = 0
+        self._fresh_bytes = self._fresh_changes = 0
         self._since = None
-
-    def certified(self, size_bytes: int) -> None:
-        """Note that this much no longer waits, and that more is left."""
-        self.size_bytes = max(0, self.size_bytes - size_bytes)
 
     def counted(self, found: status.Backlog, now: float) -> None:
         """Take over what the journal counted."""
@@ -183,10 +172,6 @@ class TenantFlusher:
                 task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._refuse(self._waiters, Refusal(Reason.DRAINING))
-
-    def backlog_age_s(self) -> float:
-        """Seconds since the oldest change that waits for a flush; from any thread."""
-        return self.backlog.age_s(self.now)
 
     @property
     def now(self) -> float:
@@ -288,10 +273,9 @@ class TenantFlusher:
 
     def _failed(self, error: Exception, waiting: Iterable[_Waiter]) -> None:
         self._failures += 1
-        pause = min(
-            self._settings.longest_retry_s,
-            self._settings.first_retry_s * 2 ** min(self._failures - 1, 20),
-        )
+        chosen = self._settings
+        pause = chosen.first_retry_s * 2 ** min(self._failures - 1, 20)
+        pause = min(chosen.longest_retry_s, pause)
         self._retry_at = self.now + pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
         self.flush_soon()
         reason = error.reason if isinstance(error, Refusal) else None
@@ -315,7 +299,7 @@ class TenantFlusher:
         self._retry_at = 0.0
         if not flushed.complete:
             self._urgent = True
-            self.backlog.certified(flushed.size_bytes)
+            self.backlog.size_bytes = max(0, self.backlog.size_bytes - flushed.size_bytes)
         else:
             await self.count_backlog()
         asking = list(self._waiters)
@@ -365,9 +349,8 @@ def _answer(waiter: _Waiter, standing: _Standing) -> None:
         hole = hole_of(wanted, standing.holes)
         problem = hole.reason if hole is not None else ""
     else:
-        unstored = [
-            hole for hole in standing.holes if hole.seq <= waiter.marks.get(hole.thread, -1)
-        ]
+        marks = waiter.marks
+        unstored = [hole for hole in standing.holes if hole.seq <= marks.get(hole.thread, -1)]
         if unstored and not waiter.retried:
             return
         problem = _holes_text(unstored)

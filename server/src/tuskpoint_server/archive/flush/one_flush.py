@@ -29,9 +29,8 @@ from ...journal.database.overlay import Batch
 from ..read import Segments, placed
 from .assembling import Assembled, Chores, Origin, Recorder, Work, assemble, record
 from .building import BuiltSegment, build
-from .packs import Pack, PackRunner, grouped
+from .packs import Pack, PackRunner, Pointer, grouped
 from .settings import ArchiveSettings
-from .spool import Pointer
 from .telemetry import Instruments, tracer
 
 _log = logging.getLogger(__name__)
@@ -81,9 +80,8 @@ class Flush:
         self._bounds = _bounds(settings, blobs)
         self._origin = Origin(tenant, database.journal_id, database.generation)
         self._rejected: dict[tuple[int, Place], str] = {}
-        self._fewer: dict[int, int] = {}
-        self._asked_to_retry = False
-        self._retries = False
+        self._lone: set[int] = set()  # threads of which the store rejected a range
+        self._asked_to_retry = self._retries = False
         self._packs: list[Pack] = []
         self._work: Work | None = None
         self._split = False  # the last pack was rejected: segments go before the next one
@@ -99,10 +97,7 @@ class Flush:
         self._asked_to_retry = True
 
     async def once(self, on_collect: Callable[[], None]) -> Flushed:
-        """Certify once: what is on its way, else what waits; call back before that is read.
-
-        After a refusal the next call goes on from there.
-        """
+        """Certify what is on its way, else what waits; call back before that is read."""
         if self._packs:
             return await self._finish(self._packs[0], complete=False)
         if self._work is None:
@@ -123,9 +118,9 @@ class Flush:
         if pack is None:
             return Flushed()
         self._packs.append(pack)
-        if work.left_out:
-            return await self._finish(pack, complete=False)
-        return self._settled(await self._finish(pack, complete=work.taken.complete))
+        complete = work.taken.complete and not work.left_out
+        flushed = await self._finish(pack, complete=complete)
+        return flushed if work.left_out else self._settled(flushed)
 
     async def settle(self) -> None:
         """Finish what is on its way; what was only read is read again."""
@@ -172,9 +167,8 @@ class Flush:
                 collect,
                 tenant=self._tenant,
                 bounds=self._bounds,
-                lone=self._apart,
+                lone=None if self._apart else set(self._lone),
                 rejected=dict(self._rejected),
-                fewer=dict(self._fewer),
                 due_us=_FOR_EVER_US if self._retries else begun_us,
             )
         )
@@ -186,10 +180,7 @@ class Flush:
         return Work(taken, begun_us, built)
 
     async def _fetch_evicted(self, ranges: Iterable[DirtyRange]) -> dict[bytes, Value]:
-        """Return values that new segments have to hold and the journal has not.
-
-        What cannot be read is left out; the checkpoints that need it become holes.
-        """
+        """Return evicted values for new segments; what needs one that cannot be read is a hole."""
         wanted: dict[BlobLocation, set[bytes]] = {}
         for dirty in ranges:
             gone = {digest for one in dirty.places for digest in one.gone}
@@ -218,10 +209,7 @@ class Flush:
         return Flushed(size_bytes=told.plan.size_bytes, complete=taken.complete)
 
     async def _pack(self, work: Work) -> Pack | None:
-        """Spool the pack that certifies, once everything that does not fit it is stored.
-
-        `None`: the store rejects everything that it was to certify.
-        """
+        """Spool the pack that certifies, after what does not fit it; `None`: all is rejected."""
         assembled = None
         has_segments = any(segment.data for segment in work.built)
         if not (self._apart or self._split) or not has_segments:
@@ -257,8 +245,7 @@ class Flush:
         def locate(sha256: bytes, _size: int) -> BlobLocation:
             return work.located[sha256]
 
-        segments = [segment for segment in work.built if segment.data]
-        whole = [(one, segment) for segment in segments for one in segment.pieces]
+        whole = [(one, segment) for segment in work.built for one in segment.pieces]
         await self._store_groups(work, whole)
         kept = [segment for segment in work.built if segment.parts]
         await self._store_groups(work, [(segment.named(locate), segment) for segment in kept])
@@ -276,9 +263,8 @@ class Flush:
             *(self._store_group(work, group, owners) for group in groups), return_exceptions=True
         )
         failpoint("archive.after_settled")
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
+        for failed in [one for one in outcomes if one is not None]:
+            raise failed
 
     async def _store_group(
         self, work: Work, group: Sequence[Member], owners: Mapping[bytes, Sequence[BuiltSegment]]
@@ -300,15 +286,12 @@ class Flush:
         work.located.update(found)
 
     def _leave_out(self, work: Work, segment: BuiltSegment, reason: str) -> None:
-        """Take a segment that the store rejects out of a flush.
-
-        The next flush stores less of its thread, and what is rejected alone is a hole then.
-        """
+        """Take out a rejected segment; its thread's checkpoints are stored alone next."""
         number = segment.dirty.thread.number
         if len(segment.places) == 1:
             self._rejected[number, segment.places[0].place] = reason
         else:
-            self._fewer[number] = len(segment.places) // 2
+            self._lone.add(number)
         work.left_out = True
         # What stands in a range, or has to be recorded with it, holds the thread's watermark up.
         work.built = [
@@ -318,9 +301,8 @@ class Flush:
         ]
 
     async def _finish(self, pack: Pack, *, complete: bool) -> Flushed:
-        with tracer.start_as_current_span(
-            "archive.flush", attributes=self._about(pack.plan.checkpoints)
-        ):
+        about = self._about(pack.plan.checkpoints)
+        with tracer.start_as_current_span("archive.flush", attributes=about):
             try:
                 catalog = await self._runner.finish(pack)
             except Refusal as refusal:
@@ -335,15 +317,10 @@ class Flush:
         self._packs.remove(pack)
         if catalog is None:
             return Flushed()
-        for thread in pack.plan.threads:
-            self._fewer.pop(thread.number, None)
+        self._lone.difference_update(thread.number for thread in pack.plan.threads)
         # This line leads back if everything else is lost.
-        _log.info(
-            "tenant %s: %d checkpoints certified, catalog %s",
-            self._tenant,
-            pack.plan.checkpoints,
-            catalog.blob_id,
-        )
+        said = (self._tenant, pack.plan.checkpoints, catalog.blob_id)
+        _log.info("tenant %s: %d checkpoints certified, catalog %s", *said)
         problem = await self.point(catalog)
         failpoint("archive.after_pointer")
         await self._runner.discard_spooled(pack)

@@ -1,21 +1,30 @@
 """A pack's way from the spool to certainty, and what is stored before it.
 
-A pack is what the final put of a flush stores. Its exact bytes are spooled before they are
-put, and recorded with the plan of what is certified once they were read back. After a restart
-exactly these bytes are put and read back. A spool file of no pack is removed; a pack is abandoned,
-and its content read again, if its file is damaged, the store does not take it (any more), or
+A pack is what the final put of a flush stores. Its exact bytes are spooled before they are put, and
+recorded with the plan of what is certified once they were read back, after a restart too. It is
+abandoned, and its content read again, if its file is damaged, the store does not take it, or
 members that it needs are gone.
+
+A spool file is `MAGIC`, the length of the header (8 bytes, big endian), the header (JSON: hash,
+size and kind of every member, in order), then the members one after another.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
+import uuid
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
 
 from ...blobs.api import BlobStore, Member, StoreLimits
+from ...domain.credentials import DEFAULT_TENANT
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
 from ...domain.model import BlobLocation
@@ -24,11 +33,121 @@ from ...journal.archiving.certify import Void, certify
 from ...journal.archiving.lifetimes import Expiry, record_blobs
 from ...journal.archiving.plan import Plan, StoredPack, drop_pack, record_spooled
 from ...journal.database.database import Database
-from .spool import Spool, SpoolDamaged
 
 _log = logging.getLogger(__name__)
 
 _GONE = (Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND)
+
+MAGIC, _LENGTH_BYTES = b"tuskpoint-pack-1\n", 8
+
+
+class SpoolDamaged(Exception):
+    """A spool file is missing or does not hold what was written."""
+
+
+class Spool:
+    """The directory of spool files, created if it is missing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.mkdir(parents=True, exist_ok=True)
+
+    def write(self, members: Sequence[Member]) -> str:
+        """Write members to a new fsynced file; return its name. `OSError` leaves nothing."""
+        name = f"{uuid.uuid4().hex}.pack"
+        path = self._path / name
+        described = [[member.sha256.hex(), len(member.data), member.kind] for member in members]
+        header = json.dumps(described, separators=(",", ":")).encode()
+        try:
+            with path.open("xb") as file:
+                file.write(MAGIC + len(header).to_bytes(_LENGTH_BYTES, "big") + header)
+                file.writelines(member.data for member in members)
+                file.flush()
+                os.fsync(file.fileno())
+            _sync(self._path)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        return name
+
+    def read(self, name: str) -> list[Member]:
+        """Return the members of a file, in order, their hashes checked; or `SpoolDamaged`."""
+        try:
+            content = (self._path / name).read_bytes()
+        except FileNotFoundError:
+            raise SpoolDamaged(f"spool file {name} is missing") from None
+        start = len(MAGIC) + _LENGTH_BYTES
+        length = int.from_bytes(content[len(MAGIC) : start], "big")
+        try:
+            if not content.startswith(MAGIC):
+                raise ValueError
+            header = [
+                (bytes.fromhex(digest), int(size), kind)
+                for digest, size, kind in json.loads(content[start : start + length])
+            ]
+        except (TypeError, ValueError):
+            raise SpoolDamaged(f"spool file {name} has no readable header") from None
+        members = []
+        position = start + length
+        for sha256, size, kind in header:
+            data = content[position : position + size]
+            if blob_digest(data) != sha256:
+                raise SpoolDamaged(f"spool file {name} does not hold member {sha256.hex()}")
+            members.append(Member(sha256, data, kind))
+            position += size
+        return members
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        (self._path / name).unlink(missing_ok=True)
+
+    def keep_only(self, names: set[str]) -> None:
+        """Remove every file that no pack refers to."""
+        for path in self._path.iterdir():
+            if path.name not in names:
+                path.unlink(missing_ok=True)
+
+    def size_bytes(self) -> int:
+        """Return the bytes of all files."""
+        total = 0
+        for path in self._path.iterdir():
+            with suppress(FileNotFoundError):  # certified meanwhile
+                total += path.stat().st_size
+        return total
+
+
+class Pointer:
+    """The pointer files: that of the tenant `default`, whose name others carry a suffix to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def path(self, tenant: str) -> Path:
+        """Return the file of a tenant."""
+        if tenant == DEFAULT_TENANT:
+            return self._path
+        return self._path.with_name(f"{self._path.name}.{quote(tenant, safe='')}")
+
+    def write(self, tenant: str, blob_id: str) -> None:
+        """Replace the file of a tenant, after a crash by all or nothing; or `OSError`."""
+        path = self.path(tenant)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Begins with a dot, so that it is no tenant's file.
+        part = path.with_name(f".{path.name}.part")
+        with part.open("w", encoding="utf-8") as file:
+            file.write(f"{blob_id}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(slots=True)
@@ -58,9 +177,8 @@ class PackRunner:
         try:
             name = await asyncio.to_thread(self._spool.write, members)
         except OSError as error:
-            raise Refusal(
-                Reason.BLOB_UNAVAILABLE, backend="spool", problem=error.strerror or str(error)
-            ) from error
+            problem = error.strerror or str(error)
+            raise Refusal(Reason.BLOB_UNAVAILABLE, backend="spool", problem=problem) from error
         failpoint("archive.after_spool_file")
         try:
             number = await self._database.transact(
@@ -113,10 +231,7 @@ class PackRunner:
         return {location.sha256: location for location in receipt.locations}
 
     async def finish(self, pack: Pack) -> BlobLocation | None:
-        """Store a pack and certify it; return where its catalog lies.
-
-        `None`: the pack was void, and its content has to be read again. After a refusal it stays.
-        """
+        """Store a pack and certify it; return where its catalog lies, `None` if it was void."""
         if pack.resumed and not await self._has_others(pack):
             await self.abandon(pack)
             return None
@@ -135,12 +250,9 @@ class PackRunner:
         self, pack: Pack, locations: Mapping[bytes, BlobLocation]
     ) -> BlobLocation | None:
         [catalog] = [one.data for one in pack.members if one.sha256 == pack.plan.catalog]
+        known = (pack.tenant, pack.number, pack.plan, catalog, locations)
         try:
-            await self._database.transact(
-                lambda batch: certify(
-                    batch, pack.tenant, pack.number, pack.plan, catalog, locations
-                )
-            )
+            await self._database.transact(lambda batch: certify(batch, *known))
         except Void as void:
             _log.warning("pack %d is void: %s", pack.number, void)
             await self.abandon(pack)
@@ -163,10 +275,7 @@ class PackRunner:
 
 
 def grouped(members: Iterable[Member], limits: StoreLimits) -> list[list[Member]]:
-    """Distribute members over puts; those of like size go together.
-
-    A store may bill all members of a put by the largest.
-    """
+    """Distribute members over puts, those of like size together: the largest sets the price."""
     ordered = sorted(members, key=lambda member: (len(member.data), member.sha256))
     groups: list[list[Member]] = []
     while ordered:

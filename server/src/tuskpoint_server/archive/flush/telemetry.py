@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from opentelemetry import metrics, trace
-from opentelemetry.metrics import MeterProvider, Observation
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 _SCOPE = "tuskpoint_server.archive"
 
@@ -41,32 +41,23 @@ class Instruments:
         self._certified = meter.create_counter(
             "tuskpoint.archive.certified", unit="{checkpoint}", description="Checkpoints certified."
         )
+        described = "Blobs whose SHA-256 was not the recorded one."
         self._mismatches = meter.create_counter(
-            "tuskpoint.archive.hash_mismatches",
-            unit="{blob}",
-            description="Blobs whose SHA-256 was not the recorded one.",
+            "tuskpoint.archive.hash_mismatches", "{blob}", described
         )
-        self._retries = meter.create_counter(
-            "tuskpoint.archive.retries",
-            unit="{flush}",
-            description="Flushes that failed and are tried again, by reason.",
-        )
-        meter.create_observable_gauge(
-            "tuskpoint.archive.backlog.size",
-            [
-                lambda _: [
-                    Observation(one.size_bytes, {"tenant": one.tenant}) for one in read_backlog()
-                ]
-            ],
-            unit="By",
-            description="Bytes of values and writes that wait for certification.",
-        )
-        meter.create_observable_gauge(
-            "tuskpoint.archive.backlog.age",
-            [lambda _: [Observation(one.age_s, {"tenant": one.tenant}) for one in read_backlog()]],
-            unit="s",
-            description="Time since the oldest change that is not certified.",
-        )
+        described = "Flushes that failed and are tried again, by reason."
+        self._retries = meter.create_counter("tuskpoint.archive.retries", "{flush}", described)
+
+        def sizes(_: CallbackOptions) -> list[Observation]:
+            return [Observation(one.size_bytes, {"tenant": one.tenant}) for one in read_backlog()]
+
+        def ages(_: CallbackOptions) -> list[Observation]:
+            return [Observation(one.age_s, {"tenant": one.tenant}) for one in read_backlog()]
+
+        described = "Bytes of values and writes that wait for certification."
+        meter.create_observable_gauge("tuskpoint.archive.backlog.size", [sizes], "By", described)
+        described = "Time since the oldest change that is not certified."
+        meter.create_observable_gauge("tuskpoint.archive.backlog.age", [ages], "s", described)
 
     def flushed(self, tenant: str, seconds: float, certified: int) -> None:
         """Count a flush that certified something."""

@@ -16,10 +16,7 @@ from .plan import Plan, PlannedThread, drop_pack
 
 
 class Void(Exception):
-    """The pack is void; the text says why.
-
-    Another catalog was certified, a watermark has moved, or what it names is gone.
-    """
+    """The pack is void, and nothing of it is recorded; the text says why."""
 
 
 _CATALOG = Statement(select(catalogs.c.sha256).where(catalogs.c.tenant == bindparam("of_tenant")))
@@ -37,15 +34,9 @@ _DROP_REMOVED = Statement(
 _HOLD = Statement(
     update(checkpoints).where(of_checkpoint(checkpoints)).values(held=bindparam("new_held"))
 )
-_OF_MEMBER = (
-    members.c.tenant == bindparam("of_tenant"),
-    members.c.sha256 == bindparam("of_sha256"),
-)
-_NAMED = Statement(
-    select(members.c.sha256).where(
-        members.c.tenant == bindparam("of_tenant"), members.c.sha256.in_(LISTED)
-    )
-)
+_OF_TENANT = members.c.tenant == bindparam("of_tenant")
+_OF_MEMBER = (_OF_TENANT, members.c.sha256 == bindparam("of_sha256"))
+_NAMED = Statement(select(members.c.sha256).where(_OF_TENANT, members.c.sha256.in_(LISTED)))
 _DROP_MEMBER = Statement(delete(members).where(*_OF_MEMBER))
 _MOVE_MEMBER = Statement(
     update(members)
@@ -62,19 +53,7 @@ def certify(
     catalog: bytes,
     locations: Mapping[bytes, BlobLocation],
 ) -> bool:
-    """Record a flush that was read back; return whether it was not recorded before.
-
-    Args:
-        batch: In a change of its own.
-        tenant: The tenant.
-        pack: Number of its pack.
-        plan: Its plan.
-        catalog: Bytes of its catalog.
-        locations: Where the members of its pack lie, by hash.
-
-    Raises:
-        Void: Nothing is recorded; what the flush was to store has to be read again.
-    """
+    """Record a flush that was read back, unless it is `Void`; return whether it was new."""
     connection = batch.connection
     if not drop_pack(connection, pack):
         return False
@@ -98,15 +77,9 @@ def certify(
     names = ("new_blob", "new_identifier", "of_tenant", "of_sha256")
     _MOVE_MEMBER.run_rows(connection, names, moved)
     content = encode_catalog(decode_catalog(catalog, locations[plan.catalog].blob_id))
-    _PUT_CATALOG.run(
-        connection,
-        tenant=tenant,
-        generation=plan.generation,
-        number=plan.number,
-        sha256=plan.catalog,
-        content=content,
-        certified_us=batch.now_us,
-    )
+    told = {"generation": plan.generation, "number": plan.number, "sha256": plan.catalog}
+    now_us = batch.now_us
+    _PUT_CATALOG.run(connection, tenant=tenant, **told, content=content, certified_us=now_us)
     return True
 
 
@@ -118,13 +91,11 @@ def move(batch: Batch, tenant: str, moved: Sequence[PlannedThread]) -> None:
             raise Void("the watermark of a thread has moved")
         row = log.row
         row.certified_seq = one.through
-        if row.seq <= one.through:
-            row.dirty_since_us, row.dirty_bytes = None, 0
-        else:
-            cursor = _FIRST_LEFT.run(batch.connection, of_thread=row.number, through=one.through)
-            left = cursor.fetchone()
-            row.dirty_since_us = left[0] if left is not None else None
-            row.dirty_bytes = max(0, row.dirty_bytes - one.size_bytes)
+        of = {"of_thread": row.number, "through": one.through}
+        more = row.seq > one.through
+        left = _FIRST_LEFT.run(batch.connection, **of).fetchone() if more else None
+        row.dirty_since_us = left[0] if left is not None else None
+        row.dirty_bytes = max(0, row.dirty_bytes - one.size_bytes) if more else 0
         batch.store(log)
         batch.changed.add((tenant, one.thread_id))
     through = [(one.number, one.through) for one in moved]

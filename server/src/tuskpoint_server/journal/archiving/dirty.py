@@ -7,18 +7,19 @@ now, and in the next range again. The number of statements depends on the number
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
-from sqlalchemy import Connection, Join, Table, and_, bindparam, case, func, literal_column, select
+from sqlalchemy import ColumnElement, Connection, Join, Table, and_, bindparam, case, func, select
 
 from ...domain.limits import MIB
+from ...domain.values import Encoding
 from ..checkpoints import located
 from ..checkpoints.contents import referred
 from ..database.logs import Place
 from ..database.schema import changes, checkpoints, contents, handoffs, removed, threads, writes
-from ..database.statements import LISTED, Statement, of_checkpoint, of_thread, parameters_of
+from ..database.statements import EMPTY, LISTED, Statement, of_checkpoint, of_thread, parameters_of
 from . import holes, status
 from .dirty_rows import (
     CHECKPOINT_COLUMNS,
@@ -31,7 +32,7 @@ from .dirty_rows import (
     Removal,
     dirty_checkpoint,
 )
-from .holding import Holders, NeededValue, choose, is_used, keyframes_of
+from .holding import Holders, NeededValue, choose, used
 from .holes import Hole
 from .status import KnownCatalog
 
@@ -58,14 +59,16 @@ _CHANGES = Statement(
     .order_by(changes.c.seq)
     .limit(bindparam("most"))
 )
+
+
+def _in_range(table: Table) -> ColumnElement[bool]:
+    seq = table.c.seq
+    return and_(of_thread(table), seq > bindparam("after"), seq <= bindparam("through"))
+
+
 _PLACES = (
     select(changes.c.checkpoint_ns, changes.c.checkpoint_id)
-    .where(
-        of_thread(changes),
-        changes.c.seq > bindparam("after"),
-        changes.c.seq <= bindparam("through"),
-        changes.c.checkpoint_id != literal_column("''"),
-    )
+    .where(_in_range(changes), changes.c.checkpoint_id != EMPTY)
     .distinct()
     .subquery()
 )
@@ -101,20 +104,10 @@ _WRITES_OF_ROW = Statement(
 )
 _REMOVED = Statement(
     select(*(removed.c[name] for name in Removal._fields))
-    .where(
-        of_thread(removed),
-        removed.c.seq > bindparam("after"),
-        removed.c.seq <= bindparam("through"),
-    )
+    .where(_in_range(removed))
     .order_by(removed.c.seq)
 )
-_PINS = Statement(
-    select(*(handoffs.c[name] for name in Pin._fields)).where(
-        of_thread(handoffs),
-        handoffs.c.seq > bindparam("after"),
-        handoffs.c.seq <= bindparam("through"),
-    )
-)
+_PINS = Statement(select(*(handoffs.c[name] for name in Pin._fields)).where(_in_range(handoffs)))
 _OF_VALUES = (contents.c.family == bindparam("of_family"), contents.c.digest.in_(LISTED))
 _STORED_SIZES = Statement(
     select(contents.c.digest, func.length(contents.c.data)).where(*_OF_VALUES)
@@ -152,21 +145,14 @@ def collect(
     tenant: str,
     bounds: Bounds,
     *,
-    lone: bool,
+    lone: Collection[int] | None,
     rejected: Mapping[tuple[int, Place], str],
-    fewer: Mapping[int, int],
     due_us: int,
 ) -> Collected:
-    """Read what a flush takes.
+    """Read what a flush takes, in a transaction; also holes that are to be tried by `due_us`.
 
-    Args:
-        connection: In a transaction.
-        tenant: The tenant.
-        bounds: How much it takes.
-        lone: Store each checkpoint in a segment of its own.
-        rejected: Checkpoints that the store does not take.
-        fewer: Threads of which no more checkpoints than this are taken.
-        due_us: Holes that are to be tried again by then are tried.
+    Each checkpoint of the threads `lone`, or of all, gets a segment of its own. Those that are
+    `rejected` are not taken by the store.
     """
     found = Collected(status.catalog(connection, tenant))
     lost = holes.lost(connection, tenant)
@@ -183,15 +169,14 @@ def collect(
                 found.filled.append(hole.number)
 
     left = bounds
-    for number, thread in enumerate(dirty_threads(connection, tenant, bounds.threads + 1)):
+    waiting = _THREADS.run(connection, of_tenant=tenant, most=bounds.threads + 1).fetchall()
+    for number, thread in enumerate(map(DirtyThread._make, waiting)):
         if number == bounds.threads or left.checkpoints <= 0 or left.size_bytes <= 0:
             found.complete = False
             break
         fills = unstored.pop(thread.number, [])
         apart = {hole.place for hole in fills}
-        most = min(left.checkpoints, fewer.get(thread.number, left.checkpoints))
-        of_thread = left._replace(checkpoints=most)
-        one = read_range(connection, tenant, thread, of_thread, apart, lost)
+        one = read_range(connection, tenant, thread, left, apart, lost)
         found.ranges.append(one)
         found.complete = found.complete and one.whole
         left = left._replace(
@@ -199,23 +184,19 @@ def collect(
             size_bytes=left.size_bytes - one.size_bytes,
         )
         fill(thread, fills)
-        if lone:
+        if lone is None or thread.number in lone:
             alone += _separate(connection, tenant, one)
     for number, fills in unstored.items():  # of threads in which nothing else changed
         due = [hole for hole in fills if hole.retry_us <= due_us]
-        quiet = thread_of(connection, number) if due else None
-        if quiet is not None:
-            fill(quiet, due)
+        row = _THREAD.run(connection, of_number=number).fetchone() if due else None
+        if row is not None:
+            fill(DirtyThread(*row), due)
     found.ranges += [one for one in alone if one is not None]
     for one in found.ranges:
         for dirty in one.places:
             dirty.problem = rejected.get((one.thread.number, dirty.place)) or dirty.problem
         named = {holder.location.sha256 for holder in one.named.values()} | one.holders.keys()
-        found.used |= {
-            (sha256, one.thread.number)
-            for sha256 in named
-            if is_used(connection, tenant, sha256, one.thread.number)
-        }
+        found.used |= used(connection, tenant, one.thread.number, named)
     return found
 
 
@@ -234,12 +215,6 @@ def _separate(connection: Connection, tenant: str, one: DirtyRange) -> list[Dirt
     return found
 
 
-def dirty_threads(connection: Connection, tenant: str, most: int) -> list[DirtyThread]:
-    """Return the threads with changes above their watermark, longest waiting first."""
-    rows = _THREADS.run(connection, of_tenant=tenant, most=most).fetchall()
-    return [DirtyThread(*row) for row in rows]
-
-
 def read_range(
     connection: Connection,
     tenant: str,
@@ -248,10 +223,7 @@ def read_range(
     apart: Collection[Place],
     lost: Collection[bytes],
 ) -> DirtyRange:
-    """Return the next range of a thread: within bounds, but at least one checkpoint.
-
-    Left out are checkpoints that are stored apart. Segments that are lost are not named.
-    """
+    """Return the next range of a thread, within bounds but for one checkpoint, and not `apart`."""
     through = _bound(connection, thread, bounds)
     whole = through == thread.seq
     of = {"of_thread": thread.number, "after": thread.certified_seq, "through": through}
@@ -341,12 +313,6 @@ def _places(
     return sorted(kept, key=lambda one: one.last_seq)
 
 
-def thread_of(connection: Connection, number: int) -> DirtyThread | None:
-    """Return a thread, whether it is dirty or not."""
-    row = _THREAD.run(connection, of_number=number).fetchone()
-    return DirtyThread(*row) if row is not None else None
-
-
 def read_alone(
     connection: Connection, tenant: str, thread: DirtyThread, place: Place, hole: Hole | None = None
 ) -> DirtyRange | None:
@@ -378,9 +344,10 @@ def _read_values(connection: Connection, dirty: DirtyRange, holders: Holders) ->
     digests = set[bytes]().union(*(one.needs for one in dirty.places))
     values = _read_needed(connection, dirty, digests)
     for one in dirty.places:
-        if missing := one.needs.difference(values):
-            one.problem = f"value {min(missing).hex()} is not stored"
-    missing = keyframes_of(values.values()).difference(values)
+        if unknown := one.needs.difference(values):
+            one.problem = f"value {min(unknown).hex()} is not stored"
+    keyframes = {one.keyframe for one in values.values() if one.encoding == Encoding.PATCH}
+    missing = {one for one in keyframes if one is not None and one not in values}
     values.update(_read_needed(connection, dirty, missing))
     older = [value for digest, value in values.items() if digest not in dirty.data]
     if older and not dirty.alone:
@@ -427,11 +394,9 @@ def _read_needed(
 def _find_holders(dirty: DirtyRange, holders: Holders) -> None:
     """Find the segments that hold copies, what these need, bundles, and the parts of all."""
 
-    def find(hashes: Sequence[bytes]) -> None:
-        for sha256 in hashes:
-            holder = holders.by_hash(sha256)
-            if holder is not None:
-                dirty.holders.setdefault(sha256, holder)
+    def find(hashes: Iterable[bytes]) -> None:
+        found = {sha256: holders.by_hash(sha256) for sha256 in hashes}
+        dirty.holders.update({sha256: one for sha256, one in found.items() if one is not None})
 
     for one in dirty.places:
         find(one.elsewhere)
@@ -440,6 +405,6 @@ def _find_holders(dirty: DirtyRange, holders: Holders) -> None:
             one.problem = f"segment {lacking[0].hex()}, which holds it, is not readable"
     for holder in list(dirty.holders.values()):
         find(holder.needed)
-    find([pin.sha256 for pin in dirty.pins])
+    find(pin.sha256 for pin in dirty.pins)
     for holder in [*dirty.holders.values(), *dirty.named.values()]:
         find(holder.part_hashes)

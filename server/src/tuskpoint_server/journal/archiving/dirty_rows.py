@@ -135,8 +135,7 @@ class DirtyPlace:
     @property
     def seqs(self) -> list[int]:
         """The numbers of its rows."""
-        own = [self.row.seq] if self.row is not None else []
-        return own + [write.seq for write in self.writes]
+        return [one.seq for one in (self.row, *self.writes) if one is not None]
 
     @property
     def last_seq(self) -> int:
@@ -167,11 +166,8 @@ def dirty_checkpoint(row: Sequence[Any]) -> DirtyPlace:
     lineage = Lineage(forked_from, rolled_back_from, adopted_from)
     values: list[Any] = [*known, delta_base or b"", lineage]
     found = SegmentCheckpoint(*values)
-    return DirtyPlace(
-        (found.checkpoint_ns, found.checkpoint_id),
-        found,
-        held=decode_held(held) if held is not None else None,
-    )
+    at = decode_held(held) if held is not None else None
+    return DirtyPlace((found.checkpoint_ns, found.checkpoint_id), found, held=at)
 
 
 @dataclass(slots=True)

@@ -1,9 +1,8 @@
 """Giving values up that stored segments hold, so that the journal keeps within its bound.
 
 Eviction is a pass over one family (`removal.passes`). Everything stays that the latest
-checkpoint of a namespace names, that a change above the watermark (or a young one) names, or
-that a hole covers, with its keyframe. Only data goes. The rows stay, with the hash of the
-segment that holds the value, so that whatever compares keys and digests works as before.
+checkpoint of a namespace names, a change above the watermark, a young one, or a hole, with its
+keyframe. Only data goes: the rows stay, with the hash of the segment that holds the value.
 """
 
 from __future__ import annotations
@@ -16,19 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from sqlalchemy import (
-    BindParameter,
-    Connection,
-    Integer,
-    bindparam,
-    exists,
-    func,
-    or_,
-    select,
-    tuple_,
-    union,
-    update,
-)
+import sqlalchemy as sa
 
 from ...domain.errors import Refusal
 from ...domain.failpoints import failpoint
@@ -46,17 +33,12 @@ from .plan import split
 
 _log = logging.getLogger(__name__)
 
-WRITES_AT_ONCE = 2000
-"""Writes that one read transaction looks at."""
-
-FULL_LOOK = 20
-"""Every so many looks, families that had nothing to give are asked again."""
-
+WRITES_AT_ONCE = 2000  # that one read transaction looks at
+FULL_LOOK = 20  # every so many looks, families that had nothing to give are asked again
 _ALL = 2**62
 
+# How far the logs of a family have come, how far they are certified, and the last change.
 _Progress = tuple[int, int, int]
-"""How far the logs of a family have come, how far they are certified, and the last change."""
-
 _WriteKey = tuple[str, str, str, int]
 
 
@@ -71,67 +53,66 @@ class EvictionSettings:
 
 
 class _Kept(NamedTuple):
-    """What a thread keeps: checkpoints with all of it, and the values that these name.
-
-    Changes up to `through` may be given up.
-    """
+    """What a thread keeps."""
 
     thread: int
     tenant: str
-    through: int
-    places: set[tuple[str, str]]
-    digests: set[bytes]
+    through: int  # changes up to this one may be given up
+    places: set[tuple[str, str]]  # checkpoints with all of them
+    digests: set[bytes]  # the values that these name
 
 
-_THROUGH: BindParameter[int] = bindparam("through")
+_THROUGH: sa.BindParameter[int] = sa.bindparam("through")
 _LAST_OLD = (
-    select(changes.c.seq)
-    .where(of_thread(changes), changes.c.created_us < bindparam("before_us"))
+    sa.select(changes.c.seq)
+    .where(of_thread(changes), changes.c.created_us < sa.bindparam("before_us"))
     .order_by(changes.c.seq.desc())
     .limit(1)
     .scalar_subquery()
 )
-_BEFORE_FIRST = select(func.min(changes.c.seq) - 1).where(of_thread(changes)).scalar_subquery()
+_BEFORE_FIRST = (
+    sa.select(sa.func.min(changes.c.seq) - 1).where(of_thread(changes)).scalar_subquery()
+)
 _WATERMARKS = Statement(
-    select(
+    sa.select(
         threads.c.tenant,
         threads.c.certified_seq,
         # Changes that were swept are older than those that are there.
-        func.coalesce(_LAST_OLD, _BEFORE_FIRST, threads.c.certified_seq),
-    ).where(threads.c.number == bindparam("of_thread"))
+        sa.func.coalesce(_LAST_OLD, _BEFORE_FIRST, threads.c.certified_seq),
+    ).where(threads.c.number == sa.bindparam("of_thread"))
 )
-_KEPT = union(
-    select(checkpoints.c.checkpoint_ns, func.max(checkpoints.c.checkpoint_id))
+_KEPT = sa.union(
+    sa.select(checkpoints.c.checkpoint_ns, sa.func.max(checkpoints.c.checkpoint_id))
     .where(of_thread(checkpoints))
     .group_by(checkpoints.c.checkpoint_ns),
-    select(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id).where(
+    sa.select(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id).where(
         of_thread(checkpoints),
         checkpoints.c.seq > _THROUGH,
         # Whether there are any at all is asked once, not of each checkpoint.
-        exists().where(threads.c.number == bindparam("of_thread"), threads.c.seq > _THROUGH),
+        sa.exists().where(threads.c.number == sa.bindparam("of_thread"), threads.c.seq > _THROUGH),
     ),
-    select(changes.c.checkpoint_ns, changes.c.checkpoint_id).where(
+    sa.select(changes.c.checkpoint_ns, changes.c.checkpoint_id).where(
         of_thread(changes), changes.c.seq > _THROUGH
     ),
-    select(holes.c.checkpoint_ns, holes.c.checkpoint_id).where(
+    sa.select(holes.c.checkpoint_ns, holes.c.checkpoint_id).where(
         of_thread(holes), holes.c.segment.is_(None)
     ),
 )
 _STATES = Statement(
-    select(
+    sa.select(
         checkpoints.c.checkpoint_ns,
         checkpoints.c.checkpoint_id,
         checkpoints.c.state,
         checkpoints.c.delta_base,
     ).where(
         of_thread(checkpoints),
-        tuple_(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id).in_(_KEPT),
+        sa.tuple_(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id).in_(_KEPT),
     )
 )
-_LOST = select(holes.c.segment).where(
-    holes.c.tenant == bindparam("of_tenant"), holes.c.segment.is_not(None)
+_LOST = sa.select(holes.c.segment).where(
+    holes.c.tenant == sa.bindparam("of_tenant"), holes.c.segment.is_not(None)
 )
-_IN_RANGE = exists().where(
+_IN_RANGE = sa.exists().where(
     members.c.thread == writes.c.thread,
     members.c.last_seq >= writes.c.seq,
     members.c.first_seq <= writes.c.seq,
@@ -139,11 +120,11 @@ _IN_RANGE = exists().where(
 )
 _WRITE_KEY = (writes.c.checkpoint_ns, writes.c.checkpoint_id, writes.c.task_id, writes.c.idx)
 _WRITES = Statement(
-    select(
+    sa.select(
         *_WRITE_KEY,
         writes.c.number,
         writes.c.seq,
-        func.length(writes.c.data),
+        sa.func.length(writes.c.data),
         checkpoints.c.held,
         _IN_RANGE,
     )
@@ -153,47 +134,48 @@ _WRITES = Statement(
         writes.c.seq <= _THROUGH,
         writes.c.early_us.is_(None),
         writes.c.data.is_not(None),
-        tuple_(*_WRITE_KEY) > tuple_(*(bindparam(f"after_{column.name}") for column in _WRITE_KEY)),
+        sa.tuple_(*_WRITE_KEY)
+        > sa.tuple_(*(sa.bindparam(f"after_{column.name}") for column in _WRITE_KEY)),
     )
     .order_by(*_WRITE_KEY)
-    .limit(bindparam("at_most", type_=Integer))
+    .limit(sa.bindparam("at_most", type_=sa.Integer))
 )
 _SEGMENTS = Statement(
-    select(members.c.sha256, members.c.digests)
+    sa.select(members.c.sha256, members.c.digests)
     .where(
         of_thread(members),
-        or_(members.c.last_seq >= bindparam("lowest"), members.c.last_seq.is_(None)),
+        sa.or_(members.c.last_seq >= sa.bindparam("lowest"), members.c.last_seq.is_(None)),
         members.c.digests.is_not(None),
         members.c.sha256.not_in(_LOST),
     )
     .order_by(members.c.last_seq)
 )
-_IS_MEMBER = exists().where(
-    members.c.tenant == bindparam("of_tenant"), members.c.sha256 == bindparam("held_by")
+_IS_MEMBER = sa.exists().where(
+    members.c.tenant == sa.bindparam("of_tenant"), members.c.sha256 == sa.bindparam("held_by")
 )
 _EVICT_VALUE = Statement(
-    update(contents)
-    .where(contents.c.number == bindparam("of_number"), contents.c.data.is_not(None), _IS_MEMBER)
-    .values(data=None, keyframe=None, segment=bindparam("held_by"))
+    sa.update(contents)
+    .where(contents.c.number == sa.bindparam("of_number"), contents.c.data.is_not(None), _IS_MEMBER)
+    .values(data=None, keyframe=None, segment=sa.bindparam("held_by"))
 )
 _EVICT_WRITE = Statement(
-    update(writes)
+    sa.update(writes)
     .where(
-        writes.c.number == bindparam("of_number"),
-        writes.c.seq == bindparam("of_seq"),
+        writes.c.number == sa.bindparam("of_number"),
+        writes.c.seq == sa.bindparam("of_seq"),
         writes.c.data.is_not(None),
     )
     .values(data=None)
 )
 _FAMILIES = Statement(
-    select(
+    sa.select(
         threads.c.family,
-        func.sum(threads.c.seq),
-        func.sum(threads.c.certified_seq),
-        func.max(threads.c.updated_us),
+        sa.func.sum(threads.c.seq),
+        sa.func.sum(threads.c.certified_seq),
+        sa.func.max(threads.c.updated_us),
     )
     .group_by(threads.c.family)
-    .order_by(func.max(threads.c.updated_us))
+    .order_by(sa.func.max(threads.c.updated_us))
 )
 
 
@@ -253,7 +235,10 @@ class Evictor:
         if wanted <= 0:
             return gone
         before_us = self._database.now_us() - int(self._settings.grace_s * 1e6)
-        families = await self._database.query(_families)
+        rows = await self._database.query(lambda connection: _FAMILIES.run(connection).fetchall())
+        families: dict[int, _Progress] = {
+            int(family): (int(seq), int(done), int(last)) for family, seq, done, last in rows
+        }
         self._spent = {
             family: progress
             for family, progress in self._spent.items()
@@ -281,19 +266,10 @@ class Evictor:
         return await self._database.used_bytes() - self._settings.journal_bytes
 
 
-def _families(connection: Connection) -> dict[int, _Progress]:
-    """Return all families, those first that nobody changed for longest."""
-    rows = _FAMILIES.run(connection).fetchall()
-    return {int(family): (int(seq), int(done), int(last)) for family, seq, done, last in rows}
-
-
 async def evict_family(
     database: Database, passes: Passes, family: int, before_us: int, wanted_bytes: int
 ) -> Taken:
-    """Give up what a family can spare, the oldest first, until these bytes are reached.
-
-    What changed since `before_us` is kept. The passes note the commits of the database.
-    """
+    """Give up what a family can spare, not changed since `before_us`, oldest first."""
     gone = Taken()
     async with passes.opened(database, family) as one:
         kept = [
@@ -306,7 +282,14 @@ async def evict_family(
             tenant = kept[0].tenant if kept else ""
             needed = set[bytes]().union(*(thread.digests for thread in kept))
             free = await unneeded(database, one, needed)
-            held = await _held(database, tenant, free)
+            by_thread: dict[int, list[ValueRow]] = defaultdict(list)
+            for value in free:
+                if value.size:
+                    by_thread[value.thread].append(value)
+            held: dict[bytes, bytes] = {}  # by digest the segments that hold values
+            for number, some in by_thread.items():
+                find = partial(_segments_of, tenant=tenant, thread=number, values=some)
+                held |= await database.query(find)
             based = {value.keyframe for value in free if value.digest not in held}
             chosen = [value for value in free if value.digest in held and value.digest not in based]
             for some in batches(chosen, wanted_bytes - gone.size_bytes):
@@ -326,21 +309,7 @@ async def _evict_writes(database: Database, thread: _Kept, wanted_bytes: int) ->
     return gone
 
 
-async def _held(database: Database, tenant: str, values: Iterable[ValueRow]) -> dict[bytes, bytes]:
-    """Return by digest the segments that hold values whose data is here."""
-    by_thread: dict[int, list[ValueRow]] = defaultdict(list)
-    for value in values:
-        if value.size:
-            by_thread[value.thread].append(value)
-    held: dict[bytes, bytes] = {}
-    for thread, some in by_thread.items():
-        held |= await database.query(
-            partial(_segments_of, tenant=tenant, thread=thread, values=some)
-        )
-    return held
-
-
-def _kept(connection: Connection, thread: int, before_us: int) -> _Kept:
+def _kept(connection: sa.Connection, thread: int, before_us: int) -> _Kept:
     """Return what a thread keeps, with all that changed since a time."""
     row = _WATERMARKS.run(connection, of_thread=thread, before_us=before_us).fetchone()
     tenant, *watermarks = row or ("", 0, 0)
@@ -354,24 +323,16 @@ def _kept(connection: Connection, thread: int, before_us: int) -> _Kept:
 
 
 def _stored_writes(
-    connection: Connection, thread: _Kept, after: _WriteKey
+    connection: sa.Connection, thread: _Kept, after: _WriteKey
 ) -> tuple[list[Sized], _WriteKey | None]:
     """Return the next writes of a thread that may be given up, and where to go on.
 
     A write lies where its checkpoint says that its rows lie up to a change, and above that
     in the segment whose range has its own change.
     """
-    position = {
-        f"after_{column.name}": item for column, item in zip(_WRITE_KEY, after, strict=True)
-    }
-    rows = _WRITES.run(
-        connection,
-        of_thread=thread.thread,
-        of_tenant=thread.tenant,
-        through=thread.through,
-        at_most=WRITES_AT_ONCE,
-        **position,
-    ).fetchall()
+    of = {"of_thread": thread.thread, "of_tenant": thread.tenant, "through": thread.through}
+    position = {f"after_{one.name}": item for one, item in zip(_WRITE_KEY, after, strict=True)}
+    rows = _WRITES.run(connection, **of, at_most=WRITES_AT_ONCE, **position).fetchall()
     end = tuple(rows[-1][:4]) if len(rows) == WRITES_AT_ONCE else None
     rows = [row for row in rows if (row[0], row[1]) not in thread.places]
     helds = {row[7]: decode_held(row[7]) for row in rows if row[7] is not None}
@@ -388,7 +349,7 @@ def _stored_writes(
 
 
 def _segments_of(
-    connection: Connection, tenant: str, thread: int, values: Iterable[ValueRow]
+    connection: sa.Connection, tenant: str, thread: int, values: Iterable[ValueRow]
 ) -> dict[bytes, bytes]:
     """Return by digest the segments of a thread that hold values which its changes brought."""
     wanted = {value.digest[:PREFIX_BYTES]: value for value in values}
@@ -406,10 +367,7 @@ def _segments_of(
 def _evict_values(
     batch: Batch, one: Pass, tenant: str, chosen: Sequence[ValueRow], held: Mapping[bytes, bytes]
 ) -> Taken:
-    """Give values up to which no commit has referred since, and whose segment is still known.
-
-    A patch that stays keeps its keyframe, which stands after it.
-    """
+    """Give values up to which no commit has referred since, and whose segment is still known."""
     count = size = 0
     for value in chosen:
         if one.spares(batch, value):
@@ -417,7 +375,7 @@ def _evict_values(
         gone = _EVICT_VALUE.run(
             batch.connection, of_number=value.number, of_tenant=tenant, held_by=held[value.digest]
         ).rowcount
-        if not gone:
+        if not gone:  # its keyframe stands after it
             one.keep_keyframe(value)
         count += gone
         size += gone * value.size

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, delete, exists, select
 
 from ...domain.formats.segments import MAX_MEMBERS, PREFIX_BYTES
-from ...domain.values import DIGEST_BYTES, Encoding
+from ...domain.values import DIGEST_BYTES
 from ..checkpoints.located import decode_held
 from ..database.schema import checkpoints, members, uses
-from ..database.statements import Statement, inserting, of_thread
+from ..database.statements import LISTED, Statement, inserting, of_thread
 from .plan import MEMBER_COLUMNS, StoredMember, split
 
 _RECENT_SEGMENTS = 4
@@ -82,50 +82,38 @@ class Holders:
 
     def by_hash(self, sha256: bytes) -> StoredMember | None:
         """Return a segment by its hash; `None` if it is not recorded or cannot be read."""
-        found = self._found.get(sha256)
-        if found is None:
-            some = self._read(_BY_HASH, of_tenant=self._tenant, of_sha256=sha256)
-            found = some[0] if some else None
-        return found
+        if sha256 not in self._found:
+            self._read(_BY_HASH, of_tenant=self._tenant, of_sha256=sha256)
+        return self._found.get(sha256)
 
     def ranges(self) -> list[StoredMember]:
         """Return every segment with a range of the thread's log."""
         return self._read(_RANGES, of_thread=self._thread)
 
     def of(self, values: Collection[NeededValue]) -> dict[bytes, list[StoredMember]]:
-        """Return by digest the segments that hold a value, where there is one.
-
-        A segment counts only if its range does not end before the change that brought the
-        value: what was brought anew may be kept in another form than before.
-        """
+        """Return by digest the segments that hold a value, not ended before it was brought."""
         recent = self._read(_RECENT, of_thread=self._thread, of_incarnation=self._incarnation)
         found: dict[bytes, list[StoredMember]] = {}
         for value in values:
-            if value.segment is not None:
-                first = self.by_hash(value.segment)
-            else:
-                first = self._at(value.thread, value.seq)
-            holders = [
-                holder
-                for holder in recent
-                if value.thread == self._thread and value.seq <= (holder.last_seq or 0)
-            ]
+            is_here = value.segment is None
+            first = self._at(value) if is_here else self.by_hash(value.segment or b"")
+            is_own = value.thread == self._thread
+            holders = [one for one in recent if is_own and value.seq <= (one.last_seq or 0)]
             if first is not None and first not in holders:
                 holders.append(first)
-            holding = [holder for holder in holders if _holds(holder, value)]
-            if holding:
+            if holding := [holder for holder in holders if _holds(holder, value)]:
                 found[value.digest] = holding
         return found
 
-    def _at(self, thread: int, seq: int) -> StoredMember | None:
+    def _at(self, value: NeededValue) -> StoredMember | None:
         for known in self._found.values():
-            if known.thread == thread and known.has(seq):
+            if known.thread == value.thread and known.has(value.seq):
                 return known
         if self._lookups >= _LOOKUPS:
             return None
         self._lookups += 1
-        found = self._read(_AT, of_thread=thread, of_seq=seq)
-        return found[0] if found and found[0].has(seq) else None
+        found = self._read(_AT, of_thread=value.thread, of_seq=value.seq)
+        return found[0] if found and found[0].has(value.seq) else None
 
     def _read(self, statement: Statement, **values: object) -> list[StoredMember]:
         rows = statement.run(self._connection, **values).fetchall()
@@ -137,24 +125,16 @@ class Holders:
 
 
 def _holds(holder: StoredMember, value: NeededValue) -> bool:
-    """Return whether a segment holds a value in a form that can be read.
-
-    A value that the journal has whole again, or not any more, may be a patch there; that
-    takes a keyframe which the journal does not name.
-    """
+    """Return whether a segment holds a value, and not as a patch on an unknown keyframe."""
     prefix = value.digest[:PREFIX_BYTES]
-    if prefix not in holder.held_prefixes:
-        return False
-    return value.keyframe is not None or prefix not in holder.patched_prefixes
+    readable = value.keyframe is not None or prefix not in holder.patched_prefixes
+    return readable and prefix in holder.held_prefixes
 
 
 def choose(
     values: Mapping[bytes, NeededValue], holders: Mapping[bytes, Sequence[StoredMember]]
 ) -> dict[bytes, StoredMember]:
-    """Return by digest the segment that a new one names for a value, `MAX_MEMBERS` at most.
-
-    What is left out of the values that it needs has to be held by the new segment itself.
-    """
+    """Return by digest the segment that a new one names for a value, `MAX_MEMBERS` at most."""
     offers: dict[bytes, tuple[StoredMember, set[bytes]]] = {}
     for digest, some in holders.items():
         for holder in some:
@@ -178,22 +158,11 @@ def _saved(value: NeededValue) -> int:
     return value.stored if value.stored is not None else _WORTH_NAMING + value.size
 
 
-def keyframes_of(values: Iterable[NeededValue]) -> set[bytes]:
-    """Return the digests that patches among values are based on."""
-    return {
-        value.keyframe
-        for value in values
-        if value.encoding == Encoding.PATCH and value.keyframe is not None
-    }
-
-
 _ADD_USE = Statement(inserting(uses).on_conflict_do_nothing())
 _DROP_USES = Statement(delete(uses).where(of_thread(uses)))
 _USED = Statement(
     select(uses.c.segment).where(
-        uses.c.tenant == bindparam("of_tenant"),
-        uses.c.segment == bindparam("of_sha256"),
-        of_thread(uses),
+        uses.c.tenant == bindparam("of_tenant"), uses.c.segment.in_(LISTED), of_thread(uses)
     )
 )
 _HELD = Statement(
@@ -202,10 +171,12 @@ _HELD = Statement(
 _NEEDS = Statement(select(members.c.needs).where(*_OF_HASH))
 
 
-def is_used(connection: Connection, tenant: str, sha256: bytes, thread: int) -> bool:
-    """Return whether it is recorded that a thread needs a segment."""
-    of = {"of_tenant": tenant, "of_sha256": sha256, "of_thread": thread}
-    return _USED.run(connection, **of).fetchone() is not None
+def used(
+    connection: Connection, tenant: str, thread: int, segments: Iterable[bytes]
+) -> set[tuple[bytes, int]]:
+    """Return those segments of which it is recorded that a thread needs them, with the thread."""
+    rows = _USED.run_listed(connection, segments, of_tenant=tenant, of_thread=thread)
+    return {(row[0], thread) for row in rows}
 
 
 def add_uses(connection: Connection, tenant: str, used: Iterable[tuple[bytes, int]]) -> None:
@@ -226,10 +197,7 @@ def with_needs(connection: Connection, tenant: str, segments: Iterable[bytes]) -
 
 
 def begin_anew(connection: Connection, tenant: str, threads: Iterable[int]) -> None:
-    """Forget in a write transaction what ended incarnations of threads needed.
-
-    What copies of the incarnation that follows lie in stays in use.
-    """
+    """Forget what ended incarnations of threads needed, but for what holds copies of the next."""
     for thread in threads:
         _DROP_USES.run(connection, of_thread=thread)
         held = _HELD.run(connection, of_thread=thread).fetchall()

@@ -1,7 +1,7 @@
 """Holes: what is at or below a watermark and cannot be read from the blob store.
 
-One that was never stored is keyed by its checkpoint, and tried again after a while; a member
-that was lost is one hole, keyed by its hash, whatever lies in it.
+One that was never stored is keyed by its checkpoint, and tried again after a while; a lost
+member is one hole, keyed by its hash, whatever lies in it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from ..database.schema import holes, threads
-from ..database.statements import Statement, of_checkpoint
+from ..database.statements import Statement, inserting, of_checkpoint
 from .plan import PlannedHole
 
-RETRY_US = 600_000_000
-"""After this time it is tried again: its cause may have gone."""
+RETRY_US = 600_000_000  # after this time it is tried again: its cause may have gone
 
 
 class Hole(NamedTuple):
@@ -51,8 +50,7 @@ _LOST = Statement(
         holes.c.tenant == bindparam("of_tenant"), holes.c.segment.is_not(None)
     )
 )
-_COLUMNS = tuple(column.name for column in holes.columns if column.name != "number")
-_INSERT = Statement(insert(holes).values({name: bindparam(name) for name in _COLUMNS}))
+_INSERT = Statement(inserting(holes, (one.name for one in holes.columns if one.name != "number")))
 _FORGET = Statement(delete(holes).where(holes.c.number == bindparam("of_number")))
 _OF_CHECKPOINT = Statement(delete(holes).where(of_checkpoint(holes), holes.c.segment.is_(None)))
 _POSTPONE = Statement(
@@ -97,10 +95,7 @@ def record(connection: Connection, tenant: str, made: Iterable[PlannedHole], now
 def record_lost(
     connection: Connection, tenant: str, thread: int, segment: bytes, reason: str, now_us: int
 ) -> None:
-    """Record that a member with the log of a thread cannot be read any more, and why.
-
-    It is one hole, however often it is found.
-    """
+    """Record that a member with the log of a thread cannot be read any more, and why; once."""
     if segment not in lost(connection, tenant):
         hole = PlannedHole(thread, "", "", 0, reason, 0)
         of = {"tenant": tenant, "segment": segment, "retry_us": now_us + RETRY_US}

@@ -6,22 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    Connection,
-    and_,
-    bindparam,
-    case,
-    delete,
-    exists,
-    false,
-    func,
-    literal,
-    or_,
-    select,
-    update,
-)
-from sqlalchemy.sql.elements import ClauseElement
+import sqlalchemy as sa
 
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation, StoredBlob
@@ -42,15 +27,7 @@ from ..database.statements import LISTED, Statement, in_lists, inserting
 from .plan import split
 
 Expiry = Callable[[StoredBlob], int | None]
-"""Returns the time, in microseconds since the epoch, before which a blob is not gone."""
-
-
-class Totals(NamedTuple):
-    """Blobs of a tenant: their number, what they were billed for, what they cost."""
-
-    blobs: int
-    billed_bytes: int
-    cost: int
+"""Returns the time (us since the epoch) before which a blob is not gone; `None`: it never is."""
 
 
 class DueBlob(NamedTuple):
@@ -82,42 +59,38 @@ class Facts:
     needed: frozenset[bytes]  # hashes of what is needed whatever stored records say
 
 
-def _upsert_blob() -> ClauseElement:
+def _upsert_blob() -> Statement:
     """What was paid adds up; the later end wins; epoch and time are seen together."""
     statement = inserting(blobs)
     new, old = statement.excluded, blobs.c
-    lasts_as_long = or_(
-        new.end_epoch.is_(None), and_(old.end_epoch.is_not(None), new.end_epoch >= old.end_epoch)
+    lasts_as_long = sa.or_(
+        new.end_epoch.is_(None), sa.and_(old.end_epoch.is_not(None), new.end_epoch >= old.end_epoch)
     )
-    unseen = and_(new.epoch.is_(None), old.epoch.is_not(None))
+    unseen = sa.and_(new.epoch.is_(None), old.epoch.is_not(None))
     kept = {
-        name: case((lasts_as_long, new[name]), else_=old[name])
+        name: sa.case((lasts_as_long, new[name]), else_=old[name])
         for name in ("end_epoch", "expire_us")
     }
-    seen = {name: case((unseen, old[name]), else_=new[name]) for name in ("epoch", "stored_us")}
-    return statement.on_conflict_do_update(
-        index_elements=["tenant", "blob_id"],
-        set_={
-            "object_id": case((new.object_id != "", new.object_id), else_=old.object_id),
-            "size_bytes": case((new.size_bytes > 0, new.size_bytes), else_=old.size_bytes),
-            "billed_bytes": old.billed_bytes + new.billed_bytes,
-            "cost": old.cost + new.cost,
-            **kept,
-            **seen,
-        },
-    )
+    seen = {name: sa.case((unseen, old[name]), else_=new[name]) for name in ("epoch", "stored_us")}
+    changed = {
+        "object_id": sa.case((new.object_id != "", new.object_id), else_=old.object_id),
+        "size_bytes": sa.case((new.size_bytes > 0, new.size_bytes), else_=old.size_bytes),
+        "billed_bytes": old.billed_bytes + new.billed_bytes,
+        "cost": old.cost + new.cost,
+        **kept,
+        **seen,
+    }
+    key = ["tenant", "blob_id"]
+    return Statement(statement.on_conflict_do_update(index_elements=key, set_=changed))
 
 
-_RECORD = Statement(_upsert_blob())
+_RECORD = _upsert_blob()
 
 
 def record_blobs(
-    connection: Connection, tenant: str, made: Sequence[StoredBlob], now_us: int, expiry: Expiry
+    connection: sa.Connection, tenant: str, made: Sequence[StoredBlob], now_us: int, expiry: Expiry
 ) -> None:
-    """Record what puts made, in a write transaction; of a blob that is known the later end wins.
-
-    `expiry` returns the time before which a blob is not gone; `None`: it never is.
-    """
+    """Record what puts made, in a write transaction; of a blob that is known the later end wins."""
     told = ("blob_id", "object_id", "size_bytes", "billed_bytes", "cost", "epoch", "end_epoch")
     rows = [
         {
@@ -131,27 +104,30 @@ def record_blobs(
     _RECORD.run_many(connection, rows)
 
 
-def totals(connection: Connection, tenant: str) -> Totals:
-    """Return what the blobs of a tenant are and cost together."""
-    billed = (func.coalesce(func.sum(column), 0) for column in (blobs.c.billed_bytes, blobs.c.cost))
-    statement = select(func.count(), *billed).where(blobs.c.tenant == tenant)
-    return Totals(*map(int, connection.execute(statement).one()))
+def totals(connection: sa.Connection, tenant: str) -> tuple[int, int, int]:
+    """Return the number of a tenant's blobs, the bytes they were billed for, what they cost."""
+    billed = (
+        sa.func.coalesce(sa.func.sum(column), 0) for column in (blobs.c.billed_bytes, blobs.c.cost)
+    )
+    statement = sa.select(sa.func.count(), *billed).where(blobs.c.tenant == tenant)
+    count, billed_bytes, cost = connection.execute(statement).one()
+    return int(count), int(billed_bytes), int(cost)
 
 
-_HOLDS = exists().where(members.c.tenant == blobs.c.tenant, members.c.blob_id == blobs.c.blob_id)
+_HOLDS = sa.exists().where(members.c.tenant == blobs.c.tenant, members.c.blob_id == blobs.c.blob_id)
 
 
-def earliest_expiry(connection: Connection, tenant: str) -> int | None:
+def earliest_expiry(connection: sa.Connection, tenant: str) -> int | None:
     """Return the earliest time at which a blob with members may be gone; `None`: none ever is."""
-    statement = select(func.min(blobs.c.expire_us)).where(blobs.c.tenant == tenant, _HOLDS)
+    statement = sa.select(sa.func.min(blobs.c.expire_us)).where(blobs.c.tenant == tenant, _HOLDS)
     found = connection.execute(statement).scalar_one()
     return None if found is None else int(found)
 
 
-def observations(connection: Connection) -> list[tuple[int, int]]:
+def observations(connection: sa.Connection) -> list[tuple[int, int]]:
     """Return which epoch was seen when (its first and last time), the oldest first."""
     rows = connection.execute(
-        select(blobs.c.epoch, func.min(blobs.c.stored_us), func.max(blobs.c.stored_us))
+        sa.select(blobs.c.epoch, sa.func.min(blobs.c.stored_us), sa.func.max(blobs.c.stored_us))
         .where(blobs.c.epoch.is_not(None))
         .group_by(blobs.c.epoch)
     )
@@ -159,23 +135,25 @@ def observations(connection: Connection) -> list[tuple[int, int]]:
     return sorted(seen, key=lambda one: one[1])
 
 
-def reckon(connection: Connection, origin_us: int, length_us: int) -> None:
+def reckon(connection: sa.Connection, origin_us: int, length_us: int) -> None:
     """Reckon anew when every blob expires: epoch 0 began at the origin at the earliest."""
-    expire_us = literal(origin_us, BigInteger) + blobs.c.end_epoch * literal(length_us, BigInteger)
+    expire_us = sa.literal(origin_us, sa.BigInteger) + blobs.c.end_epoch * sa.literal(
+        length_us, sa.BigInteger
+    )
     connection.execute(
-        update(blobs)
+        sa.update(blobs)
         .where(blobs.c.end_epoch.is_not(None), blobs.c.expire_us.is_distinct_from(expire_us))
         .values(expire_us=expire_us)
     )
 
 
-def forget_ends(connection: Connection) -> None:
+def forget_ends(connection: sa.Connection) -> None:
     """Forget all that is known of blobs: the network that had them is another one now."""
-    connection.execute(delete(blobs))
+    connection.execute(sa.delete(blobs))
 
 
 def due(
-    connection: Connection,
+    connection: sa.Connection,
     tenant: str,
     before_us: int,
     limit: int,
@@ -183,14 +161,10 @@ def due(
     below_epoch: int | None = None,
     passed: Collection[str] = (),
 ) -> list[DueBlob]:
-    """Return blobs with members that may expire before a time, the first to expire first.
-
-    Those of which no end is known come after them. `below_epoch`: only those that end before it;
-    `passed`: blobs to pass over.
-    """
+    """Return blobs with members, by expiry, but for `passed`; those of unknown end come last."""
     names = sorted(passed)
     wanted = (
-        select(blobs.c.blob_id, blobs.c.size_bytes, blobs.c.end_epoch, blobs.c.expire_us)
+        sa.select(blobs.c.blob_id, blobs.c.size_bytes, blobs.c.end_epoch, blobs.c.expire_us)
         .where(
             blobs.c.tenant == tenant,
             blobs.c.expire_us < before_us,
@@ -204,9 +178,9 @@ def due(
         wanted = wanted.where(blobs.c.end_epoch < below_epoch)
     found = [DueBlob(*row) for row in connection.execute(wanted)]
     if len(found) < limit:
-        recorded = exists().where(blobs.c.tenant == tenant, blobs.c.blob_id == members.c.blob_id)
+        recorded = sa.exists().where(blobs.c.tenant == tenant, blobs.c.blob_id == members.c.blob_id)
         unknown = (
-            select(members.c.blob_id, func.sum(members.c.size))
+            sa.select(members.c.blob_id, sa.func.sum(members.c.size))
             .where(members.c.tenant == tenant, members.c.blob_id.not_in(names), ~recorded)
             .group_by(members.c.blob_id)
             .limit(limit - len(found))
@@ -217,15 +191,15 @@ def due(
 
 
 _IN_BLOBS = Statement(
-    select(
+    sa.select(
         members.c.sha256, members.c.size, members.c.blob_id, members.c.identifier, members.c.kind
-    ).where(members.c.tenant == bindparam("of_tenant"), members.c.blob_id.in_(LISTED))
+    ).where(members.c.tenant == sa.bindparam("of_tenant"), members.c.blob_id.in_(LISTED))
 )
 
 
-def facts(connection: Connection, tenant: str, blob_ids: Sequence[str]) -> Facts:
+def facts(connection: sa.Connection, tenant: str, blob_ids: Sequence[str]) -> Facts:
     """Return what the journal says of some blobs."""
-    with_parts = select(members.c.sha256, members.c.parts).where(
+    with_parts = sa.select(members.c.sha256, members.c.parts).where(
         members.c.tenant == tenant, members.c.parts.is_not(None)
     )
     owners = {
@@ -240,28 +214,28 @@ def facts(connection: Connection, tenant: str, blob_ids: Sequence[str]) -> Facts
         owner = owners.get(place[0], place[0])
         one = HeldMember(BlobLocation(*place), Kind(kind), owner in ended, owner)
         held[one.location.blob_id].append(one)
-    needed = journal_needs(connection, tenant) | _bundles(connection, tenant)
+    handed = sa.select(handoffs.c.sha256).where(handoffs.c.tenant == tenant)
+    bundles = set(connection.execute(handed).scalars())
+    needed = journal_needs(connection, tenant) | bundles
+    needed |= {part for part, owner in owners.items() if owner in bundles}
     return Facts(held, users, needed)
 
 
 def _users(
-    connection: Connection, tenant: str, hashes: Collection[bytes]
+    connection: sa.Connection, tenant: str, hashes: Collection[bytes]
 ) -> tuple[dict[bytes, set[str]], set[bytes]]:
-    """Return by segment the threads that need it, or whose log it holds.
-
-    And the segments that hold the log of a deleted thread.
-    """
+    """Return by segment who needs it or whose log it holds, and those with a deleted thread's."""
     found: dict[bytes, set[str]] = {}
     ended: set[bytes] = set()
-    is_ended = or_(threads.c.deleted, threads.c.incarnation > members.c.incarnation)
+    is_ended = sa.or_(threads.c.deleted, threads.c.incarnation > members.c.incarnation)
     for some in in_lists(hashes):
         own = (
-            select(members.c.sha256, threads.c.thread_id, is_ended)
+            sa.select(members.c.sha256, threads.c.thread_id, is_ended)
             .join(threads, threads.c.number == members.c.thread)
             .where(members.c.tenant == tenant, members.c.sha256.in_(some))
         )
         others = (
-            select(uses.c.segment, threads.c.thread_id, false())
+            sa.select(uses.c.segment, threads.c.thread_id, sa.false())
             .join(threads, threads.c.number == uses.c.thread)
             .where(uses.c.tenant == tenant, uses.c.segment.in_(some))
         )
@@ -272,55 +246,36 @@ def _users(
     return found, ended
 
 
-def _bundles(connection: Connection, tenant: str) -> set[bytes]:
-    """Return the bundles that were handed off, and their parts."""
-    rows = connection.execute(
-        select(handoffs.c.sha256, members.c.parts)
-        .outerjoin(
-            members,
-            and_(members.c.tenant == handoffs.c.tenant, members.c.sha256 == handoffs.c.sha256),
-        )
-        .where(handoffs.c.tenant == tenant)
-    )
-    found: set[bytes] = set()
-    for sha256, parts in rows:
-        found.update((sha256, *split(parts or b"", DIGEST_BYTES)))
-    return found
-
-
 _DIRTY_HELD = Statement(
-    select(checkpoints.c.held)
+    sa.select(checkpoints.c.held)
     .join(threads, threads.c.number == checkpoints.c.thread)
     .where(
-        threads.c.tenant == bindparam("of_tenant"),
+        threads.c.tenant == sa.bindparam("of_tenant"),
         threads.c.dirty_since_us.is_not(None),
         checkpoints.c.held.is_not(None),
     )
 )
 _EVICTED_INTO = Statement(
-    select(contents.c.segment)
+    sa.select(contents.c.segment)
     .join(
         members,
-        and_(members.c.sha256 == contents.c.segment, members.c.tenant == bindparam("of_tenant")),
+        (members.c.sha256 == contents.c.segment) & (members.c.tenant == sa.bindparam("of_tenant")),
     )
     .where(
         contents.c.segment.is_not(None),
-        exists().where(threads.c.family == contents.c.family, threads.c.deleted.is_(False)),
+        sa.exists().where(threads.c.family == contents.c.family, threads.c.deleted.is_(False)),
     )
     .distinct()
 )
 _NAMED_BY = Statement(
-    select(members.c.needs, members.c.parts).where(
-        members.c.tenant == bindparam("of_tenant"), members.c.sha256.in_(LISTED)
+    sa.select(members.c.needs, members.c.parts).where(
+        members.c.tenant == sa.bindparam("of_tenant"), members.c.sha256.in_(LISTED)
     )
 )
 
 
-def journal_needs(connection: Connection, tenant: str) -> frozenset[bytes]:
-    """Return the segments of evicted values and of copies that are not certified yet.
-
-    With what they name, and their parts.
-    """
+def journal_needs(connection: sa.Connection, tenant: str) -> frozenset[bytes]:
+    """Return the segments of evicted values and uncertified copies, what they name, their parts."""
     direct = {row[0] for row in _EVICTED_INTO.run(connection, of_tenant=tenant).fetchall()}
     for row in _DIRTY_HELD.run(connection, of_tenant=tenant).fetchall():
         direct.update(decode_held(row[0]).segments)
@@ -330,11 +285,11 @@ def journal_needs(connection: Connection, tenant: str) -> frozenset[bytes]:
     return frozenset(found)
 
 
-def every(connection: Connection) -> dict[str, list[DueBlob]]:
+def every(connection: sa.Connection) -> dict[str, list[DueBlob]]:
     """Return by tenant all blobs that have members."""
     found: dict[str, list[DueBlob]] = {}
     rows = connection.execute(
-        select(members.c.tenant, members.c.blob_id, func.sum(members.c.size)).group_by(
+        sa.select(members.c.tenant, members.c.blob_id, sa.func.sum(members.c.size)).group_by(
             members.c.tenant, members.c.blob_id
         )
     )
@@ -343,30 +298,27 @@ def every(connection: Connection) -> dict[str, list[DueBlob]]:
     return found
 
 
-def drop(connection: Connection, tenant: str, hashes: Collection[bytes]) -> None:
+def drop(connection: sa.Connection, tenant: str, hashes: Collection[bytes]) -> None:
     """Forget stored bytes that no stored record needs, unless the journal needs them by now."""
     gone = set(hashes) - journal_needs(connection, tenant)
     for some in in_lists(gone):
-        for table, column in ((members, members.c.sha256), (uses, uses.c.segment)):
-            connection.execute(delete(table).where(table.c.tenant == tenant, column.in_(some)))
-        connection.execute(delete(holes).where(holes.c.tenant == tenant, holes.c.segment.in_(some)))
+        for column in (members.c.sha256, uses.c.segment, holes.c.segment):
+            of = (column.table.c.tenant == tenant, column.in_(some))
+            connection.execute(sa.delete(column.table).where(*of))
 
 
-def drop_expired(connection: Connection, tenant: str, before_us: int) -> None:
-    """Forget blobs without members that expired before a time.
-
-    Waits while packs are on their way: they may refer to what they have stored.
-    """
-    waiting = select(packs.c.number).where(packs.c.tenant == tenant).limit(1)
+def drop_expired(connection: sa.Connection, tenant: str, before_us: int) -> None:
+    """Forget expired blobs without members, once no pack may refer to what it has stored."""
+    waiting = sa.select(packs.c.number).where(packs.c.tenant == tenant).limit(1)
     if connection.execute(waiting).first() is None:
         connection.execute(
-            delete(blobs).where(blobs.c.tenant == tenant, blobs.c.expire_us < before_us, ~_HOLDS)
+            sa.delete(blobs).where(blobs.c.tenant == tenant, blobs.c.expire_us < before_us, ~_HOLDS)
         )
 
 
-def runs(connection: Connection, tenant: str) -> list[bytes]:
+def runs(connection: sa.Connection, tenant: str) -> list[bytes]:
     """Return the hashes of all members of runs that are recorded."""
-    statement = select(members.c.sha256).where(
+    statement = sa.select(members.c.sha256).where(
         members.c.tenant == tenant, members.c.kind == Kind.RUN.value
     )
     return list(connection.execute(statement).scalars())

@@ -1,7 +1,4 @@
-"""What certification records of a flush; kept with its pack, so that a restart goes on.
-
-A plan is made together with the exact bytes of a pack and never changed afterwards.
-"""
+"""What certification records of a flush; kept with its pack, so that a restart goes on."""
 
 from __future__ import annotations
 
@@ -56,18 +53,10 @@ class StoredMember:
 
     def row(self, tenant: str, location: BlobLocation) -> dict[str, object]:
         """Return the row that says of it that it lies at a location."""
-        described = (getattr(self, name) for name in _DESCRIBED)
-        return {
-            "tenant": tenant,
-            "sha256": location.sha256,
-            "size": location.size,
-            "blob_id": location.blob_id,
-            "identifier": location.identifier,
-            **{
-                name: None if value == b"" else value
-                for name, value in zip(_DESCRIBED, described, strict=True)
-            },
-        }
+        described = {name: getattr(self, name) for name in _DESCRIBED}
+        place = {name: getattr(location, name) for name in _PLACE}
+        present = {name: value for name, value in described.items() if value != b""}
+        return {"tenant": tenant, **place, **dict.fromkeys(_DESCRIBED), **present}
 
     @cached_property
     def part_hashes(self) -> list[bytes]:
@@ -99,9 +88,8 @@ class StoredMember:
 
 
 _DESCRIBED = tuple(one.name for one in fields(StoredMember))[1:]
-MEMBER_COLUMNS = tuple(
-    members.c[name] for name in ("sha256", "size", "blob_id", "identifier", *_DESCRIBED)
-)
+_PLACE = ("sha256", "size", "blob_id", "identifier")
+MEMBER_COLUMNS = tuple(members.c[name] for name in (*_PLACE, *_DESCRIBED))
 
 
 def split(joined: bytes, length: int) -> list[bytes]:
@@ -155,8 +143,8 @@ class Plan:
 
     @property
     def checkpoints(self) -> int:
-        """Checkpoints that are stored."""
-        return sum(thread.checkpoints for thread in self.threads)
+        """Checkpoints that are stored, with their range or beside it."""
+        return sum(thread.checkpoints for thread in self.threads) + len(self.holds)
 
     @property
     def size_bytes(self) -> int:

@@ -1,11 +1,9 @@
-"""What the records of a tenant have to say, told from the journal alone.
-
-The runs of a catalog that cannot be read any more are replaced by a run of these.
-"""
+"""What the records of a tenant say, told from the journal alone when runs cannot be read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, exists, select
@@ -21,7 +19,6 @@ from .holes import Hole
 from .plan import StoredMember
 
 _NOWHERE = Held(0, ())
-
 _THREADS = Statement(
     select(*(threads.c[name] for name in DirtyThread._fields))
     .where(
@@ -47,10 +44,7 @@ _PINS = Statement(select(*(handoffs.c[name] for name in Pin._fields)).where(of_t
 def records(
     connection: Connection, tenant: str, generation: int, after: str, most: int
 ) -> tuple[list[told.Record], str]:
-    """Return the records of the next threads by name, and the name of the last of these.
-
-    The name is empty when there are no more.
-    """
+    """Return the records of the next threads by name, and the last name; empty: no more."""
     found: list[told.Record] = []
     name = ""
     lost = holes.lost(connection, tenant)
@@ -61,30 +55,24 @@ def records(
         thread = DirtyThread(*row)
         name = thread.thread_id
         some = unstored.get(thread.number, ())
-        found += _Records(connection, tenant, generation, thread, lost, some).all()
+        holders = Holders(connection, tenant, thread.number, thread.incarnation)
+        ranges = holders.ranges()
+        found += _Records(connection, generation, thread, lost, some, holders, ranges).all()
     return found, name
 
 
+@dataclass(slots=True)
 class _Records:
     """The records of one thread, up to its watermark."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        tenant: str,
-        generation: int,
-        thread: DirtyThread,
-        lost: Mapping[bytes, str],
-        unstored: Sequence[Hole],
-    ) -> None:
-        self._connection = connection
-        self._generation = generation
-        self._thread = thread
-        self._lost = lost
-        self._unstored = unstored
-        self._named: dict[bytes, None] = {}
-        self._holders = Holders(connection, tenant, thread.number, thread.incarnation)
-        self._ranges = self._holders.ranges()
+    _connection: Connection
+    _generation: int
+    _thread: DirtyThread
+    _lost: Mapping[bytes, str]
+    _unstored: Sequence[Hole]
+    _holders: Holders
+    _ranges: Sequence[StoredMember]
+    _named: dict[bytes, None] = field(default_factory=dict)
 
     def all(self) -> list[told.Record]:
         """Return them."""
@@ -173,7 +161,7 @@ class _Records:
         ]
         for one in found.values():
             own = one.is_of(self._thread.number, self._thread.incarnation)
-            ends = ((one.first_seq or 0), (one.last_seq or 0)) if own else (0, 0)
+            ends = (one.first_seq or 0, one.last_seq or 0) if own else (0, 0)
             needs = tuple(other for other in (*one.needed, *one.part_hashes) if other in found)
             lost.append(told.MemberRecord(*where, one.location, one.kind, needs, *ends))
         return lost

@@ -1,16 +1,15 @@
 """Checkpoints that have to be stored again, because what holds them will not last or is gone.
 
-Each takes new numbers, and so do its writes and values: as if it had been removed and saved again,
-the next flush stores it, and what waits for a flush is never evicted. What the journal had given
-up of it is put back first, as it was read from segments: matched by its digest, which commits to
-type and data, and whole, since the keyframe that it was patched on may be gone.
+Each takes new numbers, and so do its writes and values: the next flush stores it, as if it had been
+removed and saved again, and what waits for a flush is never evicted. What the journal had given up
+of it is put back first, matched by its digest, and whole: its keyframe may be gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
@@ -66,29 +65,17 @@ class Affected:
     size_bytes: int  # bytes of it in the journal
 
 
-class _Written(NamedTuple):
-    """A pending write; `size` is `None` if it was evicted."""
-
-    task_id: str
-    idx: int
-    digest: bytes
-    seq: int
-    size: int | None
-
-
 _ROWS = Statement(
     select(*ROW, checkpoints.c.state, checkpoints.c.delta_base)
     .join(threads, threads.c.number == checkpoints.c.thread)
     .where(of_thread(checkpoints))
 )
+_WRITE = (writes.c.task_id, writes.c.idx, writes.c.digest, writes.c.seq)
 _WRITES = Statement(
     select(
         writes.c.checkpoint_ns,
         writes.c.checkpoint_id,
-        writes.c.task_id,
-        writes.c.idx,
-        writes.c.digest,
-        writes.c.seq,
+        *_WRITE,
         func.length(writes.c.data),
     ).where(of_thread(writes), writes.c.early_us.is_(None))
 )
@@ -106,11 +93,15 @@ _RENUMBER_WRITES = Statement(
     .values(seq=bindparam("new"))
 )
 _PUT_REMOVED = Statement(inserting(removed))
+_NEW: dict[str, Any] = {"data": bindparam("new_data"), "encoding": bindparam("new_encoding")}
+_OF_VALUE = (
+    contents.c.family == bindparam("of_family"),
+    contents.c.digest == bindparam("of_digest"),
+)
 _RENUMBER_VALUE = Statement(
     update(contents)
     .where(
-        contents.c.family == bindparam("of_family"),
-        contents.c.digest == bindparam("of_digest"),
+        *_OF_VALUE,
         contents.c.data.is_not(None),
         or_(contents.c.thread != bindparam("new_thread"), contents.c.seq <= bindparam("through")),
     )
@@ -118,18 +109,8 @@ _RENUMBER_VALUE = Statement(
 )
 _RESTORE = Statement(
     update(contents)
-    .where(
-        contents.c.family == bindparam("of_family"),
-        contents.c.digest == bindparam("of_digest"),
-        contents.c.data.is_(None),
-    )
-    .values(
-        data=bindparam("new_data"),
-        encoding=bindparam("new_encoding"),
-        patches=0,
-        patch_bytes=0,
-        segment=None,
-    )
+    .where(*_OF_VALUE, contents.c.data.is_(None))
+    .values({**_NEW, "patches": 0, "patch_bytes": 0, "segment": None})
 )
 _RESTORE_WRITE = Statement(
     update(writes)
@@ -140,7 +121,7 @@ _RESTORE_WRITE = Statement(
         writes.c.digest == bindparam("of_digest"),
         writes.c.data.is_(None),
     )
-    .values(data=bindparam("new_data"), encoding=bindparam("new_encoding"))
+    .values(_NEW)
 )
 
 
@@ -156,10 +137,7 @@ def pack_values(values: Mapping[bytes, Value]) -> list[PackedValue]:
 
 
 def restore(connection: Connection, family: int, packed: Iterable[PackedValue]) -> int:
-    """Put evicted values of a family back in a write transaction; return how many.
-
-    Those that are here, or not known, are left out.
-    """
+    """Put known evicted values of a family back in a write transaction; return how many."""
     names = ("of_family", "of_digest", "new_encoding", "new_data")
     rows = [dict(zip(names, (family, *one), strict=True)) for one in packed]
     return _RESTORE.run_many(connection, rows)
@@ -172,24 +150,11 @@ def restore_writes(
     gone: Mapping[tuple[str, int], bytes],
     packed: Mapping[bytes, PackedValue],
 ) -> int:
-    """Put evicted writes of a checkpoint back in a write transaction; return how many.
-
-    Those with another value by now are left out. They are named as `Affected` names them.
-    """
-    names = (
-        "of_thread",
-        "of_ns",
-        "of_id",
-        "of_task",
-        "of_idx",
-        "of_digest",
-        "new_encoding",
-        "new_data",
-    )
-    rows = [
-        dict(zip(names, (thread, *place, *slot, *packed[digest]), strict=True))
-        for slot, digest in gone.items()
-    ]
+    """Put evicted writes of a checkpoint back that were not replaced; return how many."""
+    names = ("of_task", "of_idx", "of_digest", "new_encoding", "new_data")
+    of = parameters_of(thread, *place)
+    new = [(*slot, *packed[digest]) for slot, digest in gone.items()]
+    rows = [{**of, **dict(zip(names, one, strict=True))} for one in new]
     return _RESTORE_WRITE.run_many(connection, rows)
 
 
@@ -234,15 +199,12 @@ def users(connection: Connection, tenant: str, segments: Collection[bytes]) -> l
 def affected(
     connection: Connection, tenant: str, user: User, segments: Collection[bytes]
 ) -> tuple[list[Affected], set[bytes]]:
-    """Return the checkpoints of a thread that need one of these segments, and what any of it needs.
-
-    Those above the watermark are left out: they are stored anyway.
-    """
-    written: dict[Place, list[_Written]] = {}
+    """Return the certified checkpoints of a thread that need segments, and what any of it needs."""
+    written: dict[Place, list[Any]] = {}
     for ns, name, *write in _WRITES.run(connection, of_thread=user.number).fetchall():
-        written.setdefault((ns, name), []).append(_Written(*write))
+        written.setdefault((ns, name), []).append(write)
     rows = [Row(*row) for row in _ROWS.run(connection, of_thread=user.number).fetchall()]
-    numbers = [[row.seq, *(one.seq for one in written.get(row.place[1:], ()))] for row in rows]
+    numbers = [[row.seq, *(write[3] for write in written.get(row.place[1:], ()))] for row in rows]
     places = located.of_rows(connection, tenant, rows, numbers)
     found = []
     needed: set[bytes] = set()
@@ -256,10 +218,10 @@ def affected(
 
 
 def _affected(
-    connection: Connection, tenant: str, user: User, row: Row, written: Sequence[_Written]
+    connection: Connection, tenant: str, user: User, row: Row, written: Sequence[Any]
 ) -> Affected:
     digests = referred(row.state, row.delta_base)
-    size = len(row.state) + sum(write.size or 0 for write in written)
+    size = len(row.state) + sum(stored or 0 for *_, stored in written)
     evicted: set[bytes] = set()
     keyframes: set[bytes] = set()
     for digest, keyframe, stored in _NEEDED.run_listed(connection, digests, of_family=user.family):
@@ -268,17 +230,17 @@ def _affected(
         if keyframe is not None:
             keyframes.add(keyframe)
         size += stored or 0
-    gone = [write for write in written if write.size is None]
+    gone = [write for *write, stored in written if stored is None]
     sources = located.of_values(connection, tenant, user.family, sorted(evicted))
     if gone:
-        seqs = [write.seq for write in gone]
+        seqs = [seq for *_, seq in gone]
         sources += located.of_writes(connection, tenant, user.number, row.held, seqs)
     return Affected(
         row.place[1:],
         row.seq,
         frozenset(digests | keyframes),
         frozenset(evicted),
-        {(write.task_id, write.idx): write.digest for write in gone},
+        {(task_id, idx): digest for task_id, idx, digest, _ in gone},
         tuple(dict.fromkeys(sources)),
         size,
     )
@@ -287,15 +249,11 @@ def _affected(
 def store_again(
     batch: Batch, tenant: str, user: User, chosen: Iterable[tuple[Affected, Sequence[PackedValue]]]
 ) -> int:
-    """Let checkpoints be stored again by the next flush; return how many.
-
-    Each comes with what the journal had given up. If another incarnation lives, nothing happens.
-    """
+    """Let the next flush store checkpoints, which come with what was evicted; return how many."""
     log = batch.find(tenant, user.thread_id)
     if log is None or log.row.deleted or log.row.incarnation != user.incarnation:
         return 0
-    count = 0
-    updated_us = log.row.updated_us
+    count, updated_us = 0, log.row.updated_us
     for one, values in chosen:
         known = batch.checkpoint(log, one.place)
         if known is None or known.seq != one.seq:
@@ -306,20 +264,15 @@ def store_again(
         # What is said of it so far, and so of the segments to leave, is taken away.
         taken = batch.change(log, EventKind.RECOVERED, one.place)
         seq = batch.change(log, EventKind.CHECKPOINT_SAVED, one.place, indexed=True)
-        _PUT_REMOVED.run(
-            batch.connection,
-            thread=user.number,
-            seq=taken,
-            checkpoint_ns=one.place[0],
-            checkpoint_id=one.place[1],
-            incarnation=user.incarnation,
-        )
+        gone = dict(zip(("checkpoint_ns", "checkpoint_id"), one.place, strict=True))
+        of_log = {"thread": user.number, "seq": taken, "incarnation": user.incarnation}
+        _PUT_REMOVED.run(batch.connection, **of_log, **gone)
         log.row.dirty_bytes += one.size_bytes
         of = parameters_of(user.number, *one.place)
         _RENUMBER.run(batch.connection, **of, new=seq)
         _RENUMBER_WRITES.run(batch.connection, **of, new=seq)
-        through = log.row.certified_seq
-        renumbered = [(user.family, digest, user.number, seq, through) for digest in one.digests]
+        new = (user.number, seq, log.row.certified_seq)
+        renumbered = [(user.family, digest, *new) for digest in one.digests]
         names = ("of_family", "of_digest", "new_thread", "new", "through")
         _RENUMBER_VALUE.run_rows(batch.connection, names, renumbered)
         batch.note_digests(log, one.digests)
@@ -332,10 +285,7 @@ def store_again(
 def forget_unneeded(
     connection: Connection, family: int, segments: Collection[bytes], needed: Collection[bytes]
 ) -> None:
-    """Forget values of a family that only some segments have and that no checkpoint needs.
-
-    `needed` is what the checkpoints of all its threads need.
-    """
+    """Forget values of a family that only some segments have and that no thread needs."""
     for some in in_lists(segments):
         only_there = (
             contents.c.family == family,

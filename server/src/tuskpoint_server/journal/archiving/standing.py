@@ -65,9 +65,7 @@ _INCARNATION = Statement(
     )
 )
 _NEWEST = Statement(
-    select(threads.c.incarnation).where(
-        threads.c.number == bindparam("of_number"), threads.c.deleted.is_(False)
-    )
+    select(threads.c.incarnation, threads.c.deleted).where(threads.c.number == bindparam("of"))
 )
 _PLACES = Statement(
     select(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
@@ -96,24 +94,13 @@ def _between(table: Any) -> Any:
 _ROWS = Statement(
     select(*ROW, checkpoints.c.state, checkpoints.c.delta_base)
     .join(threads, threads.c.number == checkpoints.c.thread)
-    .where(
-        _between(checkpoints),
-        threads.c.incarnation == bindparam("of_incarnation"),
-        threads.c.deleted.is_(False),
-    )
+    .where(_between(checkpoints))
 )
+_WRITTEN = ("checkpoint_ns", "checkpoint_id", "task_id", "task_path", "idx", "channel", "digest")
 _WRITES = Statement(
-    select(
-        writes.c.checkpoint_ns,
-        writes.c.checkpoint_id,
-        writes.c.task_id,
-        writes.c.task_path,
-        writes.c.idx,
-        writes.c.channel,
-        writes.c.digest,
-        writes.c.seq,
-        writes.c.data.is_(None),
-    ).where(_between(writes))
+    select(*(writes.c[name] for name in (*_WRITTEN, "seq")), writes.c.data.is_(None)).where(
+        _between(writes)
+    )
 )
 _IN_PARTS = Statement(
     select(members.c.sha256).where(
@@ -145,24 +132,16 @@ def of_thread_now(
 def standing(
     connection: Connection, tenant: str, of: Incarnation, places: Sequence[Place]
 ) -> Standing:
-    """Return what the journal says of some checkpoints, which are ordered, of an incarnation.
-
-    The number of statements is bounded. Of another incarnation nothing is returned.
-    """
+    """Return what the journal says of some checkpoints of an incarnation, which are ordered."""
     lost = holes.lost(connection, tenant)
     gone = _REMOVED.run(connection, of_thread=of.thread, of_incarnation=of.incarnation).fetchall()
-    found = _checkpoints(connection, tenant, of, places, lost) if places else {}
+    newest = _NEWEST.run(connection, of=of.thread).fetchone()
+    ended = newest is None or tuple(newest) != (of.incarnation, False)
+    found = _checkpoints(connection, tenant, of, places, lost) if places and not ended else {}
     segments = {place.sha256 for one in found.values() for place in one.entry.segments}
     in_parts = _IN_PARTS.run_listed(connection, segments, of_tenant=tenant)
-    incarnation = _NEWEST.run(connection, of_number=of.thread).fetchone()
-    return Standing(
-        found,
-        {(row[0], row[1]) for row in gone},
-        lost,
-        {row[0] for row in in_parts},
-        status.catalog(connection, tenant),
-        incarnation is None or incarnation[0] != of.incarnation,
-    )
+    removed_places, known = {(row[0], row[1]) for row in gone}, status.catalog(connection, tenant)
+    return Standing(found, removed_places, lost, {row[0] for row in in_parts}, known, ended)
 
 
 def _checkpoints(
@@ -185,7 +164,7 @@ def _checkpoints(
     }
     gone = {row[0] for row in _ONLY_IN.run_listed(connection, lost, of_family=of.family)}
     found: dict[Place, RecordedCheckpoint] = {}
-    rows = _ROWS.run(connection, of_thread=of.thread, of_incarnation=of.incarnation, **between)
+    rows = _ROWS.run(connection, of_thread=of.thread, **between)
     # A few at a time: states and metadata of many take much memory.
     while fetched := rows.fetchmany(_ROWS_AT_ONCE):
         some = [row for row in (Row(*one) for one in fetched) if row.place[1:] in wanted]
@@ -207,17 +186,19 @@ def _recorded(
     lost: Mapping[bytes, str],
     gone: AbstractSet[bytes],
 ) -> RecordedCheckpoint:
-    state, delta_base = row.state, row.delta_base or b""
     in_lost = [lost[place.sha256] for place in entry.segments if place.sha256 in lost]
     hole = hole or next(filter(None, in_lost), "")
     lacks_write = any(is_evicted for *_, is_evicted in written)
-    lacks_value = bool(gone) and any(one.digest in gone for one in decode_channels(state))
+    lacks_value = bool(gone) and any(one.digest in gone for one in decode_channels(row.state))
     return RecordedCheckpoint(
         replace(entry, metadata=b"", certified=entry.certified and not hole),
         seq=row.seq,
         certified_seq=row.certified_seq,
         content=row_digests(
-            state, entry.metadata, delta_base, [tuple(write[:5]) for write in written]
+            row.state,
+            entry.metadata,
+            row.delta_base or b"",
+            [tuple(write[:5]) for write in written],
         ),
         hole=hole,
         lost=lacks_value or (bool(in_lost) and lacks_write),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, select, union
+import sqlalchemy as sa
 
 from ...domain.formats.catalogs import Catalog, decode_catalog
 from ...domain.model import BlobLocation, CheckpointKey
@@ -35,13 +35,6 @@ class Backlog(NamedTuple):
     oldest_us: int | None
 
 
-class Counts(NamedTuple):
-    """Checkpoints of a tenant: those whose last change is certified, and the others."""
-
-    certified: int
-    waiting: int
-
-
 @dataclass(frozen=True, slots=True)
 class KnownCatalog:
     """The newest certified catalog of a tenant, and where it lies."""
@@ -60,26 +53,29 @@ class Wanted(NamedTuple):
     checkpoint_id: str
 
 
-_DIRTY = and_(threads.c.tenant == bindparam("of_tenant"), threads.c.dirty_since_us.is_not(None))
+_DIRTY = sa.and_(
+    threads.c.tenant == sa.bindparam("of_tenant"), threads.c.dirty_since_us.is_not(None)
+)
 _BACKLOG = Statement(
-    select(
-        func.count(),
-        func.coalesce(func.sum(threads.c.dirty_bytes), 0),
-        func.min(threads.c.dirty_since_us),
+    sa.select(
+        sa.func.count(),
+        sa.func.coalesce(sa.func.sum(threads.c.dirty_bytes), 0),
+        sa.func.min(threads.c.dirty_since_us),
     ).where(_DIRTY)
 )
-_WAITING = Statement(select(threads.c.number, threads.c.seq, threads.c.thread_id).where(_DIRTY))
+_WAITING = Statement(sa.select(threads.c.number, threads.c.seq, threads.c.thread_id).where(_DIRTY))
 _FIND = Statement(
-    select(threads.c.number, threads.c.seq, threads.c.certified_seq).where(
-        threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
+    sa.select(threads.c.number, threads.c.seq, threads.c.certified_seq).where(
+        threads.c.tenant == sa.bindparam("of_tenant"),
+        threads.c.thread_id == sa.bindparam("of_thread"),
     )
 )
 _MARKS = Statement(
-    select(threads.c.number, threads.c.certified_seq).where(threads.c.number.in_(LISTED))
+    sa.select(threads.c.number, threads.c.certified_seq).where(threads.c.number.in_(LISTED))
 )
-_EXISTS = Statement(select(checkpoints.c.seq).where(of_checkpoint(checkpoints)))
+_EXISTS = Statement(sa.select(checkpoints.c.seq).where(of_checkpoint(checkpoints)))
 _CATALOG = Statement(
-    select(
+    sa.select(
         catalogs.c.content,
         catalogs.c.certified_us,
         catalogs.c.sha256,
@@ -88,40 +84,43 @@ _CATALOG = Statement(
         members.c.identifier,
     )
     .outerjoin(
-        members, and_(members.c.tenant == catalogs.c.tenant, members.c.sha256 == catalogs.c.sha256)
+        members,
+        sa.and_(members.c.tenant == catalogs.c.tenant, members.c.sha256 == catalogs.c.sha256),
     )
-    .where(catalogs.c.tenant == bindparam("of_tenant"))
+    .where(catalogs.c.tenant == sa.bindparam("of_tenant"))
 )
 
 
-def backlog(connection: Connection, tenant: str) -> Backlog:
+def backlog(connection: sa.Connection, tenant: str) -> Backlog:
     """Return what waits; takes time in proportion to the threads that wait."""
     return Backlog(*_BACKLOG.run(connection, of_tenant=tenant).fetchall()[0])
 
 
-def waiting(connection: Connection, tenant: str, concerns: Callable[[str], bool]) -> dict[int, int]:
+def waiting(
+    connection: sa.Connection, tenant: str, concerns: Callable[[str], bool]
+) -> dict[int, int]:
     """Return the threads of some names with changes above their watermark, and the last change."""
     rows = _WAITING.run(connection, of_tenant=tenant).fetchall()
     return {number: seq for number, seq, thread_id in rows if concerns(thread_id)}
 
 
-def waiting_tenants(connection: Connection) -> list[str]:
+def waiting_tenants(connection: sa.Connection) -> list[str]:
     """Return the tenants that have something to store or a pack on its way."""
     rows = connection.execute(
-        union(
-            select(threads.c.tenant).where(threads.c.dirty_since_us.is_not(None)),
-            select(packs.c.tenant),
+        sa.union(
+            sa.select(threads.c.tenant).where(threads.c.dirty_since_us.is_not(None)),
+            sa.select(packs.c.tenant),
         )
     )
     return sorted(row[0] for row in rows)
 
 
-def catalog_tenants(connection: Connection) -> list[str]:
+def catalog_tenants(connection: sa.Connection) -> list[str]:
     """Return the tenants that have a certified catalog."""
-    return sorted(connection.execute(select(catalogs.c.tenant)).scalars())
+    return sorted(connection.execute(sa.select(catalogs.c.tenant)).scalars())
 
 
-def catalog(connection: Connection, tenant: str) -> KnownCatalog | None:
+def catalog(connection: sa.Connection, tenant: str) -> KnownCatalog | None:
     """Return the newest certified catalog, or `None` before the first flush."""
     row = _CATALOG.run(connection, of_tenant=tenant).fetchone()
     if row is None:
@@ -133,12 +132,9 @@ def catalog(connection: Connection, tenant: str) -> KnownCatalog | None:
 
 
 def wanted(
-    connection: Connection, tenant: str, key: CheckpointKey, seq: int
+    connection: sa.Connection, tenant: str, key: CheckpointKey, seq: int
 ) -> tuple[Wanted, int] | None:
-    """Return the change of a checkpoint that is waited for, and the thread's watermark.
-
-    `None`: the checkpoint, or the change, does not exist.
-    """
+    """Return the change of a checkpoint that is waited for, if it exists, and the watermark."""
     row = _FIND.run(connection, of_tenant=tenant, of_thread=key.thread_id).fetchone()
     if row is None or row[1] < seq:
         return None
@@ -146,33 +142,34 @@ def wanted(
     return (change, row[2]) if _is_there(connection, change) else None
 
 
-def watermarks(connection: Connection, numbers: Iterable[int]) -> dict[int, int]:
+def watermarks(connection: sa.Connection, numbers: Iterable[int]) -> dict[int, int]:
     """Return how far threads are certified."""
     return dict(_MARKS.run_listed(connection, numbers))
 
 
-def missing(connection: Connection, changes_wanted: Iterable[Wanted]) -> set[Wanted]:
+def missing(connection: sa.Connection, changes_wanted: Iterable[Wanted]) -> set[Wanted]:
     """Return those of the changes whose checkpoint does not exist any more."""
     return {one for one in changes_wanted if not _is_there(connection, one)}
 
 
-def _is_there(connection: Connection, change: Wanted) -> bool:
+def _is_there(connection: sa.Connection, change: Wanted) -> bool:
     if not change.checkpoint_id:
         return True
     of = parameters_of(change.thread, change.checkpoint_ns, change.checkpoint_id)
     return _EXISTS.run(connection, **of).fetchone() is not None
 
 
-def counts(connection: Connection, tenant: str) -> Counts:
-    """Count checkpoints; takes time in proportion to the threads and to what waits."""
-    total = connection.execute(
-        select(func.coalesce(func.sum(threads.c.checkpoint_count), 0)).where(
-            threads.c.tenant == tenant
-        )
-    ).scalar_one()
+def counts(connection: sa.Connection, tenant: str) -> tuple[int, int]:
+    """Count the checkpoints whose last change is certified, and the others."""
+
+    def count(statement: sa.Select[Any]) -> int:
+        return int(connection.execute(statement).scalar_one())
+
+    saved = sa.func.coalesce(sa.func.sum(threads.c.checkpoint_count), 0)
+    total = count(sa.select(saved).where(threads.c.tenant == tenant))
     place = (changes.c.thread, changes.c.checkpoint_ns, changes.c.checkpoint_id)
     changed = (
-        select(*place)
+        sa.select(*place)
         .join(threads, threads.c.number == changes.c.thread)
         .where(
             threads.c.tenant == tenant,
@@ -182,39 +179,36 @@ def counts(connection: Connection, tenant: str) -> Counts:
         .distinct()
         .subquery()
     )
-    there = exists().where(same_checkpoint(checkpoints, changed))
-    uncertified = connection.execute(
-        select(func.count()).select_from(changed).where(there)
-    ).scalar_one()
-    unstored = connection.execute(
-        select(func.count()).where(holes.c.tenant == tenant, holes.c.segment.is_(None))
-    ).scalar_one()
-    certified = max(0, int(total) - int(uncertified) - int(unstored))
-    return Counts(certified, int(uncertified) + int(unstored))
+    there = sa.exists().where(same_checkpoint(checkpoints, changed))
+    waiting = count(sa.select(sa.func.count()).select_from(changed).where(there))
+    waiting += count(
+        sa.select(sa.func.count()).where(holes.c.tenant == tenant, holes.c.segment.is_(None))
+    )
+    return max(0, total - waiting), waiting
 
 
-def evicted_bytes(connection: Connection, tenant: str) -> int:
+def evicted_bytes(connection: sa.Connection, tenant: str) -> int:
     """Return the bytes of values and pending writes that are on the blob store only."""
-    families = select(threads.c.family).where(threads.c.tenant == tenant)
-    numbers = select(threads.c.number).where(threads.c.tenant == tenant)
-    of_values = select(func.coalesce(func.sum(contents.c.size), 0)).where(
+    families = sa.select(threads.c.family).where(threads.c.tenant == tenant)
+    numbers = sa.select(threads.c.number).where(threads.c.tenant == tenant)
+    of_values = sa.select(sa.func.coalesce(sa.func.sum(contents.c.size), 0)).where(
         contents.c.data.is_(None), contents.c.family.in_(families)
     )
-    of_writes = select(func.coalesce(func.sum(writes.c.size), 0)).where(
+    of_writes = sa.select(sa.func.coalesce(sa.func.sum(writes.c.size), 0)).where(
         writes.c.data.is_(None), writes.c.thread.in_(numbers)
     )
     return sum(int(connection.execute(one).scalar_one()) for one in (of_values, of_writes))
 
 
-def claim_home(connection: Connection, backend: str) -> str:
+def claim_home(connection: sa.Connection, backend: str) -> str:
     """Make a kind of store the home of all blobs, unless another is already; return the home."""
     named = journal_info.c.name == _HOME
-    known = connection.execute(select(journal_info.c.value).where(named)).scalar_one_or_none()
+    known = connection.execute(sa.select(journal_info.c.value).where(named)).scalar_one_or_none()
     if known == backend:
         return backend
-    anything = connection.execute(select(members.c.sha256).limit(1)).first()
+    anything = connection.execute(sa.select(members.c.sha256).limit(1)).first()
     if known is not None and anything is not None:
         return str(known)
-    connection.execute(delete(journal_info).where(named))
-    connection.execute(insert(journal_info).values(name=_HOME, value=backend))
+    connection.execute(sa.delete(journal_info).where(named))
+    connection.execute(sa.insert(journal_info).values(name=_HOME, value=backend))
     return backend
