@@ -27,7 +27,6 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -196,23 +195,13 @@ def _quoted(value: object) -> str:
 # --- `tuskpoint-server token` --------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What is asked for: a token that stands for this, and where its entry goes, if anywhere."""
-
-    grant: Grant
-    file: Path | None
-
-
 def main(arguments: Sequence[str]) -> int:
     """Make a token; it goes to stdout and nowhere else, once. Return the exit code."""
-    order = parse(arguments, now=datetime.now(UTC))
-    token, entry = new_token(order.grant)
-    if order.file is None:
-        print(f"{token}\n\n{entry}", end="")  # noqa: T201 - what it is for
-        return 0
-    append(order.file, entry)
-    print(token)  # noqa: T201 - what it is for
+    grant, file = parse(arguments, now=datetime.now(UTC))
+    token, entry = new_token(grant)
+    if file is not None:
+        append(file, entry)
+    print(token if file is not None else f"{token}\n\n{entry.rstrip()}")  # noqa: T201 - its purpose
     return 0
 
 
@@ -233,8 +222,8 @@ def new_token(grant: Grant) -> tuple[str, str]:
     return token, "\n".join(lines) + "\n"
 
 
-def parse(arguments: Sequence[str], *, now: datetime) -> Order:
-    """Return what the arguments behind `token` ask for."""
+def parse(arguments: Sequence[str], *, now: datetime) -> tuple[Grant, Path | None]:
+    """Return what a token is asked for, and the file that its entry goes to, if any."""
     parser = OneLineParser(
         prog="tuskpoint-server token",
         description="Make a token. It is printed once; the entry for the file that --tokens "
@@ -278,7 +267,7 @@ def parse(arguments: Sequence[str], *, now: datetime) -> Order:
         )
     except EntryError as error:
         raise ConfigError(str(error)) from None
-    return Order(grant, given.append)
+    return grant, given.append
 
 
 def _expiry(text: str, now: datetime) -> datetime:

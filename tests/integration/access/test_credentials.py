@@ -48,7 +48,6 @@ from tuskpoint_server.rpc.authentication import POLICY, Authentication
 from tuskpoint_server.rpc.calls import Call
 from tuskpoint_server.rpc.servicers import AdminServicer
 from tuskpoint_server.rpc.telemetry import Telemetry
-from tuskpoint_server.service.admin import Standing
 
 LACKING = [Grant(f"no {scope}", "default", frozenset(Scope) - {scope}) for scope in Scope]
 EXPIRED = Grant("expired", "default", frozenset(Scope), datetime(2020, 1, 1, tzinfo=UTC))
@@ -217,7 +216,7 @@ async def test_health_is_told_to_everybody(grpc_channel: grpc.aio.Channel) -> No
 async def test_what_all_tenants_take_is_told_to_admin_only() -> None:
     status = ArchiveStatus(*[1] * len(fields(ArchiveStatus)))  # type: ignore[arg-type]
     status = replace(status, catalog=None, last_error="", first_holes=())
-    admin: Any = SimpleNamespace(standing=AsyncMock(return_value=Standing(status, 1, None)))
+    admin: Any = SimpleNamespace(standing=AsyncMock(return_value=(status, 1, None)))
     servicer = AdminServicer(admin, [])
     for grant in (EVERYTHING, *LACKING):
         call = Call("/m", None, tenant=grant.tenant, scopes=grant.scopes)  # type: ignore[arg-type]

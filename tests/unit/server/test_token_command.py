@@ -21,7 +21,7 @@ NAMED = ["--name", "ci", "--scope", "read"]
 
 
 def expiry(text: str) -> datetime | None:
-    return tokens.parse([*NAMED, "--expires", text], now=NOW).grant.expires
+    return tokens.parse([*NAMED, "--expires", text], now=NOW)[0].expires
 
 
 def test_a_token_and_its_entry_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:

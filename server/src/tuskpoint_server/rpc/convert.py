@@ -185,14 +185,17 @@ def timestamp(microseconds: int) -> Timestamp:
 
 
 def filled(message: MessageT, *sources: object) -> MessageT:
-    """Fill the fields of a message that sources have under the same name; a time ends in `_us`."""
+    """Fill the fields of a message that sources have under the same name.
+
+    The source of a time has microseconds: `create_time` is `created_us`, `expire_time` `expire_us`.
+    """
     for field in message.DESCRIPTOR.fields:
-        name = field.name
+        name, stem = field.name, field.name.removesuffix("_time")
         for source in sources:
-            if name.endswith("_time"):
-                microseconds = getattr(source, f"{name.removesuffix('_time')}_us", None)
-                if microseconds is not None:
-                    getattr(message, name).CopyFrom(timestamp(microseconds))
+            if stem != name:
+                found = getattr(source, f"{stem}_us", getattr(source, f"{stem}d_us", None))
+                if found is not None:
+                    getattr(message, name).CopyFrom(timestamp(found))
             elif field.message_type is None and not field.is_repeated and hasattr(source, name):
                 setattr(message, name, getattr(source, name))
     return message
@@ -319,31 +322,17 @@ def history_frames(
 # --- to the wire: threads ------------------------------------------------------------------
 
 
-def thread(stored: Thread) -> thread_pb2.Thread:
+def thread(stored: Thread, *more: object) -> thread_pb2.Thread:
     """Return the message for a thread."""
-    message = thread_pb2.Thread(
-        thread_id=stored.thread_id,
-        incarnation=stored.incarnation,
-        seq=stored.seq,
-        agent_id=stored.agent_id,
-        state=number(stored.state),
-        head_checkpoint_id=stored.head_id,
-        create_time=timestamp(stored.created_us),
-        update_time=timestamp(stored.updated_us),
-        unsearchable=stored.unsearchable,
-    )
+    message = thread_pb2.Thread(head_checkpoint_id=stored.head_id)
     if stored.retention_s:
         message.retention.seconds = stored.retention_s
-    return message
+    return filled(message, stored, *more)
 
 
 def thread_detail(detail: ThreadDetail) -> thread_pb2.Thread:
     """Return the message for a thread with its counts and heads."""
-    message = thread(detail.thread)
-    message.checkpoint_count = detail.checkpoint_count
-    message.uncertified_count = detail.uncertified_count
-    if detail.expire_us is not None:
-        message.expire_time.CopyFrom(timestamp(detail.expire_us))
+    message = thread(detail.thread, detail)
     for checkpoint_ns, checkpoint_id in sorted(detail.heads.items())[:MAX_HEADS]:
         message.heads.add(checkpoint_ns=checkpoint_ns, checkpoint_id=checkpoint_id)
     return message

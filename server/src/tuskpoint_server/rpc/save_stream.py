@@ -11,7 +11,7 @@ A client that goes away ends the stream; saves that were complete go on to the j
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
@@ -31,8 +31,6 @@ MAX_UNANSWERED = 256  # saves that may wait for their last answer before reading
 
 MAX_UNCOMMITTED_BYTES = 64 * MIB
 """Bytes of saves that may wait for the journal before reading pauses."""
-
-Respond = Callable[[SaveOutcome], pb.SaveCheckpointsResponse]
 
 
 class SaveStream:
@@ -141,43 +139,37 @@ class SaveStream:
         self._request = None
         self._assembly = Assembly(save_id, ())
         try:
-            commit, respond = self._commit(save_id, request, received)
+            commit = self._commit(request, received)
         except Refusal as refusal:
             self._refuse(save_id, refusal)
             return
         self._unanswered += 1
         self._uncommitted += size
         wanted = Durability(request.durability)
-        task = asyncio.create_task(self._acknowledge(save_id, commit, size, wanted, respond))
+        kind = "checkpoint" if isinstance(request, pb.SaveCheckpointRequest) else "writes"
+        task = asyncio.create_task(self._acknowledge(save_id, kind, commit, size, wanted))
         self._acknowledging.add(task)
         task.add_done_callback(self._acknowledging.discard)
 
     def _commit(
-        self, save_id: int, request: pb.SaveCheckpointRequest | pb.SaveWritesRequest, received: Any
-    ) -> tuple[Coroutine[Any, Any, SaveOutcome], Respond]:
-        answer = pb.SaveCheckpointsResponse
+        self, request: pb.SaveCheckpointRequest | pb.SaveWritesRequest, received: Any
+    ) -> Coroutine[Any, Any, SaveOutcome]:
         if isinstance(request, pb.SaveCheckpointRequest):
             draft = convert.checkpoint_draft(request, received)
-            return (
-                self._checkpoints.save(self._call.tenant, draft),
-                lambda outcome: answer(save_id=save_id, checkpoint=save_response(outcome)),
-            )
+            return self._checkpoints.save(self._call.tenant, draft)
         key = convert.key(request.ref)
         writes = convert.write_drafts(request.writes, iter(received))
         # The order of the stream must not wait for a look at the checkpoint.
         journaled = Durability.JOURNALED
-        return (
-            self._checkpoints.save_writes(self._call.tenant, key, writes, journaled),
-            lambda outcome: answer(save_id=save_id, writes=writes_response(outcome)),
-        )
+        return self._checkpoints.save_writes(self._call.tenant, key, writes, journaled)
 
     async def _acknowledge(
         self,
         save_id: int,
+        kind: str,
         commit: Coroutine[Any, Any, SaveOutcome],
         size: int,
         wanted: Durability,
-        respond: Respond,
     ) -> None:
         """Answer a save once it is journaled, and again once it has the durability asked for."""
         task = asyncio.current_task()
@@ -188,11 +180,11 @@ class SaveStream:
                 self._uncommitted -= size
                 self._room.set()
             last = wanted <= outcome.durability
-            self._answer(respond(outcome), last=last)
+            self._answer(_saved(save_id, kind, outcome), last=last)
             if not last and not self._gone:
                 self._certifying.add(task)
                 outcome = await self._checkpoints.reach(self._call.tenant, outcome, wanted)
-                self._answer(respond(outcome), last=True)
+                self._answer(_saved(save_id, kind, outcome), last=True)
         except Refusal as refusal:
             self._answer(_error(save_id, refusal), last=True)
         except Exception as error:  # noqa: BLE001 - a defect ends its save, not the stream
@@ -208,32 +200,24 @@ def _error(save_id: int, refusal: Refusal) -> pb.SaveCheckpointsResponse:
     return pb.SaveCheckpointsResponse(save_id=save_id, error=to_call_error(refusal))
 
 
-def save_response(outcome: SaveOutcome) -> pb.SaveCheckpointResponse:
-    """Return the answer to the save of a checkpoint."""
+def _saved(save_id: int, kind: str, outcome: SaveOutcome) -> pb.SaveCheckpointsResponse:
+    answer: dict[str, Any] = {kind: save_fields(kind, outcome)}
+    return pb.SaveCheckpointsResponse(save_id=save_id, **answer)
+
+
+def save_fields(kind: str, outcome: SaveOutcome) -> dict[str, Any]:
+    """Return the fields of the answer to a save of a `checkpoint` or of `writes`."""
     saved = outcome.saved
-    return pb.SaveCheckpointResponse(
-        ref=convert.ref(saved.key),
-        durability=convert.number(outcome.durability),
-        seq=saved.seq,
-        incarnation=saved.incarnation,
-        catalog_blob_id=outcome.catalog_blob_id,
-        warnings=_warnings(outcome),
-    )
-
-
-def writes_response(outcome: SaveOutcome) -> pb.SaveWritesResponse:
-    """Return the answer to the save of pending writes."""
-    return pb.SaveWritesResponse(
-        durability=convert.number(outcome.durability),
-        seq=outcome.saved.seq,
-        early=outcome.saved.early,
-        catalog_blob_id=outcome.catalog_blob_id,
-        warnings=_warnings(outcome),
-    )
-
-
-def _warnings(outcome: SaveOutcome) -> list[errors_pb2.Warning]:
-    if not outcome.backlog_warning:
-        return []
-    told = "much is waiting for certification; saves are refused if it grows on"
-    return [errors_pb2.Warning(kind=errors_pb2.WARNING_KIND_BACKLOG, message=told)]
+    told: dict[str, Any] = {
+        "durability": outcome.durability,
+        "seq": saved.seq,
+        "catalog_blob_id": outcome.catalog_blob_id,
+    }
+    if outcome.backlog_warning:
+        waiting = "much is waiting for certification; saves are refused if it grows on"
+        told["warnings"] = [
+            errors_pb2.Warning(kind=errors_pb2.WARNING_KIND_BACKLOG, message=waiting)
+        ]
+    if kind == "writes":
+        return {**told, "early": saved.early}
+    return {**told, "ref": convert.ref(saved.key), "incarnation": saved.incarnation}

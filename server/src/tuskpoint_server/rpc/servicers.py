@@ -45,7 +45,7 @@ from ..service.threads import Snapshots, Threads
 from . import convert
 from .calls import Call, endless
 from .chunks import Cutter, whole
-from .save_stream import SaveStream, save_response, writes_response
+from .save_stream import SaveStream, save_fields
 
 PROGRESS_SECONDS = 15.0  # longest silence of a watch that does not say
 
@@ -66,23 +66,21 @@ class CheckpointServicer:
 
     _checkpoints: Checkpoints
 
-    async def SaveCheckpoint(
-        self, request: saves_pb.SaveCheckpointRequest, call: Call
-    ) -> saves_pb.SaveCheckpointResponse:
+    async def SaveCheckpoint(self, request: saves_pb.SaveCheckpointRequest, call: Call) -> Fields:
         outcome = await self._checkpoints.save(call.tenant, convert.checkpoint_draft(request))
-        return save_response(await self._checkpoints.reach(call.tenant, outcome, call.wanted))
+        reached = await self._checkpoints.reach(call.tenant, outcome, call.wanted)
+        return save_fields("checkpoint", reached)
 
     def SaveCheckpoints(
         self, requests: AsyncIterator[saves_pb.SaveCheckpointsRequest], call: Call
     ) -> AsyncIterator[saves_pb.SaveCheckpointsResponse]:
         return SaveStream(self._checkpoints, call).answers(requests)
 
-    async def SaveWrites(
-        self, request: saves_pb.SaveWritesRequest, call: Call
-    ) -> saves_pb.SaveWritesResponse:
+    async def SaveWrites(self, request: saves_pb.SaveWritesRequest, call: Call) -> Fields:
         key, writes = convert.key(request.ref), convert.write_drafts(request.writes, iter(()))
         outcome = await self._checkpoints.save_writes(call.tenant, key, writes, call.wanted)
-        return writes_response(await self._checkpoints.reach(call.tenant, outcome, call.wanted))
+        reached = await self._checkpoints.reach(call.tenant, outcome, call.wanted)
+        return save_fields("writes", reached)
 
     async def SetLabel(self, request: saves_pb.SetLabelRequest, call: Call) -> Fields:
         key = convert.key(request.ref)
@@ -285,9 +283,9 @@ class HandoffServicer:
                     continue
                 adoption = handoff_pb.Adoption(
                     adopted_from=named.source,
-                    new_thread_id=adopted.key.thread_id,
-                    checkpoint_id=adopted.key.checkpoint_id,
-                    blob_id=adopted.blob_id,
+                    new_thread_id=adopted.thread_id,
+                    checkpoint_id=adopted.checkpoint_id,
+                    blob_id=step.blob_id,
                     verified=True,
                 )
                 yield {**frame, "durability": call.wanted, "adoption": adoption}
@@ -410,14 +408,13 @@ class AdminServicer:
     async def GetArchiveStatus(
         self, request: admin_pb.GetArchiveStatusRequest, call: Call
     ) -> admin_pb.GetArchiveStatusResponse:
-        standing = await self._admin.standing(call.tenant)
-        status, search = standing.archive, standing.recall
+        status, journal_bytes, search = await self._admin.standing(call.tenant)
         message = admin_pb.GetArchiveStatusResponse(
             first_holes=[
                 convert.filled(admin_pb.Hole(segment_sha256=hole.segment or b""), hole)
                 for hole in status.first_holes
             ],
-            journal_bytes=standing.journal_bytes,
+            journal_bytes=journal_bytes,
             catalog=convert.location(status.catalog) if status.catalog is not None else None,
             search=_search_status(search) if search is not None else None,
         )

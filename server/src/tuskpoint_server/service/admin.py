@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..archive.archive import Archive, ArchiveStatus
 from ..archive.flush.flusher import FlushOutcome
 from ..domain.search import SearchMode
 from ..journal.database.database import Database
 from ..recall.recall import Recall, RecallStanding
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How the archive of a tenant, the journal and search (`None`: none is indexed) stand."""
-
-    archive: ArchiveStatus
-    journal_bytes: int
-    recall: RecallStanding | None
 
 
 class Admin:
@@ -45,13 +35,10 @@ class Admin:
         self.search_modes: Sequence[SearchMode] = recall.modes if recall is not None else ()
         self.embedder = recall.embedder_name if recall is not None else ""
 
-    async def standing(self, tenant: str) -> Standing:
-        """Return how the archive, the journal and search stand."""
-        return Standing(
-            archive=await self._archive.status(tenant),
-            journal_bytes=await self._journal.size_bytes(),
-            recall=await self._recall.standing(tenant) if self._recall is not None else None,
-        )
+    async def standing(self, tenant: str) -> tuple[ArchiveStatus, int, RecallStanding | None]:
+        """Return how the archive, the journal (its bytes) and search, if any, stand."""
+        recall = await self._recall.standing(tenant) if self._recall is not None else None
+        return await self._archive.status(tenant), await self._journal.size_bytes(), recall
 
     async def flush(self, tenant: str) -> FlushOutcome:
         """Certify everything journaled before the call."""

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
+from typing import Any
 
 from ..archive.apart import HandoffStore
 from ..archive.archive import Archive
@@ -41,20 +42,13 @@ class Stage(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Adopted:
-    """The new thread's first checkpoint, and the blob that holds it; empty until certified."""
-
-    key: model.CheckpointKey
-    blob_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
-    """One step of an adoption; `adopted` comes with the last."""
+    """One step of an adoption; the last has what was adopted."""
 
     stage: Stage
     fetched_bytes: int
-    adopted: Adopted | None = None
+    adopted: model.CheckpointKey | None = None  # the new thread's first checkpoint
+    blob_id: str = ""  # of the blob that holds it; empty until it is certified
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +66,8 @@ class Handoffs:
         self, tenant: str, key: model.CheckpointKey, to_agent: str, request_id: str
     ) -> Descriptor:
         """Store all that is needed to go on from a checkpoint; an empty ID means the latest."""
-        fingerprint = fingerprint_of(
-            METHOD, key.thread_id, key.checkpoint_ns, key.checkpoint_id, to_agent
-        )
+        named = (key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+        fingerprint = fingerprint_of(METHOD, *named, to_agent)
         answered = await self._handoffs.handed_off(tenant, request_id, fingerprint)
         if answered is not None:
             return decode_descriptor(answered)
@@ -105,21 +98,11 @@ class Handoffs:
             to_agent=to_agent,
             summary=entry_summary(loaded.entry),
         )
-        kept = await self._commits.run(
-            tenant,
-            self._handoffs.keep_handoff(
-                tenant,
-                key,
-                location,
-                parts,
-                blobs,
-                request_id,
-                fingerprint,
-                encode_descriptor(descriptor),
-                content_seq=content_seq,
-            ),
+        told = (request_id, fingerprint, encode_descriptor(descriptor))
+        keep = self._handoffs.keep_handoff(
+            tenant, key, location, parts, blobs, *told, content_seq=content_seq
         )
-        return decode_descriptor(kept)
+        return decode_descriptor(await self._commits.run(tenant, keep))
 
     async def adopt(
         self,
@@ -138,7 +121,7 @@ class Handoffs:
         sha256, to_agent = descriptor.blob_sha256, descriptor.to_agent
         saved = await self._lineage.adopted(tenant, source, sha256, target, to_agent, request_id)
         if saved is not None:
-            yield Step(Stage.ADOPTED, 0, await self._outcome(tenant, saved, wanted))
+            yield await self._adopted(tenant, saved, wanted)
             return
         self._archive.admit(tenant)
         data = b""
@@ -161,15 +144,16 @@ class Handoffs:
         adopt = self._lineage.adopt(tenant, closure, sha256, target, to_agent, request_id)
         saved = await self._commits.run(tenant, adopt)
         del closure, adopt
-        yield Step(Stage.ADOPTED, size, await self._outcome(tenant, saved, wanted))
+        yield await self._adopted(tenant, saved, wanted, size)
 
-    async def _outcome(self, tenant: str, saved: model.Saved, wanted: model.Durability) -> Adopted:
+    async def _adopted(
+        self, tenant: str, saved: model.Saved, wanted: model.Durability, size: int = 0
+    ) -> Step:
         await self._commits.reach_change(tenant, saved, wanted)
-        blob_id = ""
         loaded = await self._journal.load(tenant, saved.key, model.View.ENTRY)
-        if loaded is not None and loaded.entry.certified:
-            blob_id = loaded.entry.segments[0].blob_id
-        return Adopted(saved.key, blob_id)
+        certified = loaded is not None and loaded.entry.certified
+        blob_id = loaded.entry.segments[0].blob_id if loaded and certified else ""
+        return Step(Stage.ADOPTED, size, saved.key, blob_id)
 
     async def _fetched(self, location: model.BlobLocation) -> AsyncGenerator[int | bytes, None]:
         """Yield the numbers of bytes of a bundle that have arrived, from 0 on, then the bundle."""
@@ -199,22 +183,15 @@ class Handoffs:
 
 def _explained(refusal: Refusal, blob_id: str, backend: str) -> Refusal:
     """Return the refusal of a bundle, with what its adopter can do."""
-    told = refusal.metadata
+    told: dict[str, Any] = {**refusal.metadata}
     if refusal.reason is Reason.BLOB_NOT_FOUND and told["blob_id"] == blob_id:
-        return Refusal(
-            Reason.BLOB_NOT_FOUND,
-            status=Status.NOT_FOUND,
-            advice=f"this server's is of the kind '{backend}', and the two sides may use different "
-            "stores: of another kind, another directory, another Walrus network",
-            blob_id=blob_id,
-            backend=backend,
+        told["backend"] = backend
+        advice = (
+            f"this server's is of the kind '{backend}', and the two sides may use different "
+            "stores: of another kind, another directory, another Walrus network"
         )
+        return Refusal(refusal.reason, status=Status.NOT_FOUND, advice=advice, **told)
     if refusal.reason is Reason.BLOB_HASH_MISMATCH:
-        return Refusal(
-            Reason.BLOB_HASH_MISMATCH,
-            advice="do not trust the blob, and ask for another hand-off",
-            blob_id=told["blob_id"],
-            expected=told["expected"],
-            actual=told["actual"],
-        )
+        advice = "do not trust the blob, and ask for another hand-off"
+        return Refusal(refusal.reason, advice=advice, **told)
     return refusal
