@@ -100,7 +100,7 @@ class _InlineWriter(Writer):
         self._engine = database.disk.engine
         self._clock_us = database.now_us
         self._committed = database.waiters.wake
-        self._noted = database._note
+        self._noted = database.noted
         self._connection = None
         self._numbers = None
         self._logs = Logs()

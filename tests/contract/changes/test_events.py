@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 from hypothesis import settings
@@ -31,7 +31,7 @@ from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import CheckpointDraft, CheckpointKey, View
 from tuskpoint_server.domain.threads import Event, EventKind, PruneStrategy, Removed
 from tuskpoint_server.journal.archiving.eviction import evict_family
-from tuskpoint_server.journal.changes import EventsCompacted, Extent, News
+from tuskpoint_server.journal.changes import EventsCompacted, News
 from tuskpoint_server.journal.database import schema, sqlite
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted
@@ -60,10 +60,21 @@ async def logged(journal: Journal, thread_id: str = "t") -> list[tuple[EventKind
     return [(one.kind, one.key.checkpoint_id, one.deleted) for one in found]
 
 
+class Extent(NamedTuple):
+    """What is kept of a thread's log, as its row says."""
+
+    incarnation: int
+    deleted: bool
+    begun_seq: int
+    compacted_seq: int
+    certified_seq: int
+    seq: int
+
+
 async def extent(journal: Journal, thread_id: str = "t") -> Extent:
-    found = await journal.events.extent(TENANT, thread_id)
+    found = await journal.events.kept(TENANT, thread_id)
     assert found is not None
-    return found
+    return Extent(*(getattr(found, name) for name in Extent._fields))
 
 
 def check_log(found: Sequence[Event], kept: Extent) -> None:
@@ -130,7 +141,7 @@ async def test_what_changes_nothing_is_none(journal: Journal, removal: Removal) 
     await refused(removal.set_retention(TENANT, "never was", 1), Reason.THREAD_NOT_FOUND)
     await refused(journal.save_checkpoint(TENANT, draft("b", expected_head="z")), Reason.HEAD_MOVED)
     assert await events(journal) == before
-    assert await journal.events.extent(TENANT, "never was") is None
+    assert await journal.events.kept(TENANT, "never was") is None
 
 
 async def test_a_repeated_save_that_brings_more_is_a_save(journal: Journal) -> None:
@@ -297,7 +308,7 @@ async def test_a_read_past_dropped_events_says_so(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(EventsCompacted) as caught:
                 await events(journal, after=1)
-            assert caught.value.extent.compacted_seq == 2
+            assert caught.value.kept.compacted_seq == 2
             await save(journal, draft("c", "b"))
         assert [one.seq for one in await events(journal, after=2)] == [3]
 
@@ -595,7 +606,7 @@ def all_of(thread_id: str) -> Callable[[Connection], Everything]:
     def work(connection: Connection) -> Everything:
         threads, changes = schema.threads.c, schema.changes.c
         thread = connection.execute(
-            select(threads.number, *(threads[name] for name in Extent.__slots__)).where(
+            select(threads.number, *(threads[name] for name in Extent._fields)).where(
                 threads.thread_id == thread_id
             )
         ).one_or_none()

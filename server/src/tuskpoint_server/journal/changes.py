@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, select
 
 from ..domain.model import CheckpointKey
 from ..domain.threads import Event, EventKind
 from .database.database import Database, Waiter
-from .database.schema import changes, threads
+from .database.logs import ThreadRow, find_thread
+from .database.schema import changes
 from .database.statements import Statement, of_thread
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """What is kept of a thread's log.
-
-    Attributes:
-        deleted: The incarnation was deleted.
-        begun_seq: Number before the first change of the incarnation.
-        compacted_seq: Changes up to here are gone.
-        certified_seq: Changes up to here are certified.
-        seq: The last change.
-    """
-
-    incarnation: int
-    deleted: bool
-    begun_seq: int
-    compacted_seq: int
-    certified_seq: int
-    seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +24,13 @@ class News:
 
 
 class EventsCompacted(Exception):
-    """Changes after the position asked for are gone; `extent` is what is kept."""
+    """Changes after the position asked for are gone; `kept` says which are not."""
 
-    def __init__(self, extent: Extent) -> None:
-        self.extent = extent
-        super().__init__(f"changes up to {extent.compacted_seq} are gone")
+    def __init__(self, kept: ThreadRow) -> None:
+        self.kept = kept
+        super().__init__(f"changes up to {kept.compacted_seq} are gone")
 
 
-_EXTENT = Statement(
-    select(threads.c.number, *(threads.c[field.name] for field in fields(Extent))).where(
-        threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread_id")
-    )
-)
 _COLUMNS = ("kind", "seq", "incarnation", "deleted", "created_us", "checkpoint_ns", "checkpoint_id")
 _AFTER = Statement(
     select(*(changes.c[name] for name in _COLUMNS))
@@ -69,17 +45,11 @@ class Events:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.journal_id = database.journal_id
 
-    @property
-    def journal_id(self) -> str:
-        """Identity of the journal."""
-        return self._database.journal_id
-
-    async def extent(self, tenant: str, thread_id: str) -> Extent | None:
-        """Return what is kept of a thread's log; `None` if it never was."""
-        return await self._database.query(
-            lambda connection: (found := _extent(connection, tenant, thread_id)) and found[1]
-        )
+    async def kept(self, tenant: str, thread_id: str) -> ThreadRow | None:
+        """Return a thread's row, which says what is kept of its log; `None` if it never was."""
+        return await self._database.query(lambda found: find_thread(found, tenant, thread_id))
 
     async def after(self, tenant: str, thread_id: str, position: int, limit: int) -> News:
         """Return what came after a position, with at most `limit` changes.
@@ -89,18 +59,17 @@ class Events:
         """
 
         def read(connection: Connection) -> News:
-            found = _extent(connection, tenant, thread_id)
-            if found is None:
+            kept = find_thread(connection, tenant, thread_id)
+            if kept is None:
                 return News((), 0)
-            number, extent = found
-            rows = _AFTER.run(connection, of_thread=number, after=position, max_rows=limit)
+            rows = _AFTER.run(connection, of_thread=kept.number, after=position, max_rows=limit)
             events = tuple(
                 Event(EventKind(kind), seq, of, CheckpointKey(thread_id, *place), deleted, at_us)
                 for kind, seq, of, deleted, at_us, *place in rows.fetchall()
             )
-            if (not events or events[0].seq != position + 1) and extent.compacted_seq > position:
-                raise EventsCompacted(extent)
-            return News(events, extent.certified_seq)
+            if (not events or events[0].seq != position + 1) and kept.compacted_seq > position:
+                raise EventsCompacted(kept)
+            return News(events, kept.certified_seq)
 
         return await self._database.query(read)
 
@@ -110,11 +79,3 @@ class Events:
         A caller that reads after entering, and again after each wake, misses none.
         """
         return self._database.waiters.subscribe(tenant, thread_id)
-
-
-def _extent(connection: Connection, tenant: str, thread_id: str) -> tuple[int, Extent] | None:
-    row = _EXTENT.run(connection, of_tenant=tenant, of_thread_id=thread_id).fetchone()
-    if row is None:
-        return None
-    number, incarnation, deleted, *positions = row
-    return number, Extent(incarnation, bool(deleted), *positions)

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from ..domain.errors import Reason, Refusal, invalid_field
 from ..domain.model import Checkpoint, CheckpointKey, Source, View
 from ..domain.threads import Event, EventKind
-from ..journal.changes import Events, EventsCompacted, Extent
+from ..journal.changes import Events, EventsCompacted
 from ..journal.checkpoints.load import ReplayQuery
 from ..journal.checkpoints.store import Checkpoints
+from ..journal.database.logs import ThreadRow
 from .completing import Completer
 
 EVENTS_AT_ONCE = 256  # most events that a watch takes from the journal at once
@@ -101,8 +102,8 @@ class History:
         self, tenant: str, query: ReplayQuery, view: View, source: Source
     ) -> AsyncGenerator[Checkpoint, None]:
         """Yield the checkpoints of a thread, least (ID, namespace) first."""
-        extent = await self._log.extent(tenant, query.thread_id)
-        if extent is None or extent.deleted:
+        kept = await self._log.kept(tenant, query.thread_id)
+        if kept is None or kept.deleted:
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=query.thread_id)
         async with aclosing(self._completer.listed(tenant, query, view, source)) as found:
             async for loaded in found:
@@ -132,7 +133,7 @@ class History:
                 try:
                     news = await self._log.after(tenant, thread_id, at.seq, EVENTS_AT_ONCE)
                 except EventsCompacted as gone:
-                    raise self._compacted(tenant, thread_id, gone.extent) from None
+                    raise self._compacted(tenant, thread_id, gone.kept) from None
                 for event in news.events:
                     at = replace(at, incarnation=event.incarnation, seq=event.seq)
                     if event.kind in wanted:
@@ -151,14 +152,14 @@ class History:
 
     async def _begin(self, tenant: str, thread_id: str, cursor: bytes) -> Position:
         position = self._cursors.open(tenant, thread_id, cursor) if cursor else None
-        extent = await self._log.extent(tenant, thread_id)
-        if extent is None or (extent.deleted and not cursor):
+        kept = await self._log.kept(tenant, thread_id)
+        if kept is None or (kept.deleted and not cursor):
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
         if not cursor:
-            position = Position(extent.incarnation, extent.begun_seq, extent.begun_seq)
-        if position is None or position.seq < extent.compacted_seq:
-            raise self._compacted(tenant, thread_id, extent)
-        if position.seq > extent.seq:
+            position = Position(kept.incarnation, kept.begun_seq, kept.begun_seq)
+        if position is None or position.seq < kept.compacted_seq:
+            raise self._compacted(tenant, thread_id, kept)
+        if position.seq > kept.seq:
             raise invalid_field("cursor", "is ahead of the thread")
         return position
 
@@ -182,8 +183,8 @@ class History:
         event = Event(kind, seq, at.incarnation, nothing, 0, self._clock_us())
         return Delivery(event, self._cursors.seal(tenant, thread_id, at))
 
-    def _compacted(self, tenant: str, thread_id: str, extent: Extent) -> Refusal:
-        oldest = Position(extent.incarnation, extent.compacted_seq, extent.compacted_seq)
+    def _compacted(self, tenant: str, thread_id: str, kept: ThreadRow) -> Refusal:
+        oldest = Position(kept.incarnation, kept.compacted_seq, kept.compacted_seq)
         cursor = self._cursors.seal(tenant, thread_id, oldest)
         return Refusal(
             Reason.CURSOR_COMPACTED,

@@ -51,11 +51,6 @@ def noted_dimension(connection: Connection) -> int:
     return int(row[0].partition(" ")[0]) if row is not None else 0
 
 
-def dimension(connection: Connection, tenant: str) -> int:
-    """Return the dimension that the tenant's vectors must have; 0 if it may be any."""
-    return size_bytes(connection, tenant) // COMPONENT_BYTES
-
-
 def size_bytes(connection: Connection, tenant: str) -> int:
     """Return the bytes that the tenant's vectors must have; 0 if it may be any."""
     noted = noted_dimension(connection)

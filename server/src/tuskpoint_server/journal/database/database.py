@@ -96,7 +96,7 @@ class Waiters:
 
 
 class Database:
-    """A journal in a database file. Made by `open`.
+    """A journal in a database file. Made by `open`; every call can raise `JOURNAL_UNAVAILABLE`.
 
     Attributes:
         waiters: Who waits for changes of threads.
@@ -124,7 +124,7 @@ class Database:
         self.generation = int(facts[_GENERATION])
         self.waiters = Waiters()
         self.noted: list[Callable[[dict[int, set[bytes]]], None]] = []
-        self._writer = Writer(engine, path, clock_us, self.waiters.wake, self._note)
+        self._writer = Writer(engine, path, clock_us, self.waiters.wake, self.noted)
         self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="journal-reader")
         self._reader = threading.local()
         self._connections: list[Connection] = []
@@ -180,11 +180,7 @@ class Database:
         return self._writer.submit(work, size_bytes, alone=True)
 
     async def query(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a read transaction, in which all reads see one moment.
-
-        Raises:
-            Refusal: `JOURNAL_UNAVAILABLE`.
-        """
+        """Run `work` in a read transaction, in which all reads see one moment."""
         if self._closed:
             raise unavailable("it is closed")
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
@@ -194,11 +190,7 @@ class Database:
         return await self.query(lambda connection: statement.run(connection, **values).fetchall())
 
     def glance(self, work: Callable[[Connection], T]) -> T:
-        """Run what reads a few rows as `query` does, but here: for those a thread costs more.
-
-        Raises:
-            Refusal: `JOURNAL_UNAVAILABLE`.
-        """
+        """Run what reads a few rows as `query` does, but here: for those a thread costs more."""
         if self._closed:
             raise unavailable("it is closed")
         return self._read(work)
@@ -210,10 +202,6 @@ class Database:
     async def used_bytes(self) -> int:
         """Return the bytes of the pages that are in use."""
         return await self.query(sqlite.used_bytes)
-
-    def _note(self, stored: dict[int, set[bytes]]) -> None:
-        for callback in self.noted:
-            callback(stored)
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         try:
@@ -244,10 +232,10 @@ def _prepare(engine: Engine, generation: int) -> dict[str, str]:
                     "it was written by the first version of TuskPoint, "
                     "which this server does not read"
                 )
-            if tables and journal_info.name not in tables:
-                raise RuntimeError("it is a database of another program")
-            found = connection.execute(select(journal_info.c.name, journal_info.c.value))
-            known = {str(name): str(value) for name, value in found}
+            known: dict[str, str] = {}
+            if not tables or journal_info.name in tables:
+                found = connection.execute(select(journal_info.c.name, journal_info.c.value))
+                known = {str(name): str(value) for name, value in found}
             if _LAYOUT not in known:
                 raise RuntimeError("it is a database of another program")
             if known[_LAYOUT] != LAYOUT:

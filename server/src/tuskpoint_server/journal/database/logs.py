@@ -215,36 +215,24 @@ class Known:
         return self.decoded
 
 
+@dataclass(slots=True, eq=False)
 class Log:
-    """A thread as the writer knows it.
+    """A thread as the writer knows it."""
 
-    Attributes:
-        row: Its row.
-        new: The row is not stored yet.
-        early: Writes may wait for their checkpoint.
-        fresh: It has no checkpoints but those of the batch that it began in.
-        keyframes: Digests of values that are stored, and no patches.
-        greatest: Greatest ID by namespace.
-        whole: Namespaces of whose greatest checkpoint all values are here.
-        known: Recent checkpoints.
-        size: About how many bytes of memory it takes; `counted`: as `Logs` last saw it.
-    """
+    row: ThreadRow
+    new: bool  # the row is not stored yet
+    early: bool  # writes may wait for their checkpoint
+    fresh: bool = field(init=False)  # no checkpoints but those of the batch that it began in
+    keyframes: set[bytes] = field(default_factory=set)  # values that are stored, and no patches
+    greatest: dict[str, str] = field(default_factory=dict)  # ID by namespace
+    # namespaces of whose greatest checkpoint all values are here
+    whole: set[str] = field(default_factory=set)
+    known: OrderedDict[Place, Known] = field(default_factory=OrderedDict)  # recent checkpoints
+    size: int = _LOG_BYTES  # about how many bytes of memory it takes
+    counted: int = 0  # the size as `Logs` last saw it
 
-    __slots__ = (
-        *("counted", "early", "fresh", "greatest", "keyframes"),
-        *("known", "new", "row", "size", "whole"),
-    )
-
-    def __init__(self, row: ThreadRow, *, new: bool, early: bool) -> None:
-        self.row = row
-        self.new = self.fresh = new
-        self.early = early
-        self.keyframes: set[bytes] = set()
-        self.greatest: dict[str, str] = {}
-        self.whole: set[str] = set()
-        self.known: OrderedDict[Place, Known] = OrderedDict()
-        self.size = _LOG_BYTES
-        self.counted = 0
+    def __post_init__(self) -> None:
+        self.fresh = self.new
 
     def add(self, place: Place, known: Known) -> None:
         """Remember a checkpoint as the most recent one, and forget those long ago."""

@@ -31,9 +31,6 @@ _log = logging.getLogger(__name__)
 MAX_BATCH_CHANGES = 256
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 
-Touched = tuple[str, str]
-"""Tenant and thread."""
-
 
 @dataclass(eq=False, slots=True)
 class Change:
@@ -68,8 +65,7 @@ class Writer:
 
     Args:
         committed: Called in the event loop after each commit with the threads that changed.
-        noted: Called in the writer's thread, before the commit, with the digests that the
-            batch stored, by family.
+        noted: Called as `Database.noted` says.
     """
 
     def __init__(
@@ -77,8 +73,8 @@ class Writer:
         engine: Engine,
         path: Path,
         clock_us: Callable[[], int],
-        committed: Callable[[Set[Touched]], None],
-        noted: Callable[[dict[int, set[bytes]]], None],
+        committed: Callable[[Set[tuple[str, str]]], None],
+        noted: Sequence[Callable[[dict[int, set[bytes]]], None]],
     ) -> None:
         self._engine = engine
         self._path = path
@@ -168,7 +164,7 @@ class Writer:
             batch.append(more)
         return batch, False
 
-    def _commit(self, changes: Sequence[Change]) -> Set[Touched]:
+    def _commit(self, changes: Sequence[Change]) -> Set[tuple[str, str]]:
         """Run changes and commit them; return the threads that changed."""
         try:
             try:
@@ -183,7 +179,7 @@ class Writer:
                 change.error = refusal
             return frozenset()
 
-    def _run(self, changes: Sequence[Change], *, one_by_one: bool) -> Set[Touched]:
+    def _run(self, changes: Sequence[Change], *, one_by_one: bool) -> Set[tuple[str, str]]:
         """Run changes in a transaction; `_Broken` if one of them is to blame for its failure."""
         connection = self._connect()
         failpoint("journal.before_begin")
@@ -202,7 +198,8 @@ class Writer:
             batch.write_out()
         except Exception as error:
             raise self._broken(error, one_by_one=one_by_one) from error
-        self._noted(batch.noted)
+        for callback in self._noted:
+            callback(batch.noted)
         failpoint("journal.before_commit")
         sqlite.commit(connection)
         failpoint("journal.after_commit")
@@ -242,7 +239,7 @@ class Writer:
         _log.warning("a batch is committed change by change, because one failed", exc_info=error)
         return _Broken()
 
-    def _resolve(self, changes: Sequence[Change], changed: Set[Touched]) -> None:
+    def _resolve(self, changes: Sequence[Change], changed: Set[tuple[str, str]]) -> None:
         """In the event loop: wake watchers, then the callers."""
         if changed:
             self._committed(changed)

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
 from ...domain.model import CheckpointKey
-from ...domain.search import Found, SearchScope, Words, one_line
+from ...domain.search import COMPONENT_BYTES, Found, SearchScope, Words, one_line
 from ...domain.state import matches_typed
 from ..checkpoints import vectors
 from ..database.database import Database
@@ -201,7 +201,8 @@ class FindRows:
 
     async def dimension(self, tenant: str) -> int:
         """Return the dimension that the tenant's vectors must have; 0 if it may be any."""
-        return await self._database.query(lambda connection: vectors.dimension(connection, tenant))
+        size = await self._database.query(lambda found: vectors.size_bytes(found, tenant))
+        return size // COMPONENT_BYTES
 
     async def scan(self, tenant: str, after: int, limit: int) -> list[VectorRow]:
         """Return vectors with a greater number, by number."""
