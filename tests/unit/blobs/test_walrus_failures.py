@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 from tuskpoint_server.blobs.walrus.failures import (
     READS,
     RULES,
+    Endpoint,
+    Endpoints,
     Failed,
     Operation,
     Outcome,
+    Retrying,
     Symptom,
     Trouble,
     Where,
     one_line,
     rule_for,
 )
-from tuskpoint_server.blobs.walrus.retrying import Endpoint, Endpoints, Retrying
 
 PUT = Operation.PUT_QUILT
 GET = Operation.GET_PATCH

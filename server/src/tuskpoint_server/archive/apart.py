@@ -48,11 +48,7 @@ class ApartStore:
         self._gate = asyncio.Semaphore(max(1, blobs.limits.puts_at_once // 2))
 
     async def store(self, data: bytes, kind: Kind) -> StoredApart:
-        """Store bytes, and read them back.
-
-        Raises:
-            Refusal: `BLOB_UNAVAILABLE`, `BLOB_REJECTED`.
-        """
+        """Store bytes, and read them back; refuses as a put does."""
         largest = min(MEMBER_BYTES, self._blobs.limits.max_member_bytes or MEMBER_BYTES)
         if len(data) <= largest:
             location, blobs = await self._put(data, kind)

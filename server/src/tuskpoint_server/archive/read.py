@@ -116,12 +116,7 @@ class Segments:
         return values
 
     async def read(self, locations: Sequence[BlobLocation]) -> list[Stored]:
-        """Return segments, in order; those in parts are joined.
-
-        Raises:
-            Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`,
-                `BLOB_MALFORMED`.
-        """
+        """Return segments, in order; those in parts are joined."""
         found: dict[bytes, Stored] = {}
         lacking: dict[bytes, BlobLocation] = {}
         for location in locations:
@@ -180,10 +175,7 @@ class Segments:
     async def values(self, stored: Stored, digests: Collection[bytes]) -> dict[bytes, Value]:
         """Return values that a segment holds, or names another one for, by digest.
 
-        Values that neither has are left out.
-
-        Raises:
-            Refusal: As `read`; `BLOB_MALFORMED` if a value is not what its digest says.
+        Values that neither has are left out; one that is not what its digest says is refused.
         """
         found = await self._find(stored, digests)
         bases = {value.keyframe for value, _ in found.values() if value.keyframe}
@@ -234,11 +226,7 @@ class Segments:
 
 
 async def read_each(blobs: BlobStore, locations: Sequence[BlobLocation]) -> list[bytes | Refusal]:
-    """Return the bytes at locations, or of each why what is stored there cannot be read.
-
-    Raises:
-        Refusal: `BLOB_UNAVAILABLE`.
-    """
+    """Return the bytes at locations, or of each why what is stored there cannot be read."""
 
     async def one(location: BlobLocation) -> bytes | Refusal:
         try:
@@ -358,9 +346,6 @@ def _unpacked(
     return values
 
 
-FetchMany = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[bytes]]]
-"""Returns the bytes at locations, in order, hash checked."""
-
 _RUNS_AT_ONCE = 8
 
 
@@ -369,12 +354,7 @@ async def manifest(
 ) -> tuple[Manifest, KnownCatalog] | None:
     """Fold what the newest certified catalog leads to of a thread, which lives or was deleted.
 
-    Returns:
-        The manifest and that catalog; `None` if nothing is stored of it.
-
-    Raises:
-        Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`,
-            `BLOB_MALFORMED`, `JOURNAL_UNAVAILABLE`.
+    Returns the manifest and that catalog; `None` if nothing is stored of it.
     """
     places = placed(database, tenant)
 
@@ -400,7 +380,11 @@ async def manifest(
         return await asyncio.to_thread(fold, thread_id, records), newest
 
 
-async def records_of(runs: LiveRuns, thread_id: str, fetch: FetchMany) -> list[Record]:
+async def records_of(
+    runs: LiveRuns,
+    thread_id: str,
+    fetch: Callable[[Sequence[BlobLocation]], Awaitable[Sequence[bytes]]],
+) -> list[Record]:
     """Return all records of a thread, those of older runs first; runs are fetched together."""
     wanted = [
         ref.location for ref in runs.oldest_first() if ref.first[0] <= thread_id <= ref.last[0]
@@ -437,9 +421,6 @@ async def store_manifest(
 
     It lasts as long as the store itself, no cache, keeps blobs; nothing renews it. Returns where
     it lies, or the list of its parts.
-
-    Raises:
-        Refusal: `BLOB_UNAVAILABLE`, `BLOB_REJECTED`, `JOURNAL_UNAVAILABLE`.
     """
     members = [one for one in found.records if isinstance(one, MemberRecord)]
     places = await placed(database, tenant)([one.location for one in members])

@@ -46,17 +46,13 @@ from .read import (
 
 PAGE_CHECKPOINTS = 256  # checkpoints whose rows are read at once
 
-BATCH_SEGMENTS = 256
-BATCH_BYTES = 16 * MIB
-"""Bounds on what is read from the blob store at once; one checkpoint always fits."""
-
+BATCH_SEGMENTS = 256  # read from the blob store at once; one checkpoint always fits
+BATCH_BYTES = 16 * MIB  # of those segments
 LOOKS = 5  # times that something which keeps changing is looked at, before the last look counts
 
 _KEPT_BYTES = 48 * MIB
 _CHECKED_VALUES = 100_000
 _THREAD_ABOVE_BYTES = 64 * 1024
-_UNKNOWN = "the manifest names it and the journal does not know it"
-_NOWHERE = "it is certified and no segment of it is recorded"
 
 
 async def begin(
@@ -250,7 +246,8 @@ class ThreadVerification:
             if entry is None or standing.ended or place in standing.removed or manifest is None:
                 return Verdict(key, VerdictKind.RETRACTED)
             told = manifest.location(entry.record.segment)
-            return Verdict(key, VerdictKind.FAIL, told, detail=_UNKNOWN)
+            unknown = "the manifest names it and the journal does not know it"
+            return Verdict(key, VerdictKind.FAIL, told, detail=unknown)
         first = next(iter(recorded.entry.segments), None)
         if recorded.hole:
             kind = VerdictKind.FAIL if recorded.lost else VerdictKind.UNVERIFIED
@@ -258,7 +255,8 @@ class ThreadVerification:
         if recorded.seq > recorded.certified_seq:
             return Verdict(key, VerdictKind.UNVERIFIED)
         if first is None:
-            return Verdict(key, VerdictKind.FAIL, detail=_NOWHERE)
+            nowhere = "it is certified and no segment of it is recorded"
+            return Verdict(key, VerdictKind.FAIL, detail=nowhere)
         try:
             await self._check(key, recorded, recorded.entry.segments)
             if others := self._told(place, recorded):

@@ -32,11 +32,8 @@ class Unneeded:
 async def unneeded(database: Database, store: DirectoryStore, *, of_others: bool) -> Unneeded:
     """Return the blobs that nothing in the journal of a stopped server needs.
 
-    With `of_others` also those that this journal did not store.
-
-    Raises:
-        Refusal: `BLOB_NOT_FOUND`, `BLOB_HASH_MISMATCH`, `BLOB_MALFORMED`: what is stored cannot
-            be read; `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`.
+    With `of_others` also those that this journal did not store. Refuses as a blob store does, and
+    with `JOURNAL_UNAVAILABLE`.
     """
     recorded, left = await database.query(
         lambda connection: (lifetimes.every(connection), plan.unfinished(connection))
@@ -70,11 +67,7 @@ async def unneeded(database: Database, store: DirectoryStore, *, of_others: bool
 
 
 async def remove(database: Database, store: DirectoryStore, found: Unneeded) -> list[StoredFile]:
-    """Remove blobs; return those that were there.
-
-    Raises:
-        Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`; some of them may be removed.
-    """
+    """Remove blobs; return those that were there. Where it refuses, some may be removed."""
 
     def forget(batch: Batch, tenant: str, hashes: tuple[bytes, ...]) -> None:
         lifetimes.drop(batch.connection, tenant, set(hashes))

@@ -28,8 +28,7 @@ from ..flush.flusher import TenantFlusher, Trouble
 from ..flush.packs import PackRunner
 from ..flush.settings import ArchiveSettings
 from ..read import DAMAGE
-from .epochs import EpochClock
-from .failing import FIRST_RETRY_S, Failing
+from .epochs import FIRST_RETRY_S, EpochClock, Failing
 from .salvage import Round, Salvage, Survey, Surveyed, sliced, survey
 
 _log = logging.getLogger(__name__)
@@ -356,14 +355,9 @@ class Lifetime:
             async with gate:
                 return await self._renew(tenant, blob, done)
 
-        failed = []
-        outcomes = await asyncio.gather(*map(one, batch), return_exceptions=True)
-        for blob, outcome in zip(batch, outcomes, strict=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
-            if not outcome:
-                failed.append(blob)
-        return failed
+        renewals = [asyncio.ensure_future(one(blob)) for blob in batch]
+        await asyncio.gather(*renewals, return_exceptions=True)
+        return [blob for blob, taken in zip(batch, renewals, strict=True) if not taken.result()]
 
     async def _renew(self, tenant: str, blob: DueBlob, done: Round) -> bool:
         """Renew a blob; return whether the store took it."""

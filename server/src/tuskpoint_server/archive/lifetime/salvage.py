@@ -173,8 +173,8 @@ class Salvage:
             generation=self._database.generation,
             most=_THREADS_AT_ONCE,
         )
-        found, after = await self._database.query(partial(read, after=""))
-        found = list(found)
+        some, after = await self._database.query(partial(read, after=""))
+        found = list(some)
         while after:
             some, after = await self._database.query(partial(read, after=after))
             found += some
@@ -192,11 +192,9 @@ class Salvage:
     ) -> tuple[dict[bytes, Refusal], set[bytes]]:
         """Store what is needed of some blobs in dense packs, and let the catalog say so.
 
-        What cannot be read becomes a hole, and what is not needed is forgotten. The caller holds
+        What cannot be read becomes a hole, and what is not needed is forgotten. Returns by hash
+        what could not be read and why, and the segments that are holes now. The caller holds
         the flusher's turn.
-
-        Returns:
-            By hash what could not be read and why, and the segments that are holes now.
         """
         tenant = flusher.tenant
         wanted = [one for blob in chosen for one in blob.alive]

@@ -90,11 +90,7 @@ class DirectoryStore:
         return Receipt(locations)
 
     async def blobs(self) -> AsyncIterator[StoredFile]:
-        """Return every blob of the directory, whoever stored it.
-
-        Raises:
-            Refusal: `BLOB_UNAVAILABLE`.
-        """
+        """Return every blob of the directory, whoever stored it."""
         [shards] = await self._each(lambda _: self._files.shards(), [None])
         for shard in shards:
             [found] = await self._each(lambda name: list(self._files.shard(name)), [shard])
@@ -106,9 +102,6 @@ class DirectoryStore:
 
         Nothing is removed but by this call. What was put lately may be another server's, which
         has not recorded it yet.
-
-        Raises:
-            Refusal: `BLOB_UNAVAILABLE`, it may or may not be removed.
         """
         [removed] = await self._each(lambda name: self._files.remove(name, min_age_s), [blob_id])
         return removed

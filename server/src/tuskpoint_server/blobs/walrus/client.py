@@ -22,9 +22,19 @@ from ...domain.errors import Refusal
 from ...domain.model import BlobLocation, StoredBlob
 from ..api import Progress, verified
 from .answers import parse_blob_result, parse_patches, parse_quilt_result, read_error
-from .failures import PUTS, Failed, Operation, Symptom, Trouble, Unsuccessful, one_line
+from .failures import (
+    PUTS,
+    Endpoint,
+    Endpoints,
+    Failed,
+    Operation,
+    Retrying,
+    Symptom,
+    Trouble,
+    Unsuccessful,
+    one_line,
+)
 from .quilt import Patch, quilt_bytes
-from .retrying import Endpoint, Endpoints, Retrying
 from .settings import Tokens, WalrusSettings
 
 _T = TypeVar("_T")
@@ -167,12 +177,7 @@ class WalrusClient:
         )
 
     async def put(self, content: Sequence[Patch] | bytes) -> StoredBlob:
-        """Store patches as one quilt, or bytes as a blob of their own.
-
-        Raises:
-            Failed: They are not known to be stored.
-            ValueError: The patches do not fit a quilt.
-        """
+        """Store patches as one quilt, or bytes as a blob of their own; raises `Failed`."""
         parse: Callable[[bytes], StoredBlob] = parse_blob_result
         if isinstance(content, bytes):
             size_bytes = len(content)
