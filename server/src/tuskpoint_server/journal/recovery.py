@@ -30,7 +30,7 @@ from .database.logs import Log, Place
 from .database.overlay import Batch, StoredWrite
 from .database.schema import catalogs, handoffs, members, threads
 from .database.statements import Statement, inserting
-from .lineage.stored import Stored, put
+from .lineage.stored import Stored
 from .removal import removal
 
 SUFFIX = ".recovering"
@@ -227,7 +227,7 @@ def add_rows(batch: Batch, tenant: str, thread_id: str, rows: RecoveredRows) -> 
     log = _log(batch, tenant, thread_id)
     add_members(batch, tenant, rows.members, log.row.number)
     for one in rows.checkpoints:
-        put(batch, log, one)
+        batch.put_checkpoint(log, one.place, one.known, one.lineage, one.delta_base, one.held)
     for place, write in rows.writes:
         batch.put_write(log, place, write)
 

@@ -38,26 +38,16 @@ class _Held(NamedTuple):
 
 
 class ThreadReading:
-    """Takes the segments of a thread in any order.
-
-    Attributes:
-        manifest: The thread's manifest.
-        seq: The greatest number that is stored of its log.
-        segments: Where the segments lie that its checkpoints need, by hash; `None`: nothing
-            says where.
-        known_lost: Segments that are recorded as lost.
-        lost: Checkpoints that cannot be read.
-        lost_segments: Segments that cannot be read, and why.
-    """
+    """Takes the segments of a thread in any order; see `begin_thread` for the arguments."""
 
     def __init__(self, manifest: Manifest, seq: int, *, anew: bool) -> None:
         self.manifest = manifest
         self.seq = seq
         self._anew = anew
-        self.segments = _segments(manifest)
+        self.segments = _segments(manifest)  # `None`: nothing says where one lies
         self.known_lost = {gap.segment for gap in manifest.gaps if gap.segment}
-        self.lost: dict[Key, None] = {}
-        self.lost_segments: dict[bytes, str] = {}
+        self.lost: dict[Key, None] = {}  # checkpoints that cannot be read
+        self.lost_segments: dict[bytes, str] = {}  # that cannot be read, and why
         self._seqs: dict[Key, int] = {}
         self._size = 0
         self._checkpoints: dict[bytes, list[CheckpointRecord]] = defaultdict(list)

@@ -40,9 +40,6 @@ _INSERT_BYTES = 16 * MIB
 _NAMED_AT_MOST = 20  # members of a blob in an error
 _Work = Callable[[Batch], None]
 
-LeaveOut = Callable[[str, Refusal], None]
-"""Notes what is left out, a phrase and why; raises the refusal if nothing may be."""
-
 
 class UnclearReferenceError(Exception):
     """A reference names nothing, or more than one thing; its text is one line."""
@@ -153,51 +150,6 @@ async def read_source(blobs: BlobStore, location: BlobLocation, kind: Kind) -> S
     return Source(found, decode_manifest(data, name))
 
 
-async def run_members(blobs: BlobStore, runs: LiveRuns) -> list[BlobLocation]:
-    """Return where all members of live runs lie, those of unfinished merges among them."""
-    made = [ref for merge in runs.merges for height in merge.made for ref in height]
-    found: list[BlobLocation] = []
-    for ref in (*runs.oldest_first(), *made):
-        found += await members_of(ref, blobs.get)
-    return found
-
-
-async def readable(blobs: BlobStore, runs: LiveRuns, leave_out: LeaveOut) -> LiveRuns:
-    """Return runs that can all be read; merges begin anew.
-
-    In the place of a run with a damaged part stand its other parts.
-    """
-    levels = []
-    for level in runs.levels:
-        kept: list[RunRef] = []
-        for ref in level:
-            kept += await _readable(blobs, ref, leave_out)
-        levels.append(tuple(kept))
-    return LiveRuns(tuple(levels))
-
-
-async def _readable(blobs: BlobStore, ref: RunRef, leave_out: LeaveOut) -> list[RunRef]:
-    """Return a run, or those of its parts that can be read."""
-    try:
-        data = await blobs.get(ref.location)
-        run = decode_run(data, ref)
-        for page in run.pages:
-            page_lines(data, page, ref.location.blob_id)
-    except Refusal as refusal:
-        if refusal.reason not in DAMAGE:
-            raise
-        what = f"the records from thread '{ref.first[0]}' to thread '{ref.last[0]}' of a run"
-        leave_out(what, refusal)
-        return []
-    kept: list[RunRef] = []
-    for child in run.runs:
-        kept += await _readable(blobs, child, leave_out)
-    return [ref] if tuple(kept) == run.runs else kept
-
-
-# --- recovering --------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class Recovered:
     """What a recovery has brought back so far."""
@@ -217,14 +169,9 @@ class _Wanted(NamedTuple):
 
 
 class Recovery:
-    """Recovers one tenant.
+    """Recovers one tenant into an empty journal of the generation that the source names.
 
-    Args:
-        tenant: The tenant.
-        database: An empty journal of the generation that the source names.
-        blobs: Where everything is read.
-        skip_damaged: Leave out what is damaged and go on.
-        on_progress: Called after every step.
+    `skip_damaged`: leave out what is damaged and go on.
     """
 
     def __init__(
@@ -268,13 +215,19 @@ class Recovery:
         return self._done
 
     async def _from_catalog(self, catalog: Catalog, location: BlobLocation) -> None:
-        if self._skip_damaged:
-            runs = await readable(
-                self._blobs, catalog.runs, lambda what, refusal: self._leave_out([what], refusal)
-            )
-            catalog = replace(catalog, runs=runs)
-        places = await run_members(self._blobs, catalog.runs)
-        members = [StoredMember(place, Kind.RUN) for place in places]
+        if self._skip_damaged:  # merges begin anew
+            levels = [
+                tuple([one for ref in level for one in await self._readable(ref)])
+                for level in catalog.runs.levels
+            ]
+            catalog = replace(catalog, runs=LiveRuns(tuple(levels)))
+        runs = [*catalog.runs.oldest_first()]
+        runs += (ref for merge in catalog.runs.merges for height in merge.made for ref in height)
+        members = [
+            StoredMember(place, Kind.RUN)
+            for ref in runs
+            for place in await members_of(ref, self._blobs.get)
+        ]
         members.append(StoredMember(location, Kind.CATALOG))
 
         def add(batch: Batch) -> None:
@@ -295,6 +248,20 @@ class Recovery:
                 await self._recover(group)
                 group, size = [], 0
         await self._recover(group)
+
+    async def _readable(self, ref: RunRef) -> list[RunRef]:
+        """Return a run, or those of its parts that can be read."""
+        try:
+            data = await self._blobs.get(ref.location)
+            run = decode_run(data, ref)
+            for page in run.pages:
+                page_lines(data, page, ref.location.blob_id)
+        except Refusal as refusal:
+            between = f"from thread '{ref.first[0]}' to thread '{ref.last[0]}'"
+            self._leave_out([f"the records {between} of a run"], refusal)
+            return []
+        kept = [one for child in run.runs for one in await self._readable(child)]
+        return [ref] if tuple(kept) == run.runs else kept
 
     async def _keep_whole_snapshots(self) -> None:
         """Delete each snapshot of which something is not here.
@@ -318,8 +285,6 @@ class Recovery:
             else:
                 await self._snapshots.delete_snapshot(self._tenant, snapshot_id)
 
-    # --- groups of threads ---------------------------------------------------------------
-
     async def _recover(self, group: Sequence[ThreadReading], *, anew: bool = False) -> None:
         self._places = {
             sha256: record.location
@@ -338,12 +303,8 @@ class Recovery:
                     except Refusal as refusal:
                         self._lose(reading, sha256, refusal)
                     else:
-                        name = reading.manifest.thread_id
-                        works.append(
-                            partial(
-                                filling.add_rows, tenant=self._tenant, thread_id=name, rows=rows
-                            )
-                        )
+                        add = partial(filling.add_rows, tenant=self._tenant, rows=rows)
+                        works.append(partial(add, thread_id=reading.manifest.thread_id))
             await self._insert(works)
         works, size = [], 0
         for reading in group:
@@ -412,8 +373,6 @@ class Recovery:
             self._done.ended += end.manifest.ended
             self._done.threads += not end.manifest.ended
         return end
-
-    # --- damage --------------------------------------------------------------------------
 
     def _leave_out(self, what: Iterable[str], refusal: Refusal, *, known: bool = False) -> None:
         """Note what is left out; what the records call lost always is.

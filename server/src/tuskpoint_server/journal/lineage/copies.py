@@ -122,7 +122,7 @@ def closure(
     place = named(connection, thread, key) if thread is not None else None
     if thread is None or place is None:
         return None
-    needed = sorted(closure_places(connection, thread.number, place))
+    needed = sorted([place, *tied(connection, thread.number, place)])
     found = read(connection, numbers_of(connection, thread.number, needed))
     written = _give_bases(connection, thread.number, found)
     of = CheckpointKey(key.thread_id, *place)
@@ -142,9 +142,9 @@ def closure(
     return Closure(of, segment, thread.seq)
 
 
-def closure_places(connection: Connection, number: int, place: Place) -> list[Place]:
-    """Return where the checkpoints of a closure stand, the one that it is of first."""
-    return [place, *sorted(tied(connection, number, place))]
+def closure_numbers(connection: Connection, number: int, place: Place) -> list[int]:
+    """Return the rows of the checkpoints of a closure, the one that it is of first."""
+    return numbers_of(connection, number, [place, *sorted(tied(connection, number, place))])
 
 
 def bring_values(

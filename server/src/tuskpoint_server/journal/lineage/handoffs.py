@@ -104,17 +104,11 @@ class Handoffs:
     ) -> bytes:
         """Keep a bundle's blobs as long as its thread lives, and the answer for a retry.
 
-        Args:
-            tenant: The tenant.
-            key: The checkpoint.
-            bundle: Where the bundle lies, or the list of its parts.
-            parts: Where its parts lie, in order; empty if it is whole; `None` if it was kept
-                before, as `unchanged` returned it.
-            blobs: The blobs that it was stored as; none if it was there already.
-            request_id: What a retry is known by; may be empty.
-            fingerprint: Of the request.
-            answer: Is returned; the first one, if one was given meanwhile.
-            content_seq: Last change of the thread when the bundle's content was read.
+        Returns the answer; the first one, if one was given meanwhile.
+
+        `bundle` is where it lies, or the list of its `parts`: none if it is whole, `None` if it
+        was kept before (`unchanged`). It was stored as `blobs`. `content_seq` is the last change
+        of the thread when its content was read.
 
         Raises:
             Refusal: `CHECKPOINT_NOT_FOUND` if the thread was deleted meanwhile;

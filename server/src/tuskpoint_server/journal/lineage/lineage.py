@@ -266,8 +266,7 @@ def fork(batch: Batch, tenant: str, key: CheckpointKey, target: str, supplied: S
     if origin is None or place is None:
         raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
     log = stored.begin_from(batch, tenant, target, origin)
-    needed = copies.closure_places(connection, origin.number, place)
-    numbers = stored.numbers_of(connection, origin.number, needed)
+    numbers = copies.closure_numbers(connection, origin.number, place)
     [new] = copies.prepare(connection, [(origin, numbers)], supplied)
     reference = str(CheckpointKey(key.thread_id, *place))
     return stored.fill(batch, log, new, place, Origins(forked_from=reference))

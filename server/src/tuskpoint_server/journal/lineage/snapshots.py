@@ -124,9 +124,23 @@ class Snapshots:
         self, tenant: str, query: SnapshotQuery, below: str, limit: int
     ) -> list[Snapshot]:
         """Return snapshots, newest first, whose ID is below `below` if that is not empty."""
-        return await self._database.query(
-            lambda connection: _list(connection, tenant, query, below, limit)
-        )
+        names = ("session_id", "hostname", "working_directory")
+        wanted: dict[str, object] = {
+            name: sought for name, sought in zip(names, astuple(query), strict=True) if sought
+        }
+        end = kept.thread_of(below) if below else kept.MEMBER_THREADS
+
+        def look(connection: Connection) -> list[Snapshot]:
+            rows = _BELOW.run(connection, of_tenant=tenant, below=end)
+            found: list[Snapshot] = []
+            while len(found) < limit and (some := rows.fetchmany(_LISTED_AT_ONCE)):
+                for thread_id, metadata in some:
+                    if len(found) < limit and matches(metadata, wanted):
+                        one = _read(connection, tenant, thread_id.removeprefix(kept.THREADS))
+                        found += [one[0]] if one is not None else []
+            return found
+
+        return await self._database.query(look)
 
     async def restore_snapshot(
         self,
@@ -171,9 +185,6 @@ class Snapshots:
         return await self._database.transact(work)
 
 
-# --- capturing -------------------------------------------------------------------------
-
-
 def _create(
     batch: Batch, tenant: str, draft: SnapshotDraft, supplied: Supplied, entropy: int
 ) -> Snapshot:
@@ -183,8 +194,8 @@ def _create(
         origin = live(connection, tenant, thread_id)
         if origin is None or not origin.head_id:
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
-        places = copies.closure_places(connection, origin.number, ("", origin.head_id))
-        sources.append((origin, stored.numbers_of(connection, origin.number, places)))
+        numbers = copies.closure_numbers(connection, origin.number, ("", origin.head_id))
+        sources.append((origin, numbers))
     captured = copies.prepare(connection, sources, supplied)
     row = _NEWEST.run(connection, of_tenant=tenant, below=kept.MEMBER_THREADS).fetchone()
     newest = (row[0] or "" if row else "").removeprefix(kept.THREADS)
@@ -203,8 +214,7 @@ def _create(
     )
     for number, (member, (origin, _)) in enumerate(zip(members, sources, strict=True)):
         name = kept.member_thread_of(snapshot.snapshot_id, number)
-        hidden = member.unsearchable
-        log = stored.begin(batch, tenant, name, origin.family, member.agent_id, unsearchable=hidden)
+        log = stored.begin_from(batch, tenant, name, origin)
         stored.fill(batch, log, captured[number], ("", member.key.checkpoint_id))
     _describe(batch, tenant, snapshot, members)
     return snapshot
@@ -227,9 +237,6 @@ def _describe(batch: Batch, tenant: str, snapshot: Snapshot, members: list[kept.
     stored.fill(batch, log, [new], place)
 
 
-# --- reading ---------------------------------------------------------------------------
-
-
 def _read(
     connection: Connection, tenant: str, snapshot_id: str
 ) -> tuple[Snapshot, tuple[kept.Member, ...]] | None:
@@ -249,27 +256,6 @@ def _found(
     if found is None:
         raise Refusal(Reason.SNAPSHOT_NOT_FOUND, snapshot_id=snapshot_id)
     return found
-
-
-def _list(
-    connection: Connection, tenant: str, query: SnapshotQuery, below: str, limit: int
-) -> list[Snapshot]:
-    names = ("session_id", "hostname", "working_directory")
-    wanted: dict[str, object] = {
-        name: sought for name, sought in zip(names, astuple(query), strict=True) if sought
-    }
-    end = kept.thread_of(below) if below else kept.MEMBER_THREADS
-    rows = _BELOW.run(connection, of_tenant=tenant, below=end)
-    found: list[Snapshot] = []
-    while len(found) < limit and (some := rows.fetchmany(_LISTED_AT_ONCE)):
-        for thread_id, metadata in some:
-            if len(found) < limit and matches(metadata, wanted):
-                one = _read(connection, tenant, thread_id.removeprefix(kept.THREADS))
-                found += [one[0]] if one is not None else []
-    return found
-
-
-# --- restoring -------------------------------------------------------------------------
 
 
 def _restore(

@@ -245,7 +245,7 @@ def insert_checkpoint(batch: Batch, log: Log, new: Stored) -> None:
     )
     new.known.seq = seq
     new.held = encode_held(seq, new.segments) if new.segments else None
-    put(batch, log, new)
+    batch.put_checkpoint(log, place, new.known, new.lineage, new.delta_base, new.held)
     for value in new.values:
         batch.put_content(log, seq, *value)
     batch.note_digests(log, referred(new.known.state, new.delta_base))
@@ -255,8 +255,3 @@ def insert_checkpoint(batch: Batch, log: Log, new: Stored) -> None:
     if place[0] == "" and place[1] >= row.head_id:
         row.head_id = place[1]
         row.state = judge_state((one.task_id, one.channel, seq) for one in new.writes)
-
-
-def put(batch: Batch, log: Log, one: Stored) -> None:
-    """Insert the row of a checkpoint as it is."""
-    batch.put_checkpoint(log, one.place, one.known, one.lineage, one.delta_base, one.held)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -149,20 +149,14 @@ _STATES = Statement(
 _REMOVE = Statement(delete(contents).where(contents.c.number == bindparam("of_number")))
 
 
+@dataclass(eq=False, slots=True)
 class Pass:
-    """One pass over a family.
+    """One pass over a family."""
 
-    Attributes:
-        family: The family.
-        last_number: Greatest number of a value when it was opened; newer ones are spared.
-        noted: Digests that commits have referred to since, and keyframes of values that
-            were spared for it.
-    """
-
-    def __init__(self, family: int) -> None:
-        self.family = family
-        self.last_number = 0
-        self.noted: set[bytes] = set()
+    family: int
+    last_number: int = 0  # greatest of a value when it was opened; newer ones are spared
+    # Digests that commits have referred to since, and keyframes of values spared for it.
+    noted: set[bytes] = field(default_factory=set)
 
     def spares(self, batch: Batch, value: ValueRow) -> bool:
         """Tell whether a commit, or the open batch, refers to a value; spare its keyframe then."""
@@ -336,15 +330,12 @@ async def _needed(database: Database, family: int) -> set[bytes]:
 def _named(connection: Connection, thread: int, after: Place) -> tuple[set[bytes], Place | None]:
     """Return what the next checkpoints of a thread name, and where to go on."""
     found: set[bytes] = set()
-    count, most = 0, READ_AT_ONCE
-    place = after
-    rows = _STATES.run(
-        connection, of_thread=thread, after_ns=after[0], after_id=after[1], at_most=most
-    )
+    count, place, most = 0, after, READ_AT_ONCE
+    since = {"after_ns": after[0], "after_id": after[1]}
+    rows = _STATES.run(connection, of_thread=thread, **since, at_most=most)
     while (row := rows.fetchone()) is not None:
-        *_, state, delta_base = row
-        found |= referred(state, delta_base)
         place, count = (row[0], row[1]), count + 1
+        found |= referred(row[2], row[3])
     return found, place if count == most else None
 
 

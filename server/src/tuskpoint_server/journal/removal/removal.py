@@ -122,14 +122,11 @@ class Removal:
     All calls are coroutines and safe to use at the same time. A mutation returns after its
     commit is fsynced; cancelling the caller does not undo it. `JOURNAL_UNAVAILABLE` can come
     from every call.
-
-    Attributes:
-        passes: The open passes over families; every commit is noted there.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.passes = passes.Passes()
+        self.passes = passes.Passes()  # that are open; every commit is noted there
         database.noted.append(self.passes.note)
 
     async def delete_thread(self, tenant: str, thread_id: str) -> Removed:
