@@ -37,10 +37,7 @@ def doubled(first_s: float, longest_s: float, failures: int) -> float:
 
 
 def retry_after_s(said: object, now: float | None = None) -> float | None:
-    """Return the seconds that a `Retry-After` asks to wait, bounded; `None` if it says nothing.
-
-    It says seconds or a date (RFC 9110, section 10.2.3).
-    """
+    """Return the bounded seconds that a `Retry-After` (RFC 9110) asks to wait; `None`: nothing."""
     try:
         seconds = float(said)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -73,10 +70,7 @@ class Backoff:
 
 
 class Trouble(Backoff):
-    """What goes wrong with a task again and again: logged once, until it succeeds.
-
-    `problem` says what went wrong last, for people; it is empty since the last success.
-    """
+    """What goes wrong with a task, logged once; `problem` says it until a success."""
 
     def __init__(self, settings: IndexSettings, log: logging.Logger, task: str) -> None:
         super().__init__(settings.first_retry_s, settings.longest_retry_s)

@@ -40,18 +40,15 @@ class RecallStanding:
 
 
 class Recall:
-    """Keeps the index and MemWal up to date, and finds checkpoints.
-
-    `modes`: those that words can be searched in; `embedder_name`: empty if there is none.
-    """
+    """Keeps the index and MemWal up to date, and finds checkpoints."""
 
     def __init__(
         self,
         journal: Database,
         settings: IndexSettings,  # of the embedded index
         *,
-        embedder: Embedder | None,  # makes vectors of text, if there is one; closed by `stop`
-        memwal: MemWal | None,  # MemWal, if there is one; started and stopped with this
+        embedder: Embedder | None,  # closed by `stop`
+        memwal: MemWal | None,  # started and stopped with this
     ) -> None:
         self._index = IndexRows(journal)
         self.finding = FindRows(journal)
@@ -102,8 +99,7 @@ class Recall:
 
     async def stop(self) -> None:
         """End at a safe point; what is left is taken up at the next start."""
-        await self._indexer.stop()
-        for task in (self._embedding, self._memwal):
+        for task in (self._indexer, self._embedding, self._memwal):
             if task is not None:
                 await task.stop()
         for opened in (self._embedder, self._vectors):

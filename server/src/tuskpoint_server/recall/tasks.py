@@ -86,10 +86,7 @@ class IndexTask:
         await self._tell()
 
     async def catch_up(self, tenant: str) -> int:
-        """Wait until the index is where the tenant's logs are now, if it works and not for long.
-
-        Return how many checkpoints of the tenant are not indexed, if it is not there.
-        """
+        """Wait, not for long, until the index is where the logs are now; return what it lacks."""
         self._searches += 1
         try:
             wanted = await self._rows.now(tenant)
@@ -116,7 +113,6 @@ class IndexTask:
         return not stopped and not self.trouble.failures
 
     def _hurry(self) -> None:
-        """End pauses."""
         self._hurried.set()
         if self._changes is not None:
             self._changes.wake()
@@ -143,7 +139,6 @@ class IndexTask:
                     await self._wait(self._settings.gather_s, self._hurried)
 
     async def _round(self) -> bool:
-        """Index a batch; tell whether there is more."""
         if not self._searches:
             self._hurried.clear()
         stretch = await self._rows.take(HURRIED_BATCH if self._searches else BATCH)
@@ -170,7 +165,6 @@ class IndexTask:
         await self._wait(wait_s - first_s, self._hurried)
 
     async def _count(self, *, complete: bool) -> None:
-        """Note how much is not indexed; a long backlog is counted from time to time."""
         now = self._clock()
         if not complete and self._counted_at is not None and now < self._counted_at + COUNT_S:
             return
@@ -182,7 +176,6 @@ class IndexTask:
             self._counted_at = now
 
     def _document(self, due: Due) -> Document:
-        """Build a document; in a thread."""
         try:
             body = body_of(due.channels, self._settings.excluded, LIMITS.max_search_text)
         except Exception as error:  # noqa: BLE001 - a state that defeats it is found by its summary
@@ -272,11 +265,7 @@ class Embedding:
         self._more.set()
 
     async def query(self, text: str) -> bytes:
-        """Return the vector of a query.
-
-        Raises:
-            EmbedderError: It cannot be had, or not in time, or was not in time lately.
-        """
+        """Return the vector of a query, or raise `EmbedderError`, at the latest after `QUERY_S`."""
         if not self.ready:
             raise EmbedderError(self.trouble.problem or "it has not answered yet")
         left_s = self._queries_from - self._clock()

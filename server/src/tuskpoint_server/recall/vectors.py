@@ -102,7 +102,6 @@ class Block:
 
 
 def _widened(vectors: NDArray[np.float32]) -> Iterator[tuple[slice, Floats]]:
-    """Yield rows in 64 bits, some at a time."""
     step = max(1, WIDENED_AT_ONCE_BYTES // (8 * vectors.shape[1]))
     for start in range(0, len(vectors), step):
         at = slice(start, start + step)
@@ -122,10 +121,7 @@ class Ranking:
         return len(self._numbers)
 
     def __call__(self, numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
-        """Go through all rows, or those that have one of these numbers, nearest first.
-
-        No more are put in order than are read.
-        """
+        """Go through rows that have one of the numbers, nearest first, as far as they are read."""
         left: Integers = np.arange(len(self), dtype=np.int64)
         if numbers is not None:
             wanted = np.fromiter(numbers, np.int64, len(numbers))
@@ -158,10 +154,7 @@ _Place = tuple[str, int]  # tenant, and bytes of a vector
 
 
 class VectorIndex:
-    """Compares a vector with all of a tenant, or of a thread.
-
-    Up to `cache_bytes`, those of whom was searched last are held in memory; others are read.
-    """
+    """Compares a vector with all of a tenant, held up to `cache_bytes`, or of a thread."""
 
     def __init__(self, rows: FindRows, cache_bytes: int) -> None:
         self._rows = rows
@@ -182,10 +175,7 @@ class VectorIndex:
     async def nearest(
         self, tenant: str, vector: bytes, metric: Metric, scope: SearchScope, limit: int
     ) -> list[Found]:
-        """Return the checkpoints in scope with the nearest vectors, nearest first.
-
-        Vectors of another dimension than that of `vector`, which is packed, are passed over.
-        """
+        """Return the checkpoints in scope with the nearest vectors of the same dimension."""
         query = Query(vector, metric)
         if scope.thread_id:
             rows = await self._rows.scan_thread(tenant, scope.thread_id)
@@ -208,7 +198,6 @@ class VectorIndex:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def _compare(self, place: _Place, held: _Held, query: Query) -> Ranking:
-        """Compare all vectors: those in memory, then those that are not."""
         async with held.turn:
             page = await self._bring_up_to_date(place, held)
             blocks = list(held.blocks)
@@ -240,7 +229,6 @@ class VectorIndex:
         return []
 
     def _make_room(self, place: _Place, size_bytes: int) -> bool:
-        """Let go of what others hold, the longest unused first; tell whether there is room."""
         for other, held in list(self._held.items()):
             if self.held_bytes + size_bytes <= self._cache_bytes:
                 break

@@ -7,7 +7,7 @@ its number, and so its document its place.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,13 +18,11 @@ from ..checkpoints import vectors as vector_rows
 from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, documents, memories, vectors
 from ..database.statements import EMPTY, LISTED, Statement, inserting, putting
-from .findable import ITS_DOCUMENT, ITS_VECTOR, C, D, V
-from .following import Advance, Stretch
+from .following import ITS_DOCUMENT, ITS_VECTOR, Advance, C, D, Stretch, V
 from .searched_values import Due
 
 # the text of documents; `rowid` is the number of a document
 TEXT = table("search_text", column("rowid"), column("summary"), column("body"))
-_AT_ONCE = 256
 _TEXT_COLUMNS = ("number", "scope", "summary", "body")
 _ADD_TEXT = Statement(
     text(
@@ -33,15 +31,16 @@ _ADD_TEXT = Statement(
     )
 )
 _REMOVE_TEXT = Statement(text("DELETE FROM search_text WHERE rowid = :number"))
+# Number and BM25, above 0, of what an `expression` matches, best first.
 # Ordered by `rank` and nothing else, FTS5 sorts the matches by itself, each scored once.
-_RANKED = Statement(
+RANKED = Statement(
     text(
         "SELECT rowid, -rank FROM search_text "
         "WHERE search_text MATCH :expression AND rank MATCH :weights ORDER BY rank"
     )
 )
 # What a word counts by where it stands: a summary was written to be found.
-_WEIGHTS = "bm25(0.0, 4.0, 1.0)"
+WEIGHTS = "bm25(0.0, 4.0, 1.0)"
 # characters that are embedded of a body without a summary; a vector of more means less
 EMBEDDED_BODY = 1000
 _STANDING = Statement(
@@ -175,10 +174,9 @@ def _advance(batch: Batch, advance: Advance) -> bool:
 def _with_vector(connection: Connection, planned: Sequence[_Planned]) -> set[int]:
     """Bring the vectors up to date; return the numbers of the checkpoints that have one.
 
-    What an embedder made of another text goes. A checkpoint without a vector gets the one
-    that a caller sent with its origin, which is one with its namespace, its ID and its
-    state: no caller mints the same ID in two threads for the same state unless it means
-    the same.
+    What an embedder made of another text goes. A checkpoint without a vector gets the one that
+    a caller sent with its origin: no caller mints the same ID in two threads for the same state
+    unless it means the same.
     """
     outdated = {
         before.vector
@@ -229,27 +227,17 @@ def _put(connection: Connection, planned: Sequence[_Planned], has_vector: set[in
 
 
 def _remember(connection: Connection, made: Sequence[Document], now_us: int) -> None:
-    """Note what MemWal has to have; copies of a checkpoint are one memory."""
     rows = []
     for one in made:
         if not one_line(one.due.summary):
             continue
         pointer = one.pointer
         said = memory_text(one.due.summary, pointer)
+        digest = hashlib.sha256(said.encode()).digest()
         rows.append(
-            {
-                "tenant": one.due.tenant,
-                "pointer": pointer,
-                "text": said,
-                "digest": hashlib.sha256(said.encode()).digest(),
-                "state": int(MemoryState.WAITING),
-                "unsure": False,
-                "attempts": 0,
-                "due_us": now_us,
-                "job_id": "",
-                "blob_id": "",
-                "created_us": now_us,
-            }
+            {"tenant": one.due.tenant, "pointer": pointer, "text": said, "digest": digest}
+            | {"state": int(MemoryState.WAITING), "due_us": now_us, "created_us": now_us}
+            | {"unsure": False, "attempts": 0, "job_id": "", "blob_id": ""}
         )
     _REMEMBER.run_many(connection, rows)
 
@@ -258,10 +246,7 @@ def _remember(connection: Connection, made: Sequence[Document], now_us: int) -> 
 
 
 def scope_word(thread: int) -> str:
-    """Return the word that stands for a thread, by its number.
-
-    It ends in a digit, so that the stemmer, which cuts endings of letters, leaves it whole.
-    """
+    """Return the word of a thread; it ends in a digit, so that the stemmer leaves it whole."""
     return f"t{thread}"
 
 
@@ -269,8 +254,7 @@ def expression(words: Words, scope: str = "") -> str:
     """Return what a search matches; empty if it looks for nothing.
 
     Every phrase must occur. If there are none, some word or identifier must; else they only
-    raise the rank. All text is quoted: none of it is syntax
-    (https://www.sqlite.org/fts5.html#fts5_strings).
+    raise the rank. All text is quoted: none of it is syntax.
     """
     phrases = [_quoted(phrase) for phrase in words.phrases]
     others = [_quoted(word) for word in (*words.words, *words.identifiers)]
@@ -298,13 +282,3 @@ def add_text(connection: Connection, said: Sequence[tuple[int, int, str, str]]) 
 def remove_text(connection: Connection, numbers: Sequence[int]) -> None:
     """Remove documents from the index."""
     _REMOVE_TEXT.run_many(connection, [{"number": number} for number in numbers])
-
-
-def ranked(connection: Connection, matching: str) -> Generator[tuple[int, float], None, None]:
-    """Yield what an `expression` matches, best first: number and BM25, above 0."""
-    rows = _RANKED.run(connection, expression=matching, weights=_WEIGHTS)
-    try:
-        while some := rows.fetchmany(_AT_ONCE):
-            yield from some
-    finally:
-        rows.close()

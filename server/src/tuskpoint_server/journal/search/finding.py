@@ -27,8 +27,8 @@ from ..database.schema import checkpoints, documents, threads
 from ..database.schema import vectors as vectors_table
 from ..database.statements import EMPTY, IN_LIST, Statement
 from . import following
-from .documents import TEXT, expression, ranked, scope_word
-from .findable import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, T, V
+from .documents import RANKED, TEXT, WEIGHTS, expression, scope_word
+from .following import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, T, V
 
 FIRST_PAGE = 32  # candidates that are looked up first; each further page has twice as many
 # candidates after which it is judged whether so few pass that all who do are asked for
@@ -120,10 +120,7 @@ class Recalled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexStanding:
-    """How the index of a tenant stands; times in microseconds since the Unix epoch.
-
-    `truncated`: checkpoints of whose state only a part is indexed.
-    """
+    """How the index stands; `truncated`: checkpoints of whose state a part is indexed."""
 
     unindexed: int = 0
     oldest_unindexed_us: int | None = None
@@ -153,7 +150,9 @@ class FindRows:
                 return []
             lookup = _BY_DOCUMENT.where(_INDEXED)
             # Closed before the transaction ends: what is left of it would keep it open.
-            with closing(ranked(connection, matching)) as matches:
+            rows = RANKED.run(connection, expression=matching, weights=WEIGHTS)
+            with closing(rows):
+                matches = iter(rows.fetchone, None)
 
                 def candidates(numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
                     for number, score in matches:
@@ -167,10 +166,7 @@ class FindRows:
     async def by_vectors(
         self, tenant: str, candidates: Candidates, scope: SearchScope, limit: int
     ) -> list[Found]:
-        """Return the first candidates, vectors, that are live and in scope, in their order.
-
-        Candidates are read only as far as needed, in a thread.
-        """
+        """Return the first candidates that are live and in scope, read in a thread."""
         return await self._database.query(
             lambda connection: _find(
                 connection, _BY_VECTOR, tenant, scope, limit, candidates, vectors_table
@@ -242,11 +238,7 @@ def _find(
     candidates: Candidates,
     table: sa.Table | None = None,
 ) -> list[Found]:
-    """Look candidates up and return the first that are live and in scope, each checkpoint once.
-
-    `lookup` selects number and `_FOUND` for `numbers`. If hardly any candidate counts, the
-    rows of `table` are asked for those that do.
-    """
+    """Return the first candidates that are live and in scope, each checkpoint once."""
     lookup = _within(lookup, tenant, scope)
     found: dict[CheckpointKey, Found] = {}
     left, size, looked_at = candidates(None), FIRST_PAGE, 0
@@ -289,10 +281,7 @@ def _within(lookup: sa.Select[Any], tenant: str, scope: SearchScope) -> sa.Selec
 
 
 def _passing(table: sa.Table, tenant: str, scope: SearchScope) -> sa.Select[int, bytes]:
-    """Select the numbers of a table's rows whose checkpoints are in scope, with metadata.
-
-    Where hardly any candidate passes, this one scan is less than a look-up of each.
-    """
+    """Select what is in scope: one scan is less than a look-up of each where hardly any is."""
     # The threads come first, and of each its checkpoints: a join would begin with all there are.
     which = sa.select(T.number).where(T.tenant == tenant, FINDABLE)
     if scope.thread_id:

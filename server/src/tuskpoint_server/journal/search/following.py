@@ -1,4 +1,4 @@
-"""Which changes of the threads' logs the index has to follow next.
+"""Which checkpoints search may find, and which changes of the logs the index has to follow.
 
 A checkpoint is due where its row is the one that a change above the watermark made, and where
 the parent went whose text it did without. Of a thread whose log says too little (it was swept
@@ -16,15 +16,30 @@ from sqlalchemy import Connection, and_, bindparam, case, exists, func, or_, sel
 from sqlalchemy.engine.interfaces import DBAPICursor
 
 from ...domain.model import CheckpointKey
+from ...domain.snapshots import THREADS, THREADS_END
 from ...domain.threads import EventKind
-from ..database.schema import changes, checkpoints, threads
+from ..database.schema import changes, checkpoints, documents, threads, vectors
 from ..database.statements import EMPTY, Statement
-from .findable import FINDABLE, C, T
 from .searched_values import Due, Read, with_values
 
 # bytes of stored states that one stretch reads at most, after the first row
 MAX_READ_BYTES = 8 * 1024 * 1024
-L = changes.c
+C, D, L, T, V = checkpoints.c, documents.c, changes.c, threads.c, vectors.c  # as in SQL
+
+# So spelled, no index is asked for it: begun with its alternatives, SQLite reads everything.
+_NAME = func.coalesce(T.thread_id, EMPTY)
+
+# the checkpoints of a thread may be found
+FINDABLE = and_(
+    T.deleted.is_(False), T.unsearchable.is_(False), or_(_NAME < THREADS, _NAME >= THREADS_END)
+)
+ITS_THREAD = T.number == C.thread
+ITS_DOCUMENT = D.number == C.number
+ITS_VECTOR = and_(
+    V.thread == C.thread, V.checkpoint_ns == C.checkpoint_ns, V.checkpoint_id == C.checkpoint_id
+)
+DOCUMENT_MAY_BE_FOUND = exists().where(ITS_DOCUMENT, ITS_THREAD, FINDABLE)
+VECTOR_MAY_BE_FOUND = exists().where(ITS_VECTOR, ITS_THREAD, FINDABLE)
 _parents = checkpoints.alias("parents")
 _ITS_PARENT = and_(
     _parents.c.thread == C.thread,
@@ -134,8 +149,6 @@ class Backlog(NamedTuple):
 
 
 class _Log(NamedTuple):
-    """A row of `_LOG`: a thread that has changes for the index."""
-
     number: int
     tenant: str
     thread_id: str
@@ -149,7 +162,6 @@ class _Log(NamedTuple):
         return Advance(self.number, self.tenant, self.thread_id, self.indexed_seq, through, walk)
 
     def read(self, row: Sequence[Any]) -> Read:
-        """Return a checkpoint of the thread; of a row as `_CHECKPOINT`."""
         number, checkpoint_ns, checkpoint_id, seq, summary, *read = row
         key = CheckpointKey(self.thread_id, checkpoint_ns, checkpoint_id)
         return Read(Due(number, self.number, self.tenant, key, seq, summary), self.family, *read)
@@ -191,7 +203,6 @@ def stretch(connection: Connection, limit: int, walk: Walk | None) -> Stretch:
 
 
 def _changed(connection: Connection, log: _Log, rows: Sequence[Sequence[Any]]) -> list[Read]:
-    """Return what is due of a thread because of its changes."""
     found = {row[3]: row[3:] for row in rows if row[3] is not None}
     if any(row[2] == EventKind.CHECKPOINTS_DELETED for row in rows):
         orphans = _ORPHANS.run(connection, of_thread=log.number).fetchall()
@@ -215,10 +226,7 @@ def _walk(
 
 
 def _some(cursor: DBAPICursor, limit: int) -> tuple[list[Sequence[Any]], Sequence[Any] | None]:
-    """Return rows that end with `_CHECKPOINT`, and the next one.
-
-    There are at most `limit`, and fewer if their states take `MAX_READ_BYTES`.
-    """
+    """Return at most `limit` rows, fewer if their states take `MAX_READ_BYTES`, and the next."""
     rows: list[Sequence[Any]] = []
     size = 0
     while (row := cursor.fetchone()) is not None:

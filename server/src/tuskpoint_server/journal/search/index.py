@@ -14,10 +14,9 @@ from ..checkpoints import vectors as vector_rows
 from ..database.database import Database
 from ..database.schema import checkpoints, documents, memories, threads, vectors
 from ..database.statements import EMPTY, LISTED, Statement
-from . import findable, following
+from . import following
 from .documents import DROP_VECTOR, TEXT, Document, embedded_text, remove_text, store
-from .findable import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, V
-from .following import Backlog, Stretch, Walk
+from .following import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, Backlog, C, D, Stretch, V, Walk
 
 # rows that one write transaction removes; a document takes as long as it took to add
 DROPPED_AT_ONCE = 100
@@ -28,7 +27,7 @@ _ITS_TEXT = TEXT.c.rowid == D.number
 _UNEMBEDDED = Statement(
     sa.select(*_SAID, D.tenant)
     .select_from(documents.outerjoin(TEXT, _ITS_TEXT))
-    .where(_OWED, findable.DOCUMENT_MAY_BE_FOUND)
+    .where(_OWED, following.DOCUMENT_MAY_BE_FOUND)
     .order_by(D.number)
     .limit(sa.bindparam("max_rows"))
 )
@@ -40,7 +39,7 @@ _STILL_OWED = Statement(
         .join(threads, ITS_THREAD)
         .outerjoin(vectors, ITS_VECTOR)
     )
-    .where(D.number.in_(LISTED), _OWED, findable.FINDABLE)
+    .where(D.number.in_(LISTED), _OWED, following.FINDABLE)
 )
 _SET_OWED = Statement(
     sa.update(documents)
@@ -71,8 +70,8 @@ _HAS_DOCUMENT = sa.exists().where(D.tenant == M.tenant, D.pointer == M.pointer)
 # Memories come after the documents that they need. What is under way is let arrive: the task
 # that sent it records how that went.
 _LOST: dict[sa.Table, ColumnElement[bool]] = {
-    documents: ~findable.DOCUMENT_MAY_BE_FOUND,
-    vectors: ~findable.VECTOR_MAY_BE_FOUND,
+    documents: ~following.DOCUMENT_MAY_BE_FOUND,
+    vectors: ~following.VECTOR_MAY_BE_FOUND,
     memories: sa.and_(
         M.state != int(MemoryState.SENDING), M.state != int(MemoryState.SENT), ~_HAS_DOCUMENT
     ),
@@ -136,11 +135,7 @@ class IndexRows:
         return [Unembedded(row[0], row[4], _embedded(row)) for row in rows]
 
     async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
-        """Store vectors of documents that still say the same and have none.
-
-        Raises:
-            Refusal: `INVALID_FIELD`: the vectors in the index have another dimension.
-        """
+        """Store vectors of what still says the same and has none; they have one dimension."""
         await self._database.transact(
             lambda batch: _embed(batch.connection, embedder, made),
             size_bytes=sum(len(vector) for _, vector in made),
@@ -153,11 +148,9 @@ class IndexRows:
         )
 
     async def adopt_embedder(self, embedder: str, dimension: int) -> int:
-        """Drop vectors that do not go with an embedder; return how many.
+        """Drop vectors of another embedder or dimension; return how many.
 
-        From now on only vectors of its dimension are stored, whoever sends them. Those that go
-        are the ones that another embedder made and those of another dimension. What they were
-        made of is embedded again.
+        Their text is embedded again. From now on only vectors of its dimension are stored.
         """
         await self._database.transact(
             lambda batch: vector_rows.note_embedder(batch.connection, embedder, dimension)
@@ -195,7 +188,6 @@ class IndexRows:
 
 
 def _drop_lost(table: sa.Table, connection: sa.Connection, numbers: Sequence[int]) -> int:
-    """Remove rows that still belong to nothing; return how many."""
     drop = _DROP_LOST[table]
     gone = [number for number in numbers if drop.run(connection, of_number=number).rowcount]
     if table is documents:

@@ -19,7 +19,7 @@ from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import UNSURE, checkpoints, documents, memories, threads
 from ..database.statements import Statement
-from .findable import ITS_DOCUMENT, ITS_THREAD, C, D, T
+from .following import ITS_DOCUMENT, ITS_THREAD, C, D, T
 
 LOOKED_AT = 200  # memories that one transaction looks at
 _COUNTED = (MemoryState.WAITING, MemoryState.SENDING, MemoryState.SENT, MemoryState.DELIVERED)
@@ -42,7 +42,7 @@ def _oldest_due() -> Select[Any]:
 _DUE = Statement(_oldest_due().where(M.state == bindparam("of_state")))
 # The sum keeps SQLite from the index by state, in which all that is sure comes as well.
 _DUE_UNSURE = Statement(_oldest_due().where(UNSURE, M.state + 0 == bindparam("of_state")))
-# Not `findable.FINDABLE`: with it, SQLite begins with all the checkpoints. What it excludes
+# Not `following.FINDABLE`: with it, SQLite begins with all the checkpoints. What it excludes
 # besides, threads of the server's own, has no documents.
 _SUMMARIES = Statement(
     select(C.summary)
@@ -108,9 +108,8 @@ class MemoryRows:
     async def take(self, limit: int, *, unsure_first: bool = False) -> list[Memory]:
         """Return memories that are to be sent now, and note that a call begins to send them.
 
-        Those that point to no checkpoint which search may find are removed instead. The
-        longest due comes first (or rather one that is unsure), with others of its tenant; one
-        that is unsure comes alone.
+        Those of what search may not find are removed. The longest due comes first (or rather one
+        that is unsure), with others of its tenant; one that is unsure comes alone.
         """
         looked, taken = True, list[Memory]()
         # One transaction drops no more than it looks at, however much there is to drop.
@@ -203,7 +202,6 @@ def _due(
 
 
 def _lives(connection: Connection, memory: Memory) -> bool:
-    """Tell whether search may find a checkpoint of which this is the memory."""
     pointer = memory.pointer
     rows = _SUMMARIES.run(connection, of_tenant=memory.tenant, of_pointer=pointer).fetchall()
     return any(memory_text(summary, pointer) == memory.text for (summary,) in rows)

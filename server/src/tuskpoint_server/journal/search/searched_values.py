@@ -119,7 +119,6 @@ def _channels(connection: Connection, one: Read) -> tuple[list[_Channel], bool]:
 
 
 def _stored(state: bytes) -> dict[str, tuple[bytes, int]]:
-    """Return digest and size of the values of a state's channels, if they are the agent's own."""
     return {
         channel.name: (channel.digest, channel.size_bytes)
         for channel in checkpoint_pb2.CheckpointState.FromString(state).channels
@@ -128,11 +127,7 @@ def _stored(state: bytes) -> dict[str, tuple[bytes, int]]:
 
 
 def _rebuilt(connection: Connection, one: Read, names: Sequence[str]) -> Iterator[_Channel]:
-    """Yield the delta channels that a checkpoint does not store itself.
-
-    What is new of one is what was written at the parent. Without a parent that is all that
-    rebuilding begins with.
-    """
+    """Yield delta channels that are not stored: what was written at the parent is new."""
     place = (one.due.key.checkpoint_ns, one.due.key.checkpoint_id)
     for name, path in follow(connection, one.due.thread, place, names, most=1).items():
         seed = path.seed if one.before is None else None
@@ -194,7 +189,6 @@ def _due(
 def _new(
     connection: Connection, channel: _Channel, values: Mapping[bytes, Value]
 ) -> tuple[Value | None, bool]:
-    """Return what is new in a channel's value, and whether it is all of it."""
     value = values.get(channel.digest, EVICTED)
     if channel.writes is not None:
         latest = [

@@ -7,10 +7,7 @@ from typing import Protocol
 
 
 class EmbedderError(Exception):
-    """Text could not be embedded; the message says why, in one line without secrets.
-
-    `retry_after_s`: seconds after which it is worth trying again, if that is known.
-    """
+    """Text could not be embedded; the message says why, in one line without secrets."""
 
     def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
         self.retry_after_s = retry_after_s
@@ -32,12 +29,9 @@ class Embedder(Protocol):
         """Return the number of components of its vectors; it may take a call to find out."""
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Return a packed vector (`domain.search`) for each text, in order.
+        """Return a packed vector for each text, in order, or raise `EmbedderError`.
 
         Every vector has `dimension` finite components that are not all 0.
-
-        Raises:
-            EmbedderError: None of them was embedded.
         """
 
     async def close(self) -> None:

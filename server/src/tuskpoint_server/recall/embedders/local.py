@@ -98,7 +98,6 @@ class LocalEmbedder:
         return self._model
 
     async def _run(self, call: Callable[[], _T]) -> _T:
-        """Run a call in the thread: one after the other, in the order of their coming."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
 
@@ -149,7 +148,6 @@ def tokens_of(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def _groups(texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Yield the places of texts that are computed together: of like length, not too many."""
     group: list[int] = []
     for place in sorted(range(len(texts)), key=lambda place: len(texts[place])):
         if group and (len(group) + 1) * len(texts[place]) > _TOKENS_AT_ONCE:
@@ -228,10 +226,7 @@ class MiniLM:
 
 
 def gelu(x: Floats) -> Floats:
-    """Return x times the share of a normal distribution below it.
-
-    The error function is formula 7.1.26 of Abramowitz and Stegun, right to 1.5e-7.
-    """
+    """Return x times the share of a normal distribution below it (Abramowitz, Stegun 7.1.26)."""
     size = np.abs(x) * np.float32(0.5**0.5)
     t = 1 / (1 + np.float32(0.3275911) * size)
     series = np.zeros_like(t)

@@ -78,8 +78,6 @@ class Budget:
 
 
 class _Side:
-    """Deliveries, or recalls, or both."""
-
     def __init__(self, ceilings: _Ceilings, half: _Ceilings) -> None:
         self.ceilings = ceilings
         self.half = half

@@ -131,7 +131,6 @@ class Delivery:
         return 0.0
 
     async def _due_in_s(self, state: MemoryState) -> float | None:
-        """Return the seconds until memories in a state are due, 0 or less if they are."""
         due_us = await self._memories.next_due_us(state)
         return None if due_us is None else (due_us - self._clock_us()) / 1e6
 
@@ -145,7 +144,6 @@ class Delivery:
             self._health.answered()
 
     def _troubled(self, error: RelayerError, backoff: _Backoff) -> None:
-        """Pause as the kind of trouble asks for."""
         self._health.failed(error)
         if error.trouble is Trouble.LIMITED:
             self._budget.pause(LIMITED_S if error.retry_after_s is None else error.retry_after_s)
@@ -194,7 +192,6 @@ class Delivery:
         return 0.0
 
     async def _call(self, memories: Sequence[Memory]) -> list[str]:
-        """Send memories of one tenant; return their jobs."""
         namespace = self._settings.namespace_of(memories[0].tenant)
         texts = [memory.text for memory in memories]
         if len(texts) == 1:
@@ -207,7 +204,6 @@ class Delivery:
         return job_ids
 
     def _unsent(self, memories: Sequence[Memory], error: RelayerError) -> list[Memory]:
-        """Return how memories stand whose call failed."""
         pause_s, unsure, failed = 0.0, error.unsure, False
         if error.trouble is Trouble.REFUSED:
             self._probing = False

@@ -69,11 +69,7 @@ class Lookup:
         await self._relayer.close()
 
     async def recall(self, tenant: str, query: str, limit: int) -> Recollected:
-        """Return memories of a tenant that are near to a query, or raise `RelayerError`.
-
-        It is raised if there is no answer within the deadline, or will be none: MemWal failed
-        lately, the rate limit leaves no recall, or too many wait.
-        """
+        """Return memories that are near to a query; raise `RelayerError` if there will be none."""
         self._admit()
         gone = asyncio.Event()
         # It runs to its end, even if whoever asked goes: what it shows counts.

@@ -199,7 +199,6 @@ class Relayer:
     async def _guarded(
         self, deadline_s: float, call: Callable[[], Awaitable[_T]], counted: str = ""
     ) -> _T:
-        """Make a call that ends in time with an answer, a `RelayerError`, or our own end."""
         problem, outcome = "the SDK abandoned the call", None
         for _ in range(2):
             self._wire.asked = False
@@ -246,7 +245,6 @@ def _job(item: Any) -> Job:
 
 
 def _memory(result: Any) -> Memorised | None:
-    """Return a memory; `None` if it has no text, or is at no distance that there is."""
     try:
         distance = float(result.distance)
     except (TypeError, ValueError, OverflowError):
@@ -338,10 +336,7 @@ _CREDENTIALS = re.compile(r"//[^/\s@]*@")
 
 
 def told(text: str) -> str:
-    """Return what a stranger says as one short printable line; what may be a secret is not told.
-
-    Keys, signatures and sessions are all long runs of letters and digits.
-    """
+    """Return what a stranger says as one short line; keys, long runs of letters, are hidden."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())
     line = _CREDENTIALS.sub("//", _SECRET.sub("(hidden)", line))
     return line if len(line) <= _TOLD_CHARS else line[: _TOLD_CHARS - 3] + "..."
