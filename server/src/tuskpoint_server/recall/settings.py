@@ -11,8 +11,7 @@ from ..domain.credentials import DEFAULT_TENANT
 class IndexSettings:
     """Settings of the embedded index."""
 
-    # names of channels and keys, at any depth, that are never indexed
-    excluded: frozenset[str] = frozenset()
+    excluded: frozenset[str] = frozenset()  # channels and keys, at any depth, not to be indexed
     gather_s: float = 0.5  # for which changes are gathered before, unless someone searches
     busy_share: float = 0.25  # most of the time that indexing takes while nobody searches, 0 to 1
     catch_up_s: float = 2.0  # longest time that a search waits for what was journaled before it
@@ -25,12 +24,10 @@ class IndexSettings:
 class MemWalSettings:
     """Settings of MemWal."""
 
-    # seed of the delegate key, as the SDK takes it. Never logged
-    private_key: str = field(repr=False)
+    private_key: str = field(repr=False)  # seed of the delegate key, never logged
     account_id: str  # object ID of the account
     server_url: str = "https://relayer.memory.walrus.xyz"
-    # of the memories of tenant `default`; other tenants' have "/TENANT" after it
-    namespace: str = "tuskpoint"
+    namespace: str = "tuskpoint"  # of tenant `default`; others' have "/TENANT" after it
     points_per_minute: int = 25  # most points that deliveries spend in a minute
     points_per_hour: int = 450  # most points that deliveries spend in an hour
     recall_points_per_minute: int = 30  # most points that are spent in a minute, recalls included

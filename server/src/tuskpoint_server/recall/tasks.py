@@ -246,7 +246,6 @@ class Embedding:
         self._queries_from = clock()
         self.trouble = Trouble(settings, _log, "embedding")
         self._more = asyncio.Event()
-        self._never = asyncio.Event()
         self.ready = False
         self._task: asyncio.Task[None] | None = None
 
@@ -289,7 +288,7 @@ class Embedding:
                 if isinstance(error, EmbedderError):
                     wait_s = max(wait_s, error.retry_after_s or 0.0)
                 self._instruments.failures.add(1, {"task": "embed"})
-                await self._wait(wait_s, self._never)
+                await self._wait(wait_s, asyncio.Event())
                 continue
             self.trouble.succeeded()
             if not more:

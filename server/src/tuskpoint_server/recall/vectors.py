@@ -52,13 +52,11 @@ class Query:
         """
         if self._metric is Metric.L2:
             apart = wide - self._wide
-            lengths: Floats = np.sqrt(np.vecdot(apart, apart))
-            return lengths
+            return np.asarray(np.sqrt(np.vecdot(apart, apart)))
         along: Floats = np.vecdot(wide, self._wide)
         products = np.sqrt(squares * self._square)
         cosines = np.divide(along, products, out=np.zeros_like(along), where=products > 0)
-        found: Floats = np.clip(1.0 - cosines, 0.0, 2.0)
-        return found
+        return np.asarray(np.clip(1.0 - cosines, 0.0, 2.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,8 +207,7 @@ class VectorIndex:
         return await self._run(lambda: Ranking(parts))
 
     async def _page(self, place: _Place, after: int) -> list[VectorRow]:
-        tenant, size = place
-        return await self._rows.scan(tenant, after, max(1, PAGE_BYTES // size))
+        return await self._rows.scan(place[0], after, max(1, PAGE_BYTES // place[1]))
 
     async def _bring_up_to_date(self, place: _Place, held: _Held) -> list[VectorRow]:
         """Take in what is new; return the first rows that do not fit."""

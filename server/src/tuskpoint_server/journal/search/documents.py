@@ -158,15 +158,13 @@ def _advance(batch: Batch, advance: Advance) -> bool:
     log = batch.find(advance.tenant, advance.thread_id)
     if log is None or log.row.indexed_seq != advance.before:
         return False
-    row = log.row
-    if advance.through > row.indexed_seq:
-        row.indexed_seq = advance.through
-        row.unindexed_since_us = None
-        if row.seq > advance.through:
-            first = _FIRST_ABOVE.run(
-                batch.connection, of_thread=row.number, above=advance.through
-            ).fetchone()
-            row.unindexed_since_us = first[0] if first is not None else None
+    row, through = log.row, advance.through
+    if through > row.indexed_seq:
+        above = {"of_thread": row.number, "above": through}
+        first = (
+            _FIRST_ABOVE.run(batch.connection, **above).fetchone() if row.seq > through else None
+        )
+        row.indexed_seq, row.unindexed_since_us = through, first[0] if first is not None else None
         batch.store(log)
     return not (row.deleted or row.unsearchable)
 
@@ -214,16 +212,14 @@ def _put(connection: Connection, planned: Sequence[_Planned], has_vector: set[in
         place = (due.number, due.tenant, due.thread, due.seq)
         rows.append((*place, one.planned, one.truncated, one.pointer, owed))
     _PUT.run_rows(connection, _COLUMNS, rows)
-    changed = [
-        (one, before)
-        for one, before in planned
-        if (before.summary, before.body) != (one.due.summary, one.body)
-    ]
-    remove_text(connection, [one.due.number for one, was in changed if was.body is not None])
-    add_text(
-        connection,
-        [(one.due.number, one.due.thread, one.due.summary, one.body) for one, _ in changed],
-    )
+    gone, added = [], []
+    for one, before in planned:
+        due = one.due
+        if (before.summary, before.body) != (due.summary, one.body):
+            added.append((due.number, due.thread, due.summary, one.body))
+            gone += [due.number] if before.body is not None else []
+    remove_text(connection, gone)
+    add_text(connection, added)
 
 
 def _remember(connection: Connection, made: Sequence[Document], now_us: int) -> None:
@@ -240,9 +236,6 @@ def _remember(connection: Connection, made: Sequence[Document], now_us: int) -> 
             | {"unsure": False, "attempts": 0, "job_id": "", "blob_id": ""}
         )
     _REMEMBER.run_many(connection, rows)
-
-
-# --- full text: all that is FTS5's own (https://www.sqlite.org/fts5.html) -------------------
 
 
 def scope_word(thread: int) -> str:

@@ -226,9 +226,6 @@ class FindRows:
         return await self._database.query(work)
 
 
-# --- resolving -------------------------------------------------------------------------
-
-
 def _find(
     connection: sa.Connection,
     lookup: sa.Select[Any],
@@ -275,9 +272,6 @@ def _within(lookup: sa.Select[Any], tenant: str, scope: SearchScope) -> sa.Selec
     if scope.agent_id:
         lookup = lookup.where(_looked_at(T.agent_id) == scope.agent_id)
     return lookup
-
-
-# --- what passes -----------------------------------------------------------------------
 
 
 def _passing(table: sa.Table, tenant: str, scope: SearchScope) -> sa.Select[int, bytes]:

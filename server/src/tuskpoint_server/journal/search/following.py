@@ -194,10 +194,17 @@ def stretch(connection: Connection, limit: int, walk: Walk | None) -> Stretch:
         if log.number == cut:
             break
     if walked is not None:
-        left = max(limit - len(changed), limit // 4, 1)
-        rows, advance = _walk(connection, walked, walk or Walk(walked.number, walked.seq), left)
-        read += map(walked.read, rows)
-        advances.append(advance)
+        walk, more = walk or Walk(walked.number, walked.seq), None
+        if walked.findable:
+            ns, last = walk.after
+            cursor = _BY_KEY.run(connection, of_thread=walked.number, after_ns=ns, after_id=last)
+            rows, more = _some(cursor, max(limit - len(changed), limit // 4, 1))
+            read += map(walked.read, rows)
+        # `more` is left only if some were read.
+        after = (rows[-1][1], rows[-1][2]) if more is not None else walk.after
+        through = walk.through if more is None else walked.indexed_seq
+        walk = Walk(walked.number, walk.through, after, done=more is None)
+        advances.append(walked.advance(through, walk))
     complete = len(logs) < limit and not cut and walked is None
     return Stretch(tuple(with_values(connection, read)), tuple(advances), complete)
 
@@ -208,21 +215,6 @@ def _changed(connection: Connection, log: _Log, rows: Sequence[Sequence[Any]]) -
         orphans = _ORPHANS.run(connection, of_thread=log.number).fetchall()
         found |= {row[0]: row for row in orphans}
     return list(map(log.read, found.values()))
-
-
-def _walk(
-    connection: Connection, log: _Log, walk: Walk, limit: int
-) -> tuple[list[Sequence[Any]], Advance]:
-    """Go on through a thread's checkpoints by key; return them, and how far that comes."""
-    rows: list[Sequence[Any]] = []
-    next_row, after = None, walk.after
-    if log.findable:
-        cursor = _BY_KEY.run(connection, of_thread=log.number, after_ns=after[0], after_id=after[1])
-        rows, next_row = _some(cursor, limit)
-        after = (rows[-1][1], rows[-1][2]) if rows else after
-    done = next_row is None
-    through = walk.through if done else log.indexed_seq
-    return rows, log.advance(through, Walk(log.number, walk.through, after, done))
 
 
 def _some(cursor: DBAPICursor, limit: int) -> tuple[list[Sequence[Any]], Sequence[Any] | None]:

@@ -1,5 +1,1 @@
-"""Embedders: what makes vectors of text.
-
-Each satisfies `api.Embedder`. Nothing is downloaded: an embedder reaches what it was
-configured with, or it says why it cannot.
-"""
+"""Embedders: vectors of text from a model on this machine (`local`) or over HTTP (`openai`)."""

@@ -158,9 +158,6 @@ def _groups(texts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         yield group
 
 
-# --- the network -----------------------------------------------------------------------
-
-
 class MiniLM:
     """The network, of tensors by the names that they have in the model's file."""
 

@@ -116,9 +116,8 @@ class Delivery:
                 count = await self._memories.take_up()
                 self._adrift = False
                 if count:
-                    _log.info(
-                        "%d memories may have been stored by MemWal; they are sent again", count
-                    )
+                    told = "%d memories may have been stored by MemWal; they are sent again"
+                    _log.info(told, count)
             return await work()
         except Refusal as refusal:
             _log.warning("deliveries to MemWal wait: %s", refusal.message)

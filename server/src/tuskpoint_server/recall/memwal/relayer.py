@@ -228,9 +228,6 @@ class Relayer:
         raise outcome from None
 
 
-# --- what is answered ------------------------------------------------------------------
-
-
 def _job_id(value: object) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= _MAX_JOB_ID_CHARS:
         raise TypeError("not the ID of a job")
@@ -252,8 +249,6 @@ def _memory(result: Any) -> Memorised | None:
     said = isinstance(result.text, str) and math.isfinite(distance)
     return Memorised(result.text, distance) if said else None
 
-
-# --- what goes wrong -------------------------------------------------------------------
 
 _CHECK = "check MEMWAL_PRIVATE_KEY, MEMWAL_ACCOUNT_ID and MEMWAL_SERVER_URL"
 
