@@ -21,7 +21,7 @@ from ..journal.archiving.lifetimes import Expiry
 from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Connection, Database
 from .apart import HandoffStore
-from .flush.flusher import FlushOutcome, TenantFlusher, Trouble, checkpoint_missing, hole_of
+from .flush.flusher import FlushOutcome, TenantFlusher, checkpoint_missing, hole_of
 from .flush.one_flush import Flush
 from .flush.packs import PackRunner, Pointer, Spool
 from .flush.settings import ArchiveSettings
@@ -69,12 +69,8 @@ class StoreChangedError(Exception):
 class Archive:
     """Brings what is journaled to the blob store; one per server. A cache may stand before it.
 
-    Packs on their way lie in the spool, on a disk that survives a restart.
-
-    Attributes:
-        handoffs: Stores and fetches bundles of hand-offs.
-        lifetime: Keeps what is needed in the store.
-        expiry: Says how long a stored blob lasts.
+    Packs on their way lie in the spool, on a disk that survives a restart. `expiry` says how long
+    a stored blob lasts.
     """
 
     def __init__(
@@ -149,11 +145,7 @@ class Archive:
         self._flusher(tenant).changed(stored_bytes)
 
     def admit(self, tenant: str) -> None:
-        """Refuse a save if too much waits.
-
-        Raises:
-            Refusal: `BACKLOG_FULL`.
-        """
+        """Refuse a save with `BACKLOG_FULL` if too much waits."""
         flusher = self._flushers.get(tenant)
         if flusher is not None:
             flusher.backlog.admit()
@@ -266,7 +258,9 @@ class Archive:
                 failing_renewals=self.lifetime.failing(tenant),
             )
 
-        trouble = self._trouble(tenant)
+        flusher = self._flushers.get(tenant)
+        troubles = (self.lifetime.trouble(tenant), flusher.trouble if flusher else None)
+        trouble = max(filter(None, troubles), key=lambda one: one.at_us, default=None)
         spool_bytes = await asyncio.to_thread(self._spool.size_bytes)
         cache_bytes = self._blobs.size_bytes if isinstance(self._blobs, CachedStore) else 0
         return await self._database.query(read)
@@ -284,12 +278,6 @@ class Archive:
             if refusal.reason is Reason.BLOB_HASH_MISMATCH:
                 self._instruments.mismatch()
             raise
-
-    def _trouble(self, tenant: str) -> Trouble | None:
-        flusher = self._flushers.get(tenant)
-        troubles = [self.lifetime.trouble(tenant), flusher.trouble if flusher else None]
-        found = [one for one in troubles if one is not None]
-        return max(found, key=lambda one: one.at_us, default=None)
 
     def _flusher(self, tenant: str) -> TenantFlusher:
         flusher = self._flushers.get(tenant)

@@ -165,7 +165,6 @@ class ThreadVerification:
             return standing
 
     async def _read_chain(self, known: KnownCatalog) -> _Chain:
-        """Read the thread's manifest by the newest catalog of the journal."""
         sha256 = known.location.sha256
         try:
             with _damage_at(known.location):
@@ -466,7 +465,6 @@ async def _digests(
 
 
 def _batches(page: Sequence[Place], standing: Standing) -> Iterator[list[Place]]:
-    """Cut a page into batches whose segments are read at once."""
     batch: list[Place] = []
     sizes: dict[bytes, int] = {}
     for place in page:

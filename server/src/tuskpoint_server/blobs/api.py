@@ -72,7 +72,10 @@ class Listed:
 
 
 class BlobStore(Protocol):
-    """Content-addressed storage of immutable bytes."""
+    """Content-addressed storage of immutable bytes.
+
+    Reads refuse: `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`, or `BLOB_HASH_MISMATCH` with both hashes.
+    """
 
     @property
     def backend(self) -> str:
@@ -103,37 +106,22 @@ class BlobStore(Protocol):
         """
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
-        """Return the bytes at a location, after checking their SHA-256; it need not know the size.
-
-        Raises:
-            Refusal: `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`, or `BLOB_HASH_MISMATCH` with
-                both hashes.
-        """
+        """Return the bytes at a location, after checking their SHA-256; a size may be 0."""
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         """Return the bytes at many locations, in order, each after checking its SHA-256.
 
         Takes fewer requests than one for each where many lie in the same blob.
-
-        Raises:
-            Refusal: As for `get`, of one that could not be read.
         """
 
     async def list_blob(self, blob_id: str) -> Sequence[Listed]:
-        """Return what a blob holds.
-
-        Raises:
-            Refusal: `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`, `BLOB_MALFORMED`.
-        """
+        """Return what a blob holds; also refuses with `BLOB_MALFORMED`."""
 
     async def renew(self, blob_id: str) -> Receipt:
         """Make a stored blob last as long as one that is stored now.
 
         Reads it, checks every member, and stores identical bytes again. Its ID stays unless
-        the receipt says otherwise.
-
-        Raises:
-            Refusal: As for `get` and `put`.
+        the receipt says otherwise. Refuses as `get` and `put` do.
         """
 
     async def close(self) -> None:
@@ -164,11 +152,7 @@ def member_hash(identifier: str) -> bytes | None:
 
 
 def verified(data: bytes, location: BlobLocation) -> bytes:
-    """Return the bytes if they have the SHA-256 of the location: the one place that compares.
-
-    Raises:
-        Refusal: `BLOB_HASH_MISMATCH` with both hashes.
-    """
+    """Return the bytes if they have the SHA-256 of the location: the one place that compares."""
     actual = blob_digest(data)
     if actual != location.sha256:
         raise hash_mismatch(location.blob_id, location.sha256, actual)

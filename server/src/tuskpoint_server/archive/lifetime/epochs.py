@@ -29,11 +29,8 @@ class EpochClock:
     """What is known of a store's epochs. Safe to use from any thread.
 
     Times are microseconds since the Unix epoch. An epoch has no length if stored blobs never
-    expire; a put asks for `epochs` of them, at least 1.
-
-    Attributes:
-        on_new_epoch: Called, in the thread of whoever saw it, when the epoch is another one.
-        fallen: The last two epochs of a fall, which only a new network explains; or `None`.
+    expire; a put asks for `epochs` of them, at least 1. `on_new_epoch` is called in the thread of
+    whoever saw it; `fallen` are the last two epochs of a fall, which only a new network explains.
     """
 
     def __init__(self, epoch_s: float | None, epochs: int = 1) -> None:
@@ -121,11 +118,7 @@ class Failing:
     """
 
     def __init__(
-        self,
-        clock_us: Callable[[], int],
-        margin_us: int,
-        epoch_us: int,
-        longest_pause_s: float,
+        self, clock_us: Callable[[], int], margin_us: int, epoch_us: int, longest_pause_s: float
     ) -> None:
         self._clock_us = clock_us
         self._margin_us = margin_us

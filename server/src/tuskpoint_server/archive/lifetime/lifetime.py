@@ -277,7 +277,6 @@ class Lifetime:
         )
 
     async def _take(self, tenant: str, batch: Sequence[DueBlob], done: Round) -> None:
-        """Store again what is needed of some blobs, each in the way that suits it."""
         flusher = self._flusher(tenant)
         async with flusher.turn:
             settled, found = await self._survey(flusher, batch)
@@ -338,7 +337,6 @@ class Lifetime:
         return settled, found
 
     def _dense(self, needed: Sequence[Surveyed]) -> list[Surveyed]:
-        """Return the blobs whose members go into dense packs."""
         movable = [blob for blob in needed if not blob.is_member]
         dense = [blob for blob in movable if blob.is_sparse or blob.blob.blob_id in self._unlike]
         capacity = self._blobs.limits.max_put_bytes or 0

@@ -142,7 +142,6 @@ class BlobFiles:
                     yield StoredFile(entry.name, stat.st_size, max(0.0, now - stat.st_mtime))
 
     def _check_layout(self) -> None:
-        """Check the layout of a directory that is in use; write it down in an unused one."""
         path = self._root / _LAYOUT_FILE
         found = _read_layout(path)
         if found is None and self.shards():
@@ -340,7 +339,6 @@ def list_members(files: BlobFiles, blob_id: str) -> list[Listed]:
 
 
 def _place(blob: _Open, rows: bytes, location: BlobLocation) -> tuple[int, int]:
-    """Return offset and size of the bytes that a location names."""
     place: tuple[int, int] | None = (0, blob.size)
     if location.identifier:
         place = find(rows, api.member_hash(location.identifier) or b"")

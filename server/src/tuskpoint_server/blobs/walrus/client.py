@@ -59,7 +59,6 @@ _RECENT_S = 600.0
 _RECENT_BLOBS = 10_000
 _CONNECT_S = 5.0
 _KEPT_ALIVE_S = 15.0
-_OK = 200
 _UNREACHED = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -295,7 +294,7 @@ class WalrusClient:
             async with asyncio.timeout(peers.timeout_s):
                 response = await self._http.send(request, stream=True)
                 try:
-                    if response.status_code != _OK:
+                    if response.status_code != httpx.codes.OK:
                         body = await _read(response, _MAX_ERROR_BYTES) or b""
                         kind = response.headers.get("content-type", "")
                         raise Unsuccessful(read_error(response.status_code, kind, body))

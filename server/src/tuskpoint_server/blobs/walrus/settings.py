@@ -76,11 +76,7 @@ def _url_problem(url: str) -> str:
 
 
 def secret_bytes(text: str) -> bytes:
-    """Return the key that a secret stands for: the text itself, or its bytes in hex after "0x".
-
-    Raises:
-        ValueError: It begins with "0x" and is not hex; does not repeat it.
-    """
+    """Return the key that a secret stands for: the text itself, or its bytes in hex after "0x"."""
     if not text.startswith("0x"):
         return text.encode()
     try:
