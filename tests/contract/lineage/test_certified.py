@@ -15,7 +15,7 @@ from tests.kit.stores import MemoryStore
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.formats.bundles import decode_bundle, encode_bundle
 from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, StoredBlob, Value, View
-from tuskpoint_server.domain.state import lacks_values
+from tuskpoint_server.domain.state import evicted_digests
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.lineage.copies import Supplied, ValuesEvicted
@@ -75,7 +75,7 @@ async def completed(home: House, call: Callable[[Supplied], Awaitable[T]]) -> tu
 async def here(home: House, key: CheckpointKey) -> bool:
     loaded = await home.journal.load(TENANT, key, View.FULL)
     assert loaded is not None
-    return not lacks_values(loaded)
+    return not evicted_digests(loaded)
 
 
 async def test_copies_of_what_is_certified_are_certified_without_storing_it_again(
@@ -158,7 +158,7 @@ async def test_a_held_fork_of_what_was_evicted_reads_from_its_origins_segments(
     assert asked == 0
     fork = await home.journal.load(TENANT, key("01", "fork"), View.FULL)
     assert fork is not None
-    assert lacks_values(fork)
+    assert evicted_digests(fork)
     original = await home.from_blobs(key("01"))
     assert original.state is not None
     wanted = {one.digest for one in original.state.channels if one.digest} | {

@@ -27,7 +27,7 @@ from tests.kit.journal import Clock
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import CheckpointKey, Reference, View
 from tuskpoint_server.domain.model import Lineage as Origins
-from tuskpoint_server.domain.state import lacks_values
+from tuskpoint_server.domain.state import evicted_digests
 from tuskpoint_server.domain.threads import EventKind, PruneStrategy, Removed, Thread, ThreadState
 from tuskpoint_server.journal.checkpoints.load import ReplayQuery
 from tuskpoint_server.journal.checkpoints.located import decode_held
@@ -542,7 +542,7 @@ async def test_a_held_copy_needs_nothing_that_was_evicted(
     await lineage.fork(TENANT, key("01"), "fork", "")
     loaded = await journal.load(TENANT, key("01", "fork"), View.FULL)
     assert loaded is not None
-    assert lacks_values(loaded)
+    assert evicted_digests(loaded)
     assert [place.sha256 for place in loaded.sources] == [segment]
 
 
@@ -597,5 +597,5 @@ async def test_evicted_writes_are_found_before_their_checkpoint_is_certified_aga
     for thread_id in ("t", "fork"):
         loaded = await journal.load(TENANT, key("01", thread_id), View.FULL)
         assert loaded is not None
-        assert lacks_values(loaded)
+        assert evicted_digests(loaded)
         assert {place.sha256 for place in loaded.sources} == {first, second}

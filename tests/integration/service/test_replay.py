@@ -19,7 +19,7 @@ from tests.kit.drafts import TENANT, draft, write
 from tests.kit.messages import refused
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import history_service_pb2 as pb
-from tuskpoint_server.domain.state import lacks_values
+from tuskpoint_server.domain.state import evicted_digests
 from tuskpoint_server.journal.checkpoints import load
 from tuskpoint_server.journal.checkpoints.load import Page
 from tuskpoint_server.journal.database import schema
@@ -143,7 +143,7 @@ async def test_evicted_values_come_back(house: HistoryHouse) -> None:
     for number in range(20):
         await house.save(f"{number:02}", content=b"%d" % number)
     await house.evict()
-    assert lacks_values(await house.journaled("00"))
+    assert evicted_digests(await house.journaled("00"))
     found = await replayed(house.replay())
     assert [one.state.channels[0].value.data for one in found] == [b"%d" % n for n in range(20)]
 

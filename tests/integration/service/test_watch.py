@@ -28,7 +28,7 @@ from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import View
-from tuskpoint_server.domain.state import lacks_values
+from tuskpoint_server.domain.state import evicted_digests
 from tuskpoint_server.domain.threads import EventKind, PruneStrategy
 from tuskpoint_server.journal.database.database import Waiter
 from tuskpoint_server.rpc.server import Server
@@ -177,7 +177,7 @@ async def test_evicted_values_come_back(house: HistoryHouse) -> None:
     await house.save("a", content=b"evicted", writes=(write("c", b"too"),))
     await house.save("b", "a")
     await house.evict()
-    assert lacks_values(await house.journaled("a"))
+    assert evicted_digests(await house.journaled("a"))
     event = await next_event(house.watch())
     assert event.checkpoint.state.channels[0].value.data == b"evicted"
     assert event.checkpoint.writes[0].value.data == b"too"

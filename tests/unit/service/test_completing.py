@@ -21,7 +21,7 @@ from tuskpoint_server.domain.model import (
     Value,
     Write,
 )
-from tuskpoint_server.domain.state import lacks_values
+from tuskpoint_server.domain.state import evicted_digests
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 from tuskpoint_server.service.completing import BYTES_AHEAD, READS_AT_ONCE, Completer
 
@@ -173,7 +173,7 @@ async def test_histories_are_put_back_in_one_read() -> None:
         return DeltaHistory("x", ones[0].state.channels[0], tuple(writes), **fields)
 
     evicted = history([hollow(one) for one in checkpoints], sources=places)
-    assert lacks_values(hollow(checkpoints[0]))
+    assert evicted_digests(hollow(checkpoints[0]))
     assert await completer(blobs).histories(TENANT, [evicted, history(checkpoints)]) == (
         history(checkpoints),
         history(checkpoints),

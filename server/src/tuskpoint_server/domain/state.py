@@ -100,11 +100,6 @@ def _channel(message: value_pb2.Channel, values: Mapping[bytes, Value]) -> Chann
     )
 
 
-def lacks_values(checkpoint: Checkpoint) -> bool:
-    """Tell whether a value of a loaded checkpoint, or of its writes, was evicted."""
-    return bool(evicted_digests(checkpoint))
-
-
 def evicted_digests(checkpoint: Checkpoint) -> list[bytes]:
     """Return the digests of the values that were evicted of a checkpoint and its writes."""
     channels = checkpoint.state.channels if checkpoint.state is not None else ()

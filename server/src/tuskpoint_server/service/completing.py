@@ -27,7 +27,7 @@ from ..domain.model import (
     Value,
     View,
 )
-from ..domain.state import delta_channels, evicted_digests, lacks_values, supplied, supplied_history
+from ..domain.state import delta_channels, evicted_digests, supplied, supplied_history
 from ..journal.checkpoints.load import ListPosition, ReplayQuery
 from ..journal.checkpoints.store import Checkpoints
 from ..journal.lineage.copies import Supplied, ValuesEvicted
@@ -68,9 +68,10 @@ class Completer:
 
     async def checkpoint(self, tenant: str, loaded: Checkpoint) -> Checkpoint:
         """Return a checkpoint with all its values."""
-        if not lacks_values(loaded):
+        evicted = evicted_digests(loaded)
+        if not evicted:
             return loaded
-        values = await self._archive.read_values(loaded.sources, evicted_digests(loaded))
+        values = await self._archive.read_values(loaded.sources, evicted)
         try:
             return replace(supplied(loaded, values), sources=())
         except LookupError as error:
@@ -117,7 +118,7 @@ class Completer:
             while left or ahead:
                 while left and len(ahead) < READS_AT_ONCE and size < BYTES_AHEAD:
                     one = left.popleft()
-                    if lacks_values(one):
+                    if evicted_digests(one):
                         task = asyncio.create_task(self.checkpoint(tenant, one))
                         ahead.append((task, _weight(one)))
                     else:

@@ -140,15 +140,9 @@ def follow(
 ) -> dict[str, DeltaPath]:
     """Walk from a checkpoint to its ancestors until every channel has met its beginning.
 
-    That is a stored value, or a checkpoint with a `delta_base` at which the channel ends.
-
-    Args:
-        connection: In a transaction.
-        thread: Number of the thread.
-        place: The checkpoint; its own writes and values do not count.
-        channels: Names of channels.
-        most: Ancestors to look at; `None`: as many as it takes.
-        until: IDs of checkpoints before which the walk ends.
+    That is a stored value, or a checkpoint with a `delta_base` at which the channel ends. The
+    checkpoint's own writes and values do not count. `most`: ancestors to look at; `until`: IDs
+    of checkpoints before which the walk ends.
     """
     paths = {name: DeltaPath() for name in channels}
     active, own, at = set(paths), place[1], place[1]

@@ -28,7 +28,7 @@ from ...domain.model import (
     Write,
     write_order,
 )
-from ...domain.state import decode_state, lacks_values, matches
+from ...domain.state import decode_state, matches
 from ..database.overlay import StoredWrite
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import EMPTY, LISTED, Statement, of_namespace, of_users, same_checkpoint
@@ -300,11 +300,11 @@ def _checkpoint(
     )
     pending = tuple(sorted(map(_write, written), key=write_order))
     found = Checkpoint(entry, State(state.frame, channels), pending)
-    if not lacks_values(found):
-        return found
     evicted = [one.digest for one in channels if one.value is EVICTED and one.digest]
-    places = located.of_values(connection, tenant, row.family, evicted)
     seqs = [one.seq for one in written if one.data is None]
+    if not evicted and not seqs:
+        return found
+    places = located.of_values(connection, tenant, row.family, evicted)
     if seqs:
         places += located.of_writes(connection, tenant, row.thread, row.held, seqs)
     return replace(found, sources=tuple(dict.fromkeys(places)))

@@ -21,15 +21,10 @@ _SEQ_BYTES = 8
 
 
 class Held(NamedTuple):
-    """What holds the rows of a checkpoint up to a change.
-
-    Attributes:
-        seq: The checkpoint and its writes lie there if their own number is not above this one.
-        segments: Hashes of the segments, that of the state first.
-    """
+    """What holds the rows of a checkpoint: those whose own number is not above `seq`."""
 
     seq: int
-    segments: tuple[bytes, ...]
+    segments: tuple[bytes, ...]  # hashes, that of the state first
 
 
 def encode_held(seq: int, segments: Sequence[bytes]) -> bytes:
@@ -45,12 +40,7 @@ def decode_held(stored: bytes) -> Held:
 
 
 class Row(NamedTuple):
-    """A checkpoint's row with its thread's, as reads take it.
-
-    Attributes:
-        hole: Its state cannot be stored, whatever the watermark says.
-        written_bytes: Of the values of its writes; `None`: it has none, or was not asked.
-    """
+    """A checkpoint's row with its thread's, as reads take it."""
 
     thread_id: str
     thread: int
@@ -69,10 +59,10 @@ class Row(NamedTuple):
     rolled_back_from: str
     adopted_from: str
     held: bytes | None
-    hole: bool
+    hole: bool  # its state cannot be stored, whatever the watermark says
     state: bytes = b""
     delta_base: bytes | None = None
-    written_bytes: int | None = None
+    written_bytes: int | None = None  # of values of its writes; `None`: it has none
 
     @property
     def place(self) -> tuple[int, str, str]:

@@ -347,7 +347,11 @@ def _merged(
         if write.idx >= 0 and slot in new:
             continue
         before = stored.get(slot)
-        if before is not None and (write.idx >= 0 or _same(before, one)):
+        if before is not None and (
+            write.idx >= 0
+            or (before.digest, before.channel, before.task_path)
+            == (write.digest, write.channel, write.task_path)
+        ):
             last_seq = max(last_seq, before.seq)
             new.pop(slot, None)  # of equal signs in one call the last stays
             if write.idx < 0 and write.channel == INTERRUPT:
@@ -361,12 +365,6 @@ def _merged(
     if new and len(stored) + len(new) > _CHECKED_FROM:
         _check_extent(stored, new)
     return _Merged(stored, new, sum(len(one.packed.data) for one in new.values()), last_seq)
-
-
-def _same(before: KnownWrite, one: WriteChange) -> bool:
-    write = one.write
-    sent = (write.digest, write.channel, write.task_path)
-    return (before.digest, before.channel, before.task_path) == sent
 
 
 def _check_extent(stored: Pending, new: dict[tuple[str, int], WriteChange]) -> None:

@@ -104,8 +104,6 @@ class Database:
             that it stored, by family.
         journal_id: Identity of this journal; a recovered one has another.
         generation: Raised by each recovery; with `seq` it orders what was stored.
-        now_us: Returns the time in microseconds since the Unix epoch.
-        random_bits: Returns 62 random bits.
     """
 
     def __init__(
@@ -118,8 +116,8 @@ class Database:
     ) -> None:
         self._path = path
         self._engine = engine
-        self.now_us = clock_us
-        self.random_bits = entropy
+        self.now_us = clock_us  # microseconds since the Unix epoch
+        self.random_bits = entropy  # 62 of them
         self.journal_id = facts[_JOURNAL_ID]
         self.generation = int(facts[_GENERATION])
         self.waiters = Waiters()

@@ -392,12 +392,10 @@ class Batch:
         self.discard()
 
     def _write_out_checkpoints(self) -> None:
-        if self._checkpoints:
-            rows = list(self._checkpoints.values())
-            _PUT_CHECKPOINT.run_rows(self.connection, _CHECKPOINT_COLUMNS, rows)
-            self._checkpoints = {}
+        rows = list(self._checkpoints.values())
+        _PUT_CHECKPOINT.run_rows(self.connection, _CHECKPOINT_COLUMNS, rows)
+        self._checkpoints = {}
 
     def _write_out_writes(self) -> None:
-        if self._writes:
-            _PUT_WRITE.run_rows(self.connection, _WRITE_COLUMNS, list(self._writes.values()))
-            self._writes = {}
+        _PUT_WRITE.run_rows(self.connection, _WRITE_COLUMNS, list(self._writes.values()))
+        self._writes = {}

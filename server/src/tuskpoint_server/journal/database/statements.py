@@ -118,18 +118,11 @@ def putting(
 ) -> sqlite.Insert:
     """Return the insert of rows that replaces columns of those with the same key.
 
-    Args:
-        table: The table.
-        key: Names of the columns of a unique index.
-        replaced: Names of the columns to be replaced; all others than the key's if empty.
-        names: Names of the columns to be inserted; all if empty.
+    `key`: columns of a unique index; `replaced`: all others if empty; `names`: all if empty.
     """
+    names = tuple(names) or [column.name for column in table.columns]
     statement = inserting(table, names)
-    replaced = tuple(replaced) or [
-        name
-        for name in (tuple(names) or [column.name for column in table.columns])
-        if name not in key
-    ]
+    replaced = tuple(replaced) or [name for name in names if name not in key]
     new = {name: statement.excluded[name] for name in replaced}
     return statement.on_conflict_do_update(index_elements=list(key), set_=new)
 
