@@ -41,10 +41,9 @@ from .rpc import server as rpc
 from .rpc.errors import incident
 from .rpc.servicers import services
 from .service.admin import Admin
-from .service.checkpoints import Checkpoints
+from .service.checkpoints import Checkpoints, History
 from .service.completing import Commits, Completer
 from .service.handoffs import Handoffs
-from .service.history import History
 from .service.searching import Search
 from .service.threads import PageTokens, Snapshots, Threads
 
@@ -62,14 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     version = importlib.metadata.version("tuskpoint-server")
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        if arguments[:1] == ["recover"]:
-            from . import recover
+        if arguments[:1] in (["recover"], ["collect"]):
+            from . import stopped
 
-            return recover.main(arguments[1:], version)
-        if arguments[:1] == ["collect"]:
-            from . import collect
-
-            return collect.main(arguments[1:], version)
+            run = stopped.main_recover if arguments[0] == "recover" else stopped.main_collect
+            return run(arguments[1:], version)
         if arguments[:1] == ["token"]:
             from . import tokens
 

@@ -24,7 +24,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as threads_pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
-from tuskpoint_server import app, process, recover
+from tuskpoint_server import app, process, stopped
 from tuskpoint_server.archive.recover.recovery import (
     Recovered,
     UnclearReferenceError,
@@ -141,8 +141,8 @@ async def stored(tmp_path: Path) -> AsyncIterator[Stored]:
 
 async def recovered(*arguments: str) -> Recovered:
     """Recover in this process."""
-    config, order = recover.parse(arguments, "1")
-    return await recover.recover(config, order, lambda config: DirectoryStore(config.blobs))
+    config, order = stopped.parse(arguments, "1")
+    return await stopped.recover(config, order, lambda config: DirectoryStore(config.blobs))
 
 
 async def refused(*arguments: str) -> StartError:
@@ -283,7 +283,7 @@ def test_bad_arguments_are_shown_in_one_line(
 @pytest.mark.parametrize("flag", ["--catalog", "--manifest"])
 def test_a_blob_id_may_begin_with_a_dash(flag: str, rest: str) -> None:
     for blob_id in ("-" + "x" * 42, "--" + "x" * 41):
-        _, order = recover.parse(["--skip-damaged", flag, blob_id + rest], "1")
+        _, order = stopped.parse(["--skip-damaged", flag, blob_id + rest], "1")
         assert order.reference == parse_reference(blob_id + rest)
         assert flag == f"--{order.kind}"
         assert order.skip_damaged
@@ -421,10 +421,10 @@ class Stuck:
 
 async def test_sigterm_leaves_nothing_behind(stored: Stored, tmp_path: Path) -> None:
     data_dir = tmp_path / "new"
-    config, order = recover.parse(stored.arguments(data_dir), "1")
+    config, order = stopped.parse(stored.arguments(data_dir), "1")
     store = Stuck(DirectoryStore(stored.blobs), stored.segment)
     work = asyncio.create_task(
-        recover.until_terminated(recover.recover(config, order, lambda _: store))  # type: ignore[arg-type, return-value]
+        stopped.until_terminated(stopped.recover(config, order, lambda _: store))  # type: ignore[arg-type, return-value]
     )
     await store.waits.wait()
     assert left(data_dir) != []

@@ -22,7 +22,7 @@ from tuskpoint.errors import InvalidRequest, NotFound
 from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2, errors_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as threads_pb
-from tuskpoint_server import app, recover
+from tuskpoint_server import app, stopped
 from tuskpoint_server.blobs.api import Member, Receipt
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.config import Config
@@ -187,10 +187,10 @@ async def test_identical_save_is_certified_once_the_catalog_tells_its_setting(
 
 async def recovered(config: Config, data_dir: Path, catalog: str) -> dict[str, bool]:
     """Recover an empty server from a catalog; return which of its threads are unsearchable."""
-    anew, order = recover.parse(
+    anew, order = stopped.parse(
         ["--data-dir", str(data_dir), "--blob-dir", str(config.blobs), "--catalog", catalog], "1"
     )
-    await recover.recover(anew, order, lambda config: DirectoryStore(config.blobs))
+    await stopped.recover(anew, order, lambda config: DirectoryStore(config.blobs))
     with closing(sqlite3.connect(data_dir / "journal.db")) as connection:
         rows = connection.execute("SELECT thread_id, unsearchable FROM threads").fetchall()
     return {thread_id: bool(unsearchable) for thread_id, unsearchable in rows}

@@ -23,8 +23,8 @@ from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evicto
 from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.rpc import server as rpc
 from tuskpoint_server.rpc.servicers import HistoryServicer
+from tuskpoint_server.service.checkpoints import History
 from tuskpoint_server.service.completing import Completer
-from tuskpoint_server.service.history import History
 
 if TYPE_CHECKING:
     from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceAsyncStub

@@ -32,7 +32,7 @@ from tuskpoint_server.domain.state import evicted_digests
 from tuskpoint_server.domain.threads import EventKind, PruneStrategy
 from tuskpoint_server.journal.database.database import Waiter
 from tuskpoint_server.rpc.server import Server
-from tuskpoint_server.service.history import Cursors, Position
+from tuskpoint_server.service.checkpoints import Cursors, Position
 
 if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub

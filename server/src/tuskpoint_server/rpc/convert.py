@@ -35,7 +35,7 @@ from ..domain.snapshots import Snapshot
 from ..domain.state import decode_version, encode_version, parse_metadata, parse_object
 from ..domain.threads import Thread, ThreadDetail, Verdict, VerdictKind, VerificationTotal
 from ..domain.values import value_digest
-from ..service.history import Delivery
+from ..service.checkpoints import Delivery
 from ..service.threads import ManifestPage
 from .chunks import INLINE_BUDGET, Cutter, Received
 from .validation import limit_exceeded

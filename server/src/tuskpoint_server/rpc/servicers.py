@@ -36,10 +36,9 @@ from ..journal.checkpoints.threads import ThreadQuery
 from ..journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 from ..recall.recall import RecallStanding
 from ..service.admin import Admin
-from ..service.checkpoints import Checkpoints
+from ..service.checkpoints import Checkpoints, History
 from ..service.completing import content_bytes
 from ..service.handoffs import Handoffs
-from ..service.history import History
 from ..service.searching import Search
 from ..service.threads import Snapshots, Threads
 from . import convert

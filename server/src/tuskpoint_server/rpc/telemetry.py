@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import grpc
 from opentelemetry import context as otel_context
 from opentelemetry import metrics, propagate, trace
-from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace import SpanKind, StatusCode
 
 if TYPE_CHECKING:
@@ -30,17 +29,6 @@ _SERVER_ERRORS = frozenset(
 """Codes that mark a server's span as failed, by the semantic conventions for gRPC."""
 
 _NAMES: dict[int | None, str] = {code.value[0]: code.name for code in grpc.StatusCode}
-
-
-class _MetadataGetter(Getter[Sequence[tuple[str, str | bytes]]]):
-    def get(self, carrier: Sequence[tuple[str, str | bytes]], key: str) -> list[str] | None:
-        return [text for name, text in carrier if name == key and isinstance(text, str)] or None
-
-    def keys(self, carrier: Sequence[tuple[str, str | bytes]]) -> list[str]:
-        return [name for name, _ in carrier]
-
-
-_getter = _MetadataGetter()
 
 
 class Telemetry:
@@ -84,10 +72,11 @@ class Telemetry:
         remaining: float | None = call.context.time_remaining()
         name = call.method.removeprefix("/")
         basic = {**self._server, "rpc.method": name}
-        metadata = tuple(call.context.invocation_metadata() or ())
-        parent = None  # the cheap case: the caller sent no context
-        if any(header in self._propagated for header, _ in metadata):
-            parent = propagate.extract(metadata, getter=_getter)
+        carrier: dict[str, list[str]] = {}
+        for header, text in call.context.invocation_metadata() or ():
+            if header in self._propagated and isinstance(text, str):
+                carrier.setdefault(header, []).append(text)
+        parent = propagate.extract(carrier) if carrier else None
         span = self._tracer.start_span(name, parent, SpanKind.SERVER, basic)
         token = otel_context.attach(trace.set_span_in_context(span, parent))
         self._active.add(1, basic)

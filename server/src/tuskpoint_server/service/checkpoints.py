@@ -1,13 +1,19 @@
-"""What the calls on checkpoints mean: save, load, list, label."""
+"""What the calls on checkpoints mean: save, load, list, label; replay and watch a thread."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+import asyncio
+import base64
+import hashlib
+import hmac
+import struct
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..archive.archive import Archive
-from ..domain.errors import Reason, Refusal, checkpoint_not_found
+from ..domain.errors import Reason, Refusal, checkpoint_not_found, invalid_field
 from ..domain.json_view.differences import Diff, Side, diff
 from ..domain.limits import LIMITS
 from ..domain.model import (
@@ -22,8 +28,14 @@ from ..domain.model import (
     View,
     Write,
 )
+from ..domain.threads import Event, EventKind
+from ..journal.changes import Events, EventsCompacted
+from ..journal.checkpoints.load import ReplayQuery
 from ..journal.checkpoints.store import Checkpoints as Journal
+from ..journal.database.logs import ThreadRow
 from .completing import Commits, Completer, apart
+
+EVENTS_AT_ONCE = 256  # most events that a watch takes from the journal at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +147,176 @@ def _checkpoint_missing(key: CheckpointKey) -> Refusal:
         checkpoint_ns=key.checkpoint_ns,
         checkpoint_id=key.checkpoint_id,
     )
+
+
+# --- history -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """An event on its way to a watcher."""
+
+    event: Event
+    cursor: bytes  # where to resume after it
+    # the checkpoint concerned as it stands now; `None` if none is, or if it is gone
+    checkpoint: Checkpoint | None = None
+
+
+_LAYOUT = struct.Struct(">B16sQQQ16s")
+_FORMAT = 2
+_CHECKED = _LAYOUT.size - 16
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a watch stands: after this number of the thread's sequence."""
+
+    incarnation: int  # of the thread then
+    seq: int
+    certified_seq: int  # the watermark that was delivered last
+
+
+class Cursors:
+    """Seals positions in a thread's sequence.
+
+    A cursor grants nothing; the checksum is there so that one of another thread, or one that
+    was mangled, is refused instead of misread. It outlives a restart.
+    """
+
+    def __init__(self, journal_id: str) -> None:
+        self._journal = hashlib.sha256(journal_id.encode()).digest()[:16]
+
+    def seal(self, tenant: str, thread_id: str, at: Position) -> bytes:
+        """Return the cursor of a position."""
+        position = (at.incarnation, at.seq, at.certified_seq)
+        unchecked = _LAYOUT.pack(_FORMAT, self._journal, *position, b"")[:_CHECKED]
+        return unchecked + _checksum(tenant, thread_id, unchecked)
+
+    def open(self, tenant: str, thread_id: str, cursor: bytes) -> Position | None:
+        """Return the position in a cursor; `None` if it is of another journal."""
+        unchecked, checksum = cursor[:_CHECKED], cursor[_CHECKED:]
+        if (
+            cursor[:1] != bytes([_FORMAT])
+            or len(cursor) != _LAYOUT.size
+            or not hmac.compare_digest(checksum, _checksum(tenant, thread_id, unchecked))
+        ):
+            raise invalid_field("cursor", "must be the cursor of an event of this thread")
+        _, journal, *position, _ = _LAYOUT.unpack(cursor)
+        return Position(*position) if journal == self._journal else None
+
+
+def _checksum(tenant: str, thread_id: str, unchecked: bytes) -> bytes:
+    bound = "\0".join(("tuskpoint watch cursor", tenant, thread_id, "")).encode()
+    return hashlib.sha256(bound + unchecked).digest()[:16]
+
+
+class History:
+    """What happened on the threads of all tenants."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        log: Events,
+        completer: Completer,
+        *,
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._journal = journal
+        self._log = log
+        self._completer = completer
+        self._cursors = Cursors(log.journal_id)
+        self._clock_us = clock_us
+
+    async def replay(
+        self, tenant: str, query: ReplayQuery, view: View, source: Source
+    ) -> AsyncGenerator[Checkpoint, None]:
+        """Yield the checkpoints of a thread, least (ID, namespace) first."""
+        kept = await self._log.kept(tenant, query.thread_id)
+        if kept is None or kept.deleted:
+            raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=query.thread_id)
+        async with aclosing(self._completer.listed(tenant, query, view, source)) as found:
+            async for loaded in found:
+                yield loaded
+
+    async def watch(
+        self,
+        tenant: str,
+        thread_id: str,
+        cursor: bytes,
+        kinds: Collection[EventKind],
+        view: View,
+        progress_s: float,
+    ) -> AsyncGenerator[Delivery, None]:
+        """Yield what happened on a thread after a cursor, and then what happens; endless.
+
+        Events are read from the journal when they are asked for, so a slow watcher holds
+        none of them; if they are dropped meanwhile, it is told.
+        """
+        wanted = frozenset(kinds) or frozenset(EventKind)
+        # Before anything is read, so that nothing falls between the reading and the waiting.
+        with self._log.subscribe(tenant, thread_id) as waiter:
+            at = await self._begin(tenant, thread_id, cursor)
+            clock = asyncio.get_running_loop().time
+            heard = clock()
+            while True:
+                try:
+                    news = await self._log.after(tenant, thread_id, at.seq, EVENTS_AT_ONCE)
+                except EventsCompacted as gone:
+                    raise self._compacted(tenant, thread_id, gone.kept) from None
+                for event in news.events:
+                    at = replace(at, incarnation=event.incarnation, seq=event.seq)
+                    if event.kind in wanted:
+                        yield await self._delivery(tenant, event, at, view)
+                        heard = clock()
+                if at.certified_seq < news.certified_seq <= at.seq:
+                    at = replace(at, certified_seq=news.certified_seq)
+                    if EventKind.CERTIFIED in wanted:
+                        yield self._unnumbered(tenant, thread_id, EventKind.CERTIFIED, at)
+                        heard = clock()
+                if clock() >= heard + progress_s:
+                    yield self._unnumbered(tenant, thread_id, EventKind.PROGRESS, at)
+                    heard = clock()
+                if not news.events:
+                    await waiter.wait(heard + progress_s - clock())
+
+    async def _begin(self, tenant: str, thread_id: str, cursor: bytes) -> Position:
+        position = self._cursors.open(tenant, thread_id, cursor) if cursor else None
+        kept = await self._log.kept(tenant, thread_id)
+        if kept is None or (kept.deleted and not cursor):
+            raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+        if not cursor:
+            position = Position(kept.incarnation, kept.begun_seq, kept.begun_seq)
+        if position is None or position.seq < kept.compacted_seq:
+            raise self._compacted(tenant, thread_id, kept)
+        if position.seq > kept.seq:
+            raise invalid_field("cursor", "is ahead of the thread")
+        return position
+
+    async def _delivery(self, tenant: str, event: Event, at: Position, view: View) -> Delivery:
+        cursor = self._cursors.seal(tenant, event.key.thread_id, at)
+        if event.kind is not EventKind.CHECKPOINT_SAVED:
+            view = View.ENTRY
+        loaded = None
+        if event.key.checkpoint_id:
+            loaded = await self._journal.load(tenant, event.key, view)
+        # One of a later incarnation has the same name and is another.
+        if loaded is None or loaded.entry.incarnation != event.incarnation:
+            return Delivery(event, cursor)
+        whole = await self._completer.checkpoint(tenant, loaded)
+        return Delivery(event, cursor, await self._completer.shown(tenant, whole, view))
+
+    def _unnumbered(self, tenant: str, thread_id: str, kind: EventKind, at: Position) -> Delivery:
+        """Return an event that takes no number: `PROGRESS`, or `CERTIFIED` with the watermark."""
+        seq = at.certified_seq if kind is EventKind.CERTIFIED else at.seq
+        nothing = CheckpointKey(thread_id, "", "")
+        event = Event(kind, seq, at.incarnation, nothing, 0, self._clock_us())
+        return Delivery(event, self._cursors.seal(tenant, thread_id, at))
+
+    def _compacted(self, tenant: str, thread_id: str, kept: ThreadRow) -> Refusal:
+        oldest = Position(kept.incarnation, kept.compacted_seq, kept.compacted_seq)
+        cursor = self._cursors.seal(tenant, thread_id, oldest)
+        return Refusal(
+            Reason.CURSOR_COMPACTED,
+            thread_id=thread_id,
+            oldest_cursor=base64.b64encode(cursor).decode(),
+        )

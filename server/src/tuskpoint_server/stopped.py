@@ -1,7 +1,8 @@
-"""`tuskpoint-server recover`: an empty server's journal, rebuilt from blobs alone.
+"""What is done to a server that is stopped: `tuskpoint-server recover` and `collect`.
 
-The journal is filled beside its place and moved there when it is whole, so whatever ends
-the program in between leaves a directory without a journal, and it can be run again.
+`recover` rebuilds an empty server's journal from blobs alone. The journal is filled beside its
+place and moved there when it is whole, so whatever ends the program in between leaves a directory
+without a journal, and it can be run again. `collect` frees what a blob directory need not hold.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from . import process
 from .archive.flush.packs import Pointer
+from .archive.lifetime.collecting import Unneeded, remove, unneeded
 from .archive.recover.recovery import (
     BlobReference,
     Recovered,
@@ -28,6 +30,7 @@ from .archive.recover.recovery import (
     read_source,
 )
 from .blobs.api import BlobStore
+from .blobs.directory import DirectoryStore, StoredFile
 from .config import Config, from_flags, settings_parser
 from .domain.credentials import DEFAULT_TENANT, TENANT_RULE, is_tenant
 from .domain.formats.stored_json import Kind
@@ -49,7 +52,7 @@ class Order:
     skip_damaged: bool = False
 
 
-def main(arguments: Sequence[str], version: str) -> int:
+def main_recover(arguments: Sequence[str], version: str) -> int:
     """Recover as the arguments behind `recover` say, and return the exit code."""
     config, order = parse(arguments, version)
     process.configure_logs(config.log_level)
@@ -213,3 +216,70 @@ def _counts(recovered: Recovered) -> str:
 
 def _say(text: str) -> None:
     print(f"tuskpoint-server: {text}", file=sys.stderr, flush=True)  # noqa: T201 - for who started it
+
+
+# --- collect -------------------------------------------------------------------------------
+
+
+def main_collect(arguments: Sequence[str], version: str) -> int:
+    """Collect as the arguments behind `collect` say, and return the exit code."""
+    parser = settings_parser(
+        version,
+        prog="tuskpoint-server collect",
+        description="Remove blobs from the blob directory that nothing in this journal needs. The "
+        "server has to be stopped. Blobs that another server may have stored stay, and so do those "
+        "younger than an hour. Old catalogs, and bundles that deleted threads have handed off, are "
+        "gone then.",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", default=False, help="Only list what would be removed."
+    )
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        default=False,
+        help="Also what this journal did not store: only if no other server, recovered or not, "
+        "uses the directory.",
+    )
+    given = vars(parser.parse_args(arguments))
+    dry_run, of_others = given.pop("dry_run"), given.pop("all")
+    config = from_flags(given)
+    process.configure_logs(config.log_level)
+    found, removed = asyncio.run(_collect(config, dry_run=dry_run, of_others=of_others))
+    files = found.removable if dry_run else removed
+    for file in files:
+        print(f"{file.blob_id} {file.size}")  # noqa: T201 - the answer
+    verb = "would be removed" if dry_run else "are removed"
+    size = sum(file.size for file in files)
+    others = f"; {found.others} that others may have stored stay" if found.others else ""
+    print(  # noqa: T201 - for who started it
+        f"tuskpoint-server: {len(files)} blobs with {size} bytes {verb}{others}", file=sys.stderr
+    )
+    return 0
+
+
+async def _collect(
+    config: Config, *, dry_run: bool, of_others: bool
+) -> tuple[Unneeded, list[StoredFile]]:
+    path = config.data_dir / "journal.db"
+    if not path.exists():
+        raise process.StartError(
+            process.EXIT_JOURNAL, f"there is no journal {path}; choose its --data-dir"
+        )
+    try:
+        async with stopped(config, "nothing more is collected", open_blobs) as store:
+            if not isinstance(store, DirectoryStore):
+                raise process.ConfigError(
+                    f"nothing is collected in the {store.backend} store: what is not needed there "
+                    "lapses by itself"
+                )
+            database = await Database.open(path)
+            try:
+                found = await unneeded(database, store, of_others=of_others)
+                return found, [] if dry_run else await remove(database, store, found)
+            finally:
+                await database.close()
+    except RuntimeError as error:
+        raise process.StartError(
+            process.EXIT_JOURNAL, f"journal {path} cannot be opened: {error}"
+        ) from error
