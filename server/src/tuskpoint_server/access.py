@@ -76,16 +76,15 @@ class Followed(Generic[T]):
 
 
 def _stamp(files: Sequence[Path]) -> _Stamp:
-    return tuple(_stamp_of(path) for path in files)
-
-
-def _stamp_of(path: Path) -> _Stamp:
-    try:
-        found = os.stat(path)
-    except OSError as error:
-        return (error.errno,)
-    # The time of the last change of content or of rights, which nobody can set back.
-    return found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size
+    stamp: list[object] = []
+    for path in files:
+        try:
+            found = os.stat(path)
+            # The time of the last change of content or of rights, which nobody can set back.
+            stamp += found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size
+        except OSError as error:
+            stamp.append(error.errno)
+    return tuple(stamp)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ async def serve(config: Config) -> None:
         loop.add_signal_handler(number, stopping.set)
     async with running(config) as server:
         host, _ = configuration.split_address(config.listen)
-        address = configuration.join_address(host, server.port)
+        address = f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
         print(f"tuskpoint-server listening on {address}", flush=True)  # noqa: T201 - the promise
         _log.info("serving on %s, data in %s", address, config.data_dir)
         await stopping.wait()

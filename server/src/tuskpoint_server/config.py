@@ -270,12 +270,7 @@ class Config(BaseModel):
 
 
 def load(argv: Sequence[str], *, version: str) -> Config:
-    """Return the settings in force for a command line, without the program's name.
-
-    Raises:
-        ConfigError: A flag, variable or key is unknown or has a bad value.
-        SystemExit: After `--help` or `--version`.
-    """
+    """Return the settings in force for a command line; `--help` and `--version` end the program."""
     parser = settings_parser(
         version,
         prog="tuskpoint-server",
@@ -290,14 +285,7 @@ def load(argv: Sequence[str], *, version: str) -> Config:
 
 
 def from_flags(flags: dict[str, Any]) -> Config:
-    """Return the settings in force where flags name some of them.
-
-    Args:
-        flags: What a `settings_parser` found, less what is no setting.
-
-    Raises:
-        ConfigError: A flag, variable or key is unknown or has a bad value.
-    """
+    """Return the settings in force where the flags that a `settings_parser` found name some."""
     file = flags.pop("config", None) or os.environ.get(f"{ENV_PREFIX}CONFIG")
     own = {f"{ENV_PREFIX}{name.upper()}": name for name in Config.model_fields}
     variables = {
@@ -325,17 +313,13 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "extra_forbidden":
         return f"there is no setting '{name}'"
     said = f"{text[:1].lower()}{text[1:]}"
-    if _is_secret(Config.model_fields[name]):
+    if Config.model_fields[name].annotation is SecretStr:
         return f"{ENV_PREFIX}{name.upper()}: {said}"
     return f"--{name.replace('_', '-')}: {said}, not '{problem['input']}'"
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of "HOST:PORT"; an IPv6 host stands in brackets.
-
-    Raises:
-        ValueError: It is no such address.
-    """
+    """Return host and port of "HOST:PORT", or raise `ValueError`; IPv6 hosts are in brackets."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"--listen must be HOST:PORT, not '{address}'")
@@ -344,11 +328,6 @@ def split_address(address: str) -> tuple[str, int]:
     elif ":" in host:
         raise ValueError(f"--listen: put the IPv6 address in brackets: [{host}]:{port}")
     return host, int(port)
-
-
-def join_address(host: str, port: int) -> str:
-    """Return "HOST:PORT", with brackets around an IPv6 host."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -381,7 +360,7 @@ def settings_parser(
     secrets: list[str] = []
     for name, field in Config.model_fields.items():
         text, variable = (field.description or "").replace("%", "%%"), f"{ENV_PREFIX}{name.upper()}"
-        if _is_secret(field):  # every user of the machine can read a program's flags
+        if field.annotation is SecretStr:  # every user of the machine can read a program's flags
             secrets.append(f"{variable} ({name}): {text}")
             continue
         if field.default not in (None, (), ""):
@@ -396,10 +375,6 @@ def settings_parser(
         parser.add_argument(flag, dest=name, help=f"{text} [{variable}, {name}]", **kind)
     parser.add_argument_group("secrets, which have no flag", " ".join(secrets))
     return parser
-
-
-def _is_secret(field: FieldInfo) -> bool:
-    return field.annotation is SecretStr
 
 
 _METAVARS = {

@@ -79,7 +79,6 @@ class Assembly:
 
     @property
     def complete(self) -> bool:
-        """Whether every announced byte has come."""
         return not self.refused and len(self.received) == len(self._announced)
 
     def add(self, chunk: value_pb2.ValueChunk) -> None:

@@ -84,19 +84,10 @@ def build(
     authentication: Authentication | None = None,
     tls: grpc.ServerCredentials | None = None,
 ) -> Server:
-    """Build a server that listens on an address.
+    """Build a server that listens on an address (port 0 picks a free one), or raise `OSError`.
 
-    Args:
-        host: Name or IP address to listen on.
-        port: Port to listen on; 0 picks a free one.
-        contract: What `services` returned.
-        max_call_seconds: Longest time of a call.
-        reflect: Whether to offer server reflection; like health, it asks for no credential.
-        authentication: Says who calls; `None`: everybody is tenant `default`.
-        tls: What to serve TLS with; `None`: plaintext.
-
-    Raises:
-        OSError: The address cannot be listened on.
+    Without `authentication` everybody is tenant `default`; without `tls` it serves in plaintext.
+    Like health, reflection asks for no credential.
     """
     _try_to_listen(host, port)
     server = grpc.aio.server(options=_OPTIONS)
