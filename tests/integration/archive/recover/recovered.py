@@ -23,11 +23,11 @@ THREADS = (
     " CASE WHEN deleted THEN 0 ELSE retention_s END,"
     " CASE WHEN deleted THEN 0 ELSE unsearchable END FROM threads ORDER BY thread_id"
 )
+# Writes that wait for their checkpoint are stored with it: to recovery they are nothing either.
 NOTHING = (
     "SELECT thread_id, incarnation, deleted_through FROM threads"
     " WHERE NOT deleted AND retention_s = 0 AND NOT unsearchable"
     " AND NOT EXISTS (SELECT 1 FROM checkpoints AS c WHERE c.thread = threads.number)"
-    " AND NOT EXISTS (SELECT 1 FROM writes AS w WHERE w.thread = threads.number)"
 )
 CHECKPOINTS = (
     "SELECT t.thread_id, c.checkpoint_ns, c.checkpoint_id, c.seq, c.parent_id, c.state,"

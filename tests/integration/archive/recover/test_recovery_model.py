@@ -145,6 +145,13 @@ thorough = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 @settings(thorough, max_examples=25)
 @example(2670637, ["save", "delta", "delete", "flush", "wait", "inside", "drop_run"])
+@example(
+    2670637,
+    [
+        *("save", "delta", "delete", "flush", "inherit", "save", "inside", "writes", "drop_run"),
+        *("save", "save", "early"),
+    ],
+)
 @given(seed=st.integers(0, 1 << 30), steps=histories)
 def test_what_was_certified_is_recovered(seed: int, steps: list[str]) -> None:
     recover(seed, steps, "whole")
