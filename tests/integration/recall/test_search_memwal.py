@@ -27,7 +27,7 @@ from tuskpoint_emulators.memwal.server import MemWalEmulator
 from tuskpoint_emulators.memwal.settings import RelayerSettings
 from tuskpoint_server import app, opening
 from tuskpoint_server.config import Config
-from tuskpoint_server.recall.memwal import budget
+from tuskpoint_server.recall.memwal import api as budget
 from tuskpoint_server.recall.settings import IndexSettings, MemWalSettings
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from tuskpoint_server.recall.memwal.api import (
     COST_BATCH,
     COST_REMEMBER,
     MAX_BATCH,
+    Budget,
     Health,
     Job,
     JobState,
@@ -32,7 +33,6 @@ from tuskpoint_server.recall.memwal.api import (
     RelayerError,
     Trouble,
 )
-from tuskpoint_server.recall.memwal.budget import Budget
 from tuskpoint_server.recall.memwal.delivery import Delivery
 from tuskpoint_server.recall.memwal.relayer import Relayer
 from tuskpoint_server.recall.settings import MemWalSettings

@@ -24,8 +24,7 @@ from tests.unit.recall.memwal_house import (
 )
 from tests.unit.recall.virtual_time import virtually
 from tuskpoint_server.domain.search import MemoryState
-from tuskpoint_server.recall.memwal.api import RelayerError, Trouble
-from tuskpoint_server.recall.memwal.budget import HOUR_S, MINUTE_S
+from tuskpoint_server.recall.memwal.api import HOUR_S, MINUTE_S, RelayerError, Trouble
 
 FAULTY_S = 2 * HOUR_S
 SEEDS = range(10)

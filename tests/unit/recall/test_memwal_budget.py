@@ -10,8 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.recall.memwal_house import most
-from tuskpoint_server.recall.memwal.api import COST_ASK, COST_BATCH, COST_RECALL, COST_REMEMBER
-from tuskpoint_server.recall.memwal.budget import HEAD_START_S, HOUR_S, MINUTE_S, WANTED_S, Budget
+from tuskpoint_server.recall.memwal.api import (
+    COST_ASK,
+    COST_BATCH,
+    COST_RECALL,
+    COST_REMEMBER,
+    HEAD_START_S,
+    HOUR_S,
+    MINUTE_S,
+    WANTED_S,
+    Budget,
+)
 from tuskpoint_server.recall.settings import MemWalSettings
 
 SETTINGS = MemWalSettings(private_key="", account_id="")

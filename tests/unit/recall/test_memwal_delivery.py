@@ -22,8 +22,7 @@ from tests.unit.recall.memwal_house import (
 )
 from tests.unit.recall.virtual_time import virtually
 from tuskpoint_server.domain.search import MemoryState, memory_text, pointer_of
-from tuskpoint_server.recall.memwal.api import COST_RECALL
-from tuskpoint_server.recall.memwal.budget import HOUR_S, MINUTE_S
+from tuskpoint_server.recall.memwal.api import COST_RECALL, HOUR_S, MINUTE_S
 from tuskpoint_server.recall.memwal.delivery import key_of
 
 GATHER_S = SETTINGS.gather_s

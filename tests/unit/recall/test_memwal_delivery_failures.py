@@ -25,7 +25,7 @@ from tests.unit.recall.memwal_house import (
 )
 from tests.unit.recall.virtual_time import virtually
 from tuskpoint_server.domain.search import MemoryState, pointer_of
-from tuskpoint_server.recall.memwal.budget import HOUR_S
+from tuskpoint_server.recall.memwal.api import HOUR_S
 
 DAY_S = 24 * HOUR_S
 WAITING, SENDING = MemoryState.WAITING, MemoryState.SENDING

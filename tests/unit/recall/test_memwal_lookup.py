@@ -16,6 +16,7 @@ from tests.unit.recall.virtual_time import virtually
 from tuskpoint_server.domain.search import memory_text
 from tuskpoint_server.journal.search.finding import Recalled
 from tuskpoint_server.recall.memwal.api import (
+    Budget,
     Health,
     Job,
     Memorised,
@@ -23,7 +24,6 @@ from tuskpoint_server.recall.memwal.api import (
     RelayerError,
     Trouble,
 )
-from tuskpoint_server.recall.memwal.budget import Budget
 from tuskpoint_server.recall.memwal.memwal import MOST_WAITING, Lookup
 from tuskpoint_server.recall.memwal.relayer import Relayer
 from tuskpoint_server.recall.settings import MemWalSettings

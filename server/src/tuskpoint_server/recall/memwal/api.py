@@ -1,17 +1,29 @@
-"""What a relayer answers, how it fails, and whether it works."""
+"""What a relayer answers, how it fails, whether it works, and what calls may cost."""
 
 from __future__ import annotations
 
 import logging
+import math
+from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
+
+from ..settings import MemWalSettings
 
 MAX_BATCH = 20  # texts in a batch, and jobs asked for at once
 # memories that one recall returns at most; a greater limit is cut to this, silently
 MAX_RECALLED = 100
 # points that calls take from the relayer's rate limits
 COST_REMEMBER, COST_BATCH, COST_ASK, COST_RECALL = 5, 10, 1, 1
+MINUTE_S, HOUR_S = 60.0, 3600.0
+
+# how much later than here the relayer may count a call: its windows are as much longer
+LATENESS_S = 1.0
+HEAD_START_S = 2.0  # how much longer deliveries wait after a pause than recalls do
+# how long a call that was refused counts as wanted, after the time when it may try again
+WANTED_S = 60.0
+_Ceilings = tuple[int, int]  # most points in a minute, and in an hour
 _log = logging.getLogger(__name__)
 
 
@@ -109,3 +121,85 @@ class Health:
                 _log.error("%s: %s", self._denied, error)
             else:
                 _log.warning("%s: %s", self._waits, error)
+
+
+class Budget:
+    """Points that calls of one account may still cost, in sliding windows; for one event loop.
+
+    Deliveries keep below ceilings of their own, so that recalls find something left at any time.
+    Recalls may use all there is. Where both want more than that, each keeps to its half. Calls
+    are counted before they are made, and failed ones too: the relayer may have counted them.
+    """
+
+    def __init__(self, settings: MemWalSettings, clock: Callable[[], float]) -> None:
+        minute, hour = settings.recall_points_per_minute, settings.recall_points_per_hour
+        own = (settings.points_per_minute, settings.points_per_hour)
+        lowest = min(minute, hour, *own)
+        if lowest < COST_BATCH:
+            raise ValueError(f"a ceiling of {lowest} points lets no batch through")
+        halves = max(minute // 2, COST_BATCH), max(hour // 2, COST_BATCH)
+        rests = max(minute - halves[0], COST_RECALL), max(hour - halves[1], COST_RECALL)
+        self._clock = clock
+        self._all = _Side((minute, hour), (minute, hour))
+        self._deliveries = _Side(own, halves)
+        self._recalls = _Side((minute, hour), rests)
+        self._paused_until = -math.inf
+
+    def take_recall(self, cost: int) -> float:
+        """Spend points on a recall; return 0, or the seconds after which they may be there."""
+        wait_s = self._wait(self._recalls, self._deliveries, cost, self._paused_until)
+        return wait_s or self._spend(self._recalls, cost)
+
+    def take_delivery(self, cost: int) -> float:
+        """Spend points on a delivery, if that is possible now; return what `take_recall` does."""
+        return self.wait_delivery(cost) or self._spend(self._deliveries, cost)
+
+    def wait_delivery(self, cost: int) -> float:
+        """Return what `take_delivery` would, without spending anything."""
+        paused_until = self._paused_until + HEAD_START_S
+        return self._wait(self._deliveries, self._recalls, cost, paused_until)
+
+    def _wait(self, side: _Side, other: _Side, cost: int, not_before: float) -> float:
+        now = self._clock()
+        free_at = max(one.free_at(cost, now, one.ceilings) for one in (self._all, side))
+        wait_s = max(0.0, free_at - now, not_before - now)
+        if other.wanted_until > now:
+            half_free_at = side.free_at(cost, now, side.half)
+            wait_s = max(wait_s, min(half_free_at, other.wanted_until) - now)
+        if wait_s:
+            side.wanted_until = max(side.wanted_until, now + wait_s + WANTED_S)
+        return wait_s
+
+    def _spend(self, side: _Side, cost: int) -> float:
+        for one in (self._all, side):
+            one.spent.append((self._clock(), cost))
+        return 0.0
+
+    def pause(self, seconds: float) -> None:
+        """Spend nothing for a while: the relayer says that there is nothing left."""
+        until = self._clock() + min(max(seconds, 0.0), HOUR_S)
+        self._paused_until = max(self._paused_until, until)
+
+
+class _Side:
+    def __init__(self, ceilings: _Ceilings, half: _Ceilings) -> None:
+        self.ceilings = ceilings
+        self.half = half
+        self.spent: deque[tuple[float, int]] = deque()  # times and points in the last hour
+        self.wanted_until = -math.inf  # more calls are wanted than there were points for
+
+    def free_at(self, cost: int, now: float, ceilings: _Ceilings) -> float:
+        """Return the time from which points fit below ceilings; more than one fit it alone."""
+        while self.spent and self.spent[0][0] + HOUR_S + LATENESS_S <= now:
+            self.spent.popleft()
+        free_at = now
+        for length_s, ceiling in zip((MINUTE_S, HOUR_S), ceilings, strict=True):
+            recent = [one for one in self.spent if one[0] + length_s + LATENESS_S > now]
+            points = sum(spent for _, spent in recent)
+            excess = min(points, points + cost - ceiling)
+            for at, spent in recent:
+                if excess <= 0:
+                    break
+                excess -= spent
+                free_at = max(free_at, at + length_s + LATENESS_S)
+        return free_at

@@ -23,8 +23,7 @@ from ...journal.search.memories import MemoryRows
 from ..pacing import DEFECT, Backoff, doubled, pause
 from ..settings import MemWalSettings
 from . import api
-from .api import Health, Job, JobState, RelayerError, Trouble
-from .budget import Budget
+from .api import Budget, Health, Job, JobState, RelayerError, Trouble
 from .relayer import Relayer
 
 _log = logging.getLogger(__name__)

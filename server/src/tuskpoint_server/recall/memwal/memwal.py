@@ -14,8 +14,7 @@ from ...journal.search.finding import Recalled
 from ...journal.search.memories import MemoryRows, MemoryTally
 from ..pacing import DEFECT, Backoff, pause
 from ..settings import MemWalSettings
-from .api import COST_RECALL, Health, Recollection, RelayerError, Trouble
-from .budget import Budget
+from .api import COST_RECALL, Budget, Health, Recollection, RelayerError, Trouble
 from .delivery import Delivery
 from .relayer import Count, Relayer, UnusableError, open_relayer
 
