@@ -161,13 +161,9 @@ class Violation:
 class Refusal(Exception):
     """A call that is answered with a documented reason.
 
-    Args:
-        reason: Why.
-        violations: Refused fields, for `INVALID_FIELD` and `VALUES_MISSING`.
-        status: Canonical status, where the raiser knows better than the reason.
-        retry_after_s: Seconds after which a retry makes sense, where it knows better.
-        advice: What else to tell people, where it knows more.
-        metadata: Dynamic parts of the message; all are safe to show.
+    `status`, `retry_after_s` and `advice` are for raisers that know better than the reason, and
+    `violations` for `INVALID_FIELD` and `VALUES_MISSING`. The dynamic parts of the message, which
+    are the metadata, are all safe to show.
     """
 
     def __init__(

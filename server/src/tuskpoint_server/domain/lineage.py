@@ -32,16 +32,10 @@ _UUID6_BEHIND = re.compile(
 def mint_checkpoint_id(
     now_us: int, entropy: int, above: str, *, field: str = "checkpoint.ref.checkpoint_id"
 ) -> str:
-    """Return an ID of now that is lexically greater than the greatest of the namespace.
+    """Return an ID of now, with 62 bits of entropy, that sorts after the namespace's greatest.
 
-    Args:
-        now_us: Time in microseconds since the Unix epoch.
-        entropy: 62 random bits or more.
-        above: That ID; empty if there is none.
-        field: Field of the request that the refusal names.
-
-    Raises:
-        Refusal: `INVALID_FIELD` if such an ID would be longer than an ID may be.
+    If it would be longer than an ID may be, this field of the request is refused
+    (`INVALID_FIELD`).
     """
     ticks = now_us * 10 + _GREGORIAN_OFFSET
     prefix, last = _split(above)

@@ -80,10 +80,7 @@ def delta_channels(frame: bytes) -> tuple[str, ...]:
 
 
 def decode_state(stored: bytes, values: Mapping[bytes, Value]) -> State:
-    """Return the state, with the content of every channel found in `values`.
-
-    Channels whose digest is not in it stay without content.
-    """
+    """Return the state; channels whose digest is not in `values` stay without content."""
     message = checkpoint_pb2.CheckpointState.FromString(stored)
     channels = tuple(_channel(stored_channel, values) for stored_channel in message.channels)
     message.ClearField("channels")
@@ -108,11 +105,7 @@ def evicted_digests(checkpoint: Checkpoint) -> list[bytes]:
 
 
 def supplied(checkpoint: Checkpoint, values: Mapping[bytes, Value]) -> Checkpoint:
-    """Return a checkpoint with its evicted values put back.
-
-    Raises:
-        LookupError: `values` lacks one.
-    """
+    """Return a checkpoint with its evicted values put back; a `LookupError` if one is missing."""
     state = checkpoint.state
     if state is not None:
         state = State(state.frame, tuple(_whole(one, values) for one in state.channels))
@@ -121,11 +114,7 @@ def supplied(checkpoint: Checkpoint, values: Mapping[bytes, Value]) -> Checkpoin
 
 
 def supplied_history(history: DeltaHistory, values: Mapping[bytes, Value]) -> DeltaHistory:
-    """Return a history with its evicted values put back.
-
-    Raises:
-        LookupError: `values` lacks one.
-    """
+    """Return a history with its evicted values put back; a `LookupError` if one is missing."""
     seed = None if history.seed is None else _whole(history.seed, values)
     writes = tuple(_whole(write, values) for write in history.writes)
     return DeltaHistory(history.channel, seed, writes)
@@ -159,8 +148,7 @@ def _refuse_constant(name: str) -> object:
 def parse_object(raw: bytes, field: str) -> dict[str, object]:
     """Parse a JSON object in UTF-8; empty input is `{}`.
 
-    Raises:
-        Refusal: `METADATA_NOT_JSON` if it is anything else, `NaN` and `Infinity` included.
+    Anything else is refused (`METADATA_NOT_JSON`), `NaN` and `Infinity` included.
     """
     if not raw:
         return {}
@@ -176,11 +164,7 @@ def parse_object(raw: bytes, field: str) -> dict[str, object]:
 
 
 def parse_metadata(raw: bytes, field: str) -> Metadata:
-    """Parse metadata and pick out what the service reads.
-
-    Raises:
-        Refusal: `METADATA_NOT_JSON`.
-    """
+    """Parse metadata, as `parse_object` does, and pick out what the service reads."""
     parsed = parse_object(raw, field)
     parents = parsed.get("parents")
     root_id = parents.get("") if isinstance(parents, dict) else None

@@ -176,10 +176,8 @@ def judge_state(pending: Iterable[tuple[str, str, int]]) -> ThreadState:
 
     Writes may be of equal order, for instance after a fork. Then an answer of no task counts if
     the task has used none, and one of the task itself counts as used, as it does for LangGraph.
-
-    Args:
-        pending: Writes of the latest root checkpoint: task, channel, and a number that grows
-            with the change that last wrote it, of any origin.
+    `pending` are writes of the latest root checkpoint: task, channel, and a number that grows
+    with the change that last wrote it, of any origin.
     """
     asked: dict[str, int] = {}
     answered: dict[str, int] = {}

@@ -113,19 +113,10 @@ def patch(data: bytes, keyframe: bytes) -> bytes:
 
 
 def unpack(encoding: int, data: bytes, size: int, keyframe: bytes | None, max_size: int) -> bytes:
-    """Return a value from its stored bytes.
+    """Return a value of `size` bytes from its stored bytes; a patch needs its keyframe, whole.
 
     Nothing is allocated before the declared sizes agree with one another and keep the limit.
-
-    Args:
-        encoding: An `Encoding`, as it was stored.
-        data: The stored bytes.
-        size: Bytes that the value has.
-        keyframe: The value that a patch is based on, whole; `None` for all others.
-        max_size: Bytes that it may have at most.
-
-    Raises:
-        DamagedValueError: The bytes, or what is said of them, are damaged.
+    What is damaged, or not as it is said to be, raises `DamagedValueError`.
     """
     if not 0 <= size <= max_size:
         raise DamagedValueError(f"a value of {size} bytes, where {max_size} is the most")

@@ -36,11 +36,7 @@ _place = attrgetter("checkpoint_ns", "checkpoint_id")
 
 
 def check_bytes(key: CheckpointKey, size: int) -> None:
-    """Refuse the closure of a checkpoint whose values take more bytes than a bundle holds.
-
-    Raises:
-        Refusal: `LIMIT_EXCEEDED`.
-    """
+    """Refuse (`LIMIT_EXCEEDED`) a closure whose values take more bytes than a bundle holds."""
     if size > MAX_BUNDLE_BYTES:
         raise _too_large(f"what is needed to go on from {key}: {size} bytes")
 
@@ -66,11 +62,7 @@ class Closure:
 
 
 def encode_bundle(closure: Closure) -> bytes:
-    """Return the stored bytes of a closure; equal content gives equal bytes.
-
-    Raises:
-        Refusal: `LIMIT_EXCEEDED`.
-    """
+    """Return the stored bytes of a closure, or refuse (`LIMIT_EXCEEDED`) what is too large."""
     segment = closure.segment
     check_bytes(closure.key, _values_size(segment))
     try:

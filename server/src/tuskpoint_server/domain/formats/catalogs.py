@@ -112,13 +112,9 @@ async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) ->
 async def relocated(
     runs: LiveRuns, places: Mapping[bytes, BlobLocation], fetch: Fetch, put: Put
 ) -> tuple[LiveRuns, list[bytes]]:
-    """Return runs some of whose members lie elsewhere now, and the hashes of replaced branches.
+    """Return runs whose members with these hashes lie at these places now.
 
-    Args:
-        runs: The runs.
-        places: Where the members lie that were moved, by hash.
-        fetch: Returns members of earlier puts; what it raises passes.
-        put: Takes branches, which have to be written anew where they name what was moved.
+    Branches that name what was moved are written anew; the hashes of replaced ones follow.
     """
     replaced: list[bytes] = []
 

@@ -231,14 +231,7 @@ def page_lines(data: bytes, page: Page, name: str) -> list[Line]:
 async def read_pages(
     ref: RunRef, fetch: Fetch, *, after: Position = (), thread_id: str | None = None
 ) -> AsyncGenerator[list[Line]]:
-    """Yield the records of a run in order, page by page; what cannot match is not fetched.
-
-    Args:
-        ref: The run.
-        fetch: Returns members; what it raises passes.
-        after: Only records at greater positions.
-        thread_id: Only records of this thread.
-    """
+    """Yield the records of a run in order, page by page; what cannot match is not fetched."""
     if not _may_match(ref, after, thread_id):
         return
     name = ref.location.blob_id

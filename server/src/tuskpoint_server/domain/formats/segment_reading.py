@@ -41,16 +41,10 @@ _OF_WRITES = (Encoding.PLAIN, Encoding.ZSTD)
 
 
 def decode_segment(data: bytes, name: str, *, max_bytes: int = MAX_SEGMENT_BYTES) -> Segment:
-    """Return what stored bytes hold.
+    """Return what stored bytes hold; they take at most `max_bytes` when unpacked.
 
-    Args:
-        data: The stored bytes, already checked against their hash.
-        name: Blob ID, for the refusal.
-        max_bytes: Bound on the unpacked size.
-
-    Returns:
-        The segment. Every value that its rows need is in it or in a member that it names;
-        whether values have their digests shows when they are unpacked.
+    Every value that its rows need is in it or in a member that it names; whether values have
+    their digests shows when they are unpacked.
     """
     plain = unpack_frame(_content(data, name), name, max_bytes)
     try:
@@ -78,10 +72,7 @@ def decode_segment(data: bytes, name: str, *, max_bytes: int = MAX_SEGMENT_BYTES
 
 
 def needed_digests(segment: Segment, name: str) -> Iterator[bytes]:
-    """Yield the digest of every value that a segment's rows need, with keyframes of patches.
-
-    Some come more than once.
-    """
+    """Yield the digest of every value that rows need, and of keyframes; some more than once."""
     for checkpoint in segment.checkpoints:
         yield from state_digests(checkpoint.state, name)
         if checkpoint.delta_base:

@@ -234,9 +234,8 @@ def member(location: BlobLocation, digests: Iterable[bytes]) -> SegmentMember:
 def encode_segment(segment: Segment) -> bytes:
     """Return the stored bytes; equal segments give equal bytes.
 
-    Raises:
-        ValueError: The segment is larger than any reader accepts, names too many others, or
-            has a text that is no Unicode.
+    It raises `ValueError` if the segment is larger than any reader accepts, names too many
+    others, or has a text that is no Unicode.
     """
     bases = sum(len(checkpoint.delta_base) for checkpoint in segment.checkpoints)
     rows = 16 * len(segment.checkpoints) + 13 * len(segment.writes) + 7 * len(segment.values)

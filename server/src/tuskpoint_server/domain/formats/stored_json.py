@@ -156,18 +156,14 @@ class Fields:
         """Return a list of nested objects."""
         return [Fields(one, self._name) for one in self._list(key)]
 
-    def location(self) -> BlobLocation:
-        """Return this object as a location."""
+    def settled(self) -> BlobLocation:
+        """Return this object as a location, with "this quilt" replaced by this blob."""
         return BlobLocation(
             sha256=self.sha256("sha256"),
             size=self.number("size_bytes"),
-            blob_id=self.text("blob_id"),
+            blob_id=self.text("blob_id") or self._name,
             identifier=self.text("identifier"),
         )
-
-    def settled(self) -> BlobLocation:
-        """Return this object as a location, with "this quilt" replaced by this blob."""
-        return settled(self.location(), self._name)
 
     def _list(self, key: str) -> list[object]:
         found = self._content.get(key)
@@ -254,13 +250,7 @@ def is_part_list(data: bytes) -> bool:
 
 
 def decode_parts(data: bytes, location: BlobLocation, max_bytes: int) -> PartList:
-    """Return what the stored bytes at a location hold.
-
-    Args:
-        data: The stored bytes, already checked against their hash.
-        location: Where they lie.
-        max_bytes: Bound on what the parts make together.
-    """
+    """Return what the stored bytes at a location hold: parts that make `max_bytes` at most."""
     stored = Fields.document(data, location.blob_id, Kind.PARTS)
     parts = tuple(part.settled() for part in stored.children("parts"))
     size = stored.number("size_bytes")
@@ -272,11 +262,7 @@ def decode_parts(data: bytes, location: BlobLocation, max_bytes: int) -> PartLis
 
 
 def join_parts(listed: PartList, parts: Sequence[bytes], name: str) -> bytes:
-    """Return the bytes that parts make, after checking their hash; `name` is the list's blob ID.
-
-    Raises:
-        Refusal: `BLOB_MALFORMED`, `BLOB_HASH_MISMATCH`.
-    """
+    """Return the bytes that parts make; other ones are `BLOB_MALFORMED` or `BLOB_HASH_MISMATCH`."""
     data = b"".join(parts)
     if len(data) != listed.size:
         raise malformed(name, f"its parts have {len(data)} bytes where {listed.size} were listed")
