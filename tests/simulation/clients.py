@@ -29,7 +29,7 @@ from tuskpoint_server.domain.model import (
 )
 from tuskpoint_server.domain.snapshots import is_reserved
 from tuskpoint_server.domain.state import parse_metadata
-from tuskpoint_server.domain.threads import PruneStrategy, Removed
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
 
@@ -182,9 +182,9 @@ class Clients:
                 count += len(doomed)
             self._removed(server, removed, count)
 
-    def _removed(self, server: Server, removed: Removed, expected: int) -> None:
+    def _removed(self, server: Server, removed: int, expected: int) -> None:
         server.archive.changed(TENANT, 0)
-        if removed != Removed(expected):
+        if removed != expected:
             self.problems.append(f"a removal says {removed}, not {expected}")
 
     # --- lineage -------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from tests.kit.stores import MemoryStore
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import CheckpointDraft, CheckpointKey, View
-from tuskpoint_server.domain.threads import Event, EventKind, PruneStrategy, Removed
+from tuskpoint_server.domain.threads import Event, EventKind, PruneStrategy
 from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.changes import EventsCompacted, News
 from tuskpoint_server.journal.database import schema, sqlite
@@ -159,7 +159,7 @@ async def test_a_removal_is_one_event_however_much_goes(journal: Journal, remova
         draft("b", "a", metadata={"run_id": "r"}),
         draft("c", "a"),
     )
-    assert await removal.delete_runs(TENANT, ["r"]) == Removed(2)
+    assert await removal.delete_runs(TENANT, ["r"]) == 2
     assert (await logged(journal))[3:] == [(DELETED, "", 2)]
     await journal.save_writes(TENANT, key("a"), [write("x", b"to a removed one")])
     assert (await logged(journal))[4:] == [(WRITES, "a", 0)]
@@ -174,7 +174,7 @@ async def test_what_a_removed_one_hands_over_is_a_change_of_who_gets_it(
         draft("b", "a", delta=("x",)),
         draft("c", "b", delta=("x",)),
     )
-    assert await removal.delete_runs(TENANT, ["r"]) == Removed(1)
+    assert await removal.delete_runs(TENANT, ["r"]) == 1
     assert (await logged(journal))[3:] == [(SAVED, "b", 0), (DELETED, "", 1)]
 
 
@@ -201,7 +201,7 @@ async def test_retention_ends_an_incarnation_as_a_deletion_does(
     await save(journal, draft("a"))
     await removal.set_retention(TENANT, "t", 1)
     clock.advance(2)
-    assert await removal.delete_if_past(TENANT, "t") == Removed(1)
+    assert await removal.delete_if_past(TENANT, "t") == 1
     assert (await logged(journal))[2:] == [(ENDED, "", 1)]
 
 

@@ -33,7 +33,7 @@ from tuskpoint_server.domain.model import (
     Write,
     write_order,
 )
-from tuskpoint_server.domain.threads import PruneStrategy, Removed
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.database import schema
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal import passes
@@ -249,15 +249,15 @@ class Threads(RuleBasedStateMachine):
                 TENANT, self.thread_id(thread), PruneStrategy.KEEP_LATEST
             )
         )
-        assert removed == Removed(len(stored) - len(kept))
+        assert removed == len(stored) - len(kept)
         self.model[thread] = kept
-        if removed.deleted:
+        if removed:
             self.next_seq(thread)
 
     @rule(thread=st.sampled_from(THREADS))
     def delete(self, thread: str) -> None:
         removed = self.run(self.world.removal.delete_thread(TENANT, self.thread_id(thread)))
-        assert removed == Removed(len(self.model[thread]))
+        assert removed == len(self.model[thread])
         self.fresh(thread)
 
     @rule(thread=st.sampled_from(THREADS))

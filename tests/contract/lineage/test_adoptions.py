@@ -25,7 +25,7 @@ from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.bundles import Closure
 from tuskpoint_server.domain.model import CheckpointKey, Reference, View
 from tuskpoint_server.domain.model import Lineage as Origins
-from tuskpoint_server.domain.threads import EventKind, PruneStrategy, Removed, ThreadState
+from tuskpoint_server.domain.threads import EventKind, PruneStrategy, ThreadState
 from tuskpoint_server.journal.lineage.lineage import Lineage
 
 HASH = "ab" * 32
@@ -112,7 +112,7 @@ async def test_an_adopted_thread_goes_on(
     await save(journal, draft("07", "06", {"log": b"whole"}, thread_id="mine", delta=("log",)))
     await journal.removal.prune_thread(TENANT, "mine", PruneStrategy.KEEP_LATEST)
     assert set(await seen(journal, "mine")) == {("", "07"), ("keeper", "03"), ("node:b", "05")}
-    assert await journal.removal.delete_thread(TENANT, "mine") == Removed(3)
+    assert await journal.removal.delete_thread(TENANT, "mine") == 3
 
 
 async def test_an_adopted_thread_is_handed_on(

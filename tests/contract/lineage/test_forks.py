@@ -28,7 +28,7 @@ from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import CheckpointKey, Reference, View
 from tuskpoint_server.domain.model import Lineage as Origins
 from tuskpoint_server.domain.state import evicted_digests
-from tuskpoint_server.domain.threads import EventKind, PruneStrategy, Removed, Thread, ThreadState
+from tuskpoint_server.domain.threads import EventKind, PruneStrategy, Thread, ThreadState
 from tuskpoint_server.journal.checkpoints.load import ReplayQuery
 from tuskpoint_server.journal.checkpoints.located import decode_held
 from tuskpoint_server.journal.database.overlay import Batch
@@ -151,7 +151,7 @@ async def test_what_removed_ancestors_held_is_forked_too(
     # It is pruned like any other thread, and its delta channel stored anew.
     await chain(journal, ["05"], parent_id="04", thread_id="fork", seeds=["05"])
     removed = await journal.removal.prune_thread(TENANT, "fork", PruneStrategy.KEEP_LATEST)
-    assert removed.deleted == 1
+    assert removed == 1
 
 
 async def test_a_checkpoint_of_a_subgraph_is_forked(
@@ -213,7 +213,7 @@ async def test_a_fork_is_whole_without_its_source(
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     await lineage.fork(TENANT, key("03"), "fork", "")
     fork, log = await seen(journal, "fork"), await history(journal, key("03"))
-    assert await journal.removal.delete_thread(TENANT, "t") == Removed(3)
+    assert await journal.removal.delete_thread(TENANT, "t") == 3
     await journal.removal.sweep(early_write_ttl_s=-1)
     assert await seen(journal, "fork") == fork
     assert await history(journal, key("03", "fork")) == log
@@ -224,7 +224,7 @@ async def test_forking_with_the_source_deleted_by_run(
 ) -> None:
     await chain(journal, ["01", "02"], seeds=["01"], metadata={"run_id": "one"})
     await lineage.fork(TENANT, key("02"), "fork", "")
-    assert await journal.removal.delete_runs(TENANT, ["one"]) == Removed(deleted=3)
+    assert await journal.removal.delete_runs(TENANT, ["one"]) == 3
     assert await seen(journal, "fork") == await seen(journal) == {}
 
 

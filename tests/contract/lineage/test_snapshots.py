@@ -25,7 +25,7 @@ from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import Lineage as Origins
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.domain.snapshots import Snapshot
-from tuskpoint_server.domain.threads import PruneStrategy, Removed
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
 from tuskpoint_server.journal.database.schema import contents, threads
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted
@@ -234,7 +234,7 @@ async def test_a_thread_that_began_anew_gets_the_values_of_before(journal: Linea
     """A new incarnation is a family of its own, so values go from one to the other."""
     await two_threads(journal)
     made, log = await create(journal, "t"), await history(journal, key("02"))
-    assert await journal.removal.delete_thread(TENANT, "t") == Removed(4)
+    assert await journal.removal.delete_thread(TENANT, "t") == 4
     await save(journal, draft("01", "", {"z": b"new"}))
     await restore(journal, made, rollback=True)
     root = await journal.load(TENANT, key(""), View.FULL)

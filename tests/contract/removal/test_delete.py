@@ -18,7 +18,7 @@ from tests.kit.drafts import TENANT, data_of, draft, key, refused, write, writte
 from tests.kit.journal import Journal
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import View
-from tuskpoint_server.domain.threads import PruneStrategy, Removed
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
@@ -37,7 +37,7 @@ async def test_deletion_takes_everything_of_the_thread_only(
     await save(journal, draft("a"), draft("b", "a"), draft("c", ns="inner"))
     await save(journal, draft("a", "", {"x": b"1"}, thread_id="other"))
     await journal.save_writes(TENANT, key("b"), [write("x", b"1")])
-    assert await removal.delete_thread(TENANT, "t") == Removed(3)
+    assert await removal.delete_thread(TENANT, "t") == 3
     assert await journal.thread(TENANT, "t") is None
     assert [t.thread_id for t in await journal.list_threads(TENANT, ThreadQuery(), "", 9)] == [
         "other"
@@ -47,9 +47,9 @@ async def test_deletion_takes_everything_of_the_thread_only(
         assert await journal.load(TENANT, gone, View.FULL) is None
     assert await rows(journal, writes, "channel") == []
     assert data_of(await journal.load(TENANT, key("a", "other"), View.FULL)) == {"x": b"1"}
-    assert await removal.delete_thread(TENANT, "t") == Removed()
-    assert await removal.delete_thread(TENANT, "never was") == Removed()
-    assert await removal.delete_thread("another tenant", "other") == Removed()
+    assert await removal.delete_thread(TENANT, "t") == 0
+    assert await removal.delete_thread(TENANT, "never was") == 0
+    assert await removal.delete_thread("another tenant", "other") == 0
 
 
 async def test_a_deletion_is_one_change_and_one_removal_to_be_stored(
@@ -83,7 +83,7 @@ async def test_a_thread_of_early_writes_is_deleted_with_them(
     journal: Journal, removal: Removal
 ) -> None:
     await journal.save_writes(TENANT, key("a"), [write("x", b"1")])
-    assert await removal.delete_thread(TENANT, "t") == Removed(0)
+    assert await removal.delete_thread(TENANT, "t") == 0
     await save(journal, draft("a"))
     assert written(await journal.load(TENANT, key("a"), View.FULL)) == []
     assert await incarnation(journal) == 2
@@ -147,7 +147,7 @@ async def test_writes_for_a_next_incarnation_go_with_the_thread(
     await save(journal, draft("b"))
     await removal.delete_thread(TENANT, "t")
     await journal.save_writes(TENANT, key("e"), [write("x", b"early")])
-    assert await removal.delete_thread(TENANT, "t") == Removed()
+    assert await removal.delete_thread(TENANT, "t") == 0
     await save(journal, draft("e"))
     assert written(await journal.load(TENANT, key("e"), View.FULL)) == []
 
@@ -187,11 +187,11 @@ async def test_a_subgraph_may_come_first_after_a_deletion(
 
 async def test_pruning_can_delete_all(journal: Journal, removal: Removal) -> None:
     await save(journal, draft("a"), draft("b", "a"))
-    assert await removal.prune_thread(TENANT, "t", PruneStrategy.DELETE_ALL) == Removed(2)
+    assert await removal.prune_thread(TENANT, "t", PruneStrategy.DELETE_ALL) == 2
     assert await journal.thread(TENANT, "t") is None
     for strategy in PruneStrategy:
-        assert await removal.prune_thread(TENANT, "t", strategy) == Removed()
-        assert await removal.prune_thread(TENANT, "never was", strategy) == Removed()
+        assert await removal.prune_thread(TENANT, "t", strategy) == 0
+        assert await removal.prune_thread(TENANT, "never was", strategy) == 0
 
 
 # --- values --------------------------------------------------------------------------------

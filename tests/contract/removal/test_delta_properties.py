@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.contract.removal.rows import FOREVER
 from tests.kit.drafts import TENANT, channel, draft, key, write
 from tests.kit.journal import Clock, Journal, opened
-from tuskpoint_server.domain.threads import PruneStrategy, Removed
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.removal.removal import Removal
 
 T = TypeVar("T")
@@ -156,12 +156,12 @@ def test_every_checkpoint_that_stays_is_rebuilt_as_before(
             removed = world.run(
                 world.removal.prune_thread(TENANT, thread_id, PruneStrategy.KEEP_LATEST)
             )
-            assert removed == Removed(model.remove(model.superseded()))
+            assert removed == model.remove(model.superseded())
         else:
             gone = {place for place, node in model.nodes.items() if node.grown.run in removal}
             run_ids = [f"{thread_id} {run}" for run in removal]
             removed = world.run(world.removal.delete_runs(TENANT, run_ids))
-            assert removed == Removed(model.remove(gone))
+            assert removed == model.remove(gone)
         world.run(compare(world.journal, model, thread_id))
     world.run(world.removal.delete_thread(TENANT, thread_id))
 

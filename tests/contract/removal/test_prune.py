@@ -21,7 +21,7 @@ from tests.kit.journal import Journal
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.segments import decode_delta_base
 from tuskpoint_server.domain.model import EVICTED, Reference, View
-from tuskpoint_server.domain.threads import PruneStrategy, Removed
+from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints.located import encode_held
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
 from tuskpoint_server.journal.database.overlay import Batch
@@ -40,7 +40,7 @@ INHERIT = Reference.INHERIT
 KEEP_LATEST = PruneStrategy.KEEP_LATEST
 
 
-async def keep_latest(removal: Removal) -> Removed:
+async def keep_latest(removal: Removal) -> int:
     return await removal.prune_thread(TENANT, "t", KEEP_LATEST)
 
 
@@ -58,13 +58,13 @@ async def test_pruning_keeps_the_latest_of_each_namespace(
         draft("d", "c", ns="inner"),
     )
     await journal.save_writes(TENANT, key("z"), [write("x", b"early")])
-    assert await keep_latest(removal) == Removed(2)
+    assert await keep_latest(removal) == 2
     assert await ids(journal) == [("", "b"), ("inner", "d")]
     kept = await journal.load(TENANT, key("b"), View.FULL)
     assert data_of(kept) == {"x": b"1"}
     assert len(written(kept)) == 1
     assert await journal.list_threads(TENANT, ThreadQuery(label="old"), "", 9) == []
-    assert await keep_latest(removal) == Removed()
+    assert await keep_latest(removal) == 0
     await save(journal, draft("z", "b"))
     assert len(written(await journal.load(TENANT, key("z"), View.FULL))) == 1
     assert await incarnation(journal) == 1
@@ -174,7 +174,7 @@ async def test_the_surviving_child_holds_what_its_channels_need(
     await chain(journal, seed_at=2, length=6)
     before = await history(journal)
     assert before == (b"seed", [b"2", b"3", b"4"])
-    assert await keep_latest(removal) == Removed(5)
+    assert await keep_latest(removal) == 5
     assert await ids(journal) == [("", "05")]
     assert await history(journal) == before
     assert await history(journal, "04") == (None, [])
@@ -303,7 +303,7 @@ async def test_several_children_get_what_each_needs(journal: Journal, removal: R
         draft("e", "a", delta=("log",)),
         draft("f", "c", delta=("log",)),
     )
-    assert await removal.delete_runs(TENANT, ["gone"]) == Removed(2)
+    assert await removal.delete_runs(TENANT, ["gone"]) == 2
     assert await history(journal, "c") == (b"seed", [b"a", b"b"])
     assert await history(journal, "d") == (b"seed", [b"a", b"b"])
     assert await history(journal, "e") == (b"seed", [b"a"])
@@ -385,10 +385,10 @@ async def test_runs_are_deleted_over_all_threads(journal: Journal, removal: Remo
         draft("a", thread_id="u", metadata={"run_id": "two"}),
         draft("a", thread_id="v", metadata={"run_id": ""}),
     )
-    assert await removal.delete_runs(TENANT, []) == Removed()
-    assert await removal.delete_runs(TENANT, ["", "unknown"]) == Removed()
-    assert await removal.delete_runs("another tenant", ["two"]) == Removed()
-    assert await removal.delete_runs(TENANT, ["two", "two"]) == Removed(3)
+    assert await removal.delete_runs(TENANT, []) == 0
+    assert await removal.delete_runs(TENANT, ["", "unknown"]) == 0
+    assert await removal.delete_runs("another tenant", ["two"]) == 0
+    assert await removal.delete_runs(TENANT, ["two", "two"]) == 3
     assert await ids(journal) == [("", "a")]
     assert await ids(journal, "u") == []
     assert await ids(journal, "v") == [("", "a")]
@@ -427,9 +427,9 @@ async def test_runs_in_the_middle_of_a_delta_chain(journal: Journal, removal: Re
             ),
         )
     assert await history(journal, "3") == (b"seed", [b"1", b"2"])
-    assert await removal.delete_runs(TENANT, ["two"]) == Removed(2)
+    assert await removal.delete_runs(TENANT, ["two"]) == 2
     assert await history(journal, "3") == (b"seed", [b"1", b"2"])
-    assert await removal.delete_runs(TENANT, ["one", "three"]) == Removed(3)
+    assert await removal.delete_runs(TENANT, ["one", "three"]) == 3
     detail = await journal.thread(TENANT, "t")
     assert detail is not None
     assert (detail.checkpoint_count, detail.thread.head_id) == (0, "")
@@ -469,7 +469,7 @@ async def test_a_path_goes_on_where_another_checkpoint_stays(
     before = {place: await history(journal, place) for place in ("05", "11")}
     assert before["11"] == (None, [b"%d" % n for n in range(11)])
     await save(journal, draft("12", "11", delta=("log",), metadata={"run_id": "kept"}))
-    assert await removal.delete_runs(TENANT, ["gone"]) == Removed(8)
+    assert await removal.delete_runs(TENANT, ["gone"]) == 8
     assert await history(journal, "12") == (None, [b"%d" % n for n in range(12)])
     bases = await rows(journal, checkpoints, "checkpoint_id", "delta_base")
     sizes = {

@@ -6,7 +6,6 @@ from tests.contract.removal.rows import certify_all, logged, row_of, save
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.journal import Clock, Journal
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.threads import Removed
 from tuskpoint_server.journal.removal.removal import Removal
 
 
@@ -20,7 +19,7 @@ async def test_a_thread_is_deleted_once_it_is_past_its_retention(
     assert await removal.delete_if_past(TENANT, "t") is None
     clock.advance(1)
     assert await removal.past_retention(10) == [(TENANT, "t")]
-    assert await removal.delete_if_past(TENANT, "t") == Removed(1)
+    assert await removal.delete_if_past(TENANT, "t") == 1
     assert await removal.past_retention(10) == []
     for thread_id in ("t", "kept", "never was"):
         assert await removal.delete_if_past(TENANT, thread_id) is None

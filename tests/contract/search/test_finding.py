@@ -223,7 +223,7 @@ async def test_what_is_deleted_or_out_of_sight_is_not_found_from_then_on(
     await journal.removal.delete_thread(TENANT, "deleted")
     await make_searchable(journal, "silent", False)
     pruned = await journal.removal.prune_thread(TENANT, "pruned", PruneStrategy.KEEP_LATEST)
-    assert pruned.deleted == 1
+    assert pruned == 1
     await drain(journal)  # the one that stays holds what its channel needs, and so has changed
     left = [key("01", "kept"), key("03", "pruned")]
     assert await everything(journal) == [left, left[:1], left]

@@ -16,7 +16,7 @@ from tests.contract.search.kit import (
 )
 from tests.kit.drafts import TENANT, draft, key
 from tuskpoint_server.domain.search import SearchScope, pack_vector
-from tuskpoint_server.domain.state import matches_typed, parse_metadata
+from tuskpoint_server.domain.state import matches, parse_metadata
 from tuskpoint_server.journal.search import finding
 from tuskpoint_server.journal.search.finding import Candidate
 
@@ -101,7 +101,7 @@ async def test_filters_find_what_they_match_however_it_is_spelled(journal: Rooms
         matching = [
             key(f"{number:02d}")
             for number, raw in enumerate(METADATA)
-            if matches_typed(raw, wanted)
+            if matches(raw, wanted, typed=True)
         ]
         found = await look(journal, "saved", scope, limit=100)
         assert sorted(found, key=str) == matching, json.dumps(wanted)

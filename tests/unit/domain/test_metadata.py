@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.state import matches, matches_typed, parse_metadata, parse_object
+from tuskpoint_server.domain.state import matches, parse_metadata, parse_object
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -103,17 +103,17 @@ def test_filter(stored: str, wanted: dict[str, object], expected: bool) -> None:
     ],
 )
 def test_typed_filter(stored: str, wanted: dict[str, object], expected: bool) -> None:
-    assert matches_typed(stored.encode(), wanted) is expected
+    assert matches(stored.encode(), wanted, typed=True) is expected
 
 
 @given(st.dictionaries(st.text(max_size=3), JSON, max_size=3))
 def test_metadata_matches_itself(metadata: dict[str, object]) -> None:
     raw = json.dumps(metadata).encode()
-    assert matches_typed(raw, json.loads(raw))
+    assert matches(raw, json.loads(raw), typed=True)
 
 
 def test_deep_values_are_compared() -> None:
     depth = 900
     raw = ('{"a":' + "[" * depth + "1" + "]" * depth + "}").encode()
-    assert matches_typed(raw, json.loads(raw))
-    assert not matches_typed(raw, json.loads(raw.replace(b"1", b"true")))
+    assert matches(raw, json.loads(raw), typed=True)
+    assert not matches(raw, json.loads(raw.replace(b"1", b"true")), typed=True)

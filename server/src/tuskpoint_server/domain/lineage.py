@@ -184,19 +184,14 @@ def empty_rollback_metadata(root_id: str) -> bytes:
     return json.dumps(metadata, separators=(",", ":")).encode()
 
 
-def rollback_frame(frame: bytes, now_us: int) -> bytes:
-    """Return the frame of a rollback: the earlier one's, made now."""
+def rollback_frame(frame: bytes, now_us: int, *, empty: bool = False) -> bytes:
+    """Return the frame of a rollback: the earlier one's, or an empty one, made now."""
     state = checkpoint_pb2.CheckpointState.FromString(frame)
+    if empty:
+        state = checkpoint_pb2.CheckpointState(schema_version=state.schema_version, ts=state.ts)
     if state.ts:
         state.ts = datetime.fromtimestamp(now_us / 1e6, UTC).isoformat()
     return state.SerializeToString(deterministic=True)
-
-
-def empty_rollback_frame(frame: bytes, now_us: int) -> bytes:
-    """Return a frame without any state, in the layout of another."""
-    state = checkpoint_pb2.CheckpointState.FromString(frame)
-    empty = checkpoint_pb2.CheckpointState(schema_version=state.schema_version, ts=state.ts)
-    return rollback_frame(empty.SerializeToString(deterministic=True), now_us)
 
 
 def rollback_summary(reference: str, summary: str) -> str:

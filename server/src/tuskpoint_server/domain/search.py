@@ -46,7 +46,7 @@ class SearchScope:
 
     thread_id: str = ""  # only this thread, if not empty
     agent_id: str = ""  # only threads of this agent, if not empty
-    filter: Mapping[str, object] = field(default_factory=dict)  # as `metadata.matches_typed`
+    filter: Mapping[str, object] = field(default_factory=dict)  # as `state.matches`, typed
 
 
 @dataclass(frozen=True, slots=True)

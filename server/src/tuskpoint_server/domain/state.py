@@ -10,6 +10,7 @@ data: whatever segment one comes from, it is the value that was saved.
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
@@ -185,24 +186,15 @@ def _identifier(found: object, maximum: int) -> str:
         return ""
 
 
-def matches(metadata: bytes, wanted: dict[str, object]) -> bool:
-    """Tell whether metadata has every wanted key with an equal value.
+def matches(metadata: bytes, wanted: Mapping[str, object], *, typed: bool = False) -> bool:
+    """Tell whether metadata has every wanted top-level key with an equal value.
 
-    Values are compared whole, by the equality of Python (`True` equals `1`); a missing
-    key does not equal null.
+    Values are compared whole; a missing key does not equal null. By the equality of Python
+    `True` equals `1`; by types, which are those of JSON, only `1` equals `1.0`.
     """
     parsed = json.loads(metadata) if wanted else {}
-    return all(key in parsed and parsed[key] == value for key, value in wanted.items())
-
-
-def matches_typed(metadata: bytes, wanted: Mapping[str, object]) -> bool:
-    """Tell whether metadata has every wanted top-level key with an equal value of its type.
-
-    Types are those of JSON: `1` equals `1.0`, and `true` does not equal `1`. Arrays and
-    objects are compared whole, in depth.
-    """
-    parsed = json.loads(metadata) if wanted else {}
-    return all(key in parsed and _equal_typed(parsed[key], value) for key, value in wanted.items())
+    equal = _equal_typed if typed else operator.eq
+    return all(key in parsed and equal(parsed[key], value) for key, value in wanted.items())
 
 
 def _equal_typed(one: object, other: object) -> bool:

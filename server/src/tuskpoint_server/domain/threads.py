@@ -20,13 +20,6 @@ class ThreadState(IntEnum):
     FAILED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """Outcome of a deletion: the number of checkpoints."""
-
-    deleted: int = 0
-
-
 class PruneStrategy(StrEnum):
     """What pruning keeps."""
 

@@ -142,7 +142,7 @@ class ThreadServicer:
 
     async def DeleteThread(self, request: thread_pb.DeleteThreadRequest, call: Call) -> Fields:
         removed = await self._threads.delete(call.tenant, request.thread_id, call.wanted)
-        return {"deleted_checkpoints": removed.deleted}
+        return {"deleted_checkpoints": removed}
 
     async def SetRetention(self, request: thread_pb.SetRetentionRequest, call: Call) -> Fields:
         thread_id, seconds = request.thread_id, request.retention.seconds
@@ -163,11 +163,11 @@ class ThreadServicer:
         strategy = PruneStrategy.DELETE_ALL if everything else PruneStrategy.KEEP_LATEST
         thread_ids = request.thread_ids
         removed = await self._threads.prune(call.tenant, thread_ids, strategy, call.wanted)
-        return {"deleted_checkpoints": removed.deleted}
+        return {"deleted_checkpoints": removed}
 
     async def DeleteRuns(self, request: thread_pb.DeleteRunsRequest, call: Call) -> Fields:
         removed = await self._threads.delete_runs(call.tenant, request.run_ids, call.wanted)
-        return {"deleted_checkpoints": removed.deleted}
+        return {"deleted_checkpoints": removed}
 
     async def ForkThread(self, request: thread_pb.ForkThreadRequest, call: Call) -> Fields:
         asked = (convert.key(request.ref), request.new_thread_id, request.request_id)

@@ -24,7 +24,6 @@ from ..domain.model import BlobLocation, CheckpointKey, Durability
 from ..domain.snapshots import Snapshot, member_threads_of, thread_of
 from ..domain.threads import (
     PruneStrategy,
-    Removed,
     Thread,
     ThreadDetail,
     Verdict,
@@ -207,7 +206,7 @@ class Threads:
                 self._kept.popitem(last=False)
         return ManifestPage(incarnation, entries, *known, stored, next_token)
 
-    async def delete(self, tenant: str, thread_id: str, wanted: Durability) -> Removed:
+    async def delete(self, tenant: str, thread_id: str, wanted: Durability) -> int:
         """Delete a thread."""
         change = self._removal.delete_thread(tenant, thread_id)
         return await self._commits.run(tenant, change, wanted, {thread_id}.__contains__)
@@ -283,17 +282,17 @@ class Threads:
         thread_ids: Sequence[str],
         strategy: PruneStrategy,
         wanted: Durability,
-    ) -> Removed:
+    ) -> int:
         """Prune threads, each in a transaction of its own; return what went in total."""
         deleted = 0
         pruned = dict.fromkeys(thread_ids)
         for thread_id in pruned:
             change = self._removal.prune_thread(tenant, thread_id, strategy)
-            deleted += (await self._commits.run(tenant, change)).deleted
+            deleted += await self._commits.run(tenant, change)
         await self._commits.reach(tenant, wanted, pruned.__contains__)
-        return Removed(deleted)
+        return deleted
 
-    async def delete_runs(self, tenant: str, run_ids: Sequence[str], wanted: Durability) -> Removed:
+    async def delete_runs(self, tenant: str, run_ids: Sequence[str], wanted: Durability) -> int:
         """Delete the checkpoints of runs."""
         change = self._removal.delete_runs(tenant, tuple(dict.fromkeys(run_ids)))
         return await self._commits.run(tenant, change, wanted)

@@ -13,7 +13,6 @@ from ...domain.formats.bundles import Closure
 from ...domain.formats.segments import SegmentCheckpoint
 from ...domain.lineage import (
     LineageTree,
-    empty_rollback_frame,
     empty_rollback_metadata,
     mint_next_checkpoint_id,
     rollback_frame,
@@ -364,7 +363,7 @@ def _again(batch: Batch, log: Log, place: Place, earlier: Stored | None, root_id
         frame = decode_state(newest.state, {}).frame if newest is not None else b""
         row = SegmentCheckpoint(
             *(*place, 0, ""),
-            state=empty_rollback_frame(frame, batch.now_us),
+            state=rollback_frame(frame, batch.now_us, empty=True),
             metadata=empty_rollback_metadata(root_id),
             created_us=batch.now_us,
             summary="Rolled back to before its first run.",

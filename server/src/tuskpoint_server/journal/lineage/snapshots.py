@@ -180,7 +180,7 @@ class Snapshots:
             ).fetchall()
             for (thread_id,) in rows:
                 delete_thread(batch, tenant, thread_id)
-            return delete_thread(batch, tenant, kept.thread_of(snapshot_id)).deleted > 0
+            return delete_thread(batch, tenant, kept.thread_of(snapshot_id)) > 0
 
         return await self._database.transact(work)
 

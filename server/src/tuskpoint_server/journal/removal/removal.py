@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy import delete as delete_from
 
 from ...domain.limits import LIMITS
-from ...domain.threads import EventKind, PruneStrategy, Removed, ThreadState
+from ...domain.threads import EventKind, PruneStrategy, ThreadState
 from ..checkpoints import threads as settings
 from ..database.database import Database
 from ..database.logs import Log, Place
@@ -129,13 +129,13 @@ class Removal:
         self.passes = passes.Passes()  # that are open; every commit is noted there
         database.noted.append(self.passes.note)
 
-    async def delete_thread(self, tenant: str, thread_id: str) -> Removed:
+    async def delete_thread(self, tenant: str, thread_id: str) -> int:
         """Delete a thread and end its incarnation; nothing if there is none."""
         return await self._database.transact(
             partial(delete_thread, tenant=tenant, thread_id=thread_id)
         )
 
-    async def prune_thread(self, tenant: str, thread_id: str, strategy: PruneStrategy) -> Removed:
+    async def prune_thread(self, tenant: str, thread_id: str, strategy: PruneStrategy) -> int:
         """Delete old checkpoints of a thread; nothing if there is none."""
         if strategy is PruneStrategy.DELETE_ALL:
             return await self.delete_thread(tenant, thread_id)
@@ -144,7 +144,7 @@ class Removal:
             partial(remove_checkpoints, tenant=tenant, thread_id=thread_id, choose=choose)
         )
 
-    async def delete_runs(self, tenant: str, run_ids: Sequence[str]) -> Removed:
+    async def delete_runs(self, tenant: str, run_ids: Sequence[str]) -> int:
         """Delete the checkpoints of runs, over all threads, each in a transaction of its own."""
         found = await self._database.query(partial(threads_of_runs, tenant=tenant, run_ids=run_ids))
         runs = frozenset(run_ids) - {""}
@@ -156,8 +156,8 @@ class Removal:
         count = 0
         for thread_id in found:
             removed = await self._database.transact(partial(remove, thread_id=thread_id))
-            count += removed.deleted
-        return Removed(count)
+            count += removed
+        return count
 
     async def set_retention(self, tenant: str, thread_id: str, retention_s: int) -> None:
         """Set the seconds without a change after which a thread is deleted; 0: never.
@@ -189,7 +189,7 @@ class Removal:
             ]
         )
 
-    async def delete_if_past(self, tenant: str, thread_id: str) -> Removed | None:
+    async def delete_if_past(self, tenant: str, thread_id: str) -> int | None:
         """Delete a thread that is past its retention; `None` if it is not (any more)."""
         return await self._database.transact(
             partial(delete_if_past, tenant=tenant, thread_id=thread_id)
@@ -224,24 +224,24 @@ def record(batch: Batch, log: Log, seq: int, places: Iterable[Place]) -> None:
 # --- threads -----------------------------------------------------------------------------
 
 
-def delete_thread(batch: Batch, tenant: str, thread_id: str) -> Removed:
+def delete_thread(batch: Batch, tenant: str, thread_id: str) -> int:
     """Delete a thread and end its incarnation, in one change; nothing if there is none.
 
     If it was deleted before, the writes that wait for its next incarnation go.
     """
     log = batch.find(tenant, thread_id)
     if log is None:
-        return Removed()
+        return 0
     count = 0
     if log.row.deleted:
         _DROP_WRITES.run(batch.connection, of_thread=log.row.number)
     else:
         count = end_incarnation(batch, log)
     batch.forget(tenant, thread_id)
-    return Removed(count)
+    return count
 
 
-def delete_if_past(batch: Batch, tenant: str, thread_id: str) -> Removed | None:
+def delete_if_past(batch: Batch, tenant: str, thread_id: str) -> int | None:
     """Delete a thread that is past its retention; `None` if it is not (any more)."""
     log = batch.find(tenant, thread_id)
     if log is None or log.row.deleted or log.row.expire_us is None:
@@ -284,16 +284,16 @@ def end_incarnation(batch: Batch, log: Log) -> int:
 
 def remove_checkpoints(
     batch: Batch, tenant: str, thread_id: str, choose: Callable[[Nodes], set[Place]]
-) -> Removed:
+) -> int:
     """Remove the chosen checkpoints of a thread, in one change; nothing if there is no thread."""
     batch.forget(tenant, thread_id)  # so that nothing is known of it that changes here
     log = batch.find(tenant, thread_id)
     if log is None or log.row.deleted:
-        return Removed()
+        return 0
     nodes = read_nodes(batch.connection, log.row.number)
     doomed = choose(nodes)
     if not doomed:
-        return Removed()
+        return 0
     give(batch, log, needed_bases(batch.connection, log.row.number, nodes, doomed))
     drop(batch, log, sorted(doomed))
     _DROP_HOLES.run(batch.connection, of_thread=log.row.number)
@@ -303,7 +303,7 @@ def remove_checkpoints(
         known = batch.checkpoint(log, ("", head_id)) if head_id else None
         log.set_head(head_id, batch.pending(log, ("", head_id), known) if known is not None else {})
     batch.forget(tenant, thread_id)
-    return Removed(len(doomed))
+    return len(doomed)
 
 
 def drop(batch: Batch, log: Log, places: Collection[Place]) -> None:

@@ -20,7 +20,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from ...domain.model import CheckpointKey
 from ...domain.search import COMPONENT_BYTES, Found, SearchScope, Words, one_line
-from ...domain.state import matches_typed
+from ...domain.state import matches
 from ..checkpoints import vectors
 from ..database.database import Database
 from ..database.schema import checkpoints, documents, threads
@@ -249,7 +249,7 @@ def _find(
             key = CheckpointKey(*row[:3])
             summary, metadata, indexed, number, truncated = row[3:]
             forged = one.summary is not None and one_line(summary) != one.summary
-            if key in found or forged or not matches_typed(metadata, scope.filter):
+            if key in found or forged or not matches(metadata, scope.filter, typed=True):
                 continue
             content = ""
             if indexed:
@@ -260,7 +260,7 @@ def _find(
         few = (limit - len(found)) * looked_at > MANY * len(found)
         if table is not None and len(found) < limit and looked_at >= LOOKED_AT_FIRST and few:
             rows = connection.execute(_passing(table, tenant, scope))
-            passing = {number for number, data in rows if matches_typed(data, scope.filter)}
+            passing = {number for number, data in rows if matches(data, scope.filter, typed=True)}
             left, size, table = candidates(passing), FIRST_PAGE, None
     return list(found.values())
 
