@@ -20,7 +20,7 @@ from ...domain.formats.records import GapRecord, Record
 from ...domain.formats.stored_json import Kind
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation
-from ...journal.archiving import holes, lifetimes, recorded, refill, status
+from ...journal.archiving import holes, lifetimes, refill, standing, status
 from ...journal.archiving.lifetimes import DueBlob, HeldMember
 from ...journal.archiving.refill import Affected, PackedValue, User, pack_values
 from ...journal.database.database import Database
@@ -168,7 +168,7 @@ class Salvage:
         """
         tenant = flusher.tenant
         read = partial(
-            recorded.records,
+            standing.records,
             tenant=tenant,
             generation=self._database.generation,
             most=_THREADS_AT_ONCE,

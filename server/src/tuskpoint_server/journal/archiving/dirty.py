@@ -36,23 +36,19 @@ from .holding import Holders, NeededValue, choose, used
 from .holes import Hole
 from .status import KnownCatalog
 
-RANGE_BYTES = 8 * MIB
-"""Content of one range; a single checkpoint may have more."""
-
+RANGE_BYTES = 8 * MIB  # content of one range; a single checkpoint may have more
 _CHANGES_PER_CHECKPOINT = 4
 _READ_AT_ONCE = 32
 
+_DIRTY_THREAD = select(*(threads.c[name] for name in DirtyThread._fields))
 _THREADS = Statement(
-    select(*(threads.c[name] for name in DirtyThread._fields))
-    .where(threads.c.tenant == bindparam("of_tenant"), threads.c.dirty_since_us.is_not(None))
+    _DIRTY_THREAD.where(
+        threads.c.tenant == bindparam("of_tenant"), threads.c.dirty_since_us.is_not(None)
+    )
     .order_by(threads.c.dirty_since_us)
     .limit(bindparam("most"))
 )
-_THREAD = Statement(
-    select(*(threads.c[name] for name in DirtyThread._fields)).where(
-        threads.c.number == bindparam("of_number")
-    )
-)
+_THREAD = Statement(_DIRTY_THREAD.where(threads.c.number == bindparam("of_number")))
 _CHANGES = Statement(
     select(changes.c.seq, changes.c.checkpoint_ns, changes.c.checkpoint_id)
     .where(of_thread(changes), changes.c.seq > bindparam("after"))
@@ -179,10 +175,8 @@ def collect(
         one = read_range(connection, tenant, thread, left, apart, lost)
         found.ranges.append(one)
         found.complete = found.complete and one.whole
-        left = left._replace(
-            checkpoints=left.checkpoints - len(one.places),
-            size_bytes=left.size_bytes - one.size_bytes,
-        )
+        taken = (left.checkpoints - len(one.places), left.size_bytes - one.size_bytes)
+        left = Bounds(left.threads, *taken)
         fill(thread, fills)
         if lone is None or thread.number in lone:
             alone += _separate(connection, tenant, one)
@@ -248,9 +242,8 @@ def read_range(
 def _bound(connection: Connection, thread: DirtyThread, bounds: Bounds) -> int:
     """Return the last change of a range."""
     most = _CHANGES_PER_CHECKPOINT * bounds.checkpoints
-    rows = _CHANGES.run(
-        connection, of_thread=thread.number, after=thread.certified_seq, most=most
-    ).fetchall()
+    of = {"of_thread": thread.number, "after": thread.certified_seq}
+    rows = _CHANGES.run(connection, **of, most=most).fetchall()
     firsts: dict[Place, int] = {}
     for seq, checkpoint_ns, checkpoint_id in rows:
         if checkpoint_id:
@@ -353,18 +346,13 @@ def _read_values(connection: Connection, dirty: DirtyRange, holders: Holders) ->
     if older and not dirty.alone:
         dirty.named = choose(values, holders.of(older))
     dirty.values = {digest: value for digest, value in values.items() if digest not in dirty.named}
-    lacking = [
-        digest
-        for digest, value in dirty.values.items()
-        if digest not in dirty.data and value.stored is not None
-    ]
+    evicted = {digest: value for digest, value in dirty.values.items() if value.stored is None}
+    lacking = dirty.values.keys() - dirty.data.keys() - evicted.keys()
     dirty.data.update(_DATA.run_listed(connection, lacking, of_family=dirty.thread.family))
-    evicted = {value.digest: value for value in dirty.values.values() if value.stored is None}
     for one in dirty.places if evicted else ():
         one.gone.update(dict.fromkeys(one.needs & evicted.keys(), 0))
-    for sha256 in {value.segment for value in evicted.values()}:
-        holder = holders.by_hash(sha256) if sha256 is not None else None
-        if holder is not None:
+    for sha256 in {value.segment for value in evicted.values() if value.segment is not None}:
+        if (holder := holders.by_hash(sha256)) is not None:
             dirty.sources.append(holder.location)
 
 

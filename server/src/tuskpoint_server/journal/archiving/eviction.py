@@ -81,11 +81,12 @@ _WATERMARKS = Statement(
         sa.func.coalesce(_LAST_OLD, _BEFORE_FIRST, threads.c.certified_seq),
     ).where(threads.c.number == sa.bindparam("of_thread"))
 )
+_PLACE = (checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
 _KEPT = sa.union(
     sa.select(checkpoints.c.checkpoint_ns, sa.func.max(checkpoints.c.checkpoint_id))
     .where(of_thread(checkpoints))
     .group_by(checkpoints.c.checkpoint_ns),
-    sa.select(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id).where(
+    sa.select(*_PLACE).where(
         of_thread(checkpoints),
         checkpoints.c.seq > _THROUGH,
         # Whether there are any at all is asked once, not of each checkpoint.
@@ -99,14 +100,8 @@ _KEPT = sa.union(
     ),
 )
 _STATES = Statement(
-    sa.select(
-        checkpoints.c.checkpoint_ns,
-        checkpoints.c.checkpoint_id,
-        checkpoints.c.state,
-        checkpoints.c.delta_base,
-    ).where(
-        of_thread(checkpoints),
-        sa.tuple_(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id).in_(_KEPT),
+    sa.select(*_PLACE, checkpoints.c.state, checkpoints.c.delta_base).where(
+        of_thread(checkpoints), sa.tuple_(*_PLACE).in_(_KEPT)
     )
 )
 _LOST = sa.select(holes.c.segment).where(
@@ -119,15 +114,9 @@ _IN_RANGE = sa.exists().where(
     members.c.sha256.not_in(_LOST),
 )
 _WRITE_KEY = (writes.c.checkpoint_ns, writes.c.checkpoint_id, writes.c.task_id, writes.c.idx)
+_WRITE_SIZE = (writes.c.number, writes.c.seq, sa.func.length(writes.c.data))
 _WRITES = Statement(
-    sa.select(
-        *_WRITE_KEY,
-        writes.c.number,
-        writes.c.seq,
-        sa.func.length(writes.c.data),
-        checkpoints.c.held,
-        _IN_RANGE,
-    )
+    sa.select(*_WRITE_KEY, *_WRITE_SIZE, checkpoints.c.held, _IN_RANGE)
     .outerjoin(checkpoints, same_checkpoint(checkpoints, writes))
     .where(
         of_thread(writes),
@@ -167,15 +156,11 @@ _EVICT_WRITE = Statement(
     )
     .values(data=None)
 )
+_LAST = sa.func.max(threads.c.updated_us)
 _FAMILIES = Statement(
-    sa.select(
-        threads.c.family,
-        sa.func.sum(threads.c.seq),
-        sa.func.sum(threads.c.certified_seq),
-        sa.func.max(threads.c.updated_us),
-    )
+    sa.select(threads.c.family, *map(sa.func.sum, (threads.c.seq, threads.c.certified_seq)), _LAST)
     .group_by(threads.c.family)
-    .order_by(sa.func.max(threads.c.updated_us))
+    .order_by(_LAST)
 )
 
 
@@ -230,8 +215,7 @@ class Evictor:
 
     async def _evict(self) -> Taken:
         """Evict until the journal is within its bound or no family has anything to give."""
-        gone = Taken()
-        wanted = await self._excess()
+        gone, wanted = Taken(), await self._excess()
         if wanted <= 0:
             return gone
         before_us = self._database.now_us() - int(self._settings.grace_s * 1e6)
@@ -239,11 +223,7 @@ class Evictor:
         families: dict[int, _Progress] = {
             int(family): (int(seq), int(done), int(last)) for family, seq, done, last in rows
         }
-        self._spent = {
-            family: progress
-            for family, progress in self._spent.items()
-            if families.get(family) == progress
-        }
+        self._spent = dict(self._spent.items() & families.items())
         for family, progress in families.items():
             more = family not in self._spent
             while more and wanted > 0:

@@ -165,12 +165,8 @@ def due(
     names = sorted(passed)
     wanted = (
         sa.select(blobs.c.blob_id, blobs.c.size_bytes, blobs.c.end_epoch, blobs.c.expire_us)
-        .where(
-            blobs.c.tenant == tenant,
-            blobs.c.expire_us < before_us,
-            blobs.c.blob_id.not_in(names),
-            _HOLDS,
-        )
+        .where(blobs.c.tenant == tenant, blobs.c.expire_us < before_us, _HOLDS)
+        .where(blobs.c.blob_id.not_in(names))
         .order_by(blobs.c.expire_us, blobs.c.blob_id)
         .limit(limit)
     )
@@ -190,18 +186,19 @@ def due(
     return found
 
 
+_MEMBER = ("sha256", "size", "blob_id", "identifier", "kind")
 _IN_BLOBS = Statement(
-    sa.select(
-        members.c.sha256, members.c.size, members.c.blob_id, members.c.identifier, members.c.kind
-    ).where(members.c.tenant == sa.bindparam("of_tenant"), members.c.blob_id.in_(LISTED))
+    sa.select(*(members.c[name] for name in _MEMBER)).where(
+        members.c.tenant == sa.bindparam("of_tenant"), members.c.blob_id.in_(LISTED)
+    )
 )
 
 
 def facts(connection: sa.Connection, tenant: str, blob_ids: Sequence[str]) -> Facts:
     """Return what the journal says of some blobs."""
-    with_parts = sa.select(members.c.sha256, members.c.parts).where(
-        members.c.tenant == tenant, members.c.parts.is_not(None)
-    )
+    of_tenant = members.c.tenant == tenant
+    in_parts = (of_tenant, members.c.parts.is_not(None))
+    with_parts = sa.select(members.c.sha256, members.c.parts).where(*in_parts)
     owners = {
         part: sha256
         for sha256, parts in connection.execute(with_parts)
@@ -288,12 +285,9 @@ def journal_needs(connection: sa.Connection, tenant: str) -> frozenset[bytes]:
 def every(connection: sa.Connection) -> dict[str, list[DueBlob]]:
     """Return by tenant all blobs that have members."""
     found: dict[str, list[DueBlob]] = {}
-    rows = connection.execute(
-        sa.select(members.c.tenant, members.c.blob_id, sa.func.sum(members.c.size)).group_by(
-            members.c.tenant, members.c.blob_id
-        )
-    )
-    for tenant, blob_id, size in rows:
+    of_blob = (members.c.tenant, members.c.blob_id)
+    sizes = sa.select(*of_blob, sa.func.sum(members.c.size)).group_by(*of_blob)
+    for tenant, blob_id, size in connection.execute(sizes):
         found.setdefault(tenant, []).append(DueBlob(blob_id, int(size), None, None))
     return found
 

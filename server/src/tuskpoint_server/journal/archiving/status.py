@@ -24,8 +24,6 @@ from ..database.schema import (
 )
 from ..database.statements import LISTED, Statement, of_checkpoint, parameters_of, same_checkpoint
 
-_HOME = "blob_backend"
-
 
 class Backlog(NamedTuple):
     """What waits for certification, but for holes: threads, bytes, and the oldest change's time."""
@@ -57,11 +55,9 @@ _DIRTY = sa.and_(
     threads.c.tenant == sa.bindparam("of_tenant"), threads.c.dirty_since_us.is_not(None)
 )
 _BACKLOG = Statement(
-    sa.select(
-        sa.func.count(),
-        sa.func.coalesce(sa.func.sum(threads.c.dirty_bytes), 0),
-        sa.func.min(threads.c.dirty_since_us),
-    ).where(_DIRTY)
+    sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(threads.c.dirty_bytes), 0))
+    .add_columns(sa.func.min(threads.c.dirty_since_us))
+    .where(_DIRTY)
 )
 _WAITING = Statement(sa.select(threads.c.number, threads.c.seq, threads.c.thread_id).where(_DIRTY))
 _FIND = Statement(
@@ -75,14 +71,8 @@ _MARKS = Statement(
 )
 _EXISTS = Statement(sa.select(checkpoints.c.seq).where(of_checkpoint(checkpoints)))
 _CATALOG = Statement(
-    sa.select(
-        catalogs.c.content,
-        catalogs.c.certified_us,
-        catalogs.c.sha256,
-        members.c.size,
-        members.c.blob_id,
-        members.c.identifier,
-    )
+    sa.select(catalogs.c.content, catalogs.c.certified_us, catalogs.c.sha256)
+    .add_columns(members.c.size, members.c.blob_id, members.c.identifier)
     .outerjoin(
         members,
         sa.and_(members.c.tenant == catalogs.c.tenant, members.c.sha256 == catalogs.c.sha256),
@@ -106,13 +96,9 @@ def waiting(
 
 def waiting_tenants(connection: sa.Connection) -> list[str]:
     """Return the tenants that have something to store or a pack on its way."""
-    rows = connection.execute(
-        sa.union(
-            sa.select(threads.c.tenant).where(threads.c.dirty_since_us.is_not(None)),
-            sa.select(packs.c.tenant),
-        )
-    )
-    return sorted(row[0] for row in rows)
+    dirty = sa.select(threads.c.tenant).where(threads.c.dirty_since_us.is_not(None))
+    found = connection.execute(sa.union(dirty, sa.select(packs.c.tenant)))
+    return sorted(found.scalars())
 
 
 def catalog_tenants(connection: sa.Connection) -> list[str]:
@@ -202,7 +188,7 @@ def evicted_bytes(connection: sa.Connection, tenant: str) -> int:
 
 def claim_home(connection: sa.Connection, backend: str) -> str:
     """Make a kind of store the home of all blobs, unless another is already; return the home."""
-    named = journal_info.c.name == _HOME
+    named = journal_info.c.name == "blob_backend"
     known = connection.execute(sa.select(journal_info.c.value).where(named)).scalar_one_or_none()
     if known == backend:
         return backend
@@ -210,5 +196,5 @@ def claim_home(connection: sa.Connection, backend: str) -> str:
     if known is not None and anything is not None:
         return str(known)
     connection.execute(sa.delete(journal_info).where(named))
-    connection.execute(sa.insert(journal_info).values(name=_HOME, value=backend))
+    connection.execute(sa.insert(journal_info).values(name="blob_backend", value=backend))
     return backend
