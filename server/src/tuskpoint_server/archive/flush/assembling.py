@@ -9,16 +9,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...blobs.api import Member
+from ...domain.formats import records as facts
 from ...domain.formats.catalogs import NO_RUNS, Catalog, advance, encode_catalog, relocated
-from ...domain.formats.records import (
-    EndRecord,
-    GapRecord,
-    MemberRecord,
-    PinRecord,
-    Record,
-    RemovalRecord,
-    WritesRecord,
-)
 from ...domain.formats.runs import Fetch, Put, store_records
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
@@ -35,7 +27,7 @@ from .building import BuiltSegment, Locate
 class Chores:
     """What a catalog takes up that no change of a thread brought."""
 
-    records: Sequence[Record] = ()
+    records: Sequence[facts.Record] = ()
     # members of earlier puts that lie elsewhere now, by hash
     moved: Mapping[bytes, BlobLocation] = field(default_factory=dict)
     dropped: Sequence[bytes] = ()  # hashes of members that nothing needs any more
@@ -176,7 +168,7 @@ class Recorder:
     _used: Collection[tuple[bytes, int]]  # segments and threads that are recorded to need them
     _generation: int
     _locate: Locate
-    records: list[Record] = field(default_factory=list)
+    records: list[facts.Record] = field(default_factory=list)
     plan: Plan = field(default_factory=Plan)
     named: set[bytes] = field(default_factory=set)
     postponed: list[tuple[int, str]] = field(default_factory=list)
@@ -208,9 +200,11 @@ class Recorder:
         for gone in dirty.removed:
             where = (thread.thread_id, gone.incarnation, self._generation, gone.seq)
             if gone.checkpoint_id:
-                self.records.append(RemovalRecord(*where, gone.checkpoint_ns, gone.checkpoint_id))
+                self.records.append(
+                    facts.RemovalRecord(*where, gone.checkpoint_ns, gone.checkpoint_id)
+                )
             else:
-                self.records.append(EndRecord(*where, thread.deleted_through))
+                self.records.append(facts.EndRecord(*where, thread.deleted_through))
         is_set = thread.certified_seq < thread.settings_seq <= dirty.through
         if is_set and not thread.deleted and not dirty.alone:
             self.records.append(thread.setting(self._generation))
@@ -219,7 +213,7 @@ class Recorder:
             if bundle is not None:
                 where = thread.at(self._generation, pin.seq)
                 place = (pin.checkpoint_ns, pin.checkpoint_id)
-                self.records.append(PinRecord(*where, pin.sha256, *place))
+                self.records.append(facts.PinRecord(*where, pin.sha256, *place))
                 self._lies(dirty, where, bundle)
 
     def _place(self, dirty: DirtyRange, one: DirtyPlace, segment: bytes) -> None:
@@ -242,7 +236,7 @@ class Recorder:
         self, thread: DirtyThread, one: DirtyPlace, seq: int, segment: bytes, held_ns: str | None
     ) -> None:
         where = thread.at(self._generation, seq)
-        self.records.append(WritesRecord(*where, *one.place, segment, held_ns))
+        self.records.append(facts.WritesRecord(*where, *one.place, segment, held_ns))
 
     def _segment(self, segment: BuiltSegment) -> None:
         """Tell of a segment that is stored with this flush, of its parts and what it names."""
@@ -258,11 +252,11 @@ class Recorder:
         self.plan.uses.append((segment.sha256, thread.number))
         needs = (*segment.needs, *hashes)
         self.records.append(
-            MemberRecord(*where, location, segment.kind, needs, first or 0, last or 0)
+            facts.MemberRecord(*where, location, segment.kind, needs, first or 0, last or 0)
         )
         for part in parts:
             self.plan.members.append(StoredMember(part, Kind.PART))
-            self.records.append(MemberRecord(*where, part, Kind.PART))
+            self.records.append(facts.MemberRecord(*where, part, Kind.PART))
         for holder in {one.location.sha256: one for one in dirty.named.values()}.values():
             if holder.location.sha256 in segment.needs:
                 self._needed(dirty, holder)
@@ -300,11 +294,11 @@ class Recorder:
     ) -> None:
         """Say where an earlier segment lies, and its parts."""
         needs = (*needs, *holder.part_hashes)
-        self.records.append(MemberRecord(*where, holder.location, holder.kind, needs))
+        self.records.append(facts.MemberRecord(*where, holder.location, holder.kind, needs))
         for part in holder.part_hashes:
             if part in dirty.holders:
                 place = dirty.holders[part].location
-                self.records.append(MemberRecord(*where, place, Kind.PART))
+                self.records.append(facts.MemberRecord(*where, place, Kind.PART))
 
     def _failed(self, dirty: DirtyRange, bad: DirtyPlace) -> None:
         """Tell of a checkpoint that is not stored."""
@@ -312,7 +306,7 @@ class Recorder:
             self.postponed.append((dirty.hole, bad.problem))
             return
         where = dirty.thread.at(self._generation, bad.last_seq)
-        self.records.append(GapRecord(*where, bad.problem, *bad.place))
+        self.records.append(facts.GapRecord(*where, bad.problem, *bad.place))
         hole = PlannedHole(dirty.thread.number, *bad.place, bad.last_seq, bad.problem, bad.size)
         self.plan.holes.append(hole)
 
@@ -323,7 +317,9 @@ class Recorder:
         if dirty.hole:
             self.plan.filled.append(dirty.hole)
             seq = max(dirty.through, dirty.hole_seq)
-            self.records.append(GapRecord(*dirty.thread.at(self._generation, seq), "", *place))
+            self.records.append(
+                facts.GapRecord(*dirty.thread.at(self._generation, seq), "", *place)
+            )
 
 
 def _held_ns(thread: DirtyThread, one: DirtyPlace, holder: StoredMember) -> str | None:

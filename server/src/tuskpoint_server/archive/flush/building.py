@@ -7,14 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...blobs.api import Member
-from ...domain.formats.segments import (
-    PREFIX_BYTES,
-    Segment,
-    SegmentValue,
-    SegmentWrite,
-    encode_segment,
-    member,
-)
+from ...domain.formats import segments
 from ...domain.formats.stored_json import Kind, cut_in_parts, encode_parts
 from ...domain.model import BlobLocation, Value
 from ...domain.values import blob_digest, compress
@@ -100,13 +93,13 @@ def _build(
 
 def _encoded(
     dirty: DirtyRange, places: list[DirtyPlace], fetched: Mapping[bytes, Value], generation: int
-) -> tuple[Segment, bytes, list[DirtyPlace]] | None:
+) -> tuple[segments.Segment, bytes, list[DirtyPlace]] | None:
     """Encode a segment of those checkpoints that can be encoded; the others get a problem."""
     if not places:
         return None
     try:
         segment = _segment(dirty, places, fetched, generation)
-        return segment, encode_segment(segment), places
+        return segment, segments.encode_segment(segment), places
     except (TypeError, ValueError) as error:
         if len(places) == 1:
             _log.exception("no segment can be made of %s", places[0].place)
@@ -124,7 +117,7 @@ def _encoded(
 
 def _segment(
     dirty: DirtyRange, places: Sequence[DirtyPlace], fetched: Mapping[bytes, Value], generation: int
-) -> Segment:
+) -> segments.Segment:
     thread = dirty.thread
     needed = {digest for one in places for digest in one.needs}
     needed |= {
@@ -135,7 +128,7 @@ def _segment(
     named: dict[bytes, tuple[BlobLocation, list[bytes]]] = {}
     for digest, holder in dirty.named.items():
         named.setdefault(holder.location.sha256, (holder.location, []))[1].append(digest)
-    return Segment(
+    return segments.Segment(
         thread_id=thread.thread_id,
         incarnation=thread.incarnation,
         generation=generation,
@@ -144,26 +137,34 @@ def _segment(
         checkpoints=tuple(row for one in places if (row := one.own_row) is not None),
         writes=tuple(_write(one, write, fetched) for one in places for write in one.writes),
         values=tuple(_value(dirty, digest, fetched) for digest in dirty.values if digest in needed),
-        members=tuple(member(location, digests) for location, digests in named.values()),
+        members=tuple(segments.member(location, digests) for location, digests in named.values()),
     )
 
 
-def _write(one: DirtyPlace, write: SegmentWrite, fetched: Mapping[bytes, Value]) -> SegmentWrite:
+def _write(
+    one: DirtyPlace, write: segments.SegmentWrite, fetched: Mapping[bytes, Value]
+) -> segments.SegmentWrite:
     if write.digest not in one.gone:
         return write
     packed = compress(fetched[write.digest].data)
     return write._replace(encoding=packed.encoding, data=packed.data)
 
 
-def _value(dirty: DirtyRange, digest: bytes, fetched: Mapping[bytes, Value]) -> SegmentValue:
+def _value(
+    dirty: DirtyRange, digest: bytes, fetched: Mapping[bytes, Value]
+) -> segments.SegmentValue:
     value = dirty.values[digest]
     data = dirty.data.get(digest)
     if data is None:
         whole = fetched[digest]
         packed = compress(whole.data)
-        return SegmentValue(digest, whole.type, len(whole.data), packed.encoding, packed.data)
-    return SegmentValue(digest, value.type, value.size, value.encoding, data, value.keyframe or b"")
+        return segments.SegmentValue(
+            digest, whole.type, len(whole.data), packed.encoding, packed.data
+        )
+    return segments.SegmentValue(
+        digest, value.type, value.size, value.encoding, data, value.keyframe or b""
+    )
 
 
 def _prefixes(digests: Iterable[bytes]) -> bytes:
-    return b"".join(sorted({digest[:PREFIX_BYTES] for digest in digests}))
+    return b"".join(sorted({digest[: segments.PREFIX_BYTES] for digest in digests}))

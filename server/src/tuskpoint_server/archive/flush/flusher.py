@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -71,43 +71,35 @@ class Backlog:
 
     def __init__(self, settings: ArchiveSettings) -> None:
         self._settings = settings
-        self.size_bytes = 0
-        self._fresh_bytes = 0
-        self._fresh_changes = 0
-        self._since: float | None = None
+        self.size_bytes = self._fresh_bytes = self._fresh_changes = 0
+        self.since: float | None = None
 
     def age_s(self, now: float) -> float:
         """Seconds since the oldest change that no flush has read."""
-        return 0.0 if self._since is None else now - self._since
+        return 0.0 if self.since is None else now - self.since
 
     def changed(self, stored_bytes: int, now: float) -> None:
         """Note a change."""
         self.size_bytes += stored_bytes
         self._fresh_bytes += stored_bytes
         self._fresh_changes += 1
-        if self._since is None:
-            self._since = now
+        if self.since is None:
+            self.since = now
 
     def due_at(self) -> float | None:
         """Return the time at which a flush is due, 0 for now, `None` for not at all."""
-        if self._since is None:
+        if self.since is None:
             return None
         chosen = self._settings
         is_large = self._fresh_bytes >= chosen.max_pack_bytes
         if is_large or self._fresh_changes >= chosen.max_pack_checkpoints:
             return 0.0
-        return self._since + chosen.flush_interval_s
+        return self.since + chosen.flush_interval_s
 
     def collecting(self) -> None:
         """Note that a flush reads everything noted so far."""
         self._fresh_bytes = self._fresh_changes = 0
-        self._since = None
-
-    def counted(self, found: status.Backlog, now: float) -> None:
-        """Take over what the journal counted."""
-        self.size_bytes = found.size_bytes
-        if found.threads and self._since is None:
-            self._since = now
+        self.since = None
 
     def admit(self) -> None:
         """Refuse with `BACKLOG_FULL` if the hard limit is passed."""
@@ -150,12 +142,10 @@ class TenantFlusher:
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[_Waiter, None] = {}  # in the order in which they came
         self._wake = asyncio.Event()
-        self._urgent = False
-        self._failures = 0
-        self._idle = 0
+        self._urgent = self._stopping = False
+        self._failures = self._idle = 0
         self._retry_at = 0.0
         self._look_at: float | None = None
-        self._stopping = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -181,7 +171,9 @@ class TenantFlusher:
     async def count_backlog(self) -> None:
         """Let the journal say what waits."""
         counted = await self._database.query(partial(status.backlog, tenant=self.tenant))
-        self.backlog.counted(counted, self.now)
+        self.backlog.size_bytes = counted.size_bytes
+        if counted.threads and self.backlog.since is None:
+            self.backlog.since = self.now
 
     def changed(self, stored_bytes: int) -> None:
         """Note a change."""
@@ -295,8 +287,7 @@ class TenantFlusher:
 
     async def _settle(self, flushed: Flushed, waiting: Iterable[_Waiter]) -> None:
         """Answer those whose wish is fulfilled, and count anew what waits."""
-        self._failures = 0
-        self._retry_at = 0.0
+        self._failures, self._retry_at = 0, 0.0
         if not flushed.complete:
             self._urgent = True
             self.backlog.size_bytes = max(0, self.backlog.size_bytes - flushed.size_bytes)
@@ -372,12 +363,7 @@ def hole_of(wanted: Wanted, unstored: Iterable[Hole]) -> Hole | None:
 
 def checkpoint_missing(key: CheckpointKey) -> Refusal:
     """Return the refusal to certify a checkpoint that does not exist."""
-    return Refusal(
-        Reason.CHECKPOINT_MISSING,
-        thread_id=key.thread_id,
-        checkpoint_ns=key.checkpoint_ns,
-        checkpoint_id=key.checkpoint_id,
-    )
+    return Refusal(Reason.CHECKPOINT_MISSING, **asdict(key))
 
 
 def _holes_text(unstored: list[Hole]) -> str:
@@ -393,8 +379,7 @@ def _holes_text(unstored: list[Hole]) -> str:
 
 def _text(error: Exception) -> str:
     """Say what went wrong; the text of an unexpected exception stays in the log."""
-    if isinstance(error, Refusal):
-        return error.message
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
-    return "a defect of the server; its log says more"
+    defect = "a defect of the server; its log says more"
+    return error.message if isinstance(error, Refusal) else defect

@@ -1,8 +1,7 @@
 """One flush: read what waits, build its bytes, store them, and see them certified.
 
-A flush that fits one put is one pack. Where more waits, the segments are stored first, in
-puts beside one another, and then the run and the catalog that lead to them: what refers to
-stored bytes is built once it is known where they lie.
+A flush that fits one put is one pack. Where more waits, the segments are stored first, in puts
+beside one another; the run and the catalog are built once it is known where they lie.
 """
 
 from __future__ import annotations
@@ -162,16 +161,10 @@ class Flush:
         if self._asked_to_retry:
             self._asked_to_retry, self._retries = False, True
             self._rejected.clear()
-        taken = await self._database.query(
-            partial(
-                collect,
-                tenant=self._tenant,
-                bounds=self._bounds,
-                lone=None if self._apart else set(self._lone),
-                rejected=dict(self._rejected),
-                due_us=_FOR_EVER_US if self._retries else begun_us,
-            )
-        )
+        due_us = _FOR_EVER_US if self._retries else begun_us
+        lone, rejected = None if self._apart else set(self._lone), dict(self._rejected)
+        read = partial(collect, bounds=self._bounds, lone=lone, rejected=rejected, due_us=due_us)
+        taken = await self._database.query(partial(read, tenant=self._tenant))
         failpoint("archive.after_collect")
         fetched = await self._fetch_evicted(taken.ranges)
         part_bytes = min(MEMBER_BYTES, self._limits.max_member_bytes or MEMBER_BYTES)
@@ -224,8 +217,7 @@ class Flush:
                 for group in grouped(assembled.leaves, self._limits):
                     work.located.update(await self._runner.store(self._tenant, group))
                 assembled = await self._assemble(work)
-        postponed = assembled.told.postponed
-        if postponed:
+        if postponed := assembled.told.postponed:
             await self._database.transact(
                 lambda batch: holes.postpone(batch.connection, postponed, batch.now_us)
             )

@@ -28,9 +28,8 @@ _FIRST_LEFT = Statement(
     .order_by(changes.c.seq)
     .limit(1)
 )
-_DROP_REMOVED = Statement(
-    delete(removed).where(of_thread(removed), removed.c.seq <= bindparam("through"))
-)
+_THROUGH = removed.c.seq <= bindparam("through")
+_DROP_REMOVED = Statement(delete(removed).where(of_thread(removed), _THROUGH))
 _HOLD = Statement(
     update(checkpoints).where(of_checkpoint(checkpoints)).values(held=bindparam("new_held"))
 )

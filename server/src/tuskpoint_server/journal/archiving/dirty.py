@@ -1,8 +1,7 @@
 """What is to be stored: threads with changes above their watermark, and the rows of these.
 
-A range of a thread's log goes from its watermark up to a bound in bytes. Rows stand in it as
-they are, each with its number: one that was changed again above the range is in it as it is
-now, and in the next range again. The number of statements depends on the number of threads.
+A range of a thread's log goes from its watermark up to a bound in bytes. Rows stand in it as they
+are: one that was changed again above it is in it as it is now, and in the next range again.
 """
 
 from __future__ import annotations
@@ -84,15 +83,12 @@ _ROWS = Statement(
     .where(checkpoints.c.seq > bindparam("after"))
 )
 _WRITES = Statement(select(*WRITE_COLUMNS).select_from(_of_places(writes)).where(_CLAIMED_SINCE))
+_WRITTEN = (writes.c.checkpoint_ns, writes.c.checkpoint_id)
 _WRITE_SIZES = Statement(
-    select(
-        writes.c.checkpoint_ns,
-        writes.c.checkpoint_id,
-        func.sum(func.coalesce(func.length(writes.c.data), 0)),
-    )
+    select(*_WRITTEN, func.sum(func.coalesce(func.length(writes.c.data), 0)))
     .select_from(_of_places(writes))
     .where(_CLAIMED_SINCE)
-    .group_by(writes.c.checkpoint_ns, writes.c.checkpoint_id)
+    .group_by(*_WRITTEN)
 )
 _ROW = Statement(select(*CHECKPOINT_COLUMNS).where(of_checkpoint(checkpoints)))
 _WRITES_OF_ROW = Statement(
@@ -109,16 +105,12 @@ _STORED_SIZES = Statement(
     select(contents.c.digest, func.length(contents.c.data)).where(*_OF_VALUES)
 )
 _DATA = Statement(select(contents.c.digest, contents.c.data).where(*_OF_VALUES))
+_IS_NEW = and_(of_thread(contents), contents.c.seq > bindparam("after"))
 _NEEDED = Statement(
     select(
-        *(
-            func.length(contents.c.data) if name == "stored" else contents.c[name]
-            for name in NeededValue._fields
-        ),
-        case(
-            (and_(of_thread(contents), contents.c.seq > bindparam("after")), contents.c.data),
-            else_=None,
-        ),
+        *(contents.c[name] for name in NeededValue._fields[:-1]),
+        func.length(contents.c.data),
+        case((_IS_NEW, contents.c.data), else_=None),
     ).where(*_OF_VALUES)
 )
 

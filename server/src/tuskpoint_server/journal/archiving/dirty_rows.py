@@ -56,19 +56,11 @@ class DirtyThread(NamedTuple):
         self, generation: int, row: SegmentCheckpoint, segment: bytes, held_ns: str | None
     ) -> CheckpointRecord:
         """Return the record of one of its checkpoints, which names the segment that holds it."""
-        return CheckpointRecord(
-            *self.at(generation, row.seq),
-            row.checkpoint_ns,
-            row.checkpoint_id,
-            row.parent_id,
-            row.created_us,
-            segment,
-            hashlib.sha256(row.state).digest(),
-            row.label,
-            row.summary,
-            row.lineage,
-            held_ns,
-        )
+        where = self.at(generation, row.seq)
+        known = (row.checkpoint_ns, row.checkpoint_id, row.parent_id, row.created_us)
+        state = hashlib.sha256(row.state).digest()
+        said = (row.label, row.summary, row.lineage)
+        return CheckpointRecord(*where, *known, segment, state, *said, held_ns)
 
 
 class Removal(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, exists, select
@@ -14,10 +15,8 @@ from ..database.schema import checkpoints, members, uses
 from ..database.statements import LISTED, Statement, inserting, of_thread
 from .plan import MEMBER_COLUMNS, StoredMember, split
 
-_RECENT_SEGMENTS = 4
-_LOOKUPS = 32
-_WORTH_NAMING = 256
-"""Bytes below which a value is stored again rather than another segment named for it."""
+_RECENT_SEGMENTS, _LOOKUPS = 4, 32
+_WORTH_NAMING = 256  # bytes below which a value is stored again rather than a segment named for it
 
 
 class NeededValue(NamedTuple):
@@ -36,13 +35,10 @@ class NeededValue(NamedTuple):
 
 _OF_HASH = (members.c.tenant == bindparam("of_tenant"), members.c.sha256 == bindparam("of_sha256"))
 _BY_HASH = Statement(select(*MEMBER_COLUMNS).where(*_OF_HASH))
+_OF_RANGE = (members.c.last_seq.is_not(None), members.c.incarnation == bindparam("of_incarnation"))
 _RECENT = Statement(
     select(*MEMBER_COLUMNS)
-    .where(
-        of_thread(members),
-        members.c.last_seq.is_not(None),
-        members.c.incarnation == bindparam("of_incarnation"),
-    )
+    .where(of_thread(members), *_OF_RANGE)
     .order_by(members.c.last_seq.desc())
     .limit(_RECENT_SEGMENTS)
 )
@@ -61,24 +57,17 @@ _AT = Statement(
 )
 
 
+@dataclass(slots=True)
 class Holders:
     """Looks up the segments that one thread's range may name, in one read transaction."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        tenant: str,
-        thread: int,
-        incarnation: int,
-        lost: Collection[bytes] = (),
-    ) -> None:
-        self._connection = connection
-        self._tenant = tenant
-        self._thread = thread
-        self._incarnation = incarnation
-        self._lost = lost
-        self._found: dict[bytes, StoredMember] = {}
-        self._lookups = 0
+    _connection: Connection
+    _tenant: str
+    _thread: int
+    _incarnation: int
+    _lost: Collection[bytes] = ()
+    _found: dict[bytes, StoredMember] = field(default_factory=dict)
+    _lookups: int = 0
 
     def by_hash(self, sha256: bytes) -> StoredMember | None:
         """Return a segment by its hash; `None` if it is not recorded or cannot be read."""

@@ -140,11 +140,8 @@ def reckon(connection: sa.Connection, origin_us: int, length_us: int) -> None:
     expire_us = sa.literal(origin_us, sa.BigInteger) + blobs.c.end_epoch * sa.literal(
         length_us, sa.BigInteger
     )
-    connection.execute(
-        sa.update(blobs)
-        .where(blobs.c.end_epoch.is_not(None), blobs.c.expire_us.is_distinct_from(expire_us))
-        .values(expire_us=expire_us)
-    )
+    other = (blobs.c.end_epoch.is_not(None), blobs.c.expire_us.is_distinct_from(expire_us))
+    connection.execute(sa.update(blobs).where(*other).values(expire_us=expire_us))
 
 
 def forget_ends(connection: sa.Connection) -> None:
@@ -305,14 +302,11 @@ def drop_expired(connection: sa.Connection, tenant: str, before_us: int) -> None
     """Forget expired blobs without members, once no pack may refer to what it has stored."""
     waiting = sa.select(packs.c.number).where(packs.c.tenant == tenant).limit(1)
     if connection.execute(waiting).first() is None:
-        connection.execute(
-            sa.delete(blobs).where(blobs.c.tenant == tenant, blobs.c.expire_us < before_us, ~_HOLDS)
-        )
+        gone = (blobs.c.tenant == tenant, blobs.c.expire_us < before_us, ~_HOLDS)
+        connection.execute(sa.delete(blobs).where(*gone))
 
 
 def runs(connection: sa.Connection, tenant: str) -> list[bytes]:
     """Return the hashes of all members of runs that are recorded."""
-    statement = sa.select(members.c.sha256).where(
-        members.c.tenant == tenant, members.c.kind == Kind.RUN.value
-    )
-    return list(connection.execute(statement).scalars())
+    of_runs = (members.c.tenant == tenant, members.c.kind == Kind.RUN.value)
+    return list(connection.execute(sa.select(members.c.sha256).where(*of_runs)).scalars())

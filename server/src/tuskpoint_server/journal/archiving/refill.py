@@ -1,8 +1,7 @@
 """Checkpoints that have to be stored again, because what holds them will not last or is gone.
 
-Each takes new numbers, and so do its writes and values: the next flush stores it, as if it had been
-removed and saved again, and what waits for a flush is never evicted. What the journal had given up
-of it is put back first, matched by its digest, and whole: its keyframe may be gone.
+Each takes new numbers, and so do its writes and values: the next flush stores it. What the journal
+had given up of it is put back first, matched by its digest, and whole: its keyframe may be gone.
 """
 
 from __future__ import annotations
@@ -70,14 +69,12 @@ _ROWS = Statement(
     .join(threads, threads.c.number == checkpoints.c.thread)
     .where(of_thread(checkpoints))
 )
+_OF_WRITE = (writes.c.checkpoint_ns, writes.c.checkpoint_id)
 _WRITE = (writes.c.task_id, writes.c.idx, writes.c.digest, writes.c.seq)
 _WRITES = Statement(
-    select(
-        writes.c.checkpoint_ns,
-        writes.c.checkpoint_id,
-        *_WRITE,
-        func.length(writes.c.data),
-    ).where(of_thread(writes), writes.c.early_us.is_(None))
+    select(*_OF_WRITE, *_WRITE, func.length(writes.c.data)).where(
+        of_thread(writes), writes.c.early_us.is_(None)
+    )
 )
 _NEEDED = Statement(
     select(contents.c.digest, contents.c.keyframe, func.length(contents.c.data)).where(
@@ -127,13 +124,10 @@ _RESTORE_WRITE = Statement(
 
 def pack_values(values: Mapping[bytes, Value]) -> list[PackedValue]:
     """Check values, by digest, and pack them, before the queue; `ValueError`: one has another."""
-    found = []
-    for digest, value in values.items():
-        if value_digest(value) != digest:
-            raise ValueError(f"a value has another digest than {digest.hex()}")
-        packed = compress(value.data)
-        found.append(PackedValue(digest, int(packed.encoding), packed.data))
-    return found
+    if bad := [digest for digest, value in values.items() if value_digest(value) != digest]:
+        raise ValueError(f"a value has another digest than {bad[0].hex()}")
+    packed = {digest: compress(value.data) for digest, value in values.items()}
+    return [PackedValue(digest, int(one.encoding), one.data) for digest, one in packed.items()]
 
 
 def restore(connection: Connection, family: int, packed: Iterable[PackedValue]) -> int:
@@ -287,11 +281,8 @@ def forget_unneeded(
 ) -> None:
     """Forget values of a family that only some segments have and that no thread needs."""
     for some in in_lists(segments):
-        only_there = (
-            contents.c.family == family,
-            contents.c.segment.in_(some),
-            contents.c.data.is_(None),
-        )
+        of_family = (contents.c.family == family, contents.c.data.is_(None))
+        only_there = (*of_family, contents.c.segment.in_(some))
         found = connection.execute(select(contents.c.digest).where(*only_there)).scalars()
         for gone in in_lists(set(found).difference(needed)):
             connection.execute(delete(contents).where(*only_there, contents.c.digest.in_(gone)))

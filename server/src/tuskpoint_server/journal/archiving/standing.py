@@ -77,12 +77,9 @@ _PLACES = Statement(
     .where(of_thread(checkpoints))
     .order_by(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
 )
+_GONE = (removed.c.incarnation == bindparam("of_incarnation"), removed.c.checkpoint_id != "")
 _REMOVED = Statement(
-    select(removed.c.checkpoint_ns, removed.c.checkpoint_id).where(
-        of_thread(removed),
-        removed.c.incarnation == bindparam("of_incarnation"),
-        removed.c.checkpoint_id != "",
-    )
+    select(removed.c.checkpoint_ns, removed.c.checkpoint_id).where(of_thread(removed), *_GONE)
 )
 
 
@@ -162,11 +159,8 @@ def _checkpoints(
     written: dict[Place, list[Sequence[Any]]] = defaultdict(list)
     for ns, id_, *write in _WRITES.run(connection, of_thread=of.thread, **between).fetchall():
         written[ns, id_].append(write)
-    unstored = {
-        hole.place: hole.reason
-        for hole in holes.unstored(connection, tenant)
-        if hole.thread == of.thread
-    }
+    everywhere = holes.unstored(connection, tenant)
+    unstored = {hole.place: hole.reason for hole in everywhere if hole.thread == of.thread}
     gone = {row[0] for row in _ONLY_IN.run_listed(connection, lost, of_family=of.family)}
     found: dict[Place, RecordedCheckpoint] = {}
     rows = _ROWS.run(connection, of_thread=of.thread, **between)
@@ -195,16 +189,12 @@ def _recorded(
     hole = hole or next(filter(None, in_lost), "")
     lacks_write = any(is_evicted for *_, is_evicted in written)
     lacks_value = bool(gone) and any(one.digest in gone for one in decode_channels(row.state))
+    contents_of = [tuple(write[:5]) for write in written]
     return RecordedCheckpoint(
         replace(entry, metadata=b"", certified=entry.certified and not hole),
         seq=row.seq,
         certified_seq=row.certified_seq,
-        content=row_digests(
-            row.state,
-            entry.metadata,
-            row.delta_base or b"",
-            [tuple(write[:5]) for write in written],
-        ),
+        content=row_digests(row.state, entry.metadata, row.delta_base or b"", contents_of),
         hole=hole,
         lost=lacks_value or (bool(in_lost) and lacks_write),
     )
@@ -279,10 +269,9 @@ class _Records:
             # Earlier incarnations left which IDs were deleted with them.
             ended = (thread.thread_id, thread.incarnation - 1, self._generation, 0)
             found.append(told.EndRecord(*ended, thread.deleted_through))
-        found += [
-            told.GapRecord(*self._at(one.seq), one.reason, *one.place) for one in self._unstored
-        ]
-        found += self._stored({hole.place for hole in self._unstored})
+        unstored = self._unstored
+        found += [told.GapRecord(*self._at(one.seq), one.reason, *one.place) for one in unstored]
+        found += self._stored({one.place for one in unstored})
         for pin in map(Pin._make, self._of(_PINS)):
             if pin.seq <= thread.certified_seq:
                 self._named[pin.sha256] = None
