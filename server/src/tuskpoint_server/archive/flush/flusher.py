@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import NamedTuple
@@ -256,11 +257,9 @@ class TenantFlusher:
                 due_at = self._look_at if due_at is None else min(due_at, self._look_at)
             if due_at is not None and due_at <= self.now:
                 return True
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(None if due_at is None else due_at - self.now):
                     await self._wake.wait()
-            except TimeoutError:
-                continue
         return False
 
     def _failed(self, error: Exception, waiting: Iterable[_Waiter]) -> None:

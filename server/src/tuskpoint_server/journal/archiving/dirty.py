@@ -195,9 +195,8 @@ def _separate(connection: Connection, tenant: str, one: DirtyRange) -> list[Dirt
             one.places.append(dirty)
         else:
             found.append(read_alone(connection, tenant, one.thread, dirty.place))
-    one.values.clear()
-    one.data.clear()
-    one.named.clear()
+    for read in (one.values, one.data, one.named):
+        read.clear()
     return found
 
 

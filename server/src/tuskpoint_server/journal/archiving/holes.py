@@ -1,7 +1,6 @@
 """Holes: what is at or below a watermark and cannot be read from the blob store.
 
-One that was never stored is keyed by its checkpoint, and tried again after a while; a lost
-member is one hole, keyed by its hash, whatever lies in it.
+Keyed by the checkpoint that was never stored (and is tried again), or by a lost member's hash.
 """
 
 from __future__ import annotations

@@ -91,10 +91,8 @@ _RENUMBER_WRITES = Statement(
 )
 _PUT_REMOVED = Statement(inserting(removed))
 _NEW: dict[str, Any] = {"data": bindparam("new_data"), "encoding": bindparam("new_encoding")}
-_OF_VALUE = (
-    contents.c.family == bindparam("of_family"),
-    contents.c.digest == bindparam("of_digest"),
-)
+_OF_FAMILY = contents.c.family == bindparam("of_family")
+_OF_VALUE = (_OF_FAMILY, contents.c.digest == bindparam("of_digest"))
 _RENUMBER_VALUE = Statement(
     update(contents)
     .where(
