@@ -51,7 +51,7 @@ def unbuildable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
             raise ValueError("a defect")
         return encode_segment(segment)
 
-    monkeypatch.setattr(building, "encode_segment", fails)
+    monkeypatch.setattr(building.segments, "encode_segment", fails)
     return names
 
 
