@@ -11,9 +11,9 @@ import pytest
 from tests.kit.archives import House, check_certified, house
 from tests.kit.drafts import TENANT, data_of, draft, key, refused, write, written
 from tests.kit.stores import MemoryStore
-from tuskpoint_server.archive.flush import building
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.formats import segments
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.formats.segments import Segment, encode_segment
 from tuskpoint_server.domain.formats.stored_json import Kind
@@ -51,7 +51,7 @@ def unbuildable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
             raise ValueError("a defect")
         return encode_segment(segment)
 
-    monkeypatch.setattr(building.segments, "encode_segment", fails)
+    monkeypatch.setattr(segments, "encode_segment", fails)
     return names
 
 
