@@ -355,6 +355,7 @@ async def test_standing_counts_by_state_and_tenant(
     )
     await rows.take(1)
     assert (await rows.standing(TENANT)).underway == 2
+    assert await rows.pending(TENANT) == 3
     assert set(await rows.tallies()) == {
         MemoryTally(OTHER, MemoryState.SENDING, 1),
         MemoryTally(TENANT, MemoryState.WAITING, 1),

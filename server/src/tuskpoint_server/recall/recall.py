@@ -169,12 +169,12 @@ class Recall:
             if not short or asked == MAX_RECALLED:
                 break
             asked = MAX_RECALLED
-        memories = await self._memories.standing(tenant)
+        pending = await self._memories.pending(tenant)
         return SearchAnswer(
             tuple(found),
             SearchMode.MEMWAL,
             "cosine",
-            unindexed=unindexed + memories.waiting + memories.underway,
+            unindexed=unindexed + pending,
             truncated=short,
             dropped=dropped,
         )

@@ -22,7 +22,7 @@ from ..database.statements import Statement
 from .following import ITS_DOCUMENT, ITS_THREAD, C, D, T
 
 LOOKED_AT = 200  # memories that one transaction looks at
-_COUNTED = (MemoryState.WAITING, MemoryState.SENDING, MemoryState.SENT, MemoryState.DELIVERED)
+_PENDING = (MemoryState.WAITING, MemoryState.SENDING, MemoryState.SENT)
 _PROGRESS = ("state", "unsure", "attempts", "due_us", "job_id", "blob_id")
 
 
@@ -152,13 +152,22 @@ class MemoryRows:
         def work(connection: Connection) -> MemoriesStanding:
             waiting, sending, sent, delivered = (
                 _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchall()[0]
-                for state in _COUNTED
+                for state in (*_PENDING, MemoryState.DELIVERED)
             )
             created = _CREATED.run(connection, of_number=waiting[1]).fetchone()
             oldest_us = created[0] if created is not None else None
             return MemoriesStanding(waiting[0], sending[0] + sent[0], delivered[0], oldest_us)
 
         return await self._database.query(work)
+
+    async def pending(self, tenant: str) -> int:
+        """Return how many memories of a tenant cannot be recalled yet, as far as is known."""
+        return await self._database.query(
+            lambda connection: sum(
+                _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchall()[0][0]
+                for state in _PENDING
+            )
+        )
 
     async def tallies(self) -> list[MemoryTally]:
         """Return how many memories there are, by tenant and state, for states with any."""
