@@ -42,6 +42,7 @@ SELECT hex(u.segment) FROM uses AS u WHERE NOT EXISTS (
 _EVICTED_NOWHERE = """
 SELECT c.digest FROM contents AS c WHERE c.data IS NULL AND NOT EXISTS (
   SELECT 1 FROM members AS m WHERE m.sha256 = c.segment)
+AND EXISTS (SELECT 1 FROM threads AS t WHERE t.family = c.family AND NOT t.deleted)
 """
 
 
