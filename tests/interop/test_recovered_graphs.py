@@ -15,8 +15,6 @@ from tuskpoint.langgraph import TuskPointSaver
 from tuskpoint.v1 import admin_service_pb2
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint_server import app, stopped
-from tuskpoint_server.archive.recover.recovery import parse_reference
-from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.formats.stored_json import Kind
 
@@ -48,8 +46,8 @@ class Lives:
         self._count += 1
         config = self._config()
         if config.pointer.exists():
-            order = stopped.Order(Kind.CATALOG, parse_reference(config.pointer.read_text()))
-            await stopped.recover(config, order, lambda config: DirectoryStore(config.blobs))
+            order = stopped.Order(Kind.CATALOG, config.pointer.read_text())
+            await stopped.recover(config, order)
         async with app.running(config) as server:
             address = f"127.0.0.1:{server.port}"
             async with TuskPointSaver(address) as saver:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +15,7 @@ from . import process
 from .archive.archive import Archive, StoreChangedError
 from .archive.flush.settings import ArchiveSettings
 from .blobs.api import BlobStore
-from .blobs.cache import CachedStore, origin
+from .blobs.cache import CachedStore
 from .blobs.directory import DirectoryStore, UnknownLayoutError
 from .config import Config
 from .domain.errors import Refusal
@@ -33,28 +31,6 @@ SPARE_POINTS_PER_MINUTE, SPARE_POINTS_PER_HOUR = 5, 50
 """Points of the relayer's rate limit that searches have for themselves."""
 
 _log = logging.getLogger(__name__)
-
-
-@asynccontextmanager
-async def stopped(
-    config: Config, nothing: str, open_store: Callable[[Config], BlobStore]
-) -> AsyncIterator[BlobStore]:
-    """Hold the data directory and the blob store, past its cache, of a server that is stopped.
-
-    A refusal ends the command with its exit code; `nothing` says what then is not done.
-    """
-    lock = process.DataDirLock(config.data_dir)
-    try:
-        blobs = open_store(config)
-        try:
-            yield origin(blobs)
-        finally:
-            await blobs.close()
-    except Refusal as refusal:
-        code = process.exit_code(refusal)
-        raise process.StartError(code, f"{nothing}: {refusal}") from refusal
-    finally:
-        lock.release()
 
 
 async def open_journal(config: Config) -> Database:

@@ -26,8 +26,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .domain.errors import Reason, Refusal
-
 EXIT_DEFECT = 1
 EXIT_CONFIG = 2
 EXIT_DATA_DIR_TAKEN = 3
@@ -52,17 +50,6 @@ class ConfigError(StartError):
 
     def __init__(self, problem: str) -> None:
         super().__init__(EXIT_CONFIG, problem)
-
-
-def exit_code(refusal: Refusal) -> int:
-    """Return the exit code of a command that a refusal ended."""
-    if refusal.reason in (
-        Reason.BLOB_NOT_FOUND,
-        Reason.BLOB_HASH_MISMATCH,
-        Reason.BLOB_MALFORMED,
-    ):
-        return EXIT_DAMAGED
-    return EXIT_JOURNAL if refusal.reason is Reason.JOURNAL_UNAVAILABLE else EXIT_ARCHIVE
 
 
 def read_bytes(flag: str, path: Path) -> bytes:
@@ -113,8 +100,6 @@ def unusable(what: str, path: object, error: OSError) -> StartError:
     )
 
 
-# --- logs: to stderr, one line for each event, never a payload -----------------------------
-
 _NOISY = ("sqlalchemy", "grpc._cython", "asyncio")
 """Loggers whose details help only who asks for them."""
 
@@ -130,7 +115,7 @@ class _OneLineFormatter(logging.Formatter):
 
 
 def configure_logs(level: str) -> None:
-    """Send events of this severity and above to stderr."""
+    """Send events of this severity and above to stderr, a line for each, never with a payload."""
     handler = logging.StreamHandler(sys.stderr)
     line = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
     handler.setFormatter(_OneLineFormatter(line, "%Y-%m-%dT%H:%M:%S"))

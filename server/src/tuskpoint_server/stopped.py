@@ -12,16 +12,15 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import process
 from .archive.flush.packs import Pointer
-from .archive.lifetime.collecting import Unneeded, remove, unneeded
+from .archive.lifetime.collecting import remove, unneeded
 from .archive.recover.recovery import (
-    BlobReference,
     Recovered,
     Recovery,
     UnclearReferenceError,
@@ -30,33 +29,66 @@ from .archive.recover.recovery import (
     read_source,
 )
 from .blobs.api import BlobStore
+from .blobs.cache import origin
 from .blobs.directory import DirectoryStore, StoredFile
 from .config import Config, from_flags, settings_parser
-from .domain.credentials import DEFAULT_TENANT, TENANT_RULE, is_tenant
+from .domain.credentials import DEFAULT_TENANT
+from .domain.errors import Reason, Refusal
 from .domain.formats.stored_json import Kind
+from .domain.model import BlobLocation
 from .journal import recovery as publishing
 from .journal.database.database import Database
-from .opening import open_blobs, stopped
+from .opening import open_blobs
+from .tokens import tenant_name
 
 PROGRESS_SECONDS = 2.0
 _DASHED_BLOB_ID = re.compile(r"-[A-Za-z0-9_-]{42}(?![A-Za-z0-9_-])")
+_CODES = {
+    Reason.BLOB_NOT_FOUND: process.EXIT_DAMAGED,
+    Reason.BLOB_HASH_MISMATCH: process.EXIT_DAMAGED,
+    Reason.BLOB_MALFORMED: process.EXIT_DAMAGED,
+    Reason.JOURNAL_UNAVAILABLE: process.EXIT_JOURNAL,
+}  # of refusals; others say that the store does not answer
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """What to recover: the newest catalog or the stored manifest of one thread, as a tenant's."""
 
     kind: Kind
-    reference: BlobReference
+    reference: str
     tenant: str = DEFAULT_TENANT
     skip_damaged: bool = False
+
+
+@asynccontextmanager
+async def _stopped(config: Config, nothing: str) -> AsyncIterator[BlobStore]:
+    """Hold the data directory and the blob store, past its cache.
+
+    What fails ends the command with its exit code; `nothing` says what then is not done.
+    """
+    lock = process.DataDirLock(config.data_dir)
+    try:
+        blobs = open_blobs(config)
+        try:
+            yield origin(blobs)
+        finally:
+            await blobs.close()
+    except Refusal as refusal:
+        code = _CODES.get(refusal.reason, process.EXIT_ARCHIVE)
+        raise process.StartError(code, f"{nothing}: {refusal}") from refusal
+    except RuntimeError as error:
+        raise process.StartError(
+            process.EXIT_JOURNAL, f"{nothing}: no journal to use in {config.data_dir}: {error}"
+        ) from error
+    finally:
+        lock.release()
 
 
 def main_recover(arguments: Sequence[str], version: str) -> int:
     """Recover as the arguments behind `recover` say, and return the exit code."""
     config, order = parse(arguments, version)
     process.configure_logs(config.log_level)
-    recovered = asyncio.run(until_terminated(recover(config, order, open_blobs)))
+    recovered = asyncio.run(until_terminated(recover(config, order)))
     _say(f"recovered {_counts(recovered)}; start the server on {config.data_dir}")
     for what in recovered.left_out:
         _say(f"left out: {what}")
@@ -76,35 +108,30 @@ async def until_terminated(work: Coroutine[Any, Any, Recovered]) -> Recovered:
         loop.remove_signal_handler(signal.SIGTERM)
 
 
-async def recover(
-    config: Config, order: Order, open_store: Callable[[Config], BlobStore]
-) -> Recovered:
-    """Make the journal of an empty data directory from a store that is opened for it."""
+async def recover(config: Config, order: Order) -> Recovered:
+    """Make the journal of an empty data directory."""
     path = config.data_dir / "journal.db"
     try:
-        async with stopped(config, "nothing is recovered", open_store) as blobs:
+        reference = parse_reference(order.reference)
+        async with _stopped(config, "nothing is recovered") as blobs:
             if there := publishing.remains(path):
                 raise process.StartError(
                     process.EXIT_JOURNAL,
                     f"{there[0]} is there already; recover into an empty --data-dir, or move it "
                     "away",
                 )
-            return await _recover(config, order, path, blobs)
+            location = await find(blobs, reference, order.kind)
+            recovered = await _fill(path, blobs, location, order)
+            if order.kind is Kind.CATALOG:
+                _point(config, order.tenant, location.blob_id)
+            return recovered
     except UnclearReferenceError as error:
         raise process.ConfigError(str(error)) from None
     except OSError as error:
-        raise process.StartError(
-            process.EXIT_DIRECTORY,
-            f"data directory {config.data_dir} cannot be written: {error.strerror or error}",
-        ) from None
-    except RuntimeError as error:
-        raise process.StartError(
-            process.EXIT_JOURNAL, f"no journal can be made in {config.data_dir}: {error}"
-        ) from error
+        raise process.unusable("data directory", config.data_dir, error) from None
 
 
-async def _recover(config: Config, order: Order, path: Path, blobs: BlobStore) -> Recovered:
-    location = await find(blobs, order.reference, order.kind)
+async def _fill(path: Path, blobs: BlobStore, location: BlobLocation, order: Order) -> Recovered:
     source = await read_source(blobs, location, order.kind)
     filled = publishing.beside(path)
     publishing.remove(filled)
@@ -125,8 +152,6 @@ async def _recover(config: Config, order: Order, path: Path, blobs: BlobStore) -
     except BaseException:
         publishing.remove(filled)
         raise
-    if order.kind is Kind.CATALOG:
-        _point(config, order.tenant, location.blob_id)
     return recovered
 
 
@@ -147,7 +172,9 @@ def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
     source.add_argument(
         "--manifest", metavar="BLOB", help="Stored manifest of a thread: recover only that thread."
     )
-    parser.add_argument("--tenant", default=DEFAULT_TENANT, help="Tenant. Default: %(default)s.")
+    parser.add_argument(
+        "--tenant", type=tenant_name, default=DEFAULT_TENANT, help="Tenant. Default: %(default)s."
+    )
     parser.add_argument(
         "--skip-damaged",
         action="store_true",
@@ -155,15 +182,8 @@ def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
         help="Leave out what is missing or damaged, list it, and end with code 9.",
     )
     flags = vars(parser.parse_args(_joined(arguments)))
-    named = {kind: flags.pop(kind, None) for kind in (Kind.CATALOG, Kind.MANIFEST)}
-    [(kind, text)] = [(kind, text) for kind, text in named.items() if text is not None]
-    try:
-        reference = parse_reference(text)
-    except UnclearReferenceError as error:
-        raise process.ConfigError(str(error)) from None
-    order = Order(kind, reference, flags.pop("tenant"), flags.pop("skip_damaged"))
-    if not is_tenant(order.tenant):  # no credential could name it, so nobody would reach it
-        raise process.ConfigError(f"--tenant: a tenant is {TENANT_RULE}, not '{order.tenant}'")
+    kind = Kind.CATALOG if Kind.CATALOG in flags else Kind.MANIFEST
+    order = Order(kind, flags.pop(kind), flags.pop("tenant"), flags.pop("skip_damaged"))
     return from_flags(flags), order
 
 
@@ -218,9 +238,6 @@ def _say(text: str) -> None:
     print(f"tuskpoint-server: {text}", file=sys.stderr, flush=True)  # noqa: T201 - for who started it
 
 
-# --- collect -------------------------------------------------------------------------------
-
-
 def main_collect(arguments: Sequence[str], version: str) -> int:
     """Collect as the arguments behind `collect` say, and return the exit code."""
     parser = settings_parser(
@@ -245,41 +262,35 @@ def main_collect(arguments: Sequence[str], version: str) -> int:
     dry_run, of_others = given.pop("dry_run"), given.pop("all")
     config = from_flags(given)
     process.configure_logs(config.log_level)
-    found, removed = asyncio.run(_collect(config, dry_run=dry_run, of_others=of_others))
-    files = found.removable if dry_run else removed
+    files, others = asyncio.run(_collect(config, dry_run=dry_run, of_others=of_others))
     for file in files:
         print(f"{file.blob_id} {file.size}")  # noqa: T201 - the answer
     verb = "would be removed" if dry_run else "are removed"
     size = sum(file.size for file in files)
-    others = f"; {found.others} that others may have stored stay" if found.others else ""
-    print(  # noqa: T201 - for who started it
-        f"tuskpoint-server: {len(files)} blobs with {size} bytes {verb}{others}", file=sys.stderr
-    )
+    stay = f"; {others} that others may have stored stay" if others else ""
+    _say(f"{len(files)} blobs with {size} bytes {verb}{stay}")
     return 0
 
 
 async def _collect(
     config: Config, *, dry_run: bool, of_others: bool
-) -> tuple[Unneeded, list[StoredFile]]:
+) -> tuple[Sequence[StoredFile], int]:
+    """Return what is not needed, removed unless `dry_run`, and how many blobs others may need."""
     path = config.data_dir / "journal.db"
     if not path.exists():
         raise process.StartError(
             process.EXIT_JOURNAL, f"there is no journal {path}; choose its --data-dir"
         )
-    try:
-        async with stopped(config, "nothing more is collected", open_blobs) as store:
-            if not isinstance(store, DirectoryStore):
-                raise process.ConfigError(
-                    f"nothing is collected in the {store.backend} store: what is not needed there "
-                    "lapses by itself"
-                )
-            database = await Database.open(path)
-            try:
-                found = await unneeded(database, store, of_others=of_others)
-                return found, [] if dry_run else await remove(database, store, found)
-            finally:
-                await database.close()
-    except RuntimeError as error:
-        raise process.StartError(
-            process.EXIT_JOURNAL, f"journal {path} cannot be opened: {error}"
-        ) from error
+    async with _stopped(config, "nothing more is collected") as store:
+        if not isinstance(store, DirectoryStore):
+            raise process.ConfigError(
+                f"nothing is collected in the {store.backend} store: what is not needed there "
+                "lapses by itself"
+            )
+        database = await Database.open(path)
+        try:
+            found = await unneeded(database, store, of_others=of_others)
+            files = found.removable if dry_run else await remove(database, store, found)
+        finally:
+            await database.close()
+    return files, found.others

@@ -18,6 +18,7 @@ scopes = ["read"]
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import json
 import os
@@ -28,6 +29,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +53,8 @@ _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _DAYS = re.compile(r"([1-9][0-9]{0,4})d")
 
 
-class EntryError(ValueError):
-    """A part of an entry that cannot be used; its text says which key and why.
-
-    It never quotes a value that could be a token.
-    """
-
-
-# --- reading -------------------------------------------------------------------------------
+class EntryError(argparse.ArgumentTypeError):
+    """A value of an entry or a flag that cannot be used; never quotes what could be a token."""
 
 
 def read_tokens(path: Path, *, certificates: bool) -> Credentials:
@@ -87,60 +83,48 @@ def parse_tokens(content: bytes, file: str, *, certificates: bool = True) -> Cre
             f"{file} has entries [[certificate]], which need --tls-client-ca: without it no "
             "client is asked for one"
         )
-    tokens = _entries(file, document, "token", "sha256", _sha256)
-    subjects = _entries(file, document, "certificate", "subject", _subject)
+    tokens = _entries(file, document, "token", "sha256")
+    subjects = _entries(file, document, "certificate", "subject")
     if not tokens and not subjects:
         raise ConfigError(f"{file} has no entry; `tuskpoint-server token --append FILE` makes one")
     return Credentials(tokens, subjects)
 
 
-def _entries(
-    file: str,
-    document: Mapping[str, Any],
-    kind: str,
-    key: str,
-    read_key: Callable[[object], Any],
-) -> dict[Any, Grant]:
+def _entries(file: str, document: Mapping[str, Any], kind: str, found_by: str) -> dict[Any, Grant]:
     tables = document.get(kind, [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise ConfigError(f"{file}: write each entry as [[{kind}]]")
-    checks = {"name": _name, "tenant": _tenant, "scopes": _scopes, key: read_key}
-    optional = {"expires": _time} if kind == "token" else {}
     grants: dict[Any, Grant] = {}
     for number, table in enumerate(tables, start=1):
         try:
-            found = _checked_entry(table, checks, optional)
-            found_by = found.pop(key)
-            if found_by in grants:
-                raise EntryError(f"{key}: an entry before has the same")
+            values = _checked(table, _KEYS[kind])
+            key = values.pop(found_by)
+            if key in grants:
+                raise EntryError(f"{found_by}: an entry before has the same")
         except EntryError as error:
             called = str(number)
             with suppress(EntryError):
                 called += f" ('{_name(table.get('name'))}')"
             raise ConfigError(f"{file}: {kind} {called}: {error}") from None
-        grants[found_by] = Grant(**found)
+        grants[key] = Grant(**values)
     return grants
 
 
-def _checked_entry(
-    table: Mapping[str, Any],
-    checks: Mapping[str, Callable[[object], Any]],
-    optional: Mapping[str, Callable[[object], Any]],
+def _checked(
+    table: Mapping[str, Any], checks: Mapping[str, Callable[[Any], object]]
 ) -> dict[str, Any]:
-    known = {**checks, **optional}
-    if unknown := table.keys() - known:
-        raise EntryError(f"{_quoted(min(unknown))} is no key; keys are {', '.join(sorted(known))}")
-    for key in checks:
-        if key not in table:
+    if unknown := table.keys() - checks:
+        raise EntryError(f"{_quoted(min(unknown))} is no key; keys are {', '.join(sorted(checks))}")
+    values = {}
+    for key, check in checks.items():
+        if key in table:
+            try:
+                values[key] = check(table[key])
+            except EntryError as error:
+                raise EntryError(f"{key}: {error}") from None
+        elif key != "expires":
             raise EntryError(f"{key} is missing")
-    return {key: _checked(key, known[key], value) for key, value in table.items()}
-
-
-def _checked(key: str, check: Callable[[object], Any], value: object) -> Any:
-    try:
-        return check(value)
-    except EntryError as error:
-        raise EntryError(f"{key}: {error}") from None
+    return values
 
 
 def _name(value: object) -> str:
@@ -153,20 +137,23 @@ def _name(value: object) -> str:
     return value
 
 
-def _tenant(value: object) -> str:
+def tenant_name(value: object) -> str:
+    """Return the name of a tenant; raise `EntryError` if no credential could name it."""
     if not isinstance(value, str) or not is_tenant(value):
         raise EntryError(f"a tenant is {TENANT_RULE}")
     return value
 
 
+def _scope(value: Any) -> Scope:
+    if value not in list(Scope):
+        raise EntryError(f"{_quoted(value)} is no scope; scopes are {', '.join(Scope)}")
+    return Scope(value)
+
+
 def _scopes(value: object) -> frozenset[Scope]:
-    known = ", ".join(Scope)
     if not isinstance(value, list) or not value:
-        raise EntryError(f"a list of at least one of {known}")
-    for scope in value:
-        if scope not in list(Scope):
-            raise EntryError(f"{_quoted(scope)} is no scope; scopes are {known}")
-    return frozenset(Scope(scope) for scope in value)
+        raise EntryError(f"a list of at least one of {', '.join(Scope)}")
+    return frozenset(map(_scope, value))
 
 
 def _time(value: object) -> datetime:
@@ -192,7 +179,15 @@ def _quoted(value: object) -> str:
     return f"'{value}'" if isinstance(value, str) and len(value) <= 20 else "something"
 
 
-# --- `tuskpoint-server token` --------------------------------------------------------------
+_GRANT: dict[str, Callable[[Any], object]] = {
+    "name": _name,
+    "tenant": tenant_name,
+    "scopes": _scopes,
+}
+_KEYS = {
+    "token": {**_GRANT, "sha256": _sha256, "expires": _time},
+    "certificate": {**_GRANT, "subject": _subject},
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -208,17 +203,15 @@ def main(arguments: Sequence[str]) -> int:
 def new_token(grant: Grant) -> tuple[str, str]:
     """Return a new random token, and its entry for the token file, which holds its SHA-256."""
     token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
-    scopes = ", ".join(f'"{scope}"' for scope in Scope if scope in grant.scopes)
     lines = [
         "[[token]]",
         f"name = {json.dumps(grant.name, ensure_ascii=False)}",
         f'sha256 = "{token_digest(token).hex()}"',
         f'tenant = "{grant.tenant}"',
-        f"scopes = [{scopes}]",
+        f"scopes = {json.dumps([scope for scope in Scope if scope in grant.scopes])}",
     ]
     if grant.expires is not None:
-        at = grant.expires.astimezone(UTC).replace(microsecond=0, tzinfo=None)
-        lines.append(f"expires = {at.isoformat()}Z")
+        lines.append(f"expires = {grant.expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
     return token, "\n".join(lines) + "\n"
 
 
@@ -232,14 +225,16 @@ def parse(arguments: Sequence[str], *, now: datetime) -> tuple[Grant, Path | Non
         "revoke a token, remove its entry.",
         allow_abbrev=False,
     )
-    parser.add_argument("--name", required=True, help="What logs call it; no secret.")
+    parser.add_argument("--name", type=_name, required=True, help="What logs call it; no secret.")
     parser.add_argument(
         "--tenant",
+        type=tenant_name,
         default=DEFAULT_TENANT,
         help="Whose data its calls are about. Default: %(default)s.",
     )
     parser.add_argument(
         "--scope",
+        type=_scope,
         required=True,
         action="append",
         metavar="SCOPE",
@@ -247,6 +242,7 @@ def parse(arguments: Sequence[str], *, now: datetime) -> tuple[Grant, Path | Non
     )
     parser.add_argument(
         "--expires",
+        type=partial(_expiry, now=now),
         metavar="WHEN",
         help="When it ends: days from now, such as 90d, or a time with an offset, such as "
         "2027-01-01T00:00:00Z. Default: never.",
@@ -258,16 +254,7 @@ def parse(arguments: Sequence[str], *, now: datetime) -> tuple[Grant, Path | Non
         help="Add the entry to this token file, or make it, and print the token alone.",
     )
     given = parser.parse_args(arguments)
-    try:
-        grant = Grant(
-            _checked("--name", _name, given.name),
-            _checked("--tenant", _tenant, given.tenant),
-            _checked("--scope", _scopes, given.scope),
-            None if given.expires is None else _expiry(given.expires, now),
-        )
-    except EntryError as error:
-        raise ConfigError(str(error)) from None
-    return grant, given.append
+    return Grant(given.name, given.tenant, frozenset(given.scope), given.expires), given.append
 
 
 def _expiry(text: str, now: datetime) -> datetime:
@@ -275,13 +262,13 @@ def _expiry(text: str, now: datetime) -> datetime:
     try:
         expires = now + timedelta(days=int(days[1])) if days else datetime.fromisoformat(text)
         expires = _time(expires).astimezone(UTC)  # as the entry has it
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, EntryError):
         raise EntryError(
-            f"--expires: days from now, such as 90d, or a time with an offset, such as "
+            f"days from now, such as 90d, or a time with an offset, such as "
             f"2027-01-01T00:00:00Z, not '{text}'"
         ) from None
     if expires <= now:
-        raise EntryError(f"--expires: {text} is past")
+        raise EntryError(f"{text} is past")
     return expires
 
 

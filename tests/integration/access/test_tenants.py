@@ -18,7 +18,6 @@ from tuskpoint.v1 import snapshot_service_pb2 as snapshots
 from tuskpoint.v1 import thread_service_pb2 as threads
 from tuskpoint.v1.thread_service_pb2 import ForkThreadRequest
 from tuskpoint_server import stopped
-from tuskpoint_server.blobs.directory import DirectoryStore
 
 # Of these the owner's names tell the owner nothing that nobody's would not.
 SAME_FOR_ALL = {
@@ -266,7 +265,7 @@ async def test_tenants_stay_apart_over_restarts_and_recovery(tmp_path: Path) -> 
     flags = ["--data-dir", str(second / "data"), "--blob-dir", str(blobs)]
     flags += ["--catalog", pointers["acme"], "--tenant", "acme"]
     config, order = stopped.parse(flags, "test")
-    await stopped.recover(config, order, lambda config: DirectoryStore(config.blobs))
+    await stopped.recover(config, order)
     async with house(second, blob_dir=blobs) as two:
         ours, theirs = [await told(one.client) for one in (two.owner, two.stranger)]
         assert [one.thread_id async for one in two.owner.client.list_threads()] == ["shared"]

@@ -142,7 +142,7 @@ async def stored(tmp_path: Path) -> AsyncIterator[Stored]:
 async def recovered(*arguments: str) -> Recovered:
     """Recover in this process."""
     config, order = stopped.parse(arguments, "1")
-    return await stopped.recover(config, order, lambda config: DirectoryStore(config.blobs))
+    return await stopped.recover(config, order)
 
 
 async def refused(*arguments: str) -> StartError:
@@ -284,7 +284,8 @@ def test_bad_arguments_are_shown_in_one_line(
 def test_a_blob_id_may_begin_with_a_dash(flag: str, rest: str) -> None:
     for blob_id in ("-" + "x" * 42, "--" + "x" * 41):
         _, order = stopped.parse(["--skip-damaged", flag, blob_id + rest], "1")
-        assert order.reference == parse_reference(blob_id + rest)
+        assert order.reference == blob_id + rest
+        assert parse_reference(order.reference).blob_id == blob_id
         assert flag == f"--{order.kind}"
         assert order.skip_damaged
 
@@ -419,13 +420,14 @@ class Stuck:
         return await self._inner.get_many(locations)
 
 
-async def test_sigterm_leaves_nothing_behind(stored: Stored, tmp_path: Path) -> None:
+async def test_sigterm_leaves_nothing_behind(
+    stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data_dir = tmp_path / "new"
     config, order = stopped.parse(stored.arguments(data_dir), "1")
     store = Stuck(DirectoryStore(stored.blobs), stored.segment)
-    work = asyncio.create_task(
-        stopped.until_terminated(stopped.recover(config, order, lambda _: store))  # type: ignore[arg-type, return-value]
-    )
+    monkeypatch.setattr(stopped, "open_blobs", lambda _: store)
+    work = asyncio.create_task(stopped.until_terminated(stopped.recover(config, order)))
     await store.waits.wait()
     assert left(data_dir) != []
     os.kill(os.getpid(), signal.SIGTERM)

@@ -24,7 +24,6 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as threads_pb
 from tuskpoint_server import app, stopped
 from tuskpoint_server.blobs.api import Member, Receipt
-from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.search import unpack_vector
@@ -190,7 +189,7 @@ async def recovered(config: Config, data_dir: Path, catalog: str) -> dict[str, b
     anew, order = stopped.parse(
         ["--data-dir", str(data_dir), "--blob-dir", str(config.blobs), "--catalog", catalog], "1"
     )
-    await stopped.recover(anew, order, lambda config: DirectoryStore(config.blobs))
+    await stopped.recover(anew, order)
     with closing(sqlite3.connect(data_dir / "journal.db")) as connection:
         rows = connection.execute("SELECT thread_id, unsearchable FROM threads").fetchall()
     return {thread_id: bool(unsearchable) for thread_id, unsearchable in rows}
