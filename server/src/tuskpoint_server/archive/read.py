@@ -10,7 +10,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ..blobs.api import BlobStore
 from ..domain.errors import Reason, Refusal, malformed
@@ -51,6 +51,8 @@ Places = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[BlobLocation]]]
 
 DAMAGE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED)
 """The store does not have a blob any more, or has other bytes."""
+
+One = TypeVar("One")
 
 _READS_AT_ONCE = 16  # once many could not be read together
 _THREAD_ABOVE_BYTES = 64 * 1024
@@ -245,6 +247,22 @@ async def read_each(blobs: BlobStore, locations: Sequence[BlobLocation]) -> list
     for start in range(0, len(locations), _READS_AT_ONCE):
         found += await asyncio.gather(*map(one, locations[start : start + _READS_AT_ONCE]))
     return found
+
+
+def sliced(
+    found: Iterable[One], size_of: Callable[[One], int], most_bytes: int, most: int
+) -> Iterable[list[One]]:
+    """Yield what was found in lists of at most so many bytes, or of one, and so many."""
+    some: list[One] = []
+    size = 0
+    for one in found:
+        size += size_of(one)
+        if some and (size > most_bytes or len(some) >= most):
+            yield some
+            some, size = [], size_of(one)
+        some.append(one)
+    if some:
+        yield some
 
 
 def placed(database: Database, tenant: str = "") -> Places:

@@ -107,13 +107,14 @@ def _sync(path: Path) -> None:
 class RecoveredRows(NamedTuple):
     """What one segment gives a thread: its own row and those of its parts first."""
 
+    thread_id: str
     members: Sequence[StoredMember]
     checkpoints: Sequence[Stored]
     writes: Sequence[tuple[Place, StoredWrite]]
 
 
 class RecoveredValue(NamedTuple):
-    """A value of a channel, by itself; without data if `segment` alone holds it."""
+    """A value of a channel, by itself; without data its segment alone holds it."""
 
     digest: bytes
     type: str
@@ -121,7 +122,7 @@ class RecoveredValue(NamedTuple):
     encoding: int
     data: bytes | None
     seq: int
-    segment: bytes | None
+    segment: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +223,9 @@ def begin_thread(batch: Batch, tenant: str, manifest: Manifest, seq: int, *, ane
     batch.store(log)
 
 
-def add_rows(batch: Batch, tenant: str, thread_id: str, rows: RecoveredRows) -> None:
+def add_rows(batch: Batch, tenant: str, rows: RecoveredRows) -> None:
     """Insert the checkpoints and pending writes that a segment holds of a thread."""
-    log = _log(batch, tenant, thread_id)
+    log = _log(batch, tenant, rows.thread_id)
     add_members(batch, tenant, rows.members, log.row.number)
     for one in rows.checkpoints:
         batch.put_checkpoint(log, one.place, one.known, one.lineage, one.delta_base, one.held)
@@ -241,7 +242,8 @@ def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
     log = _log(batch, tenant, manifest.thread_id)
     row, connection = log.row, batch.connection
     for one in end.values:
-        batch.put_content(log, one.seq, *one[:5], segment=one.segment)
+        segment = one.segment if one.data is None else None
+        batch.put_content(log, one.seq, *one[:5], segment=segment)
     add_members(batch, tenant, end.bundles)
     add_uses(connection, tenant, ((sha256, row.number) for sha256 in end.used))
     row.checkpoint_count = end.count

@@ -76,8 +76,6 @@ def _build(
     if (encoded := _encoded(dirty, places, fetched, generation)) is None:
         return BuiltSegment(dirty)
     segment, data, places = encoded
-    here = {value.digest for value in segment.values}
-    patched = (one.digest for one in segment.values if one.keyframe and one.keyframe not in here)
     pieces = cut_in_parts(data, part_bytes) if len(data) > part_bytes else ()
     return BuiltSegment(
         dirty,
@@ -85,10 +83,16 @@ def _build(
         blob_digest(data),
         [Member(blob_digest(piece), piece, Kind.PART) for piece in pieces],
         places,
-        tuple(one.location.sha256 for one in segment.members),
-        _prefixes(here),
-        _prefixes(patched),
+        *described(segment),
     )
+
+
+def described(segment: segments.Segment) -> tuple[tuple[bytes, ...], bytes, bytes]:
+    """Return what is recorded of a segment: `needs`, `digests` and `patched` of `BuiltSegment`."""
+    here = {value.digest for value in segment.values}
+    patched = (one.digest for one in segment.values if one.keyframe and one.keyframe not in here)
+    needs = tuple(one.location.sha256 for one in segment.members)
+    return needs, _prefixes(here), _prefixes(patched)
 
 
 def _encoded(

@@ -27,9 +27,9 @@ from ...journal.database.database import Database
 from ..flush.flusher import TenantFlusher, Trouble
 from ..flush.packs import PackRunner
 from ..flush.settings import ArchiveSettings
-from ..read import DAMAGE
+from ..read import DAMAGE, sliced
 from .epochs import FIRST_RETRY_S, EpochClock, Failing
-from .salvage import Round, Salvage, Survey, Surveyed, sliced, survey
+from .salvage import Round, Salvage, Survey, Surveyed, survey
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from ...blobs.api import BlobStore, Member
 from ...domain.errors import Reason, Refusal
@@ -29,7 +28,7 @@ from ...journal.lineage import handoffs
 from ..flush.assembling import Chores
 from ..flush.flusher import TenantFlusher
 from ..flush.packs import PackRunner, grouped
-from ..read import DAMAGE, Segments, placed, read_each
+from ..read import DAMAGE, Segments, placed, read_each, sliced
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +132,6 @@ _log = logging.getLogger(__name__)
 _THREADS_AT_ONCE = 256
 _BATCH_CHECKPOINTS = 64
 _BATCH_BYTES = 8 * MIB
-
-One = TypeVar("One")
 
 
 @dataclass(slots=True)
@@ -341,19 +338,3 @@ def _moved(
             record = manifest.members.get(sha256) if manifest is not None else None
             if record is not None:
                 yield replace(record, location=places.get(sha256, record.location))
-
-
-def sliced(
-    found: Iterable[One], size_of: Callable[[One], int], most_bytes: int, most: int
-) -> Iterable[list[One]]:
-    """Yield what was found in lists, each complete once it has enough bytes or is long enough."""
-    some: list[One] = []
-    size = 0
-    for one in found:
-        some.append(one)
-        size += size_of(one)
-        if size >= most_bytes or len(some) >= most:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import replace
 
 from ...domain.errors import Refusal, malformed
 from ...domain.formats.manifests import Key, Manifest
 from ...domain.formats.records import CheckpointRecord, MemberRecord, WritesRecord
 from ...domain.formats.segment_reading import whole_value
-from ...domain.formats.segments import PREFIX_BYTES
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation, Value
 from ...domain.threads import judge_state
@@ -21,20 +20,8 @@ from ...journal.checkpoints.located import encode_held
 from ...journal.database.overlay import StoredWrite
 from ...journal.lineage import stored as rows
 from ...journal.recovery import RecoveredRows, RecoveredValue, ThreadEnd
+from ..flush.building import described
 from ..read import Stored
-
-
-class _Held(NamedTuple):
-    """A value that a segment holds, in whose range change `seq` is.
-
-    `alone`: the segment holds it whole, or its keyframe too.
-    """
-
-    type: str
-    size: int
-    segment: bytes
-    seq: int
-    alone: bool
 
 
 class ThreadReading:
@@ -61,7 +48,8 @@ class ThreadReading:
             latest[place[0]] = max(place[1], latest.get(place[0], ""))
         self._heads = set(latest.items())
         self._needs: dict[Key, set[bytes]] = {}
-        self._held: dict[bytes, _Held] = {}
+        self._held: dict[bytes, RecoveredValue] = {}
+        self._whole: set[bytes] = set()  # values whose segment holds them whole, or their keyframe
         self._ranks: dict[tuple[Key, str, int], tuple[bool, int, int]] = {}
         self._pending: dict[tuple[str, int], tuple[str, str, int]] = {}
 
@@ -89,12 +77,15 @@ class ThreadReading:
         own = log == (manifest.thread_id, manifest.incarnation)
         members = self._members(sha256, stored, own=own and not self._anew)
         for digest, value in stored.values.items():
-            alone = not value.keyframe or value.keyframe in stored.values
-            before = self._held.get(digest)
-            if before is None or (alone and not before.alone):
+            whole = not value.keyframe or value.keyframe in stored.values
+            if digest not in self._held or (whole and digest not in self._whole):
                 seq = members[0].last_seq or self.seq
-                self._held[digest] = _Held(value.type, value.size, sha256, seq, alone)
+                held = RecoveredValue(digest, value.type, value.size, 0, None, seq, sha256)
+                self._held[digest] = held
+            if whole:
+                self._whole.add(digest)
         return RecoveredRows(
+            manifest.thread_id,
             members,
             [self._checkpoint(record, stored) for record in self._checkpoints.get(sha256, ())],
             [
@@ -128,6 +119,9 @@ class ThreadReading:
     def end(self, heads: Mapping[bytes, Value]) -> ThreadEnd:
         """Return what completes the thread; `heads`: the values of its latest checkpoints."""
         manifest = self.manifest
+        for digest, value in heads.items():
+            held = self._held[digest]
+            self._held[digest] = RecoveredValue(*rows.stored_value(digest, value), *held[-2:])
         places = [place for place in manifest.entries if place not in self.lost]
         root_id = max((name for checkpoint_ns, name in places if not checkpoint_ns), default="")
         needed = sorted({digest for place in places for digest in self._needs[place]})
@@ -144,7 +138,7 @@ class ThreadReading:
             head_id=root_id,
             # What is known of writes is known of what was the head when it was stored.
             state=judge_state(self._pending.values() if ("", root_id) in self._heads else ()),
-            values=[self._value(digest, heads.get(digest)) for digest in needed],
+            values=[self._held[digest] for digest in needed],
             used=[one for one in self.segments if one not in {*self.lost_segments, *pinned}],
             bundles=bundles,
             lost=list(self.lost),
@@ -156,10 +150,7 @@ class ThreadReading:
         segment, members = stored.segment, self.manifest.members
         record = members[sha256]
         parts = _parts(members, record.needs)
-        here = {value.digest for value in segment.values}
-        patched = (
-            one.digest for one in segment.values if one.keyframe and one.keyframe not in here
-        )
+        needs, digests, patched = described(segment)
         ranged = own and record.last_seq > 0
         row = StoredMember(
             record.location,
@@ -167,10 +158,10 @@ class ThreadReading:
             incarnation=segment.incarnation if own else None,
             first_seq=record.first_seq if ranged else None,
             last_seq=record.last_seq if ranged else None,
-            needs=b"".join(one.location.sha256 for one in segment.members),
+            needs=b"".join(needs),
             parts=b"".join(part.location.sha256 for part in parts),
-            digests=_prefixes(here),
-            patched=_prefixes(patched),
+            digests=digests,
+            patched=patched,
         )
         return [row, *parts]
 
@@ -228,30 +219,12 @@ class ThreadReading:
             data = write.data if kept else None
             yield place, rows.of_written(write, seq, write.encoding, data)
 
-    def _value(self, digest: bytes, value: Value | None) -> RecoveredValue:
-        held = self._held[digest]
-        if value is not None:
-            return RecoveredValue(*rows.stored_value(digest, value), held.seq, None)
-        return RecoveredValue(digest, held.type, held.size, 0, None, held.seq, held.segment)
-
 
 def _segments(manifest: Manifest) -> dict[bytes, BlobLocation | None]:
     """Return where the segments lie that the checkpoints of a manifest need."""
-    waiting: list[bytes] = []
-    for entry in manifest.entries.values():
-        waiting.append(entry.record.segment)
-        waiting += (writes.segment for writes in entry.writes)
-    found: dict[bytes, BlobLocation | None] = {}
-    while waiting:
-        sha256 = waiting.pop()
-        if sha256 in found:
-            continue
-        record = manifest.members.get(sha256)
-        if record is not None and record.holds is Kind.PART:
-            continue
-        found[sha256] = None if record is None else record.location
-        waiting += record.needs if record is not None else ()
-    return found
+    parts = {one.sha256 for one in manifest.members.values() if one.holds is Kind.PART}
+    needed = replace(manifest, pins=()).needed() - parts
+    return {sha256: manifest.location(sha256) for sha256 in sorted(needed)}
 
 
 def _place(record: CheckpointRecord | WritesRecord) -> Key:
@@ -268,7 +241,3 @@ def _parts(members: Mapping[bytes, MemberRecord], hashes: Iterable[bytes]) -> li
     return [
         StoredMember(record.location, Kind.PART) for record in records if record.holds is Kind.PART
     ]
-
-
-def _prefixes(digests: Iterable[bytes]) -> bytes:
-    return b"".join(sorted({digest[:PREFIX_BYTES] for digest in digests}))

@@ -6,7 +6,8 @@ its status or the pointer file shows. The blob may be a quilt of hundreds of mem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -21,14 +22,13 @@ from ...domain.formats.stored_json import Kind, decode_parts, is_part_list, join
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
 from ...domain.snapshots import MEMBER_THREADS, THREADS, is_reserved, member_thread_of
-from ...domain.values import DIGEST_BYTES
 from ...journal import recovery as filling
 from ...journal.archiving import status
 from ...journal.archiving.plan import StoredMember
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ...journal.lineage.snapshots import Snapshots
-from ..read import DAMAGE, Segments, Stored
+from ..read import DAMAGE, Segments, Stored, sliced
 from .reading import ThreadReading
 
 _GROUP_THREADS = 512
@@ -38,6 +38,7 @@ _BATCH_SEGMENTS = 256
 _BATCHES_AT_ONCE = 4
 _INSERT_BYTES = 16 * MIB
 _NAMED_AT_MOST = 20  # members of a blob in an error
+_SHA256 = re.compile("[0-9a-fA-F]{64}")
 _Work = Callable[[Batch], None]
 
 
@@ -45,17 +46,10 @@ class UnclearReferenceError(Exception):
     """A reference names nothing, or more than one thing; its text is one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlobReference:
-    """A blob as people name it."""
+def parse_reference(text: str) -> BlobLocation:
+    """Return what "BLOB_ID", "BLOB_ID/IDENTIFIER" or "BLOB_ID:SHA256HEX" says of a place.
 
-    blob_id: str  # the blob or quilt
-    sha256: bytes = b""  # hash of the wanted bytes, or empty
-    is_member: bool = False  # the hash was given as the identifier of a member
-
-
-def parse_reference(text: str) -> BlobReference:
-    """Return what "BLOB_ID", "BLOB_ID/IDENTIFIER" or "BLOB_ID:SHA256HEX" names.
+    What it does not say is empty; see `find`.
 
     Raises:
         UnclearReferenceError: It is none of these.
@@ -63,14 +57,14 @@ def parse_reference(text: str) -> BlobReference:
     given = text.strip()
     separator = "/" if "/" in given else ":"
     blob_id, separated, spelled = given.partition(separator)
-    sha256 = _sha256(spelled)
-    if not blob_id or (separated and not sha256):
+    if not blob_id or (separated and not _SHA256.fullmatch(spelled)):
         wanted = "BLOB_ID/IDENTIFIER" if separator == "/" else "BLOB_ID:SHA256HEX"
         raise UnclearReferenceError(f"'{text}' is not BLOB_ID or {wanted}")
-    return BlobReference(blob_id, sha256, bool(sha256) and separator == "/")
+    sha256 = bytes.fromhex(spelled)
+    return BlobLocation(sha256, 0, blob_id, sha256.hex() if separator == "/" else "")
 
 
-async def find(blobs: BlobStore, reference: BlobReference, kind: Kind) -> BlobLocation:
+async def find(blobs: BlobStore, reference: BlobLocation, kind: Kind) -> BlobLocation:
     """Return where the one member of a kind lies that a reference names.
 
     Raises:
@@ -78,8 +72,8 @@ async def find(blobs: BlobStore, reference: BlobReference, kind: Kind) -> BlobLo
         Refusal: `BLOB_HASH_MISMATCH`: nothing there has the given hash; what the store raises.
     """
     blob_id, sha256 = reference.blob_id, reference.sha256
-    if reference.is_member:
-        return BlobLocation(sha256, 0, blob_id, sha256.hex())
+    if reference.identifier:
+        return reference
     listed = await blobs.list_blob(blob_id)
     if sha256:
         found = [one.location for one in listed if one.location.sha256 == sha256]
@@ -105,15 +99,6 @@ def _shortened(items: list[str]) -> str:
     more = len(items) - _NAMED_AT_MOST
     text = ", ".join(items[:_NAMED_AT_MOST])
     return f"{text} and {more} more" if more > 0 else text
-
-
-def _sha256(spelled: str) -> bytes:
-    """Return the SHA-256 that is spelled in hex; empty if it is none."""
-    try:
-        digest = bytes.fromhex(spelled)
-    except ValueError:
-        return b""
-    return digest if len(digest) == DIGEST_BYTES and digest.hex() == spelled.lower() else b""
 
 
 class Source(NamedTuple):
@@ -303,8 +288,7 @@ class Recovery:
                     except Refusal as refusal:
                         self._lose(reading, sha256, refusal)
                     else:
-                        add = partial(filling.add_rows, tenant=self._tenant, rows=rows)
-                        works.append(partial(add, thread_id=reading.manifest.thread_id))
+                        works.append(partial(filling.add_rows, tenant=self._tenant, rows=rows))
             await self._insert(works)
         works, size = [], 0
         for reading in group:
@@ -320,7 +304,7 @@ class Recovery:
         """Return where records say that bytes lie; segments may name an earlier place."""
         return [self._places.get(one.sha256, one) for one in locations]
 
-    def _batches(self, group: Iterable[ThreadReading]) -> Iterator[list[_Wanted]]:
+    def _batches(self, group: Iterable[ThreadReading]) -> Iterable[list[_Wanted]]:
         """Cut the segments that threads need into batches, those of a blob together."""
         every: list[_Wanted] = []
         for reading in group:
@@ -330,16 +314,7 @@ class Recovery:
                 else:
                     self._lose(reading, sha256, malformed("", f"nothing names {sha256.hex()}"))
         every.sort(key=lambda wanted: (wanted.location.blob_id, wanted.sha256))
-        batch: list[_Wanted] = []
-        size = 0
-        for wanted in every:
-            size += wanted.location.size
-            if batch and (size > _BATCH_BYTES or len(batch) >= _BATCH_SEGMENTS):
-                yield batch
-                batch, size = [], wanted.location.size
-            batch.append(wanted)
-        if batch:
-            yield batch
+        return sliced(every, lambda wanted: wanted.location.size, _BATCH_BYTES, _BATCH_SEGMENTS)
 
     async def _read(self, batch: Sequence[_Wanted]) -> list[tuple[_Wanted, Stored]]:
         try:
