@@ -15,29 +15,12 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.contract_files import FILES
 from tests.kit.messages import told
-from tuskpoint.v1 import (
-    admin_service_pb2,
-    checkpoint_service_pb2,
-    handoff_service_pb2,
-    history_service_pb2,
-    search_service_pb2,
-    snapshot_service_pb2,
-    thread_service_pb2,
-)
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.errors import Reason
 
-FILES: list[Any] = [
-    admin_service_pb2,
-    checkpoint_service_pb2,
-    handoff_service_pb2,
-    history_service_pb2,
-    search_service_pb2,
-    snapshot_service_pb2,
-    thread_service_pb2,
-]
 METHODS: dict[str, MethodDescriptor] = {
     f"/{service.full_name}/{method.name}": method
     for file in FILES

@@ -52,6 +52,19 @@ async def test_what_was_acknowledged_is_there_after_a_restart(
     assert (await second.end())[0] == 0
 
 
+async def test_the_address_of_an_ipv6_host_is_printed_as_clients_take_it(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6 loopback: {error}")
+    server = await start_server("--listen", "[::1]:0", "--data-dir", str(tmp_path))
+    assert re.fullmatch(r"\[::1\]:[1-9]\d*", server.address)
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        await CheckpointServiceStub(channel).SaveCheckpoint(save_request())
+
+
 async def test_a_second_server_on_a_directory_is_refused(
     start_server: StartServer, tmp_path: Path
 ) -> None:

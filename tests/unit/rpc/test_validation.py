@@ -6,32 +6,15 @@ from typing import Any
 
 import pytest
 
-from tuskpoint.v1 import (
-    admin_service_pb2,
-    checkpoint_pb2,
-    checkpoint_service_pb2,
-    handoff_service_pb2,
-    history_service_pb2,
-    search_service_pb2,
-    snapshot_service_pb2,
-    thread_service_pb2,
-)
+from tests.kit.contract_files import FILES
+from tuskpoint.v1 import checkpoint_pb2, checkpoint_service_pb2
 from tuskpoint_server.domain.model import Durability, Source, View
 from tuskpoint_server.rpc import validation
 
-SERVICES = (
-    admin_service_pb2,
-    checkpoint_service_pb2,
-    handoff_service_pb2,
-    history_service_pb2,
-    search_service_pb2,
-    snapshot_service_pb2,
-    thread_service_pb2,
-)
 REQUESTS: list[Any] = [
     method.input_type
-    for module in SERVICES
-    for service in module.DESCRIPTOR.services_by_name.values()
+    for file in FILES
+    for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
 REF = checkpoint_pb2.CheckpointRef(thread_id="t")
