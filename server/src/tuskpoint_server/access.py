@@ -73,6 +73,7 @@ class Followed(Generic[T]):
             return  # what was read may be half of one content and half of another
         self._known, self._told = stamp, None
         take(content)
+        _log.info("read again and in force: %s", ", ".join(map(str, self._files)))
 
 
 def _stamp(files: Sequence[Path]) -> _Stamp:
@@ -100,18 +101,9 @@ class Access:
         """Take up every change of the files, until cancelled."""
         async with asyncio.TaskGroup() as following:
             if self._tokens is not None:
-                following.create_task(self._tokens.follow(self._take_tokens))
-            if self._files is not None:
-                following.create_task(self._files.follow(self._take_certificate))
-
-    def _take_tokens(self, credentials: Credentials) -> None:
-        self.authentication.replace(credentials)
-        _log.info("the token file was read again: %s", _counted(credentials))
-
-    def _take_certificate(self, certified: Certified) -> None:
-        if self.tls is not None:
-            self.tls.replace(certified)
-            _log.info("the files of TLS were read again; new connections get what they hold")
+                following.create_task(self._tokens.follow(self.authentication.replace))
+            if self._files is not None and self.tls is not None:
+                following.create_task(self._files.follow(self.tls.replace))
 
 
 def open_access(config: Config) -> Access:
@@ -125,7 +117,12 @@ def open_access(config: Config) -> Access:
     if (path := config.tokens) is not None:
         certificates = config.tls_client_ca is not None
         tokens = Followed([path], lambda: read_tokens(path, certificates=certificates))
-        _log.info("the token file was read: %s", _counted(tokens.first))
+        known = tokens.first
+        _log.info(
+            "the token file was read: %d tokens, %d certificates",
+            len(known.tokens),
+            len(known.subjects),
+        )
     if not is_loopback(split_address(config.listen)[0]):
         if tokens is None and config.tls_client_ca is None:
             _log.warning(
@@ -137,7 +134,3 @@ def open_access(config: Config) -> Access:
             )
     authentication = Authentication(tokens.first if tokens else None)
     return Access(authentication, Tls(files.first) if files else None, tokens, files)
-
-
-def _counted(credentials: Credentials) -> str:
-    return f"{len(credentials.tokens)} tokens, {len(credentials.subjects)} certificates"

@@ -23,7 +23,6 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 
 from .domain.credentials import TOKEN_PREFIX, is_loopback
 from .domain.limits import LIMITS, MIB
@@ -266,9 +265,6 @@ class Config(BaseModel):
         return "console" if "console" in asked else "none"
 
 
-# --- reading them --------------------------------------------------------------------------
-
-
 def load(argv: Sequence[str], *, version: str) -> Config:
     """Return the settings in force for a command line; `--help` and `--version` end the program."""
     parser = settings_parser(
@@ -366,7 +362,10 @@ def settings_parser(
         if field.default not in (None, (), ""):
             shown = str(field.default)
             text += f" Default: {shown.lower() if field.annotation is bool else shown}."
-        kind: dict[str, Any] = {"metavar": _METAVARS.get(name) or _metavar(name, field)}
+        typed = str(field.annotation)
+        words = {"Path": "PATH", "int": "NUMBER", "float": "SECONDS"}
+        metavar = next((word for part, word in words.items() if part in typed), "TEXT")
+        kind: dict[str, Any] = {"metavar": metavar}
         if field.annotation is bool:
             kind = {"action": argparse.BooleanOptionalAction}
         elif field.annotation == tuple[str, ...]:
@@ -375,25 +374,3 @@ def settings_parser(
         parser.add_argument(flag, dest=name, help=f"{text} [{variable}, {name}]", **kind)
     parser.add_argument_group("secrets, which have no flag", " ".join(secrets))
     return parser
-
-
-_METAVARS = {
-    "embedder_dimensions": "NUMBER",
-    "listen": "HOST:PORT",
-    "memwal_account_id": "ID",
-    "memwal_points_per_hour": "POINTS",
-    "memwal_points_per_minute": "POINTS",
-    "walrus_epochs": "EPOCHS",
-    "walrus_jwt_lifetime": "SECONDS",
-    "walrus_puts_at_once": "NUMBER",
-    "walrus_renew_margin": "EPOCHS",
-    "walrus_send_object_to": "ADDRESS",
-}
-
-
-def _metavar(name: str, field: FieldInfo) -> str:
-    if name.endswith("_url"):
-        return "URL"
-    kind = str(field.annotation)
-    words = {"Path": "PATH", "int": "BYTES", "float": "SECONDS"}
-    return next((word for part, word in words.items() if part in kind), "NAME")

@@ -21,14 +21,12 @@ from .config import Config
 from .domain.errors import Refusal
 from .journal.database.database import Database
 from .recall.embedders.api import Embedder, EmbedderError
+from .recall.memwal.api import MemWalSettings
+from .recall.pacing import IndexSettings
 from .recall.recall import Recall
-from .recall.settings import IndexSettings, MemWalSettings
 
 if TYPE_CHECKING:  # it brings an HTTP client
     from .recall.memwal.memwal import MemWal
-
-SPARE_POINTS_PER_MINUTE, SPARE_POINTS_PER_HOUR = 5, 50
-"""Points of the relayer's rate limit that searches have for themselves."""
 
 _log = logging.getLogger(__name__)
 
@@ -204,7 +202,5 @@ def _memwal(config: Config, journal: Database) -> MemWal | None:
         namespace=config.memwal_namespace,
         points_per_minute=config.memwal_points_per_minute,
         points_per_hour=config.memwal_points_per_hour,
-        recall_points_per_minute=config.memwal_points_per_minute + SPARE_POINTS_PER_MINUTE,
-        recall_points_per_hour=config.memwal_points_per_hour + SPARE_POINTS_PER_HOUR,
     )
     return MemWal(MemoryRows(journal), settings, clock_us=journal.now_us)

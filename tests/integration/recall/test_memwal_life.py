@@ -17,9 +17,8 @@ from tuskpoint_emulators.memwal.server import MemWalEmulator
 from tuskpoint_emulators.memwal.settings import RelayerSettings
 from tuskpoint_server.domain.search import MemoryState, memory_text
 from tuskpoint_server.journal.search.finding import Recalled
-from tuskpoint_server.recall.memwal.api import RelayerError, Trouble
+from tuskpoint_server.recall.memwal.api import MemWalSettings, RelayerError, Trouble
 from tuskpoint_server.recall.memwal.memwal import MemWal
-from tuskpoint_server.recall.settings import MemWalSettings
 
 ARRIVED = (MemoryState.SENT, MemoryState.DELIVERED)
 """States of a summary that the emulator can recall at once."""
@@ -45,8 +44,6 @@ def impatient(emulator: MemWalEmulator) -> MemWalSettings:
         server_url=emulator.url,
         points_per_minute=10**6,
         points_per_hour=10**6,
-        recall_points_per_minute=10**6,
-        recall_points_per_hour=10**6,
         gather_s=0.0,
         first_ask_s=0.01,
         first_retry_s=0.01,

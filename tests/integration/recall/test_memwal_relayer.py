@@ -21,9 +21,14 @@ from tuskpoint_emulators.memwal.settings import RelayerSettings
 from tuskpoint_server import process
 from tuskpoint_server.domain.search import memory_text
 from tuskpoint_server.recall.memwal import relayer as guard
-from tuskpoint_server.recall.memwal.api import JobState, Recollection, RelayerError, Trouble
+from tuskpoint_server.recall.memwal.api import (
+    JobState,
+    MemWalSettings,
+    Recollection,
+    RelayerError,
+    Trouble,
+)
 from tuskpoint_server.recall.memwal.relayer import Relayer, open_relayer
-from tuskpoint_server.recall.settings import MemWalSettings
 
 SPACE = "tuskpoint/acme"
 SHORT_S = 0.3

@@ -28,7 +28,8 @@ from tuskpoint_emulators.memwal.settings import RelayerSettings
 from tuskpoint_server import app, opening
 from tuskpoint_server.config import Config
 from tuskpoint_server.recall.memwal import api as budget
-from tuskpoint_server.recall.settings import IndexSettings, MemWalSettings
+from tuskpoint_server.recall.memwal.api import MemWalSettings
+from tuskpoint_server.recall.pacing import IndexSettings
 
 if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub

@@ -29,13 +29,13 @@ from tuskpoint_server.recall.memwal.api import (
     Health,
     Job,
     JobState,
+    MemWalSettings,
     Recollection,
     RelayerError,
     Trouble,
 )
 from tuskpoint_server.recall.memwal.delivery import Delivery
 from tuskpoint_server.recall.memwal.relayer import Relayer
-from tuskpoint_server.recall.settings import MemWalSettings
 
 SETTINGS = MemWalSettings(private_key="", account_id="")
 START_US = 1_700_000_000_000_000

@@ -16,7 +16,7 @@ from tuskpoint_server.domain.search import pack_vector
 from tuskpoint_server.journal.search.index import Unembedded
 from tuskpoint_server.recall import tasks as embedding_module
 from tuskpoint_server.recall.embedders.api import EmbedderError
-from tuskpoint_server.recall.settings import IndexSettings
+from tuskpoint_server.recall.pacing import IndexSettings
 from tuskpoint_server.recall.tasks import PROBE, Embedding
 
 SETTINGS = IndexSettings(first_retry_s=1.0, longest_retry_s=8.0)

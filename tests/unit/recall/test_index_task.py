@@ -18,7 +18,7 @@ from tuskpoint_server.domain.model import Value
 from tuskpoint_server.journal.database.database import Waiters
 from tuskpoint_server.journal.search.documents import Document
 from tuskpoint_server.recall import tasks as indexing
-from tuskpoint_server.recall.settings import IndexSettings
+from tuskpoint_server.recall.pacing import IndexSettings
 from tuskpoint_server.recall.tasks import BATCH, HURRIED_BATCH, IndexTask
 from tuskpoint_server.recall.telemetry import Instruments
 

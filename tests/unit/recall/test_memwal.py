@@ -18,13 +18,13 @@ from tuskpoint_server.recall.memwal.api import (
     Job,
     JobState,
     Memorised,
+    MemWalSettings,
     Recollection,
     RelayerError,
     Trouble,
 )
 from tuskpoint_server.recall.memwal.memwal import MemWal
 from tuskpoint_server.recall.memwal.relayer import Count, Relayer, UnusableError
-from tuskpoint_server.recall.settings import MemWalSettings
 
 SETTINGS = MemWalSettings(private_key="never told", account_id="0xab")
 

@@ -12,21 +12,22 @@ from typing import Any
 
 import pytest
 
+from tests.unit.recall.one_memory import OneMemory
 from tests.unit.recall.virtual_time import virtually
-from tuskpoint_server.domain.search import memory_text
+from tuskpoint_server.domain.search import MemoryState, memory_text
 from tuskpoint_server.journal.search.finding import Recalled
 from tuskpoint_server.recall.memwal.api import (
     Budget,
     Health,
     Job,
     Memorised,
+    MemWalSettings,
     Recollection,
     RelayerError,
     Trouble,
 )
-from tuskpoint_server.recall.memwal.memwal import MOST_WAITING, Lookup
+from tuskpoint_server.recall.memwal.memwal import MOST_WAITING, MemWal
 from tuskpoint_server.recall.memwal.relayer import Relayer
-from tuskpoint_server.recall.settings import MemWalSettings
 
 SETTINGS = MemWalSettings(private_key="", account_id="", namespace="space")
 POINTER = b"p" * 16
@@ -91,11 +92,17 @@ class ScriptedRelayer(Relayer):
 class Kit:
     """A lookup and what it works with."""
 
-    lookup: Lookup
+    lookup: MemWal
     relayer: ScriptedRelayer
-    health: Health
-    budget: Budget
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+
+    @property
+    def health(self) -> Health:
+        return self.lookup._recalling
+
+    @property
+    def budget(self) -> Budget:
+        return self.lookup._budget
 
     async def warm(self) -> None:
         """Start, and let the first check pass."""
@@ -113,12 +120,13 @@ class Kit:
 def kit(settings: MemWalSettings = SETTINGS) -> Iterator[Kit]:
     loop = asyncio.get_running_loop()
     relayer = ScriptedRelayer()
-    budget = Budget(settings, loop.time)
-    health = Health(
-        lambda: int(loop.time() * 1e6), works="it works", waits="it waits", denied="denied"
+    memwal = MemWal(
+        OneMemory(MemoryState.DELIVERED),
+        settings,
+        clock_us=lambda: int(loop.time() * 1e6),
+        opener=lambda settings, count: relayer,
     )
-    lookup = Lookup(relayer, budget, settings, health)
-    yield Kit(lookup, relayer, health, budget)
+    yield Kit(memwal, relayer)
     assert relayer.closed
 
 
@@ -254,7 +262,7 @@ async def test_callers_that_go_disturb_no_call() -> None:
 
 @virtually
 async def test_full_queue_refuses_at_once() -> None:
-    with kit(replace(SETTINGS, recall_points_per_minute=1000)) as it:
+    with kit(replace(SETTINGS, points_per_minute=1000)) as it:
         await it.warm()
         it.relayer.answer = hanging
         waiting = [asyncio.create_task(it.problem()) for _ in range(MOST_WAITING)]
@@ -370,7 +378,7 @@ async def test_refused_query_is_about_that_query() -> None:
 
 @virtually
 async def test_exhausted_budget_refuses_at_once_and_breaks_nothing() -> None:
-    with kit(replace(SETTINGS, recall_points_per_minute=10)) as it:
+    with kit(replace(SETTINGS, points_per_minute=5)) as it:
         await it.warm()
         for _ in range(9):
             await it.lookup.recall("default", "what", 5)
@@ -386,7 +394,7 @@ async def test_exhausted_budget_refuses_at_once_and_breaks_nothing() -> None:
 
 @virtually
 async def test_check_waits_for_points() -> None:
-    with kit(replace(SETTINGS, check_s=10.0, recall_points_per_minute=10)) as it:
+    with kit(replace(SETTINGS, check_s=10.0, points_per_minute=5)) as it:
         await it.warm()
         for _ in range(9):
             await it.lookup.recall("default", "what", 5)
@@ -448,8 +456,8 @@ async def test_it_tells_when_its_state_changes_and_not_each_time(
         await asyncio.sleep(1000)
         await it.lookup.stop()
     assert [(record.levelname, record.message) for record in caplog.records] == [
-        ("ERROR", "denied: no checkpoint"),
-        ("INFO", "it works"),
-        ("WARNING", "it waits: no checkpoint"),
-        ("INFO", "it works"),
+        ("ERROR", "MemWal is not used, saves and searches go on without it: no checkpoint"),
+        ("INFO", "MemWal works: memories are recalled"),
+        ("WARNING", "MemWal recalls nothing for now, searches go on without it: no checkpoint"),
+        ("INFO", "MemWal works: memories are recalled"),
     ]

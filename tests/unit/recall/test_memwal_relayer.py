@@ -17,7 +17,7 @@ import memwal
 import memwal.client
 import pytest
 
-from tuskpoint_server.recall.memwal.api import Job, JobState, RelayerError, Trouble
+from tuskpoint_server.recall.memwal.api import Job, JobState, MemWalSettings, RelayerError, Trouble
 from tuskpoint_server.recall.memwal.relayer import (
     Relayer,
     UnusableError,
@@ -27,7 +27,6 @@ from tuskpoint_server.recall.memwal.relayer import (
     told,
 )
 from tuskpoint_server.recall.pacing import LONGEST_RETRY_AFTER_S
-from tuskpoint_server.recall.settings import MemWalSettings
 
 KEY = "5a" * 32
 SETTINGS = MemWalSettings(

@@ -9,11 +9,11 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC
 
 from ..domain.errors import Refusal
 from .embedders.api import EmbedderError
-from .settings import IndexSettings
 
 # waits for seconds, but not longer than until an event
 Pause = Callable[[float, asyncio.Event], Awaitable[None]]
@@ -50,8 +50,23 @@ def retry_after_s(said: object, now: float | None = None) -> float | None:
     return None if math.isnan(seconds) else min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S)
 
 
+@dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """Settings of the embedded index."""
+
+    excluded: frozenset[str] = frozenset()  # channels and keys, at any depth, not to be indexed
+    gather_s: float = 0.5  # for which changes are gathered before, unless someone searches
+    busy_share: float = 0.25  # most of the time that indexing takes while nobody searches, 0 to 1
+    catch_up_s: float = 2.0  # longest time that a search waits for what was journaled before it
+    cache_bytes: int = 256 * 1024 * 1024  # of vectors held in memory; others are read
+    first_retry_s: float = 0.5  # pause after a first failure; doubles with every further one
+    longest_retry_s: float = 60.0  # bound on that pause
+
+
 class Backoff:
     """Pauses after failures in a row: each twice as long as the one before, up to a bound."""
+
+    until = 0.0  # end of a pause, for whoever keeps it here
 
     def __init__(self, first_s: float, longest_s: float) -> None:
         self._first_s = first_s

@@ -13,10 +13,10 @@ from ..domain.search import Found, Metric, SearchAnswer, SearchMode, SearchScope
 from ..journal.database.database import Database
 from ..journal.search.finding import FindRows, IndexStanding
 from ..journal.search.index import IndexRows
-from ..journal.search.memories import MemoriesStanding, MemoryRows
+from ..journal.search.memories import MemoriesStanding
 from .embedders.api import Embedder, EmbedderError
 from .memwal.api import MAX_RECALLED
-from .settings import IndexSettings
+from .pacing import IndexSettings
 from .tasks import Embedding, IndexTask
 from .telemetry import Instruments
 
@@ -51,8 +51,8 @@ class Recall:
         memwal: MemWal | None,  # started and stopped with this
     ) -> None:
         self._index = IndexRows(journal)
+        self.sweep = self._index.sweep
         self.finding = FindRows(journal)
-        self._memories = MemoryRows(journal)
         self._embedder = embedder
         self._memwal = memwal
         self._instruments = instruments = Instruments(
@@ -60,6 +60,7 @@ class Recall:
             lambda: memwal.tallies if memwal is not None else (),
             clock_us=journal.now_us,
         )
+        self.searched = instruments.searched
         self._embedding: Embedding | None = None
         self.embedder_name = ""
         self.modes = [SearchMode.LEXICAL]
@@ -77,6 +78,7 @@ class Recall:
             stored=self._stored,
             instruments=instruments,
         )
+        self.catch_up = self._indexer.catch_up
         self._cache_bytes = settings.cache_bytes
         self._vectors: VectorIndex | None = None
 
@@ -106,10 +108,6 @@ class Recall:
             if opened is not None:
                 await opened.close()
 
-    async def sweep(self) -> int:
-        """Remove what the index holds of what search may not find; return how many rows."""
-        return await self._index.sweep()
-
     def _stored(self) -> None:
         for task in (self._embedding, self._memwal):
             if task is not None:
@@ -120,16 +118,9 @@ class Recall:
         problem = self._indexer.trouble.problem
         if self._embedding is not None:
             problem = problem or self._embedding.trouble.problem
-        return RecallStanding(
-            index=await self.finding.standing(tenant),
-            last_error=problem,
-            memwal=self._memwal,
-            memories=await self._memories.standing(tenant) if self._memwal is not None else None,
-        )
-
-    async def catch_up(self, tenant: str) -> int:
-        """Wait, though not for long, for the index; return how many checkpoints it lacks."""
-        return await self._indexer.catch_up(tenant)
+        memwal = self._memwal
+        memories = None if memwal is None else await memwal.memories.standing(tenant)
+        return RecallStanding(await self.finding.standing(tenant), problem, memwal, memories)
 
     async def embed(self, text: str) -> bytes:
         """Return the vector of a query; raise `EmbedderError` if there is no embedder's answer."""
@@ -169,7 +160,7 @@ class Recall:
             if not short or asked == MAX_RECALLED:
                 break
             asked = MAX_RECALLED
-        pending = await self._memories.pending(tenant)
+        pending = await memwal.memories.pending(tenant)
         return SearchAnswer(
             tuple(found),
             SearchMode.MEMWAL,
@@ -178,7 +169,3 @@ class Recall:
             truncated=short,
             dropped=dropped,
         )
-
-    def searched(self, mode: SearchMode, seconds: float, *, fell_back: bool) -> None:
-        """Measure a search."""
-        self._instruments.searched(mode, seconds, fell_back=fell_back)

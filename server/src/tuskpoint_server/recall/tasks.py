@@ -19,8 +19,7 @@ from ..journal.search.following import Backlog, Stretch
 from ..journal.search.index import IndexRows, Unembedded
 from ..journal.search.searched_values import Due
 from .embedders.api import Embedder, EmbedderError
-from .pacing import Pause, Trouble, pause
-from .settings import IndexSettings
+from .pacing import IndexSettings, Pause, Trouble, pause
 from .telemetry import Instruments
 
 BATCH = 64  # changes indexed in one transaction: few, because a save that comes meanwhile waits

@@ -32,14 +32,10 @@ class Instruments:
                 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10
             ],
         )  # fmt: skip
-        self.indexed = meter.create_counter(
-            "tuskpoint.search.indexed", "{checkpoint}", "Checkpoints indexed."
-        )
-        self.failures = meter.create_counter(
-            "tuskpoint.search.failures",
-            "{batch}",
-            "Batches that failed and are tried again, by task: index, embed.",
-        )
+        done = "Checkpoints indexed."
+        self.indexed = meter.create_counter("tuskpoint.search.indexed", "{checkpoint}", done)
+        failed = "Batches that failed and are tried again, by task: index, embed."
+        self.failures = meter.create_counter("tuskpoint.search.failures", "{batch}", failed)
         made = "Checkpoints that the embedder gave a vector."
         self.embedded = meter.create_counter("tuskpoint.search.embedded", "{checkpoint}", made)
         calls = "Calls of MemWal's relayer, by operation and outcome."
@@ -58,11 +54,9 @@ class Instruments:
             for tenant, state, count in read_memories():
                 yield Observation(count, {"tenant": tenant, "state": state.name.lower()})
 
+        behind = "Checkpoints journaled and not indexed yet."
         meter.create_observable_gauge(
-            "tuskpoint.search.backlog.size",
-            [sizes],
-            "{checkpoint}",
-            "Checkpoints journaled and not indexed yet.",
+            "tuskpoint.search.backlog.size", [sizes], "{checkpoint}", behind
         )
         oldest = "Time since the oldest of them was journaled."
         meter.create_observable_gauge("tuskpoint.search.backlog.age", [ages], "s", oldest)

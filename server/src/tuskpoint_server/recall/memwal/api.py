@@ -1,4 +1,4 @@
-"""What a relayer answers, how it fails, whether it works, and what calls may cost."""
+"""The settings of MemWal, what a relayer answers, how it fails, and what calls may cost."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from ..settings import MemWalSettings
+from ...domain.credentials import DEFAULT_TENANT
 
 MAX_BATCH = 20  # texts in a batch, and jobs asked for at once
 # memories that one recall returns at most; a greater limit is cut to this, silently
 MAX_RECALLED = 100
 # points that calls take from the relayer's rate limits
 COST_REMEMBER, COST_BATCH, COST_ASK, COST_RECALL = 5, 10, 1, 1
+SPARE_POINTS_PER_MINUTE, SPARE_POINTS_PER_HOUR = 5, 50  # that recalls have for themselves
 MINUTE_S, HOUR_S = 60.0, 3600.0
 
 # how much later than here the relayer may count a call: its windows are as much longer
@@ -25,6 +27,33 @@ HEAD_START_S = 2.0  # how much longer deliveries wait after a pause than recalls
 WANTED_S = 60.0
 _Ceilings = tuple[int, int]  # most points in a minute, and in an hour
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MemWalSettings:
+    """Settings of MemWal."""
+
+    private_key: str = field(repr=False)  # seed of the delegate key, never logged
+    account_id: str  # object ID of the account
+    server_url: str = "https://relayer.memory.walrus.xyz"
+    namespace: str = "tuskpoint"  # of tenant `default`; others' have "/TENANT" after it
+    points_per_minute: int = 25  # most points that deliveries spend in a minute, at least 10
+    points_per_hour: int = 450  # most points that deliveries spend in an hour, at least 10
+    gather_s: float = 2.0  # seconds for which summaries are gathered into a batch
+    send_timeout_s: float = 30.0  # deadline of a call that sends
+    recall_timeout_s: float = 5.0  # deadline of a recall
+    first_ask_s: float = 15.0  # seconds after which a job is first asked for; doubles
+    longest_ask_s: float = 300.0  # bound on that
+    ask_together_s: float = 5.0  # jobs that come due within so many seconds are asked for together
+    restart_s: float = 60.0  # a failed job is not started again before, whatever is accepted
+    lost_after_s: float = 3600.0  # seconds after which a job that is not done counts as lost
+    first_retry_s: float = 1.0  # pause after a first failure; doubles with every further one
+    longest_retry_s: float = 300.0  # bound on that pause
+    check_s: float = 300.0  # after which a recall proves that they work, if there was none
+
+    def namespace_of(self, tenant: str) -> str:
+        """Return the namespace of a tenant's memories."""
+        return self.namespace if tenant == DEFAULT_TENANT else f"{self.namespace}/{tenant}"
 
 
 class Trouble(Enum):
@@ -132,17 +161,13 @@ class Budget:
     """
 
     def __init__(self, settings: MemWalSettings, clock: Callable[[], float]) -> None:
-        minute, hour = settings.recall_points_per_minute, settings.recall_points_per_hour
-        own = (settings.points_per_minute, settings.points_per_hour)
-        lowest = min(minute, hour, *own)
-        if lowest < COST_BATCH:
-            raise ValueError(f"a ceiling of {lowest} points lets no batch through")
-        halves = max(minute // 2, COST_BATCH), max(hour // 2, COST_BATCH)
-        rests = max(minute - halves[0], COST_RECALL), max(hour - halves[1], COST_RECALL)
+        own = settings.points_per_minute, settings.points_per_hour
+        minute, hour = own[0] + SPARE_POINTS_PER_MINUTE, own[1] + SPARE_POINTS_PER_HOUR
+        half = max(minute // 2, COST_BATCH)
         self._clock = clock
         self._all = _Side((minute, hour), (minute, hour))
-        self._deliveries = _Side(own, halves)
-        self._recalls = _Side((minute, hour), rests)
+        self._deliveries = _Side(own, (half, hour // 2))
+        self._recalls = _Side((minute, hour), (minute - half, hour - hour // 2))
         self._paused_until = -math.inf
 
     def take_recall(self, cost: int) -> float:

@@ -21,25 +21,14 @@ from ...domain.errors import Refusal
 from ...domain.search import Memory, MemoryState
 from ...journal.search.memories import MemoryRows
 from ..pacing import DEFECT, Backoff, doubled, pause
-from ..settings import MemWalSettings
 from . import api
-from .api import Budget, Health, Job, JobState, RelayerError, Trouble
+from .api import Budget, Health, Job, JobState, MemWalSettings, RelayerError, Trouble
 from .relayer import Relayer
 
 _log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 2.0  # time that a call under way has to end when the server stops
 LIMITED_S = 60.0  # pause after a refusal by the rate limit that does not say how long
-
-
-class _Backoff(Backoff):
-    """Pauses of one kind of call; `until`: end of the pause, by the loop's clock."""
-
-    until = 0.0
-
-    def begin(self, now: float) -> None:
-        """Begin a longer pause."""
-        self.until = max(self.until, now + self.failed())
 
 
 class Delivery:
@@ -62,8 +51,8 @@ class Delivery:
         self._clock_us = clock_us
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        self._sending = _Backoff(settings.first_retry_s, settings.longest_retry_s)
-        self._asking = _Backoff(settings.first_retry_s, settings.longest_retry_s)
+        self._sending = Backoff(settings.first_retry_s, settings.longest_retry_s)
+        self._asking = Backoff(settings.first_retry_s, settings.longest_retry_s)
         # By number of the memory. Of one that was sent before the start, since the start.
         self._sent_at: dict[int, float] = {}
         self._adrift = True
@@ -103,7 +92,7 @@ class Delivery:
             await self._relayer.close()
 
     async def _guarded(
-        self, work: Callable[[], Awaitable[float | None]], backoff: _Backoff
+        self, work: Callable[[], Awaitable[float | None]], backoff: Backoff
     ) -> float | None:
         """Do a piece of work if it is time; return the seconds until the next, if there is one."""
         now = self._loop.time()
@@ -125,7 +114,7 @@ class Delivery:
             self._health.failed(RelayerError(Trouble.UNAVAILABLE, DEFECT))
         self._adrift = True
         self._probing = True
-        backoff.begin(self._loop.time())
+        backoff.until = max(backoff.until, self._loop.time() + backoff.failed())
         return 0.0
 
     async def _due_in_s(self, state: MemoryState) -> float | None:
@@ -135,19 +124,19 @@ class Delivery:
     def _pause_after(self, failures: int) -> float:
         return doubled(self._settings.first_retry_s, self._settings.longest_retry_s, failures)
 
-    def _succeeded(self, backoff: _Backoff) -> None:
+    def _succeeded(self, backoff: Backoff) -> None:
         """Note that a call succeeded; while others fail, that alone is no good health."""
         backoff.succeeded()
         if not (self._sending.failures or self._asking.failures):
             self._health.answered()
 
-    def _troubled(self, error: RelayerError, backoff: _Backoff) -> None:
+    def _troubled(self, error: RelayerError, backoff: Backoff) -> None:
         self._health.failed(error)
         if error.trouble is Trouble.LIMITED:
             self._budget.pause(LIMITED_S if error.retry_after_s is None else error.retry_after_s)
             return
         now = self._loop.time()
-        backoff.begin(now)
+        backoff.until = max(backoff.until, now + backoff.failed())
         if error.trouble is Trouble.DENIED:
             self._sending.until = self._asking.until = now + self._settings.longest_retry_s
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ...domain.credentials import DEFAULT_TENANT
 from ...domain.errors import Refusal
@@ -13,8 +14,7 @@ from ...domain.search import parse_memory
 from ...journal.search.finding import Recalled
 from ...journal.search.memories import MemoryRows, MemoryTally
 from ..pacing import DEFECT, Backoff, pause
-from ..settings import MemWalSettings
-from .api import COST_RECALL, Budget, Health, Recollection, RelayerError, Trouble
+from .api import COST_RECALL, Budget, Health, MemWalSettings, Recollection, RelayerError, Trouble
 from .delivery import Delivery
 from .relayer import Count, Relayer, UnusableError, open_relayer
 
@@ -29,43 +29,83 @@ Recollected = tuple[list[Recalled], int, int]
 _log = logging.getLogger(__name__)
 
 
-class Lookup:
-    """Recalls memories, one after another, and has no search wait for a relayer that is away.
+class MemWal:
+    """Recalls from MemWal and delivers to it, each in a task with a client of its own.
 
-    While MemWal fails, searches are told so at once. It is asked after pauses that grow, and
-    when nobody else did for a while: what counts as healthy was proven by a recall.
+    Recalls run one after another, and no search waits for a relayer that is away: while MemWal
+    fails, searches are told so at once. It is asked after pauses that grow, and when nobody else
+    did for a while: what counts as healthy was proven by a recall. Where it cannot be used (the
+    SDK is not installed, a setting is malformed), that is told in the log once, and every recall
+    fails. `tallies` are counted now and then.
     """
 
     def __init__(
-        self, relayer: Relayer, budget: Budget, settings: MemWalSettings, health: Health
+        self,
+        memories: MemoryRows,
+        settings: MemWalSettings,  # credentials, deadlines, ceilings
+        *,
+        clock_us: Callable[[], int],  # microseconds since the Unix epoch; that of `memories`
+        opener: Callable[[MemWalSettings, Count], Relayer] = open_relayer,
     ) -> None:
-        self._relayer = relayer
-        self._budget = budget
+        self.memories = memories
+        self.tallies: Sequence[MemoryTally] = ()
         self._settings = settings
-        self._health = health
+        self._clock_us = clock_us
+        self._opener = opener
+        self._recalling = Health(
+            clock_us,
+            works="MemWal works: memories are recalled",
+            waits="MemWal recalls nothing for now, searches go on without it",
+            denied="MemWal is not used, saves and searches go on without it",
+        )
+        self._delivering = Health(
+            clock_us, "MemWal works: summaries are delivered", "deliveries to MemWal wait"
+        )
         self._loop = asyncio.get_running_loop()
+        self._budget = Budget(settings, self._loop.time)
         self._turn = asyncio.Lock()
         self._waiting = 0
-        self._calls: set[asyncio.Task[Recollection]] = set()
         self._backoff = Backoff(settings.first_retry_s, settings.longest_retry_s)
         self._problem: RelayerError | None = RelayerError(Trouble.UNAVAILABLE, "not started")
         self._check_at = self._loop.time()
         self._failing = asyncio.Event()
-        self._checks: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._delivery: Delivery | None = None
+        self._relayer: Relayer
 
-    def start(self) -> None:
-        """Begin to recall; a recall of its own comes first, and warms everything up."""
+    def start(self, count: Count = lambda *_: None) -> None:
+        """Begin to deliver and to recall; a recall of its own comes first, and warms all up."""
+        settings = self._settings
+        try:
+            self._relayer = self._opener(settings, count)
+            for_deliveries = self._opener(settings, count)
+        except UnusableError as error:
+            self._problem = RelayerError(Trouble.DENIED, str(error))
+            self._recalling.failed(self._problem)
+            return
         self._problem = None
-        self._checks = asyncio.create_task(self._check(), name="memwal-lookup")
+        self._delivery = Delivery(
+            self.memories, for_deliveries, self._budget, settings, self._delivering, self._clock_us
+        )
+        self._delivery.start()
+        self._tasks = {asyncio.create_task(work) for work in (self._check(), self._tally())}
 
     async def stop(self) -> None:
-        """End; a recall that is under way is given up."""
+        """End. Recalls are given up; what is not delivered is taken up at the next start."""
+        if self._delivery is None:
+            return
         self._problem = RelayerError(Trouble.UNAVAILABLE, "the server is stopping")
-        ending = [*self._calls, *([self._checks] if self._checks is not None else [])]
+        ending = list(self._tasks)
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
         await self._relayer.close()
+        await self._delivery.stop()
+
+    def wake(self) -> None:
+        """Look for memories to deliver now: there are new ones."""
+        if self._delivery is not None:
+            self._delivery.wake()
 
     async def recall(self, tenant: str, query: str, limit: int) -> Recollected:
         """Return memories that are near to a query; raise `RelayerError` if there will be none."""
@@ -76,7 +116,7 @@ class Lookup:
             self._in_turn(self._settings.namespace_of(tenant), query, limit, gone),
             name="memwal-recall",
         )
-        self._calls.add(call)
+        self._tasks.add(call)
         call.add_done_callback(self._ended)
         self._waiting += 1
         try:
@@ -99,7 +139,7 @@ class Lookup:
         return recalled, len(recollection.memories), recollection.dropped
 
     def _ended(self, call: asyncio.Task[Recollection]) -> None:
-        self._calls.discard(call)
+        self._tasks.discard(call)
         if not call.cancelled():
             call.exception()  # somebody may have gone who would have looked at it
 
@@ -141,7 +181,7 @@ class Lookup:
         self._backoff.succeeded()
         self._problem = None
         self._check_at = self._loop.time() + self._settings.check_s
-        self._health.answered()
+        self._recalling.answered()
         return recollection
 
     def _failed(self, error: RelayerError) -> None:
@@ -151,7 +191,7 @@ class Lookup:
             self._budget.pause(pause_s)
         self._problem = error
         self._failing.set()
-        self._health.failed(error)
+        self._recalling.failed(error)
 
     async def _check(self) -> None:
         """Find out whether recalls work, if nobody else did for a while."""
@@ -167,87 +207,13 @@ class Lookup:
                         namespace = self._settings.namespace_of(DEFAULT_TENANT)
                         await self._call(namespace, "checkpoint", 1)
 
-
-class MemWal:
-    """Recalls from MemWal and delivers to it, each in a task with a client of its own.
-
-    Where it cannot be used (the SDK is not installed, a setting is malformed), that is told
-    in the log once, and every recall fails at once. `tallies` are counted now and then.
-    """
-
-    def __init__(
-        self,
-        memories: MemoryRows,
-        settings: MemWalSettings,  # credentials, deadlines, ceilings
-        *,
-        clock_us: Callable[[], int],  # microseconds since the Unix epoch; that of `memories`
-        opener: Callable[[MemWalSettings, Count], Relayer] = open_relayer,
-    ) -> None:
-        self._memories = memories
-        self._settings = settings
-        self._clock_us = clock_us
-        self._opener = opener
-        self._recalling = Health(
-            clock_us,
-            works="MemWal works: memories are recalled",
-            waits="MemWal recalls nothing for now, searches go on without it",
-            denied="MemWal is not used, saves and searches go on without it",
-        )
-        self._delivering = Health(
-            clock_us, "MemWal works: summaries are delivered", "deliveries to MemWal wait"
-        )
-        self._lookup: Lookup | None = None
-        self._delivery: Delivery | None = None
-        self._tallier: asyncio.Task[None] | None = None
-        self.tallies: Sequence[MemoryTally] = ()
-
-    def start(self, count: Count = lambda *_: None) -> None:
-        """Begin to recall and to deliver, in the running loop, if that is possible at all."""
-        settings = self._settings
-        try:
-            for_recalls = self._opener(settings, count)
-            for_deliveries = self._opener(settings, count)
-        except UnusableError as error:
-            self._recalling.failed(RelayerError(Trouble.DENIED, str(error)))
-            return
-        budget = Budget(settings, asyncio.get_running_loop().time)
-        self._lookup = Lookup(for_recalls, budget, settings, self._recalling)
-        self._delivery = Delivery(
-            self._memories, for_deliveries, budget, settings, self._delivering, self._clock_us
-        )
-        self._lookup.start()
-        self._delivery.start()
-        self._tallier = asyncio.create_task(self._tally(), name="memwal-tally")
-
-    async def stop(self) -> None:
-        """End; what is not delivered is taken up at the next start."""
-        if self._tallier is not None:
-            self._tallier.cancel()
-            await asyncio.gather(self._tallier, return_exceptions=True)
-        if self._lookup is not None:
-            await self._lookup.stop()
-        if self._delivery is not None:
-            await self._delivery.stop()
-
     async def _tally(self) -> None:
         while True:
             try:
-                self.tallies = await self._memories.tallies()
+                self.tallies = await self.memories.tallies()
             except Refusal as refusal:
                 _log.debug("memories are not counted: %s", refusal)
             await asyncio.sleep(TALLY_S)
-
-    def wake(self) -> None:
-        """Look for memories to deliver now: there are new ones."""
-        if self._delivery is not None:
-            self._delivery.wake()
-
-    async def recall(self, tenant: str, query: str, limit: int) -> Recollected:
-        """Do what `Lookup.recall` does."""
-        if self._lookup is None:
-            problem = self._recalling.last_error or "it is not started"
-            raise RelayerError(Trouble.DENIED, f"it is not used: {problem}")
-        return await self._lookup.recall(tenant, query, limit)
 
     @property
     def healthy(self) -> bool:

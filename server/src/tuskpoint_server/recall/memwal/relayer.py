@@ -20,8 +20,16 @@ from urllib.parse import urlsplit
 import httpx
 
 from ..pacing import retry_after_s
-from ..settings import MemWalSettings
-from .api import MAX_RECALLED, Job, JobState, Memorised, Recollection, RelayerError, Trouble
+from .api import (
+    MAX_RECALLED,
+    Job,
+    JobState,
+    Memorised,
+    MemWalSettings,
+    Recollection,
+    RelayerError,
+    Trouble,
+)
 
 _T = TypeVar("_T")
 
