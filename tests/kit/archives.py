@@ -13,7 +13,7 @@ from opentelemetry.metrics import MeterProvider
 from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock, Journal, opened
 from tuskpoint_server.archive.archive import Archive
-from tuskpoint_server.archive.flush.settings import ArchiveSettings
+from tuskpoint_server.archive.flush.one_flush import ArchiveSettings
 from tuskpoint_server.archive.read import Places, Segments
 from tuskpoint_server.blobs.api import BlobStore
 from tuskpoint_server.domain.formats.catalogs import decode_catalog, read_thread

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from tests.kit.archives import House
 from tests.kit.drafts import TENANT
-from tuskpoint_server.archive.verify import begin
 from tuskpoint_server.domain.threads import Verdict, VerdictKind
 
 PASS, FAIL = VerdictKind.PASS, VerdictKind.FAIL
@@ -46,10 +45,9 @@ class Verified:
 async def verify(home: House, thread_id: str = "t") -> Verified:
     """Verify a thread that is there."""
     mismatches: list[None] = []
-    verification = await begin(
-        home.journal.database, home.store, TENANT, thread_id, lambda: mismatches.append(None)
-    )
+    verification = await home.archive.verification(TENANT, thread_id)
     assert verification is not None
+    verification._mismatch = lambda: mismatches.append(None)
     verdicts = [verdict async for verdict in verification.verdicts()]
     places = [(one.key.checkpoint_ns, one.key.checkpoint_id) for one in verdicts]
     assert places == sorted(set(places))

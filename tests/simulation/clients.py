@@ -78,7 +78,7 @@ class Clients:
 
     async def save(self, server: Server) -> Saved:
         """Save a checkpoint; what the server lacks is sent again."""
-        server.archive.admit(TENANT)
+        server.archive.backlog(TENANT).admit()
         draft = self.draft(server)
         try:
             return await self.send(server, draft)
@@ -224,7 +224,7 @@ class Clients:
             closure = await server.supplied(partial(server.lineage.closure, TENANT, key))
             if closure is None:
                 return
-            bundle = await server.archive.handoffs.store(closure)
+            bundle = await server.archive.apart.store_bundle(closure)
             location, parts, blobs = bundle.location, bundle.parts, bundle.blobs
             seq = closure.seq
         await server.handoffs.keep_handoff(
@@ -239,8 +239,8 @@ class Clients:
         if not self.handed_off:
             return
         location, known = self.rng.choice(self.handed_off)
-        data = await server.archive.handoffs.fetch(location, lambda count: None)
-        closure = await server.archive.handoffs.open(data, location.blob_id)
+        data = await server.archive.apart.fetch(location, lambda count: None)
+        closure = await server.archive.apart.open(data, location.blob_id)
         target, sha256 = self.rng.choice(NAMES), location.sha256.hex()
         with self._doubt(server, target):
             await server.lineage.adopt(TENANT, closure, sha256, target, "", "")

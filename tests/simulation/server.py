@@ -16,8 +16,8 @@ from tests.simulation.memory_database import Disk, JournalFaults, MemoryDatabase
 from tests.simulation.model import Model
 from tests.simulation.shadow import Shadow
 from tuskpoint_server.archive.archive import Archive
+from tuskpoint_server.archive.flush.one_flush import ArchiveSettings
 from tuskpoint_server.archive.flush.packs import Spool, SpoolDamaged
-from tuskpoint_server.archive.flush.settings import ArchiveSettings
 from tuskpoint_server.archive.lifetime import collecting
 from tuskpoint_server.archive.recover.recovery import Recovery, read_source
 from tuskpoint_server.blobs.api import Member

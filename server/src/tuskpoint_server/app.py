@@ -153,7 +153,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             threads,
             Snapshots(SnapshotRows(journal), archive, commits, tokens),
             History(rows, Events(journal), completer, clock_us=journal.now_us),
-            Handoffs(rows, lineage, handed_off, archive.handoffs, archive, commits),
+            Handoffs(rows, lineage, handed_off, archive.apart, archive, commits),
             Search(recall),
             Admin(
                 journal,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from . import process
 from .archive.archive import Archive, StoreChangedError
-from .archive.flush.settings import ArchiveSettings
+from .archive.flush.one_flush import ArchiveSettings
 from .blobs.api import BlobStore
 from .blobs.cache import CachedStore
 from .blobs.directory import DirectoryStore, UnknownLayoutError

@@ -21,7 +21,7 @@ async def hand_off(time: Years, checkpoint_id: str) -> BlobLocation:
     home = time.home
     closure = await Lineage(home.journal.database).closure(TENANT, key(checkpoint_id))
     assert closure is not None
-    bundle = await home.archive.handoffs.store(closure)
+    bundle = await home.archive.apart.store_bundle(closure)
     await Handoffs(home.journal.database, home.archive.expiry).keep_handoff(
         TENANT, key(checkpoint_id), bundle.location, bundle.parts, bundle.blobs, "", b"", b"answer",
         content_seq=1,
@@ -31,8 +31,8 @@ async def hand_off(time: Years, checkpoint_id: str) -> BlobLocation:
 
 
 async def readable(time: Years, bundle: BlobLocation) -> bool:
-    data = await time.home.archive.handoffs.fetch(bundle, lambda count: None)
-    return (await time.home.archive.handoffs.open(data, bundle.blob_id)).key == key("1")
+    data = await time.home.archive.apart.fetch(bundle, lambda count: None)
+    return (await time.home.archive.apart.open(data, bundle.blob_id)).key == key("1")
 
 
 async def test_a_bundle_is_renewed_as_long_as_its_thread_lives(tmp_path: Path) -> None:

@@ -99,12 +99,12 @@ async def test_a_deletion_makes_room_in_a_full_backlog_while_the_store_is_down(
         for number in range(6):
             await save(home, f"{number}", random.Random(number).randbytes(10_000))
         with pytest.raises(Refusal) as found:
-            home.archive.admit(TENANT)
+            home.archive.backlog(TENANT).admit()
         assert found.value.reason is Reason.BACKLOG_FULL
         await Removal(home.journal.database).delete_thread(TENANT, "t")
         for _ in range(2):  # the first may have begun before the deletion
             await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
-        home.archive.admit(TENANT)
+        home.archive.backlog(TENANT).admit()
 
 
 async def test_the_backlog_is_known_after_a_restart(tmp_path: Path) -> None:

@@ -609,7 +609,7 @@ async def hand_off(time: Years, checkpoint_id: str) -> BlobLocation:
     journal, archive = time.home.journal.database, time.home.archive
     closure = await Lineage(journal).closure(TENANT, key(checkpoint_id))
     assert closure is not None
-    bundle = await archive.handoffs.store(closure)
+    bundle = await archive.apart.store_bundle(closure)
     await Handoffs(journal, archive.expiry).keep_handoff(
         TENANT, key(checkpoint_id), bundle.location, bundle.parts, bundle.blobs, "", b"", b"answer",
         content_seq=1,
@@ -626,7 +626,7 @@ async def test_bundle_keeps_its_blob_as_long_as_its_thread_lives(tmp_path: Path)
         for _ in range(10):
             time.advance(0.6)
             await time.keep()
-            await time.home.archive.handoffs.fetch(bundle, lambda count: None)
+            await time.home.archive.apart.fetch(bundle, lambda count: None)
         await time.delete("t")
         for _ in range(8):
             time.advance(0.6)

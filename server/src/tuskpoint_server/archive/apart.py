@@ -26,6 +26,9 @@ from ..domain.formats.stored_json import (
 from ..domain.model import BlobLocation, StoredBlob
 from ..domain.values import blob_digest
 
+GONE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
+"""The store does not have what was stored in a place."""
+
 _PARTS_AT_ONCE = 4
 _OPENED_AT_ONCE = 2
 
@@ -40,10 +43,11 @@ class StoredApart:
 
 
 class ApartStore:
-    """Stores blobs of their own in the blob store itself, no cache in between."""
+    """Stores blobs of their own in the blob store itself, no cache in between; fetches bundles."""
 
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
+        self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
         # Half of what the store takes at once: flushes must get through.
         self._gate = asyncio.Semaphore(max(1, blobs.limits.puts_at_once // 2))
 
@@ -71,7 +75,7 @@ class ApartStore:
                 if await self._blobs.get(location) != data:
                     problem = f"blob {location.blob_id} holds other bytes"
             except Refusal as refusal:
-                if refusal.reason not in (Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND):
+                if refusal.reason not in GONE:
                     raise
                 problem = refusal.message
         if problem:
@@ -82,24 +86,14 @@ class ApartStore:
             )
         return location, receipt.blobs
 
-
-class HandoffStore:
-    """Stores and fetches bundles, past any cache."""
-
-    def __init__(self, blobs: BlobStore) -> None:
-        self._blobs = blobs
-        self._apart = ApartStore(blobs)
-        self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
-
     @property
     def backend(self) -> str:
         """Kind of the blob store."""
         return self._blobs.backend
 
-    async def store(self, closure: Closure) -> StoredApart:
-        """Store a closure that has all its values, and read it back."""
-        data = await asyncio.to_thread(encode_bundle, closure)
-        return await self._apart.store(data, Kind.SEGMENT)
+    async def store_bundle(self, closure: Closure) -> StoredApart:
+        """Store a closure that has all its values, as `store` does."""
+        return await self.store(await asyncio.to_thread(encode_bundle, closure), Kind.SEGMENT)
 
     async def fetch(self, location: BlobLocation, progress: Progress) -> bytes:
         """Return a bundle's bytes, those of its parts joined; each blob's hash was checked.

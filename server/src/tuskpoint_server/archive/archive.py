@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from opentelemetry.metrics import MeterProvider
@@ -13,23 +14,24 @@ from opentelemetry.metrics import MeterProvider
 from ..blobs.api import BlobStore
 from ..blobs.cache import CachedStore, origin
 from ..domain.errors import Reason, Refusal
-from ..domain.formats.manifests import Manifest
+from ..domain.formats.manifests import Manifest, encode_manifest, fold
+from ..domain.formats.records import MemberRecord
+from ..domain.formats.stored_json import Kind
 from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
-from ..journal.archiving import holes, lifetimes, plan, status
+from ..journal.archiving import holes, lifetimes, plan, standing, status
 from ..journal.archiving.holes import Hole
 from ..journal.archiving.lifetimes import Expiry
 from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Connection, Database
-from .apart import HandoffStore
-from .flush.flusher import FlushOutcome, TenantFlusher, checkpoint_missing, hole_of
-from .flush.one_flush import Flush
+from .apart import GONE, ApartStore
+from .flush.flusher import Backlog, FlushOutcome, TenantFlusher
+from .flush.one_flush import ArchiveSettings, Flush
 from .flush.packs import PackRunner, Pointer, Spool
-from .flush.settings import ArchiveSettings
-from .flush.telemetry import BacklogReading, Instruments
+from .flush.telemetry import Instruments
 from .lifetime.epochs import EpochClock
 from .lifetime.lifetime import Lifetime
-from .read import Segments, manifest, placed, store_manifest
-from .verify import ThreadVerification, begin
+from .read import Segments, placed, records_of
+from .verify import ThreadVerification
 
 _HOLES_SHOWN = 100
 
@@ -93,14 +95,33 @@ class Archive:
         epochs = EpochClock(blobs.epoch_s, settings.epochs)
         self.expiry: Expiry = lambda blob: epochs.stored(blob, clock_us())
         self._runner = PackRunner(database, self._origin, self._spool, self.expiry)
-        self.handoffs = HandoffStore(self._origin)
+        self.apart = ApartStore(self._origin)
         self._segments = Segments(blobs, places=placed(database))
         self._origin_segments = Segments(self._origin, 0, placed(database))
-        self._instruments = Instruments(self._backlogs, meters)
+        self._instruments = Instruments(meters)
         self._flushers: dict[str, TenantFlusher] = {}
         self._started = False
         self.lifetime = Lifetime(
-            database, blobs, self._runner, epochs, settings, self._flusher, clock_us, meters
+            database,
+            blobs,
+            self._runner,
+            epochs,
+            settings,
+            self._flusher,
+            clock_us,
+            self._instruments,
+        )
+        self._instruments.gauge(
+            "tuskpoint.archive.backlog.size",
+            "By",
+            "Bytes of values and writes that wait for certification.",
+            lambda: ((of, one.backlog.size_bytes) for of, one in [*self._flushers.items()]),
+        )
+        self._instruments.gauge(
+            "tuskpoint.archive.backlog.age",
+            "s",
+            "Time since the oldest change that is not certified.",
+            lambda: ((of, one.backlog.age_s(one.now)) for of, one in [*self._flushers.items()]),
         )
 
     async def start(self) -> None:
@@ -144,16 +165,9 @@ class Archive:
         """Note that something was journaled, with this many bytes of new content."""
         self._flusher(tenant).changed(stored_bytes)
 
-    def admit(self, tenant: str) -> None:
-        """Refuse a save with `BACKLOG_FULL` if too much waits."""
-        flusher = self._flushers.get(tenant)
-        if flusher is not None:
-            flusher.backlog.admit()
-
-    def warning(self, tenant: str) -> bool:
-        """Return whether so much waits that callers should know."""
-        flusher = self._flushers.get(tenant)
-        return flusher is not None and flusher.backlog.warning()
+    def backlog(self, tenant: str) -> Backlog:
+        """Return what waits of a tenant: it admits saves, or warns of them."""
+        return self._flusher(tenant).backlog
 
     async def certify(self, tenant: str, key: CheckpointKey, seq: int) -> BlobLocation:
         """Wait until a change of a checkpoint is certified; return the catalog.
@@ -166,23 +180,7 @@ class Archive:
             Refusal: `CHECKPOINT_MISSING`, `CERTIFICATION_FAILED`, `DRAINING`,
                 `JOURNAL_UNAVAILABLE`.
         """
-        found, known, unstored = await self._database.query(
-            lambda connection: (
-                status.wanted(connection, tenant, key, seq),
-                status.catalog(connection, tenant),
-                holes.unstored(connection, tenant),
-            )
-        )
-        if found is None:
-            raise checkpoint_missing(key)
-        wanted, certified_seq = found
-        if certified_seq >= seq and known is not None:
-            hole = hole_of(wanted, unstored)
-            if hole is not None:
-                raise Refusal(Reason.CERTIFICATION_FAILED, problem=hole.reason)
-            return known.location
-        self._refuse_when_stopped()
-        return await self._flusher(tenant).certified(key, wanted)
+        return await self._flusher(tenant).certified(key, seq)
 
     async def certify_all(
         self, tenant: str, concerns: Callable[[str], bool] = lambda thread_id: True
@@ -195,7 +193,6 @@ class Archive:
             Refusal: The blob store's, if a flush fails; it will be tried again.
                 `CERTIFICATION_FAILED` if something of it cannot be stored.
         """
-        self._refuse_when_stopped()
         return await self._flusher(tenant).flush_all(concerns)
 
     async def read(self, entry: Entry, *, bypass_cache: bool) -> Checkpoint:
@@ -213,16 +210,60 @@ class Archive:
 
     async def verification(self, tenant: str, thread_id: str) -> ThreadVerification | None:
         """Begin to compare what is stored of a thread with what was recorded; `None`: no thread."""
-        mismatch = self._instruments.mismatch
-        return await begin(self._database, self._origin, tenant, thread_id, mismatch)
+        found = await self._database.query(
+            partial(standing.of_thread_now, tenant=tenant, thread_id=thread_id)
+        )
+        if found is None:
+            return None
+        mismatch = partial(self._instruments.mismatches.add, 1)
+        return ThreadVerification(self._database, self._origin, tenant, thread_id, *found, mismatch)
 
     async def manifest(self, tenant: str, thread_id: str) -> tuple[Manifest, KnownCatalog] | None:
-        """Return the manifest of a thread and the newest catalog; `None`: nothing is stored."""
-        return await manifest(self._database, self._blobs, tenant, thread_id)
+        """Fold what the newest certified catalog leads to of a thread, which lives or was deleted.
+
+        Returns the manifest and that catalog; `None` if nothing is stored of it.
+        """
+        places = placed(self._database, tenant)
+
+        async def fetch(locations: Sequence[BlobLocation]) -> list[bytes]:
+            return await self._blobs.get_many(await places(locations))
+
+        failed: bytes | None = None
+        while (newest := await self.catalog(tenant)) is not None:
+            try:
+                records = await records_of(newest.catalog.runs, thread_id, fetch)
+            except Refusal as refusal:
+                # Once another catalog was certified, nothing keeps the runs that it dropped.
+                if refusal.reason not in GONE or newest.location.sha256 == failed:
+                    raise
+                failed = newest.location.sha256
+                continue
+            if records:
+                return await asyncio.to_thread(fold, thread_id, records), newest
+            break
+        return None
 
     async def store_manifest(self, tenant: str, found: Manifest) -> BlobLocation:
-        """Store a manifest as a blob of its own; see `archive.read.store_manifest`."""
-        return await store_manifest(self._database, self._origin, tenant, found, self.expiry)
+        """Store a manifest as a blob of its own, which recovery takes in the place of a catalog.
+
+        It lasts as long as the store itself, no cache, keeps blobs; nothing renews it. Returns
+        where it lies, or the list of its parts.
+        """
+        members = [one.location for one in found.records if isinstance(one, MemberRecord)]
+        where = {one.sha256: one for one in await placed(self._database, tenant)(members)}
+        records = tuple(
+            replace(one, location=where[one.sha256]) if isinstance(one, MemberRecord) else one
+            for one in found.records
+        )
+        data = await asyncio.to_thread(encode_manifest, replace(found, records=records), tenant)
+        stored = await self.apart.store(data, Kind.MANIFEST)
+        if stored.blobs:
+            await self._database.transact(
+                lambda batch: lifetimes.record_blobs(
+                    batch.connection, tenant, stored.blobs, batch.now_us, self.expiry
+                )
+            )
+        return stored.location
 
     async def catalog(self, tenant: str) -> KnownCatalog | None:
         """Return the newest certified catalog; `None` before the first flush."""
@@ -265,10 +306,6 @@ class Archive:
         cache_bytes = self._blobs.size_bytes if isinstance(self._blobs, CachedStore) else 0
         return await self._database.query(read)
 
-    def _refuse_when_stopped(self) -> None:
-        if not self._started:
-            raise Refusal(Reason.DRAINING)
-
     @contextmanager
     def _mismatches(self) -> Iterator[None]:
         """Count a refusal of bytes with another hash."""
@@ -276,7 +313,7 @@ class Archive:
             yield
         except Refusal as refusal:
             if refusal.reason is Reason.BLOB_HASH_MISMATCH:
-                self._instruments.mismatch()
+                self._instruments.mismatches.add(1)
             raise
 
     def _flusher(self, tenant: str) -> TenantFlusher:
@@ -291,9 +328,3 @@ class Archive:
             if self._started:
                 flusher.start()
         return flusher
-
-    def _backlogs(self) -> Iterable[BacklogReading]:
-        for flusher in list(self._flushers.values()):
-            backlog = flusher.backlog
-            age_s = backlog.age_s(flusher.now)
-            yield BacklogReading(flusher.tenant, backlog.size_bytes, age_s)

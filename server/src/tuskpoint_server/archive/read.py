@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeVar
 from ..blobs.api import BlobStore
 from ..domain.errors import Reason, Refusal, malformed
 from ..domain.formats.catalogs import LiveRuns, read_thread
-from ..domain.formats.manifests import Key, Manifest, ManifestEntry, encode_manifest, fold
-from ..domain.formats.records import MemberRecord, Record
+from ..domain.formats.manifests import Key, Manifest, ManifestEntry
+from ..domain.formats.records import Record
 from ..domain.formats.segment_reading import decode_segment, state_digests, whole_value
 from ..domain.formats.segments import (
     MAX_SEGMENT_BYTES,
@@ -27,7 +27,7 @@ from ..domain.formats.segments import (
     SegmentWrite,
     decode_delta_base,
 )
-from ..domain.formats.stored_json import Kind, decode_parts, is_part_list, join_parts, settled
+from ..domain.formats.stored_json import decode_parts, is_part_list, join_parts, settled
 from ..domain.limits import MIB
 from ..domain.model import (
     BlobLocation,
@@ -39,17 +39,14 @@ from ..domain.model import (
     write_order,
 )
 from ..domain.state import decode_state
-from ..journal.archiving import status
-from ..journal.archiving.lifetimes import Expiry, record_blobs
-from ..journal.archiving.status import KnownCatalog
 from ..journal.checkpoints import located
 from ..journal.database.database import Database
-from .apart import ApartStore
+from .apart import GONE
 
 Places = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[BlobLocation]]]
 """Returns where bytes lie by what was recorded last; what is not recorded stays as it is."""
 
-DAMAGE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED)
+DAMAGE = (*GONE, Reason.BLOB_MALFORMED)
 """The store does not have a blob any more, or has other bytes."""
 
 One = TypeVar("One")
@@ -160,8 +157,7 @@ class Segments:
         try:
             return await self._get(locations)
         except Refusal as refusal:
-            absent = refusal.reason in (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
-            if self._places is None or not absent:
+            if self._places is None or refusal.reason not in GONE:
                 raise
             # What a segment names may lie elsewhere since.
             places = await self._places(locations)
@@ -367,37 +363,6 @@ def _unpacked(
 _RUNS_AT_ONCE = 8
 
 
-async def manifest(
-    database: Database, blobs: BlobStore, tenant: str, thread_id: str
-) -> tuple[Manifest, KnownCatalog] | None:
-    """Fold what the newest certified catalog leads to of a thread, which lives or was deleted.
-
-    Returns the manifest and that catalog; `None` if nothing is stored of it.
-    """
-    places = placed(database, tenant)
-
-    async def fetch(locations: Sequence[BlobLocation]) -> list[bytes]:
-        return await blobs.get_many(await places(locations))
-
-    failed: bytes | None = None
-    while True:
-        newest = await database.query(lambda connection: status.catalog(connection, tenant))
-        if newest is None:
-            return None
-        try:
-            records = await records_of(newest.catalog.runs, thread_id, fetch)
-        except Refusal as refusal:
-            # Once another catalog was certified, nothing keeps the runs that it dropped.
-            gone = refusal.reason in (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
-            if not gone or newest.location.sha256 == failed:
-                raise
-            failed = newest.location.sha256
-            continue
-        if not records:
-            return None
-        return await asyncio.to_thread(fold, thread_id, records), newest
-
-
 async def records_of(
     runs: LiveRuns,
     thread_id: str,
@@ -430,27 +395,3 @@ def page_of(
     """Return a page of the stored checkpoints, by namespace and ID, and whether more follow."""
     keys = sorted(key for key in found.entries if after is None or key > after)
     return [(key, found.entries[key]) for key in keys[:size]], len(keys) > size
-
-
-async def store_manifest(
-    database: Database, blobs: BlobStore, tenant: str, found: Manifest, expiry: Expiry
-) -> BlobLocation:
-    """Store a manifest as a blob of its own, which recovery takes in the place of a catalog.
-
-    It lasts as long as the store itself, no cache, keeps blobs; nothing renews it. Returns where
-    it lies, or the list of its parts.
-    """
-    members = [one for one in found.records if isinstance(one, MemberRecord)]
-    places = await placed(database, tenant)([one.location for one in members])
-    where = {place.sha256: place for place in places}
-    records = tuple(
-        replace(one, location=where[one.location.sha256]) if isinstance(one, MemberRecord) else one
-        for one in found.records
-    )
-    data = await asyncio.to_thread(encode_manifest, replace(found, records=records), tenant)
-    stored = await ApartStore(blobs).store(data, Kind.MANIFEST)
-    if stored.blobs:
-        await database.transact(
-            lambda batch: record_blobs(batch.connection, tenant, stored.blobs, batch.now_us, expiry)
-        )
-    return stored.location

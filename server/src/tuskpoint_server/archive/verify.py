@@ -55,29 +55,10 @@ _CHECKED_VALUES = 100_000
 _THREAD_ABOVE_BYTES = 64 * 1024
 
 
-async def begin(
-    database: Database,
-    blobs: BlobStore,
-    tenant: str,
-    thread_id: str,
-    mismatch: Callable[[], None],
-) -> ThreadVerification | None:
-    """Begin to verify a thread on the blob store itself, no cache; `None`: there is no such thread.
+class ThreadVerification:
+    """Verdicts on a thread: its incarnation and checkpoints are those of `standing.of_thread_now`.
 
     `mismatch` is called once for each member that is found to have another hash than recorded.
-
-    Raises:
-        Refusal: `JOURNAL_UNAVAILABLE`.
-    """
-    found = await database.query(partial(journal.of_thread_now, tenant=tenant, thread_id=thread_id))
-    if found is None:
-        return None
-    return ThreadVerification(database, blobs, tenant, thread_id, *found, mismatch)
-
-
-class ThreadVerification:
-    """Verdicts on a thread. Made by `begin`.
-
     `chain_problem` says what is wrong with the way from the newest catalog to the thread's
     manifest, for people; else it is empty.
     """

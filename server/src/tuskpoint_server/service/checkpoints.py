@@ -66,14 +66,14 @@ class Checkpoints:
 
         Drafts are journaled in the order of the calls, whether or not the caller waits.
         """
-        self._archive.admit(tenant)
+        self._archive.backlog(tenant).admit()
         return await self._journaled(tenant, self._journal.save_checkpoint(tenant, draft))
 
     async def save_writes(
         self, tenant: str, key: CheckpointKey, writes: Sequence[Write], wanted: Durability
     ) -> SaveOutcome:
         """Journal pending writes."""
-        self._archive.admit(tenant)
+        self._archive.backlog(tenant).admit()
         if (
             wanted is Durability.CERTIFIED
             and await self._journal.load(tenant, key, View.ENTRY) is None
@@ -87,7 +87,7 @@ class Checkpoints:
 
     async def _journaled(self, tenant: str, change: Coroutine[Any, Any, Saved]) -> SaveOutcome:
         saved = await self._commits.run(tenant, change)
-        warning = self._archive.warning(tenant)
+        warning = self._archive.backlog(tenant).warning()
         return SaveOutcome(saved, Durability.JOURNALED, backlog_warning=warning)
 
     async def reach(self, tenant: str, outcome: SaveOutcome, wanted: Durability) -> SaveOutcome:

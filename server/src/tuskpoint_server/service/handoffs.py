@@ -10,7 +10,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
-from ..archive.apart import HandoffStore
+from ..archive.apart import ApartStore
 from ..archive.archive import Archive
 from ..domain import model
 from ..domain.errors import Reason, Refusal, Status, checkpoint_not_found
@@ -58,7 +58,7 @@ class Handoffs:
     _journal: Journal
     _lineage: LineageJournal
     _handoffs: HandoffJournal
-    _store: HandoffStore
+    _store: ApartStore
     _archive: Archive
     _commits: Commits
 
@@ -86,7 +86,7 @@ class Handoffs:
             )
             if closure is None:
                 raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-            bundle = await self._store.store(closure)
+            bundle = await self._store.store_bundle(closure)
             location, parts, blobs = bundle.location, bundle.parts, bundle.blobs
             content_seq = closure.seq
         descriptor = Descriptor(
@@ -123,7 +123,7 @@ class Handoffs:
         if saved is not None:
             yield await self._adopted(tenant, saved, wanted)
             return
-        self._archive.admit(tenant)
+        self._archive.backlog(tenant).admit()
         data = b""
         location = model.BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id)
         async with aclosing(self._fetched(location)) as arriving:

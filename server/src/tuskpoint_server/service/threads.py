@@ -254,7 +254,7 @@ class Threads:
         self, tenant: str, key: CheckpointKey, target: str, request_id: str, wanted: Durability
     ) -> CheckpointKey:
         """Make a thread that begins with a checkpoint and its ID; an empty ID means the latest."""
-        self._archive.admit(tenant)
+        self._archive.backlog(tenant).admit()
         fork = partial(self._lineage.fork, tenant, key, target, request_id)
         saved = await self._commits.run(tenant, self._commits.supplied(tenant, fork))
         self._journal.keyframes.share(tenant, key.thread_id, saved.key.thread_id)
@@ -270,7 +270,7 @@ class Threads:
         wanted: Durability,
     ) -> CheckpointKey:
         """Append a checkpoint that has the state of an earlier one."""
-        self._archive.admit(tenant)
+        self._archive.backlog(tenant).admit()
         rollback = partial(self._lineage.rollback, tenant, key, request_id, expected_head)
         saved = await self._commits.run(tenant, self._commits.supplied(tenant, rollback))
         await self._commits.reach_change(tenant, saved, wanted)
@@ -334,7 +334,7 @@ class Snapshots:
         self, tenant: str, draft: SnapshotDraft, request_id: str, wanted: Durability
     ) -> Snapshot:
         """Capture the heads of threads at one instant."""
-        self._archive.admit(tenant)
+        self._archive.backlog(tenant).admit()
         create = partial(self._journal.create_snapshot, tenant, draft, request_id)
         created = await self._commits.run(tenant, self._commits.supplied(tenant, create))
         await self._commits.reach(tenant, wanted, _threads_of(created.snapshot_id))
@@ -344,7 +344,7 @@ class Snapshots:
         self, tenant: str, snapshot_id: str, *, rollback: bool, request_id: str, wanted: Durability
     ) -> tuple[CheckpointKey, ...]:
         """Restore all members, or none; return the restored checkpoints, in their order."""
-        self._archive.admit(tenant)
+        self._archive.backlog(tenant).admit()
         change = self._commits.supplied(
             tenant,
             lambda supplied: self._journal.restore_snapshot(

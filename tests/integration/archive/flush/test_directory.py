@@ -128,15 +128,15 @@ async def test_the_backlog_warns_then_refuses(tmp_path: Path) -> None:
         data = random.Random(1).randbytes(1500)
         saved = await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": data}))
         home.archive.changed(TENANT, saved.stored_bytes)
-        home.archive.admit(TENANT)
-        assert home.archive.warning(TENANT)
+        home.archive.backlog(TENANT).admit()
+        assert home.archive.backlog(TENANT).warning()
         saved = await home.journal.save_checkpoint(TENANT, draft("b", "a", {"x": data[::-1]}))
         home.archive.changed(TENANT, saved.stored_bytes)
         with pytest.raises(Exception, match="wait for certification"):
-            home.archive.admit(TENANT)
+            home.archive.backlog(TENANT).admit()
         await home.flush()
-        home.archive.admit(TENANT)
-        assert not home.archive.warning(TENANT)
+        home.archive.backlog(TENANT).admit()
+        assert not home.archive.backlog(TENANT).warning()
 
 
 async def test_evicted_values_are_read_from_the_segments_that_hold_them(tmp_path: Path) -> None:

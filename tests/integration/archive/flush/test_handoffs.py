@@ -31,10 +31,10 @@ async def test_a_bundle_that_was_handed_off_is_pinned(
         await home.flush()
         closure = await Lineage(home.journal.database).closure(TENANT, key("a"))
         assert closure is not None
-        bundle = await home.archive.handoffs.store(closure)
+        bundle = await home.archive.apart.store_bundle(closure)
         assert bool(bundle.parts) == (limits is not None)
-        fetched = await home.archive.handoffs.fetch(bundle.location, lambda count: None)
-        opened = await home.archive.handoffs.open(fetched, bundle.location.blob_id)
+        fetched = await home.archive.apart.fetch(bundle.location, lambda count: None)
+        opened = await home.archive.apart.open(fetched, bundle.location.blob_id)
         assert opened.key == closure.key
         rows = Handoffs(home.journal.database, home.archive.expiry)
         await rows.keep_handoff(
@@ -58,4 +58,4 @@ async def test_a_bundle_that_cannot_be_read_back_is_not_handed_off(tmp_path: Pat
         closure = await Lineage(home.journal.database).closure(TENANT, key("a"))
         assert closure is not None
         store.after_put = lambda members: store.lost.update(one.sha256 for one in members)
-        await refused(home.archive.handoffs.store(closure), Reason.BLOB_UNAVAILABLE)
+        await refused(home.archive.apart.store_bundle(closure), Reason.BLOB_UNAVAILABLE)

@@ -17,13 +17,11 @@ from ...journal.archiving import holes, status
 from ...journal.archiving.holes import Hole
 from ...journal.archiving.status import Wanted
 from ...journal.database.database import Connection, Database
-from .one_flush import Flush, Flushed
-from .settings import ArchiveSettings
+from ..read import DAMAGE
+from .one_flush import ArchiveSettings, Flush, Flushed
 from .telemetry import Instruments
 
 _log = logging.getLogger(__name__)
-
-_DAMAGE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED)
 
 _IDLE_FLUSHES = 16  # in a row that certify nothing, after which the next one waits a little
 
@@ -50,7 +48,6 @@ class _Waiter:
 
     answer: asyncio.Future[FlushOutcome]
     marks: Mapping[int, int]  # up to where each thread has to be certified
-    left: dict[int, int]  # those that are not yet
     # the one change that is waited for, through failures; `None`: all changes
     wanted: Wanted | None = None
     key: CheckpointKey | None = None  # the checkpoint that it is of
@@ -188,11 +185,22 @@ class TenantFlusher:
         self._urgent = True
         self._wake.set()
 
-    async def certified(self, key: CheckpointKey, wanted: Wanted) -> BlobLocation:
-        """Wait until a change is certified; return a catalog that includes it.
-
-        Refuses with `CHECKPOINT_MISSING` if it was deleted, `CERTIFICATION_FAILED` if it is a hole.
-        """
+    async def certified(self, key: CheckpointKey, seq: int) -> BlobLocation:
+        """Wait until a change is certified, as `Archive.certify`; return a catalog with it."""
+        found, known, unstored = await self._database.query(
+            lambda connection: (
+                status.wanted(connection, self.tenant, key, seq),
+                status.catalog(connection, self.tenant),
+                holes.unstored(connection, self.tenant),
+            )
+        )
+        if found is None:
+            raise _missing(key)
+        wanted, certified_seq = found
+        if certified_seq >= seq and known is not None:
+            if problem := _hole_reason(wanted, unstored):
+                raise Refusal(Reason.CERTIFICATION_FAILED, problem=problem)
+            return known.location
         outcome = await self._wait({wanted.thread: wanted.seq}, wanted, key)
         assert outcome.catalog is not None  # noqa: S101 - what is certified is in one
         return outcome.catalog
@@ -219,9 +227,9 @@ class TenantFlusher:
         wanted: Wanted | None = None,
         key: CheckpointKey | None = None,
     ) -> FlushOutcome:
-        if self._stopping:
+        if self._task is None or self._stopping:
             raise Refusal(Reason.DRAINING)
-        waiter = _Waiter(self._loop.create_future(), marks, dict(marks), wanted, key)
+        waiter = _Waiter(self._loop.create_future(), marks, wanted, key)
         self._waiters[waiter] = None
         self.flush_soon()
         try:
@@ -271,10 +279,11 @@ class TenantFlusher:
         self.flush_soon()
         reason = error.reason if isinstance(error, Refusal) else None
         self.trouble = Trouble(_text(error), self._clock_us())
-        self._instruments.retry(reason.name if reason else type(error).__name__)
+        told = reason.name if reason else type(error).__name__
+        self._instruments.retries.add(1, {"reason": told})
         if reason is Reason.BLOB_HASH_MISMATCH:
-            self._instruments.mismatch()
-        if reason in _DAMAGE:
+            self._instruments.mismatches.add(1)
+        if reason in DAMAGE:
             self._on_damage(self.tenant)
         _log.warning("certification of tenant %s waits: %s", self.tenant, self.trouble.message)
         self._refuse([waiter for waiter in waiting if waiter.wanted is None], error)
@@ -315,7 +324,7 @@ class TenantFlusher:
     def _standing(self, connection: Connection, waiters: Collection[_Waiter]) -> _Standing:
         known = status.catalog(connection, self.tenant) if waiters else None
         return _Standing(
-            status.watermarks(connection, {thread for one in waiters for thread in one.left}),
+            status.watermarks(connection, {thread for one in waiters for thread in one.marks}),
             holes.unstored(connection, self.tenant),
             status.missing(connection, {one.wanted for one in waiters if one.wanted is not None}),
             known.location if known is not None else None,
@@ -328,18 +337,16 @@ def _answer(waiter: _Waiter, standing: _Standing) -> None:
         return
     wanted = waiter.wanted
     if wanted in standing.gone and waiter.key is not None:
-        waiter.answer.set_exception(checkpoint_missing(waiter.key))
+        waiter.answer.set_exception(_missing(waiter.key))
         return
-    for thread, seq in list(waiter.left.items()):
-        if standing.watermarks.get(thread, seq) >= seq:
-            del waiter.left[thread]
-    if waiter.left or (wanted is not None and standing.catalog is None):
+    marks, through = waiter.marks, standing.watermarks
+    if any(through.get(thread, seq) < seq for thread, seq in marks.items()):
+        return
+    if wanted is not None and standing.catalog is None:
         return
     if wanted is not None:
-        hole = hole_of(wanted, standing.holes)
-        problem = hole.reason if hole is not None else ""
+        problem = _hole_reason(wanted, standing.holes)
     else:
-        marks = waiter.marks
         unstored = [hole for hole in standing.holes if hole.seq <= marks.get(hole.thread, -1)]
         if unstored and not waiter.retried:
             return
@@ -350,18 +357,17 @@ def _answer(waiter: _Waiter, standing: _Standing) -> None:
         waiter.answer.set_result(FlushOutcome(waiter.certified, standing.catalog))
 
 
-def hole_of(wanted: Wanted, unstored: Iterable[Hole]) -> Hole | None:
-    """Return the hole that a change is in, or any up to it if it is of no checkpoint."""
+def _hole_reason(wanted: Wanted, unstored: Iterable[Hole]) -> str:
+    """Return why a change is a hole, or one up to it if it is of no checkpoint; empty: none is."""
     place = (wanted.checkpoint_ns, wanted.checkpoint_id)
     for hole in unstored:
         is_in = hole.place == place if wanted.checkpoint_id else hole.seq <= wanted.seq
         if hole.thread == wanted.thread and is_in:
-            return hole
-    return None
+            return hole.reason
+    return ""
 
 
-def checkpoint_missing(key: CheckpointKey) -> Refusal:
-    """Return the refusal to certify a checkpoint that does not exist."""
+def _missing(key: CheckpointKey) -> Refusal:
     return Refusal(Reason.CHECKPOINT_MISSING, **asdict(key))
 
 

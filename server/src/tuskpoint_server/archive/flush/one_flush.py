@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from ...blobs.api import BlobStore, Member
 from ...domain.errors import Reason, Refusal
@@ -29,7 +30,6 @@ from ..read import Segments, placed
 from .assembling import Assembled, Chores, Origin, Recorder, Work, assemble, record
 from .building import BuiltSegment, build
 from .packs import Pack, PackRunner, Pointer, grouped
-from .settings import ArchiveSettings
 from .telemetry import Instruments, tracer
 
 _log = logging.getLogger(__name__)
@@ -38,6 +38,29 @@ _SEGMENTS = (Kind.SEGMENT, Kind.PARTS, Kind.PART)
 _FOR_EVER_US = (1 << 63) - 1
 _KEPT_RUN_BYTES = 16 * MIB
 _THREADS_PER_FLUSH = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSettings:
+    """Settings of the archive."""
+
+    # file that holds the blob ID of the newest catalog of the tenant `default`; other tenants'
+    # files carry their name as a suffix
+    pointer: Path
+    flush_interval_s: float = 2.0  # age of the oldest change at which a flush starts
+    # bytes of values and writes at which a flush starts, and that one pack holds
+    max_pack_bytes: int = 64 * MIB
+    max_pack_checkpoints: int = 1000  # the same, as a number of checkpoints
+    soft_limit_bytes: int = 256 * MIB  # backlog of a tenant past which responses carry a warning
+    hard_limit_bytes: int = 1024 * MIB  # backlog of a tenant past which saves are refused
+    # pause after the first failed flush; doubles with every further one
+    first_retry_s: float = 0.25
+    longest_retry_s: float = 30.0  # bound on that pause
+    stop_grace_s: float = 5.0  # time that a running flush gets when the server stops
+    apart: bool = False  # store each checkpoint as a blob of its own, not packed with others
+    epochs: int = 1  # epochs for which the store is asked to keep a blob
+    renew_interval_s: float = 3600.0  # longest time between two looks at what has to be renewed
+    renew_margin_epochs: int = 1  # epochs before its end at which a blob is renewed; below `epochs`
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +340,8 @@ class Flush:
         failpoint("archive.after_pointer")
         await self._runner.discard_spooled(pack)
         seconds = (self._clock_us() - pack.plan.begun_us) / 1e6
-        self._instruments.flushed(self._tenant, max(0.0, seconds), pack.plan.checkpoints)
+        self._instruments.flushes.record(max(0.0, seconds), {"tenant": self._tenant})
+        self._instruments.certified.add(pack.plan.checkpoints, {"tenant": self._tenant})
         return Flushed(pack.plan.checkpoints, pack.plan.size_bytes, complete, problem)
 
     async def point(self, catalog: BlobLocation) -> str:

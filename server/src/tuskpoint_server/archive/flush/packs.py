@@ -33,10 +33,9 @@ from ...journal.archiving.certify import Void, certify
 from ...journal.archiving.lifetimes import Expiry, record_blobs
 from ...journal.archiving.plan import Plan, StoredPack, drop_pack, record_spooled
 from ...journal.database.database import Database
+from ..apart import GONE
 
 _log = logging.getLogger(__name__)
-
-_GONE = (Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND)
 
 MAGIC, _LENGTH_BYTES = b"tuskpoint-pack-1\n", 8
 
@@ -267,7 +266,7 @@ class PackRunner:
         try:
             await self._blobs.get_many(others)
         except Refusal as refusal:
-            if refusal.reason not in _GONE:
+            if refusal.reason not in GONE:
                 raise
             _log.warning("pack %d is packed anew: %s", pack.number, refusal.message)
             return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
@@ -13,24 +12,12 @@ _SCOPE = "tuskpoint_server.archive"
 tracer = trace.get_tracer(_SCOPE)
 
 
-class BacklogReading(NamedTuple):
-    """Backlog of one tenant: bytes that wait, and seconds since the oldest change."""
-
-    tenant: str
-    size_bytes: int
-    age_s: float
-
-
 class Instruments:
     """What the archive measures; the global provider is used if none is given."""
 
-    def __init__(
-        self,
-        read_backlog: Callable[[], Iterable[BacklogReading]],
-        provider: MeterProvider | None = None,
-    ) -> None:
-        meter = metrics.get_meter(_SCOPE, meter_provider=provider)
-        self._flushes = meter.create_histogram(
+    def __init__(self, provider: MeterProvider | None = None) -> None:
+        self._meter = meter = metrics.get_meter(_SCOPE, meter_provider=provider)
+        self.flushes = meter.create_histogram(
             "tuskpoint.archive.flush.duration",
             unit="s",
             description="Time from collecting a pack to its certification.",
@@ -38,36 +25,41 @@ class Instruments:
                 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300
             ],
         )  # fmt: skip
-        self._certified = meter.create_counter(
-            "tuskpoint.archive.certified", unit="{checkpoint}", description="Checkpoints certified."
+        self.certified = meter.create_counter(
+            "tuskpoint.archive.certified", "{checkpoint}", "Checkpoints certified."
         )
-        described = "Blobs whose SHA-256 was not the recorded one."
-        self._mismatches = meter.create_counter(
-            "tuskpoint.archive.hash_mismatches", "{blob}", described
+        self.mismatches = meter.create_counter(
+            "tuskpoint.archive.hash_mismatches",
+            "{blob}",
+            "Blobs whose SHA-256 was not the recorded one.",
         )
-        described = "Flushes that failed and are tried again, by reason."
-        self._retries = meter.create_counter("tuskpoint.archive.retries", "{flush}", described)
+        self.retries = meter.create_counter(
+            "tuskpoint.archive.retries",
+            "{flush}",
+            "Flushes that failed and are tried again, by reason.",
+        )
+        self.renewals = meter.create_counter(
+            "tuskpoint.archive.renewals",
+            "{blob}",
+            "Renewals of stored blobs, by outcome: renewed, unchanged, failed, gone.",
+        )
+        self.stored_again = meter.create_counter(
+            "tuskpoint.archive.rehydrated",
+            "{checkpoint}",
+            "Checkpoints that are stored again because their blob will not last.",
+        )
+        self.losses = meter.create_counter(
+            "tuskpoint.archive.losses",
+            "{checkpoint}",
+            "Checkpoints whose only copy was in a blob that is gone or damaged.",
+        )
 
-        def sizes(_: CallbackOptions) -> list[Observation]:
-            return [Observation(one.size_bytes, {"tenant": one.tenant}) for one in read_backlog()]
+    def gauge(
+        self, name: str, unit: str, described: str, read: Callable[[], Iterable[tuple[str, float]]]
+    ) -> None:
+        """Measure what is read of each tenant, by its name, whenever somebody looks."""
 
-        def ages(_: CallbackOptions) -> list[Observation]:
-            return [Observation(one.age_s, {"tenant": one.tenant}) for one in read_backlog()]
+        def observe(_: CallbackOptions) -> list[Observation]:
+            return [Observation(value, {"tenant": tenant}) for tenant, value in read()]
 
-        described = "Bytes of values and writes that wait for certification."
-        meter.create_observable_gauge("tuskpoint.archive.backlog.size", [sizes], "By", described)
-        described = "Time since the oldest change that is not certified."
-        meter.create_observable_gauge("tuskpoint.archive.backlog.age", [ages], "s", described)
-
-    def flushed(self, tenant: str, seconds: float, certified: int) -> None:
-        """Count a flush that certified something."""
-        self._flushes.record(seconds, {"tenant": tenant})
-        self._certified.add(certified, {"tenant": tenant})
-
-    def mismatch(self) -> None:
-        """Count a blob with another hash than recorded."""
-        self._mismatches.add(1)
-
-    def retry(self, reason: str) -> None:
-        """Count a flush that failed."""
-        self._retries.add(1, {"reason": reason})
+        self._meter.create_observable_gauge(name, [observe], unit, described)

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
-
-from opentelemetry import metrics
-from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from ...blobs.api import BlobStore
 from ...domain.errors import Reason, Refusal
@@ -25,8 +22,9 @@ from ...journal.archiving import lifetimes, status
 from ...journal.archiving.lifetimes import DueBlob
 from ...journal.database.database import Database
 from ..flush.flusher import TenantFlusher, Trouble
+from ..flush.one_flush import ArchiveSettings
 from ..flush.packs import PackRunner
-from ..flush.settings import ArchiveSettings
+from ..flush.telemetry import Instruments
 from ..read import DAMAGE, sliced
 from .epochs import FIRST_RETRY_S, EpochClock, Failing
 from .salvage import Round, Salvage, Survey, Surveyed, survey
@@ -55,7 +53,7 @@ class Lifetime:
         settings: ArchiveSettings,
         flusher: Callable[[str], TenantFlusher],
         clock_us: Callable[[], int],
-        meters: MeterProvider | None = None,
+        instruments: Instruments,
     ) -> None:
         self._database = database
         self._blobs = blobs
@@ -76,46 +74,22 @@ class Lifetime:
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-        self._measure(meters)
-
-    def _measure(self, provider: MeterProvider | None) -> None:
-        meter = metrics.get_meter("tuskpoint_server.archive", meter_provider=provider)
-        self._renewals = meter.create_counter(
-            "tuskpoint.archive.renewals",
-            "{blob}",
-            "Renewals of stored blobs, by outcome: renewed, unchanged, failed, gone.",
-        )
-        self._again = meter.create_counter(
-            "tuskpoint.archive.rehydrated",
-            "{checkpoint}",
-            "Checkpoints that are stored again because their blob will not last.",
-        )
-        self._losses = meter.create_counter(
-            "tuskpoint.archive.losses",
-            "{checkpoint}",
-            "Checkpoints whose only copy was in a blob that is gone or damaged.",
-        )
-
-        def expiry(_: CallbackOptions) -> Iterable[Observation]:
-            for tenant, expire_us in list(self._earliest.items()):
-                if expire_us is not None:
-                    yield Observation((expire_us - self._clock_us()) / 1e6, {"tenant": tenant})
-
-        def failing(_: CallbackOptions) -> Iterable[Observation]:
-            for tenant in list(self._earliest):
-                yield Observation(self.failing(tenant), {"tenant": tenant})
-
-        meter.create_observable_gauge(
+        self._instruments = instruments
+        instruments.gauge(
             "tuskpoint.archive.expiry",
-            [expiry],
             "s",
             "Time to the earliest expiry of a blob that is needed.",
+            lambda: (
+                (tenant, (expire_us - clock_us()) / 1e6)
+                for tenant, expire_us in [*self._earliest.items()]
+                if expire_us is not None
+            ),
         )
-        meter.create_observable_gauge(
+        instruments.gauge(
             "tuskpoint.archive.renewals.failing",
-            [failing],
             "{blob}",
             "Blobs that are due for renewal and whose last renewal failed.",
+            lambda: ((tenant, self.failing(tenant)) for tenant in [*self._earliest]),
         )
 
     async def start(self) -> None:
@@ -381,14 +355,15 @@ class Lifetime:
             self._unlike.add(blob.blob_id)  # its members have to be looked for there
             self._wake.set()
         unchanged = [stored.end_epoch for stored in receipt.blobs] == [blob.end_epoch]
-        self._renewals.add(1, {"outcome": "unchanged" if unchanged else "renewed"})
+        outcome = "unchanged" if unchanged else "renewed"
+        self._instruments.renewals.add(1, {"outcome": outcome})
         return True
 
     def _note_failure(self, tenant: str, blob: DueBlob, refusal: Refusal, done: Round) -> None:
         gone = self._failing.note(tenant, blob, refusal)
         done.failed += 1
         done.gone += gone
-        self._renewals.add(1, {"outcome": "gone" if gone else "failed"})
+        self._instruments.renewals.add(1, {"outcome": "gone" if gone else "failed"})
 
     async def _save(self, flusher: TenantFlusher, blobs: Sequence[DueBlob], done: Round) -> None:
         """Store elsewhere what lies in blobs that are gone, or that nothing renewed in time."""
@@ -439,8 +414,8 @@ class Lifetime:
         await self._salvage.store_again(
             flusher.tenant, segments, done, lambda: flusher.backlog.size_bytes < limit
         )
-        self._again.add(done.stored_again - stored)
-        self._losses.add(done.lost - lost)
+        self._instruments.stored_again.add(done.stored_again - stored)
+        self._instruments.losses.add(done.lost - lost)
         if done.stored_again > stored:
             await flusher.count_backlog()
             flusher.flush_soon()
