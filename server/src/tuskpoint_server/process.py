@@ -60,6 +60,15 @@ def read_bytes(flag: str, path: Path) -> bytes:
         raise ConfigError(f"{flag} {path} cannot be read: {error.strerror or error}") from None
 
 
+def sync(path: Path) -> None:
+    """Make what is at a path last: the bytes of a file, or the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class DataDirLock:
     """Holds the data directory until released, or until the process ends: one server at a time.
 

@@ -22,6 +22,7 @@ from ..domain.formats.catalogs import Catalog, encode_catalog
 from ..domain.formats.manifests import Manifest
 from ..domain.model import BlobLocation
 from ..domain.threads import EventKind, ThreadState
+from ..process import sync
 from .archiving import holes
 from .archiving.holding import add_uses
 from .archiving.plan import PlannedHole, StoredMember
@@ -66,7 +67,7 @@ def publish(path: Path) -> None:
     """
     filled = beside(path)
     _settle(filled)
-    _sync(filled)
+    sync(filled)
     there = remains(path)
     if there:
         raise FileExistsError(f"{there[0]} is there already")
@@ -74,7 +75,7 @@ def publish(path: Path) -> None:
     filled.rename(path)
     failpoint("journal.after_publish")
     remove(filled)  # logs that held nothing
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def _settle(path: Path) -> None:
@@ -94,14 +95,6 @@ def _settle(path: Path) -> None:
 
 def _files(path: Path) -> list[Path]:
     return [path, *(path.with_name(path.name + log) for log in _LOGS)]
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class RecoveredRows(NamedTuple):

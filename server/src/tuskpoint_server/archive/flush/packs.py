@@ -33,6 +33,7 @@ from ...journal.archiving.certify import Void, certify
 from ...journal.archiving.lifetimes import Expiry, record_blobs
 from ...journal.archiving.plan import Plan, StoredPack, drop_pack, record_spooled
 from ...journal.database.database import Database
+from ...process import sync
 from ..apart import GONE
 
 _log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class Spool:
                 file.writelines(member.data for member in members)
                 file.flush()
                 os.fsync(file.fileno())
-            _sync(self._path)
+            sync(self._path)
         except OSError:
             path.unlink(missing_ok=True)
             raise
@@ -138,15 +139,7 @@ class Pointer:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-        _sync(path.parent)
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(path.parent)
 
 
 @dataclass(slots=True)

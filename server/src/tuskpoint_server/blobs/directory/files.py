@@ -28,26 +28,41 @@ import struct
 import time
 import uuid
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
-from ...domain.errors import Reason, Refusal
+from ...domain.errors import Reason, Refusal, malformed
 from ...domain.limits import LIMITS, MIB
 from ...domain.model import BlobLocation
+from ...process import sync
 from .. import api
-from ..api import Listed, Member, Progress, digest_of
+from ..api import Listed, Member, digest_of
 
-_LAYOUT_FILE = "layout"
 _LAYOUT = b"tuskpoint blobs, layout 1\n"
 _SHARD_CHARACTERS = 2
 _ABANDONED_AFTER_S = 24 * 3600
 
+MAGIC = b"TUSKPACK"
+_VERSION = 1
+_HEAD = struct.Struct("<8sII")
+_ROW = struct.Struct("<32sQQ16s")
+_HASH_BYTES = 32
+_KIND_BYTES = 16
+_MOST_MEMBERS = 1_000_000  # bound on the index that is read into memory; nobody puts as many
+_LONGEST_BYTES = 2 * LIMITS.max_bundle
+"""Bound on what is read into memory; anyone who shares the directory may have put it there."""
+_TOO_LONG = "it is longer than anything that is stored"
+
 
 class UnknownLayoutError(Exception):
     """A blob directory that is laid out in another way; the text is one line."""
+
+
+class NotAPackError(Exception):
+    """A file that is no pack; the text says what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +81,11 @@ class BlobFiles:
         self._root = root
         self._incoming = root / "incoming"
         self._incoming.mkdir(parents=True, exist_ok=True)
-        self._check_layout()
-        self._synced_shards = set(self.shards())
-        _sync(root)
+        shards = self.shards()
+        # Read after that: whoever made one of them had written the layout before.
+        self._check_layout(used=bool(shards))
+        self._synced_shards = set(shards)
+        sync(root)
         # Temporary files that a crash left; younger ones may be another server's.
         oldest = time.time() - _ABANDONED_AFTER_S
         for path in self._incoming.iterdir():
@@ -76,49 +93,34 @@ class BlobFiles:
                 if path.stat().st_mtime < oldest:
                     path.unlink()
 
-    def path(self, blob_id: str) -> Path:
-        """Return the path of a blob; what cannot be the ID of one is not found, and no path."""
-        if digest_of(blob_id) is None:
-            raise FileNotFoundError(blob_id)
-        return self._root / blob_id[:_SHARD_CHARACTERS] / blob_id
-
     def write(self, blob_id: str, pieces: Sequence[bytes]) -> None:
         """Make a blob of some bytes durable.
 
         One that is there already is replaced: that heals a damaged one, and its age
         begins again.
         """
-        path = self.path(blob_id)
-        part = self._incoming / uuid.uuid4().hex
-        try:
-            _write_synced(part, pieces)
-            made = True
-            try:
-                path.parent.mkdir()
-            except FileExistsError:
-                made = False
-            # Another server may have made it, and not have synced its name yet.
-            if made or path.parent.name not in self._synced_shards:
-                _sync(self._root)
-                self._synced_shards.add(path.parent.name)
-            part.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
-            raise
-        _sync(path.parent)
+        path = self._path(blob_id)
+        shard = path.parent
+        with contextlib.suppress(FileExistsError):
+            shard.mkdir()
+            self._synced_shards.discard(shard.name)
+        # Another server may have made it, and not have synced its name yet.
+        if shard.name not in self._synced_shards:
+            sync(self._root)
+            self._synced_shards.add(shard.name)
+        self._place(path, pieces)
 
     def remove(self, blob_id: str, min_age_s: float) -> bool:
         """Remove a blob; tell whether it was there and old enough."""
         try:
-            path = self.path(blob_id)
+            path = self._path(blob_id)
             # Looked at again: it may have been put once more since it was listed.
             if time.time() - path.stat().st_mtime < min_age_s:
                 return False
             path.unlink()
         except FileNotFoundError:
             return False
-        _sync(path.parent)
+        sync(path.parent)
         return True
 
     def shards(self) -> list[str]:
@@ -141,74 +143,145 @@ class BlobFiles:
                     stat = entry.stat()
                     yield StoredFile(entry.name, stat.st_size, max(0.0, now - stat.st_mtime))
 
-    def _check_layout(self) -> None:
-        path = self._root / _LAYOUT_FILE
-        found = _read_layout(path)
-        if found is None and self.shards():
-            found = _read_layout(path)  # another server may have begun the directory just now
-            if found is None:
-                raise UnknownLayoutError(
-                    f"it holds blobs, but no file '{_LAYOUT_FILE}' that says how they are laid out"
-                )
-        if found is None:
-            part = self._incoming / uuid.uuid4().hex
-            _write_synced(part, [_LAYOUT])
+    def read(
+        self, locations: Sequence[BlobLocation], told: Callable[[int], object] | None = None
+    ) -> list[bytes]:
+        """Return the bytes at locations in one blob, in order, each after checking its hash.
+
+        They are read in the order of the file. `told` is called in this thread with the number
+        of bytes that were read of the one that is being read.
+        """
+        blob_id = locations[0].blob_id
+        if not blob_id:
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=locations[0].sha256.hex())
+        with self._opened(blob_id) as blob:
+            packed = any(one.identifier for one in locations)
+            rows = read_rows(blob.file, blob.size) if packed else b""
+            found = [b""] * len(locations)
+            spans = [_span(blob, rows, location) for location in locations]
+            for number in sorted(range(len(spans)), key=spans.__getitem__):
+                data = _read_span(blob.file, *spans[number], told)
+                try:
+                    found[number] = api.verified(data, locations[number])
+                except Refusal:
+                    if packed:
+                        read_index(blob.file, blob.size)
+                    raise
+            return found
+
+    def list_members(self, blob_id: str) -> list[Listed]:
+        """Return what a blob holds: the members of a pack, which its ID vouches for, or itself."""
+        with self._opened(blob_id) as blob:
+            if blob.file.read(len(MAGIC)) != MAGIC:
+                return [Listed(BlobLocation(digest_of(blob_id) or b"", blob.size, blob_id), "")]
+            _check_whole(blob)
+            return [
+                Listed(BlobLocation(sha256, size, blob_id, sha256.hex()), kind)
+                for sha256, _, size, kind in read_index(blob.file, blob.size)
+            ]
+
+    @contextlib.contextmanager
+    def _opened(self, blob_id: str) -> Iterator[_Blob]:
+        """Open a blob; where its index is wrong, its hash says whether it is what was stored."""
+        try:
+            file = self._path(blob_id).open("rb", buffering=0)
+        except FileNotFoundError:
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id) from None
+        with file:
+            blob = _Blob(blob_id, file, os.fstat(file.fileno()).st_size)
+            try:
+                yield blob
+            except NotAPackError as error:
+                _check_whole(blob)
+                raise malformed(blob_id, str(error)) from None
+
+    def _path(self, blob_id: str) -> Path:
+        """Return the path of a blob; what cannot be the ID of one is not found, and no path."""
+        if digest_of(blob_id) is None:
+            raise FileNotFoundError(blob_id)
+        return self._root / blob_id[:_SHARD_CHARACTERS] / blob_id
+
+    def _place(self, path: Path, pieces: Sequence[bytes]) -> None:
+        """Make a file of some bytes durable under its name."""
+        part = self._incoming / uuid.uuid4().hex
+        try:
+            with part.open("xb", buffering=MIB) as file:
+                file.writelines(pieces)
+                file.flush()
+                os.fsync(file.fileno())
             part.replace(path)
-            _sync(self._root)
-        elif found != _LAYOUT:
+        except BaseException:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            raise
+        sync(path.parent)
+
+    def _check_layout(self, *, used: bool) -> None:
+        path = self._root / "layout"
+        try:
+            with path.open("rb") as file:
+                found = file.read(200)
+        except FileNotFoundError:
+            if used:
+                raise UnknownLayoutError(
+                    "it holds blobs, but no file 'layout' that says how they are laid out"
+                ) from None
+            self._place(path, [_LAYOUT])
+            return
+        if found != _LAYOUT:
             shown = found.decode(errors="replace").strip().partition("\n")[0]
             raise UnknownLayoutError(
                 f"its layout is '{shown}', and this server knows '{_LAYOUT.decode().strip()}'"
             )
 
 
-def _read_layout(path: Path) -> bytes | None:
-    try:
-        with path.open("rb") as file:
-            return file.read(200)
-    except FileNotFoundError:
-        return None
+class _Blob(NamedTuple):
+    """A blob that is open for reading, without a buffer."""
 
-
-def _write_synced(path: Path, pieces: Sequence[bytes]) -> None:
-    with path.open("xb", buffering=MIB) as file:
-        file.writelines(pieces)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-MAGIC = b"TUSKPACK"
-
-_VERSION = 1
-_HEAD = struct.Struct("<8sII")
-_ROW = struct.Struct("<32sQQ16s")
-_HASH_BYTES = 32
-_KIND_BYTES = 16
-_MOST_MEMBERS = 1_000_000  # bound on the index that is read into memory; nobody puts as many
-_READ_BYTES = MIB
-_LONGEST_BYTES = 2 * LIMITS.max_bundle
-"""Bound on what is read into memory; anyone who shares the directory may have put it there."""
-
-
-class NotAPackError(Exception):
-    """A file that is no pack; the text says what is wrong with it."""
-
-
-class Row(NamedTuple):
-    """A member as the index has it."""
-
-    sha256: bytes
-    offset: int
+    blob_id: str
+    file: FileIO
     size: int
-    kind: str
+
+
+def _check_whole(blob: _Blob) -> None:
+    """Refuse a blob with another hash than its ID spells."""
+    if blob.size > _LONGEST_BYTES:
+        raise malformed(blob.blob_id, _TOO_LONG)
+    blob.file.seek(0)
+    actual = hashlib.file_digest(blob.file, "sha256").digest()
+    if api.blob_name(actual) != blob.blob_id:
+        raise api.hash_mismatch(blob.blob_id, digest_of(blob.blob_id) or b"", actual)
+
+
+def _span(blob: _Blob, rows: bytes, location: BlobLocation) -> tuple[int, int]:
+    """Return offset and size in bytes of what is at a location."""
+    span: tuple[int, int] | None = (0, blob.size)
+    if location.identifier:
+        span = find(rows, api.member_hash(location.identifier) or b"")
+    if span is None:
+        # Either it was never there, or the index is not the one that was stored.
+        _check_whole(blob)
+        raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob.blob_id)
+    if sum(span) > blob.size:
+        raise NotAPackError(f"its index has a member that ends at byte {sum(span)} of {blob.size}")
+    if span[1] > _LONGEST_BYTES:
+        raise malformed(blob.blob_id, _TOO_LONG)
+    return span
+
+
+def _read_span(file: FileIO, offset: int, size: int, told: Callable[[int], object] | None) -> bytes:
+    """Return the bytes of a span, fewer if the file ends before it."""
+    chunks: list[bytes] = []
+    arrived = 0
+    longest = MIB if told else size
+    while arrived < size and (
+        chunk := os.pread(file.fileno(), min(longest, size - arrived), offset + arrived)
+    ):
+        chunks.append(chunk)
+        arrived += len(chunk)
+        if told:
+            told(arrived)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def pack_pieces(members: Sequence[Member]) -> list[bytes]:
@@ -258,127 +331,23 @@ def find(rows: bytes, sha256: bytes) -> tuple[int, int] | None:
     return offset, size
 
 
-def read_index(file: FileIO, size: int) -> list[Row]:
-    """Return the index of a pack file of a size, which has to account for each of its bytes."""
+def read_index(file: FileIO, size: int) -> list[tuple[bytes, int, int, str]]:
+    """Return hash, offset, size and kind of each member of a pack file of a size.
+
+    The index has to account for each of its bytes.
+    """
     rows = read_rows(file, size)
     end = _HEAD.size + len(rows)
-    index: list[Row] = []
+    index: list[tuple[bytes, int, int, str]] = []
     for sha256, offset, length, kind in _ROW.iter_unpack(rows):
         if offset != end:
             raise NotAPackError(f"its index has a member at byte {offset} instead of {end}")
         if not kind.isascii():
             raise NotAPackError("its index has a kind that is not ASCII")
-        if index and index[-1].sha256 >= sha256:
+        if index and index[-1][0] >= sha256:
             raise NotAPackError("its members are not in order")
         end += length
-        index.append(Row(sha256, offset, length, kind.rstrip(b"\0").decode("ascii")))
+        index.append((sha256, offset, length, kind.rstrip(b"\0").decode("ascii")))
     if end != size:
         raise NotAPackError(f"its members end at byte {end} of {size}")
     return index
-
-
-class _Open(NamedTuple):
-    blob_id: str
-    file: FileIO  # without a buffer
-    size: int
-
-
-@contextlib.contextmanager
-def _open(files: BlobFiles, blob_id: str) -> Iterator[_Open]:
-    """Open a blob; where its index is wrong, its hash says whether it is what was stored."""
-    try:
-        file = files.path(blob_id).open("rb", buffering=0)
-    except FileNotFoundError:
-        raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id) from None
-    with file:
-        blob = _Open(blob_id, file, os.fstat(file.fileno()).st_size)
-        try:
-            yield blob
-        except NotAPackError as error:
-            raise _damage(blob) or _malformed(blob, str(error)) from None
-
-
-def read(
-    files: BlobFiles, locations: Sequence[BlobLocation], progress: Progress | None = None
-) -> list[bytes]:
-    """Return the bytes at locations in one blob, in order, each after checking its hash.
-
-    They are read in the order of the file. Progress is told in this thread of the bytes read of
-    the one that is being read.
-    """
-    blob_id = locations[0].blob_id
-    if not blob_id:
-        raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=locations[0].sha256.hex())
-    with _open(files, blob_id) as blob:
-        packed = any(one.identifier for one in locations)
-        rows = read_rows(blob.file, blob.size) if packed else b""
-        found = [b""] * len(locations)
-        places = [_place(blob, rows, location) for location in locations]
-        for number in sorted(range(len(places)), key=places.__getitem__):
-            data = _read_at(blob, *places[number], progress)
-            try:
-                found[number] = api.verified(data, locations[number])
-            except Refusal:
-                if packed:
-                    read_index(blob.file, blob.size)
-                raise
-        return found
-
-
-def list_members(files: BlobFiles, blob_id: str) -> list[Listed]:
-    """Return what a blob holds: the members of a pack, which its ID vouches for, or itself."""
-    with _open(files, blob_id) as blob:
-        if blob.file.read(len(MAGIC)) != MAGIC:
-            return [Listed(BlobLocation(digest_of(blob_id) or b"", blob.size, blob_id), "")]
-        if damage := _damage(blob):
-            raise damage
-        return [
-            Listed(BlobLocation(row.sha256, row.size, blob_id, row.sha256.hex()), row.kind)
-            for row in read_index(blob.file, blob.size)
-        ]
-
-
-def _place(blob: _Open, rows: bytes, location: BlobLocation) -> tuple[int, int]:
-    place: tuple[int, int] | None = (0, blob.size)
-    if location.identifier:
-        place = find(rows, api.member_hash(location.identifier) or b"")
-    if place is None:
-        # Either it was never there, or the index is not the one that was stored.
-        raise _damage(blob) or Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob.blob_id)
-    if sum(place) > blob.size:
-        raise NotAPackError(f"its index has a member that ends at byte {sum(place)} of {blob.size}")
-    if place[1] > _LONGEST_BYTES:
-        raise _malformed(blob)
-    return place
-
-
-def _damage(blob: _Open) -> Refusal | None:
-    """Return the refusal of a blob with another hash than its ID spells; `None` if it is whole."""
-    if blob.size > _LONGEST_BYTES:
-        return _malformed(blob)
-    hasher = hashlib.sha256()
-    blob.file.seek(0)
-    while chunk := blob.file.read(_READ_BYTES):
-        hasher.update(chunk)
-    actual = hasher.digest()
-    if api.blob_name(actual) == blob.blob_id:
-        return None
-    return api.hash_mismatch(blob.blob_id, digest_of(blob.blob_id) or b"", actual)
-
-
-def _malformed(blob: _Open, problem: str = "it is longer than anything that is stored") -> Refusal:
-    return Refusal(Reason.BLOB_MALFORMED, blob_id=blob.blob_id, problem=problem)
-
-
-def _read_at(blob: _Open, offset: int, size: int, progress: Progress | None) -> bytes:
-    """Return the bytes of a span, fewer if the file ends before it."""
-    chunks: list[bytes] = []
-    left = size
-    longest = _READ_BYTES if progress is not None else size
-    while left and (chunk := os.pread(blob.file.fileno(), min(longest, left), offset)):
-        chunks.append(chunk)
-        offset += len(chunk)
-        left -= len(chunk)
-        if progress is not None:
-            progress(size - left)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,7 @@ from typing import TypeVar
 from ...domain.errors import Reason, Refusal
 from ...domain.model import BlobLocation
 from ..api import Listed, Member, Progress, Receipt, StoreLimits, blob_name, unique_members
-from . import files
-from .files import MAGIC, BlobFiles, StoredFile
+from .files import MAGIC, BlobFiles, StoredFile, pack_pieces
 
 _A = TypeVar("_A")
 _T = TypeVar("_T")
@@ -48,21 +47,16 @@ class DirectoryStore:
     async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
         """Store members as one pack file, or each as a blob of its own."""
         unique = unique_members(members)
-        groups = [[member] for member in unique] if apart or len(unique) == 1 else [unique]
-        stored = await self._each(self._write, groups) if unique else []
+        groups = [[member] for member in unique] if apart or len(unique) < 2 else [unique]
+        stored = await self._each(self._write, groups)
         located = {location.sha256: location for some in stored for location in some}
         return Receipt(tuple(located[member.sha256] for member in members))
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256."""
-        loop = asyncio.get_running_loop()
-
-        def notify(count: int) -> None:
-            if progress is not None:
-                loop.call_soon_threadsafe(progress, count)
-
-        read = partial(files.read, self._files, progress=notify if progress else None)
-        [[data]] = await self._each(read, [[location]])
+        soon = asyncio.get_running_loop().call_soon_threadsafe
+        told = progress and (lambda count: soon(progress, count))
+        [[data]] = await self._each(partial(self._files.read, told=told), [[location]])
         return data
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
@@ -71,7 +65,7 @@ class DirectoryStore:
         for location in locations:
             blobs.setdefault(location.blob_id, {})[location] = None
         wanted = [list(some) for some in blobs.values()]
-        read = await self._each(partial(files.read, self._files), wanted)
+        read = await self._each(self._files.read, wanted)
         found: dict[BlobLocation, bytes] = {}
         for some, data in zip(wanted, read, strict=True):
             found.update(zip(some, data, strict=True))
@@ -79,7 +73,7 @@ class DirectoryStore:
 
     async def list_blob(self, blob_id: str) -> Sequence[Listed]:
         """Return the members of a pack, after checking its SHA-256; of another blob, itself."""
-        [listed] = await self._each(partial(files.list_members, self._files), [blob_id])
+        [listed] = await self._each(self._files.list_members, [blob_id])
         return listed
 
     async def renew(self, blob_id: str) -> Receipt:
@@ -118,7 +112,7 @@ class DirectoryStore:
             blob_id = blob_name(first.sha256)
             self._files.write(blob_id, [first.data])
             return [BlobLocation(first.sha256, len(first.data), blob_id)]
-        pieces = files.pack_pieces(members)
+        pieces = pack_pieces(members)
         hasher = hashlib.sha256()
         for piece in pieces:
             hasher.update(piece)
@@ -128,35 +122,23 @@ class DirectoryStore:
             BlobLocation(one.sha256, len(one.data), blob_id, one.sha256.hex()) for one in members
         ]
 
-    async def _each(self, work: Callable[[_A], _T], items: Iterable[_A]) -> list[_T]:
-        """Run work on every item in the threads; wait for all, then fail if one failed.
+    async def _each(self, work: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
+        """Run work on items in the threads, of which each takes a share; wait for all.
 
-        Each thread takes a share: handing over thousands of single items would cost the
-        event loop more than the files cost the disk.
+        Handing over thousands of single items would cost the event loop more than the files
+        cost the disk. What fails ends its share.
         """
-        todo = list(items)
         loop = asyncio.get_running_loop()
-        size = -(-len(todo) // _THREADS) or 1
+        size = -(-len(items) // _THREADS) or 1
         calls = [
-            loop.run_in_executor(self._pool, _share, work, todo[start : start + size])
-            for start in range(0, len(todo), size)
+            loop.run_in_executor(
+                self._pool, lambda share: [work(item) for item in share], items[at : at + size]
+            )
+            for at in range(0, len(items), size)
         ]
-        shares = await asyncio.gather(*calls)
-        for error in (error for _, errors in shares for error in errors):
-            if not isinstance(error, OSError):
-                raise error
+        await asyncio.gather(*calls, return_exceptions=True)
+        try:
+            return [result for call in calls for result in call.result()]
+        except OSError as error:
             problem = error.strerror or type(error).__name__
             raise Refusal(Reason.BLOB_UNAVAILABLE, backend=self.backend, problem=problem) from error
-        return [result for results, _ in shares for result in results]
-
-
-def _share(work: Callable[[_A], _T], items: Sequence[_A]) -> tuple[list[_T], list[Exception]]:
-    """Run work on every item, the ones after a failure too."""
-    results: list[_T] = []
-    errors: list[Exception] = []
-    for item in items:
-        try:
-            results.append(work(item))
-        except Exception as error:  # noqa: BLE001 - raised by the caller, once all have run
-            errors.append(error)
-    return results, errors
