@@ -60,14 +60,10 @@ class CachedStore:
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         """Return the bytes from the cache, and all others from the inner store at once."""
-        found: dict[bytes, bytes] = {}
-        lacking: dict[bytes, BlobLocation] = {}
-        for location in locations:
-            cached = await asyncio.to_thread(self._read, location.sha256)
-            if cached is None:
-                lacking[location.sha256] = location
-            else:
-                found[location.sha256] = cached
+        hashes = {location.sha256 for location in locations}
+        cached = await asyncio.to_thread(lambda: {sha256: self._read(sha256) for sha256 in hashes})
+        found = {sha256: data for sha256, data in cached.items() if data is not None}
+        lacking = {one.sha256: one for one in locations if one.sha256 not in found}
         fetched = await self.inner.get_many(list(lacking.values()))
         for sha256, data in zip(lacking, fetched, strict=True):
             await asyncio.to_thread(self._keep, sha256, data)
@@ -76,14 +72,11 @@ class CachedStore:
 
     def _scan(self) -> None:
         """Take over what an earlier process left, oldest first."""
-        found = []
-        for file in self._path.iterdir():
-            if file.suffix == ".part":
-                file.unlink()
-            else:
-                stat = file.stat()
-                found.append((stat.st_mtime, file.name, stat.st_size))
-        self._sizes.update((name, size) for _, name, size in sorted(found))
+        for part in self._path.glob("*.part"):
+            part.unlink()
+        found = [(file.stat(), file.name) for file in self._path.iterdir()]
+        found.sort(key=lambda one: one[0].st_mtime)
+        self._sizes.update((name, stat.st_size) for stat, name in found)
         self._total = sum(self._sizes.values())
         self._evict()
 
@@ -95,17 +88,16 @@ class CachedStore:
             self._sizes.move_to_end(name)
         try:
             data = (self._path / name).read_bytes()
+            if blob_digest(data) == sha256:
+                return data
         except FileNotFoundError:
-            data = None  # evicted between the look and the read, or removed by hand
+            pass  # evicted between the look and the read, or removed by hand
         except OSError as error:
             _log.warning("a cached blob cannot be read: %s", error.strerror)
-            data = None
-        if data is None or blob_digest(data) != sha256:
-            with self._lock:
-                self._total -= self._sizes.pop(name, 0)
-                (self._path / name).unlink(missing_ok=True)
-            return None
-        return data
+        with self._lock:
+            self._total -= self._sizes.pop(name, 0)
+            (self._path / name).unlink(missing_ok=True)
+        return None
 
     def _keep(self, sha256: bytes, data: bytes) -> None:
         if len(data) > self._max_bytes:
@@ -133,7 +125,5 @@ class CachedStore:
 
 
 def origin(store: BlobStore) -> BlobStore:
-    """Return the store behind every cache."""
-    while isinstance(store, CachedStore):
-        store = store.inner
-    return store
+    """Return the store behind the cache, if there is one."""
+    return store.inner if isinstance(store, CachedStore) else store
