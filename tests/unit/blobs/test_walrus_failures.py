@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,6 @@ from tuskpoint_server.blobs.walrus.failures import (
     Failed,
     Operation,
     Outcome,
-    Retrying,
     Symptom,
     Trouble,
     Where,
@@ -181,13 +180,18 @@ class Time:
 class Run:
     """One run of the policy over endpoints that fail as they are told."""
 
-    def __init__(self, count: int = 1, random: Callable[[], float] = lambda: 1.0) -> None:
+    def __init__(
+        self,
+        count: int = 1,
+        random: Callable[[], float] = lambda: 1.0,
+        urls: Sequence[str] = (),
+    ) -> None:
         self.time = Time()
-        self.urls = [f"http://{name}" for name in "abcdef"[:count]]
-        self.endpoints = Endpoints(self.urls, self.time.clock)
+        self.urls = urls or [f"http://{name}" for name in "abcdef"[:count]]
         self.asked: list[tuple[str, int]] = []
         self.retries: list[str] = []
-        self.policy = Retrying(
+        self.endpoints = Endpoints(
+            self.urls,
             self.time.clock,
             self.time.sleep,
             random,
@@ -215,9 +219,7 @@ class Run:
             symptom = left.pop(0) if isinstance(left, list) else left
             raise Failed(operation, endpoint.base, symptom)
 
-        return asyncio.run(
-            self.policy.run(self.endpoints, attempt, budget_s=budget_s, patient=patient)
-        )
+        return asyncio.run(self.endpoints.ask(attempt, budget_s, patient=patient))
 
     @property
     def names(self) -> str:
@@ -354,55 +356,56 @@ def test_what_is_down_is_not_asked_by_the_next_run() -> None:
 
 
 def test_endpoint_that_keeps_failing_is_put_aside_for_longer() -> None:
-    time = Time()
-    endpoints = Endpoints(["http://a", "http://b"], time.clock)
-    first = endpoints.choose()
-    assert first is not None
+    run = Run(2)
+    first = run.endpoints.choose()
     pauses = []
     for _ in range(8):
-        endpoints.failed(first)
-        endpoints.failed(first)  # another request, of the same cause
-        began = time.now
-        while endpoints.choose() != first:
-            time.now += 0.5
-        pauses.append(time.now - began)
+        run.endpoints.put_aside(first)
+        run.endpoints.put_aside(first)  # another request, of the same cause
+        began = run.time.now
+        while run.endpoints.choose() != first:
+            run.time.now += 0.5
+        pauses.append(run.time.now - began)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
-    endpoints.answered(first)
-    endpoints.failed(first)
-    time.now += 1.0
-    assert endpoints.choose() == first
+    assert run({}) == "a"
+    run.endpoints.put_aside(first)
+    run.time.now += 1.0
+    assert run.endpoints.choose() == first
 
 
 def test_all_aside_is_the_one_back_soonest() -> None:
-    time = Time()
-    endpoints = Endpoints(["http://a", "http://b", "http://a"], time.clock)
-    a, b = (Endpoint(url) for url in ("http://a", "http://b"))
-    endpoints.failed(b)
-    time.now = 0.5
-    endpoints.failed(a)
-    assert endpoints.choose() == b
-    assert endpoints.choose(tried=[b]) == a
-    assert endpoints.choose(refused=[b]) == a
-    assert endpoints.choose(refused=[a, b]) is None
+    run = Run(2)
+    a = run.endpoints.choose()
+    b = run.endpoints.choose(tried=[a])
+    run.endpoints.put_aside(b)
+    run.time.now = 0.5
+    run.endpoints.put_aside(a)
+    assert run.endpoints.choose() == b
+    assert run.endpoints.choose(tried=[b]) == a
+    assert run.endpoints.choose(refused=[b]) == a
+
+
+def test_endpoint_that_is_named_twice_is_one() -> None:
+    run = Run(urls=["http://a", "http://a/v1/blobs", "http://b/"])
+    assert run({"a": BAD}) == "b"
+    assert run.names == "ab"
 
 
 def test_endpoint_that_fails_for_days_is_still_asked() -> None:
-    time = Time()
-    endpoints = Endpoints(["http://a"], time.clock)
-    only = endpoints.choose()
-    assert only is not None
+    run = Run(2)
+    first = run.endpoints.choose()
     for _ in range(2000):
-        endpoints.failed(only)
-        time.now += 60.0
-        assert endpoints.is_well(only)
+        run.endpoints.put_aside(first)
+        assert run.endpoints.choose() != first
+        run.time.now += 60.0
+        assert run.endpoints.choose() == first
 
 
 def test_busy_first_is_better_than_second_aside() -> None:
-    time = Time()
-    endpoints = Endpoints(["http://a", "http://b"], time.clock)
-    a, b = (Endpoint(url) for url in ("http://a", "http://b"))
-    endpoints.failed(b)
-    assert endpoints.choose(tried=[a]) == a
+    run = Run(2)
+    a = run.endpoints.choose()
+    run.endpoints.put_aside(run.endpoints.choose(tried=[a]))
+    assert run.endpoints.choose(tried=[a]) == a
 
 
 @pytest.mark.parametrize(
@@ -417,7 +420,8 @@ def test_busy_first_is_better_than_second_aside() -> None:
     ],
 )
 def test_endpoint_of_a_url(url: str, base: str, authorization: str) -> None:
-    assert Endpoint.parse(url) == Endpoint(base, authorization)
+    endpoint = Endpoint.parse(url)
+    assert (endpoint.base, endpoint.authorization) == (base, authorization)
 
 
 def test_segments_are_encoded_whole() -> None:

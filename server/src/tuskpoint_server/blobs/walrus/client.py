@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import ssl
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TypeVar
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 from opentelemetry import metrics
-from opentelemetry.metrics import MeterProvider
+from opentelemetry.metrics import Histogram, MeterProvider
 
 from ...domain.credentials import is_loopback
 from ...domain.errors import Refusal
@@ -23,12 +24,10 @@ from ...domain.model import BlobLocation, StoredBlob
 from ..api import Progress, verified
 from .answers import parse_blob_result, parse_patches, parse_quilt_result, read_error
 from .failures import (
-    PUTS,
     Endpoint,
     Endpoints,
     Failed,
     Operation,
-    Retrying,
     Symptom,
     Trouble,
     Unsuccessful,
@@ -73,18 +72,17 @@ class RecentBlobs:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._stored: OrderedDict[str, float] = OrderedDict()
+        self._stored: dict[str, float] = {}  # the oldest first
 
     def add(self, blob_id: str) -> None:
         """Note that a blob was stored just now."""
+        self._stored.pop(blob_id, None)
         self._stored[blob_id] = self._clock()
-        self._stored.move_to_end(blob_id)
-        while len(self._stored) > _RECENT_BLOBS:
-            self._stored.popitem(last=False)
+        if len(self._stored) > _RECENT_BLOBS:
+            del self._stored[next(iter(self._stored))]
 
     def __contains__(self, blob_id: str) -> bool:
-        stored = self._stored.get(blob_id)
-        return stored is not None and self._clock() - stored < _RECENT_S
+        return self._clock() - self._stored.get(blob_id, -math.inf) < _RECENT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +92,7 @@ class _Peers:
     timeout_s: float
     budget_s: float
     max_bytes: int
+    duration: Histogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +100,11 @@ class _Question:
     operation: Operation
     route: Sequence[str]
     blob_id: str = ""
-    body: bytes | None = None
-    content_type: str = ""
-    size: int = 0  # of the blob that the body becomes
     patient: bool = True  # goes on after each endpoint was asked once
     progress: Progress | None = None  # told of the bytes that have arrived, anew each time
+    body: bytes | None = None  # of a put
+    content_type: str = ""
+    max_size: int = 0
 
 
 class WalrusClient:
@@ -126,43 +125,13 @@ class WalrusClient:
     ) -> None:
         self._http = _open(settings)
         self._clock = clock
-        self._measure(provider)
-        self._retrying = Retrying(clock, sleep, random, self._note_retry)
         self._tokens = Tokens(settings, now)
         self._recent = RecentBlobs(clock)
         # Publishers refuse parameters that they do not know.
         self._put_params = {"epochs": str(settings.epochs), "permanent": "true"}
         if settings.send_object_to:
             self._put_params["send_object_to"] = settings.send_object_to
-        self._publishers = _Peers(
-            Endpoints(settings.publishers, clock),
-            asyncio.Semaphore(settings.puts_at_once),
-            settings.put_timeout_s,
-            settings.put_budget_s,
-            _MAX_ANSWER_BYTES,
-        )
-        self._aggregators = _Peers(
-            Endpoints(settings.aggregators, clock),
-            asyncio.Semaphore(settings.gets_at_once),
-            settings.get_timeout_s,
-            settings.get_budget_s,
-            settings.max_body_bytes,
-        )
-
-    def _measure(self, provider: MeterProvider | None) -> None:
         meter = metrics.get_meter("tuskpoint_server.blobs.walrus", meter_provider=provider)
-        self._put_duration = meter.create_histogram(
-            "tuskpoint.walrus.put.duration", "s", "Time of a put, its retries included.",
-            explicit_bucket_boundaries_advisory=[
-                0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 30, 60, 120, 300
-            ],
-        )  # fmt: skip
-        self._get_duration = meter.create_histogram(
-            "tuskpoint.walrus.get.duration", "s", "Time of a read, its retries included.",
-            explicit_bucket_boundaries_advisory=[
-                0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 120
-            ],
-        )  # fmt: skip
         self._puts = meter.create_counter(
             "tuskpoint.walrus.puts", "{put}", "Puts that stored or found a blob."
         )
@@ -174,24 +143,56 @@ class WalrusClient:
         self._billed = meter.create_counter(
             "tuskpoint.walrus.billed_bytes", "By", "Encoded bytes that puts were billed for."
         )
+        self._publishers = _Peers(
+            Endpoints(settings.publishers, clock, sleep, random, self._note_retry),
+            asyncio.Semaphore(settings.puts_at_once),
+            settings.put_timeout_s,
+            settings.put_budget_s,
+            _MAX_ANSWER_BYTES,
+            meter.create_histogram(
+                "tuskpoint.walrus.put.duration", "s", "Time of a put, its retries included.",
+                explicit_bucket_boundaries_advisory=[
+                    0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 30, 60, 120, 300
+                ],
+            ),
+        )  # fmt: skip
+        self._aggregators = _Peers(
+            Endpoints(settings.aggregators, clock, sleep, random, self._note_retry),
+            asyncio.Semaphore(settings.gets_at_once),
+            settings.get_timeout_s,
+            settings.get_budget_s,
+            settings.max_body_bytes,
+            meter.create_histogram(
+                "tuskpoint.walrus.get.duration", "s", "Time of a read, its retries included.",
+                explicit_bucket_boundaries_advisory=[
+                    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 120
+                ],
+            ),
+        )  # fmt: skip
 
     async def put(self, content: Sequence[Patch] | bytes) -> StoredBlob:
         """Store patches as one quilt, or bytes as a blob of their own; raises `Failed`."""
         parse: Callable[[bytes], StoredBlob] = parse_blob_result
         if isinstance(content, bytes):
-            size_bytes = len(content)
-            question = _Question(Operation.PUT_BLOB, ["blobs"], body=content)
+            size = len(content)
+            question = _Question(Operation.PUT_BLOB, ["blobs"], body=content, max_size=size)
         else:
-            size_bytes = sum(len(patch.data) for patch in content)
-            size = quilt_bytes((one.identifier, one.tags, len(one.data)) for one in content)
-            body, kind = await asyncio.to_thread(_form, content)
-            question = _Question(Operation.PUT_QUILT, ["quilts"], "", body, kind, size)
+            size = sum(len(patch.data) for patch in content)
+            quilt = quilt_bytes((one.identifier, one.tags, len(one.data)) for one in content)
+            form, kind = await asyncio.to_thread(_form, content)
+            question = _Question(
+                Operation.PUT_QUILT,
+                ["quilts"],
+                body=form,
+                content_type=kind,
+                max_size=max(len(form), quilt),
+            )
             parse = partial(parse_quilt_result, identifiers=[one.identifier for one in content])
         stored = await self._ask(question, parse)
         self._puts.add(1, {"operation": question.operation, "outcome": _outcome(stored)})
         self._billed.add(stored.billed_bytes, {"operation": question.operation})
         self._recent.add(stored.blob_id)
-        return replace(stored, size_bytes=size_bytes)
+        return replace(stored, size_bytes=size)
 
     async def read(self, location: BlobLocation, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256."""
@@ -219,7 +220,7 @@ class WalrusClient:
 
     async def read_raw(self, blob_id: str, *, patient: bool) -> bytes:
         """Return a whole blob or quilt, unchecked; unless patient, ask each aggregator once."""
-        question = _Question(Operation.GET_BLOB, ["blobs", blob_id], blob_id, patient=patient)
+        question = _Question(Operation.GET_BLOB, ["blobs", blob_id], blob_id, patient)
         return await self._ask(question, bytes)
 
     async def list_quilt(self, blob_id: str) -> list[Patch]:
@@ -233,8 +234,7 @@ class WalrusClient:
 
     async def _ask(self, question: _Question, take: Callable[[bytes], _T]) -> _T:
         """Return what `take` makes of the first answer that it accepts."""
-        is_put = question.operation in PUTS
-        peers = self._publishers if is_put else self._aggregators
+        peers = self._aggregators if question.body is None else self._publishers
 
         async def attempt(endpoint: Endpoint, stale: int) -> _T:
             recent = question.blob_id in self._recent
@@ -255,13 +255,11 @@ class WalrusClient:
 
         began, outcome = self._clock(), "failed"
         try:
-            result = await self._retrying.run(
-                peers.endpoints, attempt, budget_s=peers.budget_s, patient=question.patient
-            )
+            result = await peers.endpoints.ask(attempt, peers.budget_s, patient=question.patient)
             outcome = _outcome(result)
             return result
         finally:
-            (self._put_duration if is_put else self._get_duration).record(
+            peers.duration.record(
                 self._clock() - began, {"operation": question.operation, "outcome": outcome}
             )
 
@@ -271,7 +269,7 @@ class WalrusClient:
         if question.body is not None:
             if question.content_type:
                 headers["Content-Type"] = question.content_type
-            if token := self._tokens.mint(max(len(question.body), question.size)):
+            if token := self._tokens.mint(question.max_size):
                 headers["Authorization"] = f"Bearer {token}"
             return self._http.build_request(
                 "PUT", url, params=self._put_params, content=question.body, headers=headers
@@ -291,25 +289,24 @@ class WalrusClient:
     ) -> bytes:
         """Send a request and return the body of its answer, bounded in time and size."""
         try:
-            async with asyncio.timeout(peers.timeout_s):
-                response = await self._http.send(request, stream=True)
-                try:
-                    if response.status_code != httpx.codes.OK:
-                        body = await _read(response, _MAX_ERROR_BYTES) or b""
-                        kind = response.headers.get("content-type", "")
-                        raise Unsuccessful(read_error(response.status_code, kind, body))
-                    answer = await _read(response, peers.max_bytes, progress)
-                finally:
-                    await response.aclose()
+            async with (
+                asyncio.timeout(peers.timeout_s),
+                aclosing(await self._http.send(request, stream=True)) as response,
+            ):
+                if response.status_code != httpx.codes.OK:
+                    body = await _read(response, _MAX_ERROR_BYTES) or b""
+                    kind = response.headers.get("content-type", "")
+                    raise Unsuccessful(read_error(response.status_code, kind, body))
+                answer = await _read(response, peers.max_bytes, progress)
+                if answer is None:
+                    raise Unsuccessful(Symptom(Trouble.TOO_LONG))
+                return answer
         except _UNREACHED as error:
             raise Unsuccessful(Symptom(Trouble.UNREACHED, detail=one_line(str(error)))) from error
         except (TimeoutError, httpx.TimeoutException):
             raise Unsuccessful(Symptom(Trouble.TIMEOUT)) from None
         except httpx.TransportError as error:
             raise Unsuccessful(Symptom(Trouble.LOST, detail=one_line(str(error)))) from error
-        if answer is None:
-            raise Unsuccessful(Symptom(Trouble.TOO_LONG))
-        return answer
 
     def _note_retry(self, failed: Failed) -> None:
         self._retries.add(1, {"operation": failed.operation, "reason": failed.rule.name})

@@ -78,6 +78,7 @@ class Unsuccessful(Exception):
         super().__init__(symptom)
 
 
+_ROUTE = re.compile(r"/*(/v1(/blobs|/quilts)?)?/*\Z")  # that the path of a URL may end with
 _DETAIL_CHARS = 160
 _TOKEN = re.compile(r"[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}|\b(?:Bearer|Basic)\s+\S+", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"//[^/\s@]*@")
@@ -158,7 +159,6 @@ _SERVER_ERRORS = range(500, 600)
 
 # fmt: off
 RULES: tuple[Rule, ...] = (
-    # --- no answer ---
     Rule("unreached", "check that it runs and that its URL and the proxy, if any, are right",
          Where.ELSEWHERE, USUAL, trouble=Trouble.UNREACHED, blames=True),
     Rule("timeout", "it may be overloaded; a longer timeout or another endpoint may help",
@@ -172,14 +172,12 @@ RULES: tuple[Rule, ...] = (
     Rule("mismatch",
          "ask another aggregator; if all say so, the recorded hash or the blob is wrong",
          Where.ELSEWHERE, REREAD, trouble=Trouble.MISMATCH, stale=True),
-    # --- 200, and yet not stored ---
     Rule("not_stored", "look at the log of the publisher and at its wallet",
          Where.ELSEWHERE, FEW, PUTS, statuses=(200,), ambiguous=True,
          reasons=(Outcome.NOT_REGISTERED, Outcome.NOT_CERTIFIED, Outcome.UNKNOWN)),
     Rule("refused_content", "this content cannot be stored on Walrus as it is",
          Where.NOWHERE, operations=PUTS, statuses=(200,),
          reasons=(Outcome.BLOCKED, Outcome.NOT_ENCODED, Outcome.MARKED_INVALID)),
-    # --- tokens, whatever the status; every attempt has a new one ---
     Rule("token_expired", "compare the clocks of both machines, or give tokens a longer life",
          Where.HERE, TOKEN, PUTS, reasons=("EXPIRED_SIGNATURE",)),
     Rule("token_used", "something between may send requests twice",
@@ -189,7 +187,6 @@ RULES: tuple[Rule, ...] = (
          operations=PUTS, reasons=_TOKEN_REFUSED),
     Rule("unauthorized", "check the JWT secret and algorithm, or the credentials in its URL",
          statuses=(401, 407)),
-    # --- reads of what is not there ---
     Rule("not_visible_yet",
          "it was stored a moment ago; the aggregator or a cache before it is behind",
          Where.ELSEWHERE, VISIBLE_SOON, READS, statuses=(404,), json=True, reasons=_NOT_FOUND,
@@ -204,7 +201,6 @@ RULES: tuple[Rule, ...] = (
          operations=frozenset({Operation.LIST_QUILT}), statuses=(400, 404, 405, 500, 501)),
     Rule("forbidden_content", "the operator must not serve it for legal reasons",
          Where.NOWHERE, statuses=(451,)),
-    # --- busy or broken for a while ---
     Rule("busy", "it is at its limit; send fewer requests at once or add an endpoint",
          Where.ELSEWHERE, USUAL, statuses=(429,)),
     Rule("unconfirmed",
@@ -219,7 +215,6 @@ RULES: tuple[Rule, ...] = (
          Where.ELSEWHERE, FEW, PUTS, statuses=_SERVER_ERRORS, ambiguous=True, blames=True),
     Rule("aggregator_failed", "look at its log; older versions answer so about expired blobs",
          Where.ELSEWHERE, FEW, READS, statuses=_SERVER_ERRORS, blames=True),
-    # --- will be refused again ---
     Rule("too_large", "raise its size limit or store smaller packs", statuses=(403, 413)),
     Rule("bad_request",
          "it refuses this request: check its version, its limits, and whether it wants tokens",
@@ -255,110 +250,61 @@ class Failed(Exception):
         super().__init__(self.problem)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Endpoint:
-    """Where requests go: a URL without credentials, and the header that these make, or none."""
+    """Where requests go: a URL without credentials, the header that these make, and its health."""
 
     base: str
     authorization: str = ""
+    failures: int = 0  # since it answered last
+    aside_until: float = 0.0
 
     @classmethod
     def parse(cls, url: str) -> Endpoint:
         """Return the endpoint of a URL, which may or may not go as far as the route."""
         parts = urlsplit(url)
-        path = parts.path.rstrip("/")
-        for route in ("/v1/blobs", "/v1/quilts", "/v1"):
-            if path.endswith(route):
-                path = path[: -len(route)].rstrip("/")
-                break
         host = parts.netloc.rpartition("@")[2]
         authorization = ""
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             authorization = "Basic " + base64.b64encode(pair.encode()).decode()
-        return cls(f"{parts.scheme}://{host}{path}", authorization)
+        return cls(f"{parts.scheme}://{host}{_ROUTE.sub('', parts.path, count=1)}", authorization)
 
     def url(self, *segments: str) -> str:
         """Return the URL of a route; each segment is percent-encoded, slashes too."""
         return "/".join([self.base, "v1", *(quote(segment, safe="") for segment in segments)])
 
 
-@dataclass(slots=True)
-class _Health:
-    failures: int = 0
-    aside_until: float = 0.0
-
-
 class Endpoints:
-    """The endpoints of one kind, in order of preference, and how they have done lately.
+    """The endpoints of one kind in order of preference, and the one retry policy.
 
-    One that fails is put aside, at first shortly, then for twice as long with every further
-    failure, until it answers.
-    """
-
-    def __init__(self, urls: Iterable[str], clock: Callable[[], float]) -> None:
-        self._health = {Endpoint.parse(url): _Health() for url in urls}
-        self._clock = clock
-
-    def choose(
-        self, tried: Collection[Endpoint] = (), refused: Collection[Endpoint] = ()
-    ) -> Endpoint | None:
-        """Return whom to ask: the first that is well, else the one least long aside.
-
-        Those tried lately are asked again only if no other is well, the refused ones never.
-        """
-
-        def preference(endpoint: Endpoint) -> tuple[bool, bool, float]:
-            well = self.is_well(endpoint)
-            return not well, endpoint in tried, 0.0 if well else self._health[endpoint].aside_until
-
-        left = [endpoint for endpoint in self._health if endpoint not in refused]
-        return min(left, key=preference, default=None)
-
-    def is_well(self, endpoint: Endpoint) -> bool:
-        """Return whether an endpoint is not put aside."""
-        return self._health[endpoint].aside_until <= self._clock()
-
-    def answered(self, endpoint: Endpoint) -> None:
-        """Note that an endpoint did what was asked."""
-        self._health[endpoint] = _Health()
-
-    def failed(self, endpoint: Endpoint) -> None:
-        """Put an endpoint aside."""
-        health = self._health[endpoint]
-        if not self.is_well(endpoint):
-            return  # several requests failed of the same cause
-        pause_s = _FIRST_ASIDE_S * 2.0 ** min(health.failures, _DOUBLINGS)
-        health.failures += 1
-        health.aside_until = self._clock() + min(pause_s, _LONGEST_ASIDE_S)
-
-
-class Retrying:
-    """The one retry policy: tries again what may succeed, bounded in tries and in time.
-
-    A round asks each endpoint once, without a pause where another is well; between
-    rounds it pauses as the rule of the last failure says. Failures that are followed by
-    another attempt are told to `on_retry`.
+    Tries again what may succeed, bounded in tries and in time. A round asks each endpoint once,
+    without a pause where another is well; between rounds it pauses as the rule of the last
+    failure says. An endpoint that fails is put aside, at first shortly, then for twice as long
+    with every further failure, until it answers. Failures that are followed by another attempt
+    are told to `on_retry`.
     """
 
     def __init__(
         self,
+        urls: Iterable[str],
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         random: Callable[[], float],
         on_retry: Callable[[Failed], None],
     ) -> None:
+        parsed = map(Endpoint.parse, urls)
+        self._endpoints = {(one.base, one.authorization): one for one in parsed}.values()
         self._clock = clock
         self._sleep = sleep
         self._random = random
         self._on_retry = on_retry
 
-    async def run(
+    async def ask(
         self,
-        endpoints: Endpoints,
         attempt: Callable[[Endpoint, int], Awaitable[_T]],
-        *,
         budget_s: float,
+        *,
         patient: bool = True,
     ) -> _T:
         """Return what an attempt returns, as soon as one succeeds; raise the last failure.
@@ -374,15 +320,13 @@ class Retrying:
         waits: Counter[str] = Counter()
         waiting: Rule | None = None  # of the last failure that may pass
         while True:
-            endpoint = endpoints.choose(tried, refused)
-            if endpoint is None:
-                raise ValueError("there is no endpoint to ask")
+            endpoint = self.choose(tried, refused)
             try:
                 result = await attempt(endpoint, stale[endpoint])
             except Failed as failed:
                 rule = failed.rule
                 if rule.blames:
-                    endpoints.failed(endpoint)
+                    self.put_aside(endpoint)
                 stale[endpoint] += rule.stale
                 if rule.where is Where.ELSEWHERE_ONLY:
                     refused.add(endpoint)
@@ -390,18 +334,25 @@ class Retrying:
                     waiting = rule
                 if rule.where is Where.ELSEWHERE:
                     tried.add(endpoint)
-                following = endpoints.choose(tried, refused)
-                if rule.where is Where.NOWHERE or following is None:
+                if rule.where is Where.NOWHERE or len(refused) == len(self._endpoints):
                     raise
-                at_once = rule.where is Where.ELSEWHERE_ONLY or endpoints.is_well(following)
+                following = self.choose(tried, refused)
                 pause_s = 0.0
-                if rule.where is Where.HERE or following in tried or not at_once:
+                if (
+                    rule.where is Where.HERE
+                    or following in tried
+                    or (rule.where is Where.ELSEWHERE and following.aside_until > self._clock())
+                ):
                     # The round is over.
                     if waiting is None or not patient:
                         raise
-                    if waits[waiting.name] >= waiting.pace.retries:
+                    pace, before = waiting.pace, waits[waiting.name]
+                    if before >= pace.retries:
                         raise
-                    pause_s = self._pause_s(waiting, waits[waiting.name])
+                    # Exponential, with full jitter by default.
+                    pause_s = min(pace.first_s * 2.0**before, pace.longest_s)
+                    if pace.jitter:
+                        pause_s *= self._random()
                     waits[waiting.name] += 1
                     tried.clear()
                 if self._clock() + pause_s >= deadline:
@@ -410,10 +361,28 @@ class Retrying:
                 if pause_s:
                     await self._sleep(pause_s)
             else:
-                endpoints.answered(endpoint)
+                endpoint.failures, endpoint.aside_until = 0, 0.0
                 return result
 
-    def _pause_s(self, rule: Rule, before: int) -> float:
-        """Return the pause before another round: exponential, with full jitter by default."""
-        longest = min(rule.pace.first_s * 2.0**before, rule.pace.longest_s)
-        return longest * self._random() if rule.pace.jitter else longest
+    def choose(
+        self, tried: Collection[Endpoint] = (), refused: Collection[Endpoint] = ()
+    ) -> Endpoint:
+        """Return whom to ask: the first that is well, else the one least long aside.
+
+        Those tried lately are asked again only if no other is well, the refused ones never.
+        """
+        now = self._clock()
+
+        def preference(endpoint: Endpoint) -> tuple[bool, bool, float]:
+            until = max(endpoint.aside_until, now)
+            return until > now, endpoint in tried, until
+
+        return min((one for one in self._endpoints if one not in refused), key=preference)
+
+    def put_aside(self, endpoint: Endpoint) -> None:
+        """Ask others first for a while; nothing new of one that is aside, of the same cause."""
+        now = self._clock()
+        if endpoint.aside_until <= now:
+            pause_s = _FIRST_ASIDE_S * 2.0 ** min(endpoint.failures, _DOUBLINGS)
+            endpoint.failures += 1
+            endpoint.aside_until = now + min(pause_s, _LONGEST_ASIDE_S)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 
 SHARDS = 1000
 ROWS = 334  # primary source symbols: shards less twice the faults that are survived
@@ -76,11 +77,11 @@ def quilt_bytes(patches: Iterable[tuple[str, Mapping[str, str], int]]) -> int:
     for identifier, tags, size in patches:
         name = _text_bytes(identifier)
         tagged = _tags_bytes(tags)
-        index += 2 + name + (tagged or 1)
-        sizes.append(_HEADER_BYTES + 2 + name + (2 + tagged if tagged else 0) + size)
+        index += 2 + name + tagged
+        sizes.append(_HEADER_BYTES + 2 + name + (2 + tagged if tags else 0) + size)
     if not 1 <= len(sizes) <= MAX_PATCHES:
         raise ValueError(f"a quilt holds 1 to {MAX_PATCHES} patches, not {len(sizes)}")
-    index += len(_uleb(len(sizes)))
+    index += _uleb_bytes(len(sizes))
 
     def fits(half_symbol: int) -> bool:
         height = ROWS * 2 * half_symbol
@@ -99,24 +100,17 @@ def quilt_bytes(patches: Iterable[tuple[str, Mapping[str, str], int]]) -> int:
 
 def _text_bytes(text: str) -> int:
     size = len(text.encode())
-    return len(_uleb(size)) + size
+    return _uleb_bytes(size) + size
 
 
 def _tags_bytes(tags: Mapping[str, str]) -> int:
-    if not tags:
-        return 0
-    return len(_uleb(len(tags))) + sum(
+    return _uleb_bytes(len(tags)) + sum(
         _text_bytes(key) + _text_bytes(value) for key, value in tags.items()
     )
 
 
-def _uleb(number: int) -> bytes:
-    encoded = bytearray()
-    while number >= 0x80:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+def _uleb_bytes(number: int) -> int:
+    return -(-max(1, number.bit_length()) // 7)
 
 
 def parse_quilt(raw: bytes) -> list[Patch]:
@@ -163,7 +157,7 @@ def _read_index(raw: bytes) -> tuple[int, list[tuple[int, str, dict[str, str]]]]
     count = index.length()
     _require(1 <= count <= MAX_PATCHES)
     entries = [(index.number(2), index.text(), index.tags()) for _ in range(count)]
-    _require(not index.rest())
+    _require(not index.read())
     return taken, entries
 
 
@@ -174,27 +168,20 @@ def _read_patch(content: bytes, identifier: str, tags: dict[str, str]) -> Patch:
     flags = header.number(1)
     body = _Bytes(header.take(size))
     name = _Bytes(body.take(body.number(2)))
-    _require(name.text() == identifier and not name.rest())
+    _require(name.text() == identifier and not name.read())
     if flags & _HAS_TAGS:
         tagged = _Bytes(body.take(body.number(2)))
-        _require(tagged.tags() == tags and not tagged.rest())
-    return Patch(identifier, tags, body.rest())
+        _require(tagged.tags() == tags and not tagged.read())
+    return Patch(identifier, tags, body.read())
 
 
-class _Bytes:
+class _Bytes(BytesIO):
     """A reader that never goes past the end."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
     def take(self, size: int) -> bytes:
-        start, self._at = self._at, self._at + size
-        _require(self._at <= len(self._data))
-        return self._data[start : self._at]
-
-    def rest(self) -> bytes:
-        return self.take(len(self._data) - self._at)
+        taken = self.read(size)
+        _require(len(taken) == size)
+        return taken
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "little")
