@@ -8,7 +8,7 @@ import jwt
 import pytest
 
 from tuskpoint_server.blobs.walrus.client import RecentBlobs
-from tuskpoint_server.blobs.walrus.settings import Tokens, WalrusSettings, secret_bytes
+from tuskpoint_server.blobs.walrus.settings import WalrusSettings, secret_bytes
 
 URL = "https://walrus.example"
 SECRET = bytes(range(64))
@@ -56,8 +56,7 @@ def test_settings_show_no_secrets() -> None:
 
 
 def test_token() -> None:
-    tokens = Tokens(settings(jwt_secret=SECRET, jwt_lifetime_s=30, epochs=9), lambda: 1000.9)
-    token = tokens.mint(12345)
+    token = settings(jwt_secret=SECRET, jwt_lifetime_s=30, epochs=9).token(1000.9, 12345)
     assert jwt.get_unverified_header(token)["alg"] == "HS256"
     claims = jwt.decode(token, SECRET, algorithms=["HS256"], options={"verify_exp": False})
     assert claims.pop("jti")
@@ -65,18 +64,18 @@ def test_token() -> None:
 
 
 def test_no_secret_no_token() -> None:
-    assert Tokens(settings(), lambda: 1000.0).mint(1) == ""
+    assert settings().token(1000.0, 1) == ""
 
 
 def test_every_token_differs() -> None:
-    tokens = Tokens(settings(jwt_secret=SECRET), lambda: 1000.0)
-    assert len({tokens.mint(1) for _ in range(100)}) == 100
+    signing = settings(jwt_secret=SECRET)
+    assert len({signing.token(1000.0, 1) for _ in range(100)}) == 100
 
 
 def test_a_short_secret_works_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    tokens = Tokens(settings(jwt_secret=b"hush"), lambda: 1000.0)
-    assert tokens.mint(1)
-    assert tokens.mint(1)
+    signing = settings(jwt_secret=b"hush")
+    assert signing.token(1000.0, 1)
+    assert signing.token(1000.0, 1)
     [told] = caplog.messages
     assert "HS256 asks for 32" in told
     assert "hush" not in told

@@ -71,46 +71,41 @@ def read_error(status: int, content_type: str, body: bytes) -> Symptom:
             return Symptom(status=status)
         return Symptom(status=status, detail=one_line(body[:4096].decode("utf-8", "replace")))
     message, details = error.get("message"), error.get("details")
-    reasons = (
-        detail["reason"]
-        for detail in (details if isinstance(details, list) else ())
-        if isinstance(detail, dict) and isinstance(detail.get("reason"), str)
-    )
+    reason = ""
+    for detail in details if isinstance(details, list) else ():
+        match detail:
+            case {"reason": str(reason)}:
+                break
     return Symptom(
         status=status,
         json=True,
-        reason=one_line(next(reasons, "")),
+        reason=one_line(reason),
         detail=one_line(message) if isinstance(message, str) else "",
     )
 
 
 def _stored(result: object) -> StoredBlob:
-    if not isinstance(result, dict):
-        raise ValueError(f"the answer is {type(result).__name__}, not dict")
-    if result.get("newlyCreated") is not None:
-        created = _get(result, "newlyCreated", dict)
-        blob = _get(created, "blobObject", dict)
-        return StoredBlob(
-            blob_id=_blob_id(blob),
-            object_id=_get(blob, "id", str),
-            billed_bytes=_billed(created, _get(blob, "size", int)),
-            cost=_get(created, "cost", int),
-            epoch=_get(blob, "registeredEpoch", int),
-            end_epoch=_get(_get(blob, "storage", dict), "endEpoch", int),
-        )
-    if result.get("alreadyCertified") is not None:
-        found = _get(result, "alreadyCertified", dict)
-        object_id = found.get("object")
-        object_id = object_id if isinstance(object_id, str) else ""
-        return StoredBlob(_blob_id(found), object_id, end_epoch=_get(found, "endEpoch", int))
-    if result.get("markedInvalid") is not None:
-        outcome, detail = Outcome.MARKED_INVALID, "the network knows this blob as invalid"
-    elif result.get("error") is not None:
-        error = _get(result, "error", dict)
-        phase, message = error.get("failurePhase"), error.get("errorMsg")
-        outcome, detail = _outcome(str(phase or ""), str(message or "")), f"{phase}: {message}"
-    else:
-        raise ValueError("it holds no result of a store")
+    match result:
+        case {"newlyCreated": {"blobObject": blob} as created}:
+            return StoredBlob(
+                blob_id=_blob_id(blob),
+                object_id=_get(blob, "id", str),
+                billed_bytes=_billed(created, _get(blob, "size", int)),
+                cost=_get(created, "cost", int),
+                epoch=_get(blob, "registeredEpoch", int),
+                end_epoch=_get(_get(blob, "storage", dict), "endEpoch", int),
+            )
+        case {"alreadyCertified": {"blobId": _} as found}:
+            object_id = found.get("object")
+            object_id = object_id if isinstance(object_id, str) else ""
+            return StoredBlob(_blob_id(found), object_id, end_epoch=_get(found, "endEpoch", int))
+        case {"markedInvalid": {}}:
+            outcome, detail = Outcome.MARKED_INVALID, "the network knows this blob as invalid"
+        case {"error": {**error}}:
+            phase, message = error.get("failurePhase"), error.get("errorMsg")
+            outcome, detail = _outcome(str(phase), str(message)), f"{phase}: {message}"
+        case _:
+            raise ValueError("it holds no result of a store")
     raise Unsuccessful(Symptom(status=200, json=True, reason=outcome, detail=one_line(detail)))
 
 
@@ -125,7 +120,7 @@ def _billed(created: dict[str, Any], size: int) -> int:
     return 0
 
 
-def _blob_id(holder: dict[str, Any]) -> str:
+def _blob_id(holder: object) -> str:
     blob_id = _get(holder, "blobId", str)
     if digest_of(blob_id) is None:
         raise ValueError("blobId is no blob ID")
@@ -133,11 +128,9 @@ def _blob_id(holder: dict[str, Any]) -> str:
 
 
 def _outcome(phase: str, message: str) -> Outcome:
-    for text in (phase.lower(), message.lower()):
-        for word, outcome in _OUTCOMES:
-            if word in text:
-                return outcome
-    return Outcome.UNKNOWN
+    told = (phase.lower(), message.lower())
+    found = (outcome for text in told for word, outcome in _OUTCOMES if word in text)
+    return next(found, Outcome.UNKNOWN)
 
 
 def _json(body: bytes) -> Any:
@@ -149,9 +142,7 @@ def _json(body: bytes) -> Any:
 
 def _get(holder: object, name: str, kind: type[_T]) -> _T:
     """Return a member of an object, which has to be of a type, and no number below 0."""
-    if not isinstance(holder, dict):
-        raise ValueError(f"what holds {name} is {type(holder).__name__}, not dict")
-    value = holder.get(name)
+    value = holder.get(name) if isinstance(holder, dict) else None
     if not isinstance(value, kind) or isinstance(value, bool):
         raise ValueError(f"{name} is {type(value).__name__}, not {kind.__name__}")
     if isinstance(value, int) and value < 0:

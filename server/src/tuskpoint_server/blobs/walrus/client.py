@@ -34,7 +34,7 @@ from .failures import (
     one_line,
 )
 from .quilt import Patch, quilt_bytes
-from .settings import Tokens, WalrusSettings
+from .settings import WalrusSettings
 
 _T = TypeVar("_T")
 
@@ -125,7 +125,8 @@ class WalrusClient:
     ) -> None:
         self._http = _open(settings)
         self._clock = clock
-        self._tokens = Tokens(settings, now)
+        self._settings = settings
+        self._now = now
         self._recent = RecentBlobs(clock)
         # Publishers refuse parameters that they do not know.
         self._put_params = {"epochs": str(settings.epochs), "permanent": "true"}
@@ -269,7 +270,7 @@ class WalrusClient:
         if question.body is not None:
             if question.content_type:
                 headers["Content-Type"] = question.content_type
-            if token := self._tokens.mint(question.max_size):
+            if token := self._settings.token(self._now(), question.max_size):
                 headers["Authorization"] = f"Bearer {token}"
             return self._http.build_request(
                 "PUT", url, params=self._put_params, content=question.body, headers=headers

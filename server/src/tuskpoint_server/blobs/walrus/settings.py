@@ -1,4 +1,4 @@
-"""What can be chosen about the Walrus store, and the tokens for publishers that ask for them."""
+"""What can be chosen about the Walrus store, and tokens for publishers that ask for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import re
 import uuid
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -57,6 +56,35 @@ class WalrusSettings:
             raise ValueError("send_object_to must be a Sui address: 0x and up to 64 hex digits")
         if self.jwt_secret and any(urlsplit(url).username for url in self.publishers):
             raise ValueError("a publisher takes a JWT or the credentials of its URL, not both")
+        needed = _DIGEST_BYTES[self.jwt_algorithm]
+        if self.jwt_secret and len(self.jwt_secret) < needed:
+            _log.warning(
+                "the JWT secret is short enough to be guessed: %s asks for %d random bytes or more",
+                self.jwt_algorithm,
+                needed,
+            )
+            # Newer PyJWT would say so again at every put.
+            warnings.filterwarnings("ignore", "The HMAC key is")
+
+    def token(self, now: float, max_size: int) -> str:
+        """Return a fresh token for a put of at most so many bytes; empty without a secret.
+
+        A publisher takes each only once, even if the put fails. It names no audience (publishers
+        refuse any) and bounds the size from above only: what publishers compare it with is the
+        blob that the quilt becomes.
+        """
+        if not self.jwt_secret:
+            return ""
+        claims: dict[str, object] = {
+            "jti": uuid.uuid4().hex,
+            "iat": int(now),
+            "exp": int(now) + self.jwt_lifetime_s,
+            "epochs": self.epochs,
+            "max_size": max_size,
+        }
+        if self.send_object_to:
+            claims["send_object_to"] = self.send_object_to
+        return jwt.encode(claims, self.jwt_secret, algorithm=self.jwt_algorithm)
 
 
 def _url_problem(url: str) -> str:
@@ -83,43 +111,3 @@ def secret_bytes(text: str) -> bytes:
         return bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
         raise ValueError("a JWT secret that begins with 0x must go on in hex") from None
-
-
-class Tokens:
-    """Mints a token for each attempt: a publisher takes each only once, even if it fails.
-
-    A token names no audience (publishers refuse any) and bounds the size from above
-    only: what publishers compare it with is the blob that the quilt becomes.
-    """
-
-    def __init__(self, settings: WalrusSettings, now: Callable[[], float]) -> None:
-        self._settings = settings
-        self._now = now
-        needed = _DIGEST_BYTES[settings.jwt_algorithm]
-        if settings.jwt_secret and len(settings.jwt_secret) < needed:
-            _log.warning(
-                "the JWT secret is short enough to be guessed: %s asks for %d random bytes or more",
-                settings.jwt_algorithm,
-                needed,
-            )
-            # Newer PyJWT would say so again at every put.
-            category = getattr(jwt, "InsecureKeyLengthWarning", None)
-            if category is not None:
-                warnings.simplefilter("ignore", category)
-
-    def mint(self, max_size: int) -> str:
-        """Return a fresh token for a put of at most so many bytes; empty without a secret."""
-        settings = self._settings
-        if not settings.jwt_secret:
-            return ""
-        issued = int(self._now())
-        claims: dict[str, object] = {
-            "jti": uuid.uuid4().hex,
-            "iat": issued,
-            "exp": issued + settings.jwt_lifetime_s,
-            "epochs": settings.epochs,
-            "max_size": max_size,
-        }
-        if settings.send_object_to:
-            claims["send_object_to"] = settings.send_object_to
-        return jwt.encode(claims, settings.jwt_secret, algorithm=settings.jwt_algorithm)
