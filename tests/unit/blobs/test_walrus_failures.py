@@ -16,7 +16,6 @@ from tuskpoint_server.blobs.walrus.failures import (
     Endpoints,
     Failed,
     Operation,
-    Outcome,
     Symptom,
     Trouble,
     Where,
@@ -72,12 +71,12 @@ TABLE = [
     (PUT, answer(413, json=False), "too_large", ONLY, 0, False),
     (GET, answer(416, "INVALID_BYTE_RANGE"), "bad_request", ONLY, 0, False),
     (GET, answer(451, "FORBIDDEN_BLOB"), "forbidden_content", NOWHERE, 0, False),
-    (PUT, answer(200, Outcome.BLOCKED), "refused_content", NOWHERE, 0, False),
-    (PUT, answer(200, Outcome.NOT_ENCODED), "refused_content", NOWHERE, 0, False),
-    (PUT, answer(200, Outcome.MARKED_INVALID), "refused_content", NOWHERE, 0, False),
-    (PUT, answer(200, Outcome.NOT_REGISTERED), "not_stored", ELSEWHERE, 2, True),
-    (PUT, answer(200, Outcome.NOT_CERTIFIED), "not_stored", ELSEWHERE, 2, True),
-    (PUT, answer(200, Outcome.UNKNOWN), "not_stored", ELSEWHERE, 2, True),
+    (PUT, answer(200, "BLOCKED"), "refused_content", NOWHERE, 0, False),
+    (PUT, answer(200, "NOT_ENCODED"), "refused_content", NOWHERE, 0, False),
+    (PUT, answer(200, "MARKED_INVALID"), "refused_content", NOWHERE, 0, False),
+    (PUT, answer(200, "NOT_REGISTERED"), "not_stored", ELSEWHERE, 2, True),
+    (PUT, answer(200, "NOT_CERTIFIED"), "not_stored", ELSEWHERE, 2, True),
+    (PUT, answer(200, "UNKNOWN"), "not_stored", ELSEWHERE, 2, True),
 ]
 
 

@@ -13,19 +13,19 @@ from typing import Any, TypeVar
 
 from ...domain.model import StoredBlob
 from ..api import digest_of
-from .failures import Outcome, Symptom, Unsuccessful, one_line
+from .failures import Symptom, Unsuccessful, one_line
 from .quilt import Patch, encoded_bytes
 
 _T = TypeVar("_T")
 
 _HTML_STARTS = (b"<!doctype", b"<html", b"<head", b"<?xml")
 _OUTCOMES = (
-    ("block", Outcome.BLOCKED),
-    ("encod", Outcome.NOT_ENCODED),
-    ("too large", Outcome.NOT_ENCODED),
-    ("too big", Outcome.NOT_ENCODED),
-    ("certif", Outcome.NOT_CERTIFIED),
-    ("regist", Outcome.NOT_REGISTERED),
+    ("block", "BLOCKED"),
+    ("encod", "NOT_ENCODED"),
+    ("too large", "NOT_ENCODED"),
+    ("too big", "NOT_ENCODED"),
+    ("certif", "NOT_CERTIFIED"),
+    ("regist", "NOT_REGISTERED"),
 )
 """What went wrong, by the names of the steps and, failing that, the message."""
 
@@ -100,7 +100,7 @@ def _stored(result: object) -> StoredBlob:
             object_id = object_id if isinstance(object_id, str) else ""
             return StoredBlob(_blob_id(found), object_id, end_epoch=_get(found, "endEpoch", int))
         case {"markedInvalid": {}}:
-            outcome, detail = Outcome.MARKED_INVALID, "the network knows this blob as invalid"
+            outcome, detail = "MARKED_INVALID", "the network knows this blob as invalid"
         case {"error": {**error}}:
             phase, message = error.get("failurePhase"), error.get("errorMsg")
             outcome, detail = _outcome(str(phase), str(message)), f"{phase}: {message}"
@@ -127,10 +127,10 @@ def _blob_id(holder: object) -> str:
     return blob_id
 
 
-def _outcome(phase: str, message: str) -> Outcome:
+def _outcome(phase: str, message: str) -> str:
     told = (phase.lower(), message.lower())
     found = (outcome for text in told for word, outcome in _OUTCOMES if word in text)
-    return next(found, Outcome.UNKNOWN)
+    return next(found, "UNKNOWN")
 
 
 def _json(body: bytes) -> Any:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import math
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -58,6 +57,7 @@ _RECENT_S = 600.0
 _RECENT_BLOBS = 10_000
 _CONNECT_S = 5.0
 _KEPT_ALIVE_S = 15.0
+_tls = cache(httpx.create_ssl_context)  # which takes longer than many a request
 _UNREACHED = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -343,12 +343,6 @@ def _open(settings: WalrusSettings) -> httpx.AsyncClient:
         trust_env=local != set(hosts),
         mounts={f"all://[{host}]" if ":" in host else f"all://{host}": None for host in local},
     )
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    """Return what checks certificates; making it takes longer than many a request."""
-    return httpx.create_ssl_context()
 
 
 async def _read(

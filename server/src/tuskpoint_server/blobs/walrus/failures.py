@@ -47,17 +47,6 @@ class Trouble(Enum):
     MISMATCH = "sent bytes with another hash"
 
 
-class Outcome(StrEnum):
-    """Reasons of a store that failed with status 200."""
-
-    BLOCKED = "BLOCKED"
-    NOT_ENCODED = "NOT_ENCODED"
-    NOT_REGISTERED = "NOT_REGISTERED"
-    NOT_CERTIFIED = "NOT_CERTIFIED"
-    MARKED_INVALID = "MARKED_INVALID"
-    UNKNOWN = "UNKNOWN"
-
-
 @dataclass(frozen=True, slots=True)
 class Symptom:
     """What came back instead of what was asked for."""
@@ -65,7 +54,7 @@ class Symptom:
     trouble: Trouble | None = None
     status: int | None = None
     json: bool = False  # its body is an error as Walrus sends it, not text of something between
-    reason: str = ""  # the reason that it names, an `Outcome` with status 200
+    reason: str = ""  # the reason that it names
     detail: str = ""  # what it says to people; one short line without secrets
     recent: bool = False  # the blob was stored by this process a moment ago
 
@@ -172,12 +161,11 @@ RULES: tuple[Rule, ...] = (
     Rule("mismatch",
          "ask another aggregator; if all say so, the recorded hash or the blob is wrong",
          Where.ELSEWHERE, REREAD, trouble=Trouble.MISMATCH, stale=True),
-    Rule("not_stored", "look at the log of the publisher and at its wallet",
-         Where.ELSEWHERE, FEW, PUTS, statuses=(200,), ambiguous=True,
-         reasons=(Outcome.NOT_REGISTERED, Outcome.NOT_CERTIFIED, Outcome.UNKNOWN)),
     Rule("refused_content", "this content cannot be stored on Walrus as it is",
          Where.NOWHERE, operations=PUTS, statuses=(200,),
-         reasons=(Outcome.BLOCKED, Outcome.NOT_ENCODED, Outcome.MARKED_INVALID)),
+         reasons=("BLOCKED", "NOT_ENCODED", "MARKED_INVALID")),
+    Rule("not_stored", "look at the log of the publisher and at its wallet",
+         Where.ELSEWHERE, FEW, PUTS, statuses=(200,), ambiguous=True),
     Rule("token_expired", "compare the clocks of both machines, or give tokens a longer life",
          Where.HERE, TOKEN, PUTS, reasons=("EXPIRED_SIGNATURE",)),
     Rule("token_used", "something between may send requests twice",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import random as random_numbers
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from opentelemetry.metrics import MeterProvider
 
-from ...domain.errors import Reason, Refusal
+from ...domain.errors import Reason, Refusal, malformed
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, StoredBlob
 from ...domain.values import blob_digest
@@ -108,13 +109,10 @@ class WalrusStore:
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256."""
-        _require_id(location.blob_id, location.sha256.hex())
-        if location.identifier and not is_identifier(location.identifier):
-            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=location.blob_id)
-        try:
+        with _reading(location.blob_id or location.sha256.hex()):
+            if location.identifier and not is_identifier(location.identifier):
+                raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=location.blob_id)
             return await self._client.read(location, progress)
-        except Failed as failed:
-            raise _not_read(failed, location.blob_id) from failed
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         """Return the bytes at many locations, in order, each after checking its SHA-256.
@@ -139,21 +137,18 @@ class WalrusStore:
 
     async def list_blob(self, blob_id: str) -> Sequence[Listed]:
         """Return what a quilt holds that is named by a SHA-256; of another blob, itself."""
-        _require_id(blob_id)
-        patches: list[Patch] | None
-        try:
-            patches = await self._client.list_quilt(blob_id)
-        except Failed as failed:
-            if failed.rule.name not in _NO_LIST:
-                raise _not_read(failed, blob_id) from failed
+        with _reading(blob_id):
             try:
+                patches = await self._client.list_quilt(blob_id)
+            except Failed as failed:
+                if failed.rule.name not in _NO_LIST:
+                    raise
                 raw = await self._client.read_raw(blob_id, patient=True)
-            except Failed as unread:
-                raise _not_read(unread, blob_id) from unread
-            patches = await asyncio.to_thread(_parsed, raw)
-            if patches is None:
-                whole = await asyncio.to_thread(blob_digest, raw)
-                return [Listed(BlobLocation(whole, 0, blob_id), "")]
+                parsed = await asyncio.to_thread(_parsed, raw)
+                if parsed is None:
+                    whole = await asyncio.to_thread(blob_digest, raw)
+                    return [Listed(BlobLocation(whole, 0, blob_id), "")]
+                patches = parsed
         return [
             Listed(BlobLocation(sha256, 0, blob_id, patch.identifier), patch.tags.get(KIND_TAG, ""))
             for patch in patches
@@ -162,20 +157,19 @@ class WalrusStore:
 
     async def renew(self, blob_id: str) -> Receipt:
         """Store a blob or quilt once more, so that it lasts as long as a new one."""
-        _require_id(blob_id)
-        patches, raw = await self._content(blob_id)
-        if patches is not None:
-            members = await every(self._proven(blob_id, patch) for patch in patches)
+        with _reading(blob_id):
+            content = await self._content(blob_id)
+        if not isinstance(content, bytes):
+            members = await every(self._proven(blob_id, patch) for patch in content)
             blob = await self._put(members)
             named = [(one.identifier, len(one.data)) for one in members]
             places = [BlobLocation(bytes.fromhex(n), size, blob.blob_id, n) for n, size in named]
             return Receipt(tuple(places), (blob,))
-        blob = await self._put(raw)
+        blob = await self._put(content)
         if blob.blob_id != blob_id:
-            problem = f"the bytes read as it make blob {blob.blob_id}"
-            raise Refusal(Reason.BLOB_MALFORMED, blob_id=blob_id, problem=problem)
-        sha256 = await asyncio.to_thread(blob_digest, raw)
-        return Receipt((BlobLocation(sha256, len(raw), blob_id),), (blob,))
+            raise malformed(blob_id, f"the bytes read as it make blob {blob.blob_id}")
+        sha256 = await asyncio.to_thread(blob_digest, content)
+        return Receipt((BlobLocation(sha256, len(content), blob_id),), (blob,))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -208,31 +202,31 @@ class WalrusStore:
                 return {}  # each member is now asked for by itself, which says what is wrong
             return await asyncio.to_thread(prove, raw)
 
-    async def _content(self, blob_id: str) -> tuple[list[Patch] | None, bytes]:
-        """Return the patches, unchecked and some without data; or `None` and the blob."""
+    async def _content(self, blob_id: str) -> list[Patch] | bytes:
+        """Return the patches of a quilt, unchecked and some without data, or another blob."""
         raw: bytes | None = None
         try:
             raw = await self._client.read_raw(blob_id, patient=True)
         except Failed as failed:
             if failed.rule.name != "too_long":
-                raise _not_read(failed, blob_id) from failed
-        if raw is not None:
-            patches = await asyncio.to_thread(_parsed, raw)
-            if patches is not None:
-                return patches, b""
+                raise
+        patches = await asyncio.to_thread(_parsed, raw or b"")
+        if patches is not None:
+            return patches
         try:
-            return await self._client.list_quilt(blob_id), b""
+            return await self._client.list_quilt(blob_id)
         except Failed as failed:
-            if raw is not None and failed.rule.name in _NO_LIST:
-                return None, raw
-            raise _not_read(failed, blob_id) from failed
+            if raw is None or failed.rule.name not in _NO_LIST:
+                raise
+            return raw
 
     async def _proven(self, blob_id: str, patch: Patch) -> Patch:
         """Return a patch whose data has the hash that it is named by."""
         sha256 = member_hash(patch.identifier)
         if sha256 is None:
-            problem = "a member is not named by its SHA-256, so it cannot be checked"
-            raise Refusal(Reason.BLOB_MALFORMED, blob_id=blob_id, problem=problem)
+            raise malformed(
+                blob_id, "a member is not named by its SHA-256, so it cannot be checked"
+            )
         if await asyncio.to_thread(blob_digest, patch.data) == sha256:
             return patch
         data = await self.get(BlobLocation(sha256, 0, blob_id, patch.identifier))
@@ -252,16 +246,17 @@ def _parsed(raw: bytes) -> list[Patch] | None:
         return None
 
 
-def _require_id(blob_id: str, otherwise: str = "") -> None:
+@contextmanager
+def _reading(blob_id: str) -> Iterator[None]:
+    """Refuse what can be no blob's ID, and say what a failed read means to the caller."""
     if digest_of(blob_id) is None:
-        raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id or otherwise)
-
-
-def _not_read(failed: Failed, blob_id: str) -> Refusal:
-    """Return what a failed read means to the caller."""
-    if failed.rule.name in ("not_found", "not_visible_yet"):
-        return Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id)
-    return _unavailable(failed.problem)
+        raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id)
+    try:
+        yield
+    except Failed as failed:
+        if failed.rule.name in ("not_found", "not_visible_yet"):
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id) from failed
+        raise _unavailable(failed.problem) from failed
 
 
 def _unavailable(problem: str) -> Refusal:
