@@ -75,7 +75,7 @@ async def names(journal: LineageJournal) -> list[str]:
 async def test_a_snapshot_says_what_it_captured(journal: LineageJournal) -> None:
     await two_threads(journal)
     made = await create(journal, "t", "u", session_id="s", hostname="h", working_directory="/w")
-    assert made.members == (key("02"), key("06", "u"))
+    assert [member.key for member in made.members] == [key("02"), key("06", "u")]
     assert await journal.snapshots.snapshot(TENANT, made.snapshot_id) == made
     assert (made.session_id, made.hostname, made.working_directory) == ("s", "h", "/w")
     assert await journal.snapshots.snapshot(TENANT, "another") is None

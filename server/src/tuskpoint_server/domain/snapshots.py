@@ -7,12 +7,26 @@ each member. So a snapshot is stored, certified, renewed and recovered as every 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from tuskpoint.v1 import checkpoint_pb2
 
 from .model import CheckpointKey, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A captured checkpoint of a root graph; agent and setting are of its thread."""
+
+    thread_id: str
+    checkpoint_id: str
+    agent_id: str
+    unsearchable: bool = False
+
+    @property
+    def key(self) -> CheckpointKey:
+        """The checkpoint."""
+        return CheckpointKey(self.thread_id, "", self.checkpoint_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +38,7 @@ class Snapshot:
     hostname: str
     working_directory: str
     metadata: bytes  # the exact bytes of a JSON object
-    members: tuple[CheckpointKey, ...]  # in the order of the request
+    members: tuple[Member, ...]  # in the order of the request
     created_us: int
 
 
@@ -61,71 +75,31 @@ def member_thread_of(snapshot_id: str, member: int) -> str:
     return f"{member_threads_of(snapshot_id)}{member}"
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A captured checkpoint of a root graph; agent and setting are of its thread."""
-
-    key: CheckpointKey
-    agent_id: str = ""
-    unsearchable: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What the describing checkpoint holds: metadata, frame and values of a state."""
-
-    metadata: bytes
-    frame: bytes
-    values: tuple[tuple[str, Value], ...]
-
-
 _NAMES = ("session_id", "hostname", "working_directory")
 
 
-def encode(snapshot: Snapshot, members: Sequence[Member]) -> Record:
-    """Return the content of a snapshot's describing checkpoint."""
-    listed = [
-        {
-            "thread_id": member.key.thread_id,
-            "checkpoint_id": member.key.checkpoint_id,
-            "agent_id": member.agent_id,
-            "unsearchable": member.unsearchable,
-        }
-        for member in members
-    ]
-    return Record(
-        metadata=_dump({name: getattr(snapshot, name) for name in _NAMES}),
-        frame=checkpoint_pb2.CheckpointState(schema_version=STATE_VERSION).SerializeToString(),
-        values=(
-            (MEMBERS, Value("json", _dump(listed))),
-            (METADATA, Value("json", snapshot.metadata)),
-        ),
-    )
+def encode(snapshot: Snapshot) -> tuple[bytes, bytes, dict[str, Value]]:
+    """Return metadata, frame and values of a snapshot's describing checkpoint."""
+    metadata = _dump({name: getattr(snapshot, name) for name in _NAMES})
+    frame = checkpoint_pb2.CheckpointState(schema_version=STATE_VERSION).SerializeToString()
+    members = _dump([asdict(member) for member in snapshot.members])
+    held = {MEMBERS: members, METADATA: snapshot.metadata}
+    return metadata, frame, {name: Value("json", data) for name, data in held.items()}
 
 
 def decode(
     snapshot_id: str, created_us: int, metadata: bytes, values: dict[str, Value]
-) -> tuple[Snapshot, tuple[Member, ...]]:
-    """Return the snapshot that a checkpoint describes, and its members."""
+) -> Snapshot:
+    """Return the snapshot that a checkpoint describes."""
     named = json.loads(metadata)
+    told: tuple[str, str, str] = tuple(named[name] for name in _NAMES)
     members = tuple(
         Member(
-            CheckpointKey(one["thread_id"], "", one["checkpoint_id"]),
-            one["agent_id"],
-            one.get("unsearchable", False),
+            one["thread_id"], one["checkpoint_id"], one["agent_id"], one.get("unsearchable", False)
         )
         for one in json.loads(values[MEMBERS].data)
     )
-    snapshot = Snapshot(
-        snapshot_id=snapshot_id,
-        session_id=named["session_id"],
-        hostname=named["hostname"],
-        working_directory=named["working_directory"],
-        metadata=values[METADATA].data,
-        members=tuple(member.key for member in members),
-        created_us=created_us,
-    )
-    return snapshot, members
+    return Snapshot(snapshot_id, *told, values[METADATA].data, members, created_us)
 
 
 def _dump(content: object) -> bytes:

@@ -350,7 +350,7 @@ def lineage_step(step: LineageStep) -> thread_service_pb2.LineageStep:
 
 def snapshot(stored: Snapshot) -> snapshot_service_pb2.Snapshot:
     """Return the message for a snapshot."""
-    members = map(ref, stored.members)
+    members = [ref(member.key) for member in stored.members]
     created = timestamp(stored.created_us)
     named = snapshot_service_pb2.Snapshot(
         metadata_json=stored.metadata, members=members, create_time=created

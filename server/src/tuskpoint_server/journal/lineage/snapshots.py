@@ -108,17 +108,14 @@ class Snapshots:
                 batch,
                 lambda batch: _create(batch, tenant, draft, supplied, entropy),
                 lambda created: created.snapshot_id.encode(),
-                lambda first: _found(batch.connection, tenant, first.decode())[0],
+                lambda first: _found(batch.connection, tenant, first.decode()),
             ),
             len(draft.metadata) + len(draft.thread_ids) * _MEMBER_BYTES,
         )
 
     async def snapshot(self, tenant: str, snapshot_id: str) -> Snapshot | None:
         """Return a snapshot, or `None`."""
-        found = await self._database.query(
-            lambda connection: _read(connection, tenant, snapshot_id)
-        )
-        return found[0] if found is not None else None
+        return await self._database.query(lambda connection: _read(connection, tenant, snapshot_id))
 
     async def list_snapshots(
         self, tenant: str, query: SnapshotQuery, below: str, limit: int
@@ -137,7 +134,7 @@ class Snapshots:
                 for thread_id, metadata in some:
                     if len(found) < limit and matches(metadata, wanted):
                         one = _read(connection, tenant, thread_id.removeprefix(kept.THREADS))
-                        found += [one[0]] if one is not None else []
+                        found += [one] if one is not None else []
             return found
 
         return await self._database.query(look)
@@ -200,7 +197,7 @@ def _create(
     row = _NEWEST.run(connection, of_tenant=tenant, below=kept.MEMBER_THREADS).fetchone()
     newest = (row[0] or "" if row else "").removeprefix(kept.THREADS)
     members = [
-        kept.Member(CheckpointKey(one.thread_id, "", one.head_id), one.agent_id, one.unsearchable)
+        kept.Member(one.thread_id, one.head_id, one.agent_id, one.unsearchable)
         for one, _ in sources
     ]
     snapshot = Snapshot(
@@ -209,38 +206,35 @@ def _create(
         hostname=draft.hostname,
         working_directory=draft.working_directory,
         metadata=draft.metadata,
-        members=tuple(member.key for member in members),
+        members=tuple(members),
         created_us=batch.now_us,
     )
     for number, (member, (origin, _)) in enumerate(zip(members, sources, strict=True)):
         name = kept.member_thread_of(snapshot.snapshot_id, number)
         log = stored.begin_from(batch, tenant, name, origin)
-        stored.fill(batch, log, captured[number], ("", member.key.checkpoint_id))
-    _describe(batch, tenant, snapshot, members)
+        stored.fill(batch, log, captured[number], ("", member.checkpoint_id))
+    _describe(batch, tenant, snapshot)
     return snapshot
 
 
-def _describe(batch: Batch, tenant: str, snapshot: Snapshot, members: list[kept.Member]) -> None:
-    record = kept.encode(snapshot, members)
-    values = [stored_value(value_digest(value), value) for _, value in record.values]
+def _describe(batch: Batch, tenant: str, snapshot: Snapshot) -> None:
+    metadata, frame, held = kept.encode(snapshot)
+    values = [stored_value(value_digest(value), value) for value in held.values()]
     channels = [
-        Channel(name, 1, value.digest, value.size)
-        for (name, _), value in zip(record.values, values, strict=True)
+        Channel(name, 1, value.digest, value.size) for name, value in zip(held, values, strict=True)
     ]
-    count = len(members)
-    state = encode_state(record.frame, channels)
+    count = len(snapshot.members)
+    state = encode_state(frame, channels)
     summary = f"Snapshot of {count} thread{'s' if count != 1 else ''}."
     place = ("", snapshot.snapshot_id)
-    new = of_segment(SegmentCheckpoint(*place, 0, "", state, record.metadata, 0, "", summary))
+    new = of_segment(SegmentCheckpoint(*place, 0, "", state, metadata, 0, "", summary))
     new.values = values
     log = stored.begin(batch, tenant, kept.thread_of(snapshot.snapshot_id), None)
     stored.fill(batch, log, [new], place)
 
 
-def _read(
-    connection: Connection, tenant: str, snapshot_id: str
-) -> tuple[Snapshot, tuple[kept.Member, ...]] | None:
-    """Return a snapshot and its members, or `None`."""
+def _read(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot | None:
+    """Return a snapshot, or `None`."""
     key = CheckpointKey(kept.thread_of(snapshot_id), "", snapshot_id)
     found = load(connection, tenant, key, View.FULL)
     if found is None or found.state is None:
@@ -249,9 +243,7 @@ def _read(
     return kept.decode(snapshot_id, found.entry.created_us, found.entry.metadata, values)
 
 
-def _found(
-    connection: Connection, tenant: str, snapshot_id: str
-) -> tuple[Snapshot, tuple[kept.Member, ...]]:
+def _found(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot:
     found = _read(connection, tenant, snapshot_id)
     if found is None:
         raise Refusal(Reason.SNAPSHOT_NOT_FOUND, snapshot_id=snapshot_id)
@@ -261,7 +253,7 @@ def _found(
 def _restore(
     batch: Batch, tenant: str, snapshot_id: str, rollback: bool, supplied: Supplied, bits: list[int]
 ) -> tuple[Saved, ...]:
-    members = _found(batch.connection, tenant, snapshot_id)[1]
+    members = _found(batch.connection, tenant, snapshot_id).members
     held: list[ThreadRow] = []
     for number in range(len(members)):
         at = live(batch.connection, tenant, kept.member_thread_of(snapshot_id, number))
@@ -274,14 +266,14 @@ def _restore(
         )
     restored: list[Saved] = []
     for member, at in zip(members, held, strict=True):
-        log = batch.find(tenant, member.key.thread_id)
+        log = batch.find(tenant, member.thread_id)
         if log is None or log.row.deleted:
             raise Refusal(
                 Reason.THREAD_NOT_FOUND,
                 advice="restore the snapshot as new threads instead",
-                thread_id=member.key.thread_id,
+                thread_id=member.thread_id,
             )
-        place = ("", member.key.checkpoint_id)
+        place = ("", member.checkpoint_id)
         restored.append(roll_back(batch, log, at, place, supplied, bits[0]))
     return tuple(restored)
 
@@ -300,10 +292,10 @@ def _restore_anew(
     captured = copies.prepare(connection, sources, supplied, with_ancestors=True)
     restored = []
     for number, (member, at, new) in enumerate(zip(members, held, captured, strict=True)):
-        own = live(connection, tenant, member.key.thread_id)
+        own = live(connection, tenant, member.thread_id)
         hidden = member.unsearchable or (own is not None and own.unsearchable)
         name = f"{names}-{number}"
         log = stored.begin(batch, tenant, name, at.family, member.agent_id, unsearchable=hidden)
-        place, lineage = ("", member.key.checkpoint_id), Lineage(forked_from=str(member.key))
+        place, lineage = ("", member.checkpoint_id), Lineage(forked_from=str(member.key))
         restored.append(stored.fill(batch, log, new, place, lineage))
     return tuple(restored)
