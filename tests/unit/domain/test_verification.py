@@ -11,7 +11,13 @@ import pytest
 from tuskpoint.v1 import thread_service_pb2 as pb
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation, CheckpointKey
-from tuskpoint_server.domain.threads import Verdict, VerdictKind, VerificationTotal, row_digests
+from tuskpoint_server.domain.threads import (
+    Verdict,
+    VerdictKind,
+    VerificationTotal,
+    difference,
+    row_digests,
+)
 from tuskpoint_server.rpc.calls import Call
 from tuskpoint_server.rpc.convert import verification_frame
 from tuskpoint_server.rpc.servicers import ThreadServicer
@@ -61,12 +67,12 @@ def test_kinds_have_the_numbers_of_the_contract() -> None:
 def test_digests_of_a_row_say_what_differs() -> None:
     writes = [("task", "", 0, "x", b"1" * 32), ("task", "", 1, "x", b"2" * 32)]
     mine = row_digests(b"state", b"{}", b"base", writes)
-    assert row_digests(b"state", b"{}", b"base", writes[::-1]).difference(mine) == ""
-    assert row_digests(b"other", b"{}", b"base", writes).difference(mine) == "state"
-    assert row_digests(b"state", b"{ }", b"base", writes).difference(mine) == "metadata"
-    assert row_digests(b"state", b"{}", b"", writes).difference(mine) == "delta base"
-    assert row_digests(b"state", b"{}", b"base", writes[:1]).difference(mine) == "pending writes"
-    different = row_digests(b"state", b"[]", b"base", []).difference(mine)
+    assert difference(row_digests(b"state", b"{}", b"base", writes[::-1]), mine) == ""
+    assert difference(row_digests(b"other", b"{}", b"base", writes), mine) == "state"
+    assert difference(row_digests(b"state", b"{ }", b"base", writes), mine) == "metadata"
+    assert difference(row_digests(b"state", b"{}", b"", writes), mine) == "delta base"
+    assert difference(row_digests(b"state", b"{}", b"base", writes[:1]), mine) == "pending writes"
+    different = difference(row_digests(b"state", b"[]", b"base", []), mine)
     assert different == "metadata and pending writes"
 
 

@@ -26,7 +26,7 @@ from ..domain.formats.segments import SegmentCheckpoint
 from ..domain.formats.stored_json import settled
 from ..domain.limits import MIB
 from ..domain.model import BlobLocation, CheckpointKey
-from ..domain.threads import RowDigests, Verdict, VerdictKind, row_digests
+from ..domain.threads import PENDING_WRITES, Verdict, VerdictKind, difference, row_digests
 from ..journal.archiving import standing as journal
 from ..journal.archiving.standing import Incarnation, RecordedCheckpoint, Standing
 from ..journal.archiving.status import KnownCatalog
@@ -261,8 +261,8 @@ class ThreadVerification:
             row, holder = newest_row(stored, key)
             found = await _digests(stored, row, key)
             if not recorded.entry.certified:  # its writes go on beside what is stored
-                found = replace(found, pending_writes=recorded.content.pending_writes)
-            if different := found.difference(recorded.content):
+                found[PENDING_WRITES] = recorded.content[PENDING_WRITES]
+            if different := difference(found, recorded.content):
                 detail = f"the {different} in its segment and in the journal differ"
                 raise Damage(places[0], places[0].sha256, detail)
             # What its values are is known of each segment once.
@@ -407,7 +407,7 @@ def _contradiction(
         for name in ("parent_id", "label", "summary", "lineage", "created_us")
         if getattr(record, name) != getattr(saved, name)
     ]
-    if record.state_sha256 != recorded.content.state:
+    if record.state_sha256 != recorded.content["state"]:
         different.append("state_sha256")
     if different:
         return f"manifest and journal differ in {', '.join(different)}"
@@ -433,7 +433,7 @@ def _facts(standing: Standing, place: Place) -> RecordedCheckpoint | None:
 
 async def _digests(
     segments: Sequence[Stored], row: SegmentCheckpoint, key: CheckpointKey
-) -> RowDigests:
+) -> dict[str, bytes]:
     """Return the digests of what segments hold of a checkpoint; its writes are unpacked."""
     place = (key.checkpoint_ns, key.checkpoint_id)
     size = sum(write.size for one in segments for write in one.writes.get(place, ()))

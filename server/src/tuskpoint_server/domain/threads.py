@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from .model import BlobLocation, CheckpointKey
@@ -120,39 +120,28 @@ WriteFacts = tuple[str, str, int, str, bytes]
 """Task ID, task path, `idx`, channel and digest of a pending write."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowDigests:
-    """What a row and its pending writes hold, by SHA-256: small, whatever their size."""
-
-    state: bytes
-    metadata: bytes
-    delta_base: bytes
-    pending_writes: bytes
-
-    def difference(self, other: RowDigests) -> str:
-        """Name what differs, for people; empty if nothing does."""
-        different = [
-            one.name.replace("_", " ")
-            for one in fields(self)
-            if getattr(self, one.name) != getattr(other, one.name)
-        ]
-        return " and ".join(different)
+PENDING_WRITES = "pending writes"
 
 
 def row_digests(
     state: bytes, metadata: bytes, delta_base: bytes, writes: Iterable[WriteFacts]
-) -> RowDigests:
-    """Return the digests of what a checkpoint's row and its pending writes, in any order, hold."""
+) -> dict[str, bytes]:
+    """Return the SHA-256 of each thing that a checkpoint's row holds, by its name for people.
+
+    `PENDING_WRITES` are its writes, which may come in any order.
+    """
     names = [
         json.dumps([task_path, task_id, idx, channel, digest.hex()])
         for task_id, task_path, idx, channel, digest in writes
     ]
-    return RowDigests(
-        state=hashlib.sha256(state).digest(),
-        metadata=hashlib.sha256(metadata).digest(),
-        delta_base=hashlib.sha256(delta_base).digest(),
-        pending_writes=hashlib.sha256("\n".join(sorted(names)).encode()).digest(),
-    )
+    joined = "\n".join(sorted(names)).encode()
+    held = {"state": state, "metadata": metadata, "delta base": delta_base, PENDING_WRITES: joined}
+    return {name: hashlib.sha256(data).digest() for name, data in held.items()}
+
+
+def difference(one: Mapping[str, bytes], other: Mapping[str, bytes]) -> str:
+    """Name what differs between the digests of two rows; empty if nothing does."""
+    return " and ".join(name for name in one if one[name] != other[name])
 
 
 ERROR, INTERRUPT, RESUME = "__error__", "__interrupt__", "__resume__"

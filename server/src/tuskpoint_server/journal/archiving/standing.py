@@ -13,7 +13,7 @@ from sqlalchemy import Connection, and_, bindparam, exists, select, tuple_
 from ...domain.formats import records as told
 from ...domain.model import Entry
 from ...domain.state import decode_channels
-from ...domain.threads import RowDigests, row_digests
+from ...domain.threads import row_digests
 from ..checkpoints import located
 from ..checkpoints.load import entry_of
 from ..checkpoints.located import ROW, Held, Row
@@ -45,7 +45,7 @@ class RecordedCheckpoint:
     entry: Entry  # what is known of it without its state, and without its metadata
     seq: int  # the change that made its row as it is
     certified_seq: int  # the thread's watermark
-    content: RowDigests  # what it holds
+    content: dict[str, bytes]  # what it holds
     hole: str = ""  # why something of it cannot be read from the blob store, for people; else empty
     lost: bool = False  # only what cannot be read any more had some of its values
 
