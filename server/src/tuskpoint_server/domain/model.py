@@ -53,29 +53,18 @@ class Value:
 
 
 class _Evicted(Value):
-    """The value of which there is nothing here."""
+    """A value that is only in its checkpoint's segments: the fields of `Value` are not set."""
 
     __slots__ = ()
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    def __init__(self) -> None:
-        """Leave the fields of `Value` unset."""
-
-    def __getattribute__(self, name: str) -> object:
-        if name in ("type", "data"):
-            raise LookupError("the value was evicted: it is only in its checkpoint's segments")
-        return object.__getattribute__(self, name)
-
     def __repr__(self) -> str:
         return "EVICTED"
 
 
-EVICTED: Value = _Evicted()
-"""Stands where the journal gave a value up; whoever looks into it gets a `LookupError`.
-
-`domain.state` tells where it stands and puts the values back.
-"""
+EVICTED: Value = object.__new__(_Evicted)
+"""Stands where the journal gave a value up; `domain.state` puts the values back."""
 
 
 class Reference(Enum):
