@@ -220,8 +220,8 @@ async def test_a_relayer_away_for_a_day_costs_a_probe_now_and_then() -> None:
     for hour in range(24):
         house.remember(*named(10, f"hour {hour}, summary"))
         await house.until((hour + 1) * HOUR_S)
-    # Pauses may be shorter than the longest, by a quarter.
-    assert len(house.calls) <= DAY_S / (0.75 * SETTINGS.longest_retry_s) + 12
+    # Pauses are shorter than the longest, by a quarter on average, as chance has it.
+    assert len(house.calls) <= DAY_S / (0.7 * SETTINGS.longest_retry_s) + 12
     assert house.states() == {WAITING: 240}
     assert {row.unsure for row in house.at().values()} == {False}
     began = len(house.calls)
