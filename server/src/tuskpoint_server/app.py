@@ -1,12 +1,6 @@
 """The composition root: builds the rooms, starts them, drains them in order.
 
-Start: configuration, logs, telemetry, certificate and tokens, data directory (locked),
-journal (opened and migrated), blob store, archive (takes up its spool), search, sweeper, gRPC;
-then one line on stdout, `tuskpoint-server listening on HOST:PORT`, and health says SERVING.
-
-End, at SIGTERM or SIGINT: health says NOT_SERVING, new calls are refused and long streams
-told, running calls finish (for `--drain-grace` seconds), the sweeper, search and the archive
-stop at a safe point, the journal closes, the directory is free again.
+The order is told in docs/architecture.md, under "Start and stop".
 """
 
 from __future__ import annotations
@@ -226,7 +220,3 @@ async def _every(seconds: float, what: str, sweep: Callable[[], Awaitable[object
             _log.warning("sweep of %s: %s", what, refusal)
         except Exception as error:  # noqa: BLE001 - a defect must not end the sweeping for good
             incident(error, "the sweeper")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

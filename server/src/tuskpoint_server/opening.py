@@ -51,17 +51,14 @@ def open_blobs(config: Config) -> BlobStore:
     if not config.cache_bytes:
         return store
     path = config.data_dir / "cache"
-    try:
+    with process.usable("cache directory", path):
         return CachedStore(store, path, config.cache_bytes)
-    except OSError as error:
-        raise process.unusable("cache directory", path, error) from None
 
 
 def _directory(config: Config) -> BlobStore:
     try:
-        return DirectoryStore(config.blobs)
-    except OSError as error:
-        raise process.unusable("blob directory", config.blobs, error) from None
+        with process.usable("blob directory", config.blobs):
+            return DirectoryStore(config.blobs)
     except UnknownLayoutError as error:
         raise process.StartError(
             process.EXIT_DIRECTORY,
@@ -121,17 +118,14 @@ async def start_archive(config: Config, journal: Database, blobs: BlobStore) -> 
         renew_interval_s=config.walrus_renew_interval,
         renew_margin_epochs=config.walrus_renew_margin,
     )
-    try:
+    with process.usable("catalog pointer", config.pointer):
         config.pointer.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise process.unusable("catalog pointer", config.pointer, error) from None
     try:
-        archive = Archive(
-            journal, blobs, path, settings=settings, clock_us=lambda: time.time_ns() // 1000
-        )
-        await archive.start()
-    except OSError as error:
-        raise process.unusable("spool directory", path, error) from None
+        with process.usable("spool directory", path):
+            archive = Archive(
+                journal, blobs, path, settings=settings, clock_us=lambda: time.time_ns() // 1000
+            )
+            await archive.start()
     except Refusal as refusal:
         raise process.StartError(
             process.EXIT_ARCHIVE, f"the archive cannot start: {refusal}"
@@ -186,11 +180,10 @@ def _embedder(config: Config) -> Embedder | None:
 
 def _memwal(config: Config, journal: Database) -> MemWal | None:
     key, account = config.memwal_private_key.get_secret_value(), config.memwal_account_id
-    if not key and not account:
-        return None
-    if not key or not account:
-        missing = "MEMWAL_ACCOUNT_ID" if key else "MEMWAL_PRIVATE_KEY"
-        _log.error("MemWal is off: %s is not set; search uses the server's own index", missing)
+    if not (key and account):
+        if key or account:
+            missing = "MEMWAL_ACCOUNT_ID" if key else "MEMWAL_PRIVATE_KEY"
+            _log.error("MemWal is off: %s is not set; search uses the server's own index", missing)
         return None
     from .journal.search.memories import MemoryRows
     from .recall.memwal.memwal import MemWal

@@ -1,19 +1,6 @@
 """What the program is to its machine: exit codes, the data directory, logs, telemetry.
 
-Exit codes:
-    0: drained, recovered, collected, or `--help` or `--version`.
-    1: a defect.
-    2: a setting or an argument cannot be used.
-    3: another server holds the data directory.
-    4: the address cannot be listened on.
-    5: a directory cannot be made or written, or the blob directory is laid out in another
-       way; for `token`: the token file cannot be written.
-    6: the journal cannot be used: not ours, or written by a newer server; for `recover`:
-       there is one already; for `collect`: there is none.
-    7: the archive cannot take up its work, or the blob store does not answer.
-    8: `recover`, `collect`: something stored is missing, damaged or malformed; nothing is left
-       behind, or removed.
-    9: `recover --skip-damaged`: recovered, but something damaged was left out.
+When a program ends with which code is told in docs/operations.md.
 """
 
 from __future__ import annotations
@@ -23,7 +10,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 EXIT_DEFECT = 1
@@ -76,11 +64,9 @@ class DataDirLock:
     """
 
     def __init__(self, directory: Path) -> None:
-        try:
+        with usable("data directory", directory):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise unusable("data directory", directory, error) from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -100,13 +86,17 @@ class DataDirLock:
         os.close(self._file)
 
 
-def unusable(what: str, path: object, error: OSError) -> StartError:
-    """Return the error of a place on disk that cannot be used."""
-    return StartError(
-        EXIT_DIRECTORY,
-        f"{what} {path} cannot be made or written: {error.strerror or error}; "
-        "choose another, or see to its permissions",
-    )
+@contextmanager
+def usable(what: str, path: Path) -> Iterator[None]:
+    """Tell whoever starts the server of an `OSError` with a place on disk."""
+    try:
+        yield
+    except OSError as error:
+        raise StartError(
+            EXIT_DIRECTORY,
+            f"{what} {path} cannot be made or written: {error.strerror or error}; "
+            "choose another, or see to its permissions",
+        ) from None
 
 
 _NOISY = ("sqlalchemy", "grpc._cython", "asyncio")

@@ -121,14 +121,13 @@ async def recover(config: Config, order: Order) -> Recovered:
                     "away",
                 )
             location = await find(blobs, reference, order.kind)
-            recovered = await _fill(path, blobs, location, order)
+            with process.usable("data directory", config.data_dir):
+                recovered = await _fill(path, blobs, location, order)
             if order.kind is Kind.CATALOG:
                 _point(config, order.tenant, location.blob_id)
             return recovered
     except UnclearReferenceError as error:
         raise process.ConfigError(str(error)) from None
-    except OSError as error:
-        raise process.unusable("data directory", config.data_dir, error) from None
 
 
 async def _fill(path: Path, blobs: BlobStore, location: BlobLocation, order: Order) -> Recovered:

@@ -66,12 +66,8 @@ def parse_tokens(content: bytes, file: str, *, certificates: bool = True) -> Cre
     """Return the credentials in the content of a token file, which errors call `file`."""
     try:
         document = tomllib.loads(content.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise ConfigError(f"{file} is not TOML: it is not UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
-    except (ValueError, RecursionError):
-        raise ConfigError(f"{file} is not TOML that can be read") from None
     unknown = document.keys() - {"token", "certificate"}
     if unknown:
         raise ConfigError(

@@ -364,8 +364,6 @@ def test_what_strangers_say_is_told_in_one_line_without_secrets(text: str, line:
         ({"server_url": "http://relayer.example:99999"}, "MEMWAL_SERVER_URL"),
         ({"server_url": "http://user:pass@relayer.example"}, "MEMWAL_SERVER_URL"),
         ({"server_url": "http://relayer.example/?a=b"}, "MEMWAL_SERVER_URL"),
-        ({"namespace": ""}, "MEMWAL_NAMESPACE"),
-        ({"namespace": "n" * 256}, "MEMWAL_NAMESPACE"),
     ],
 )
 def test_malformed_settings_are_named_and_not_repeated(changed: dict[str, str], name: str) -> None:

@@ -100,6 +100,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["--log-level", "loud"], "--log-level"),
         (["--otel", "jaeger"], "--otel"),
         (["--backlog-soft-limit", "2", "--backlog-hard-limit", "1"], "--backlog-soft-limit"),
+        (["--memwal-namespace", ""], "--memwal-namespace"),
+        (["--memwal-namespace", "ä" * 65], "--memwal-namespace must be at most 128 bytes"),
         (["--walrus-renew-margin", "3", "--walrus-epochs", "3"], "--walrus-renew-margin"),
         (["--config", "no/such/file.toml"], "no/such/file.toml"),
     ],

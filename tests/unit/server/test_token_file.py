@@ -124,7 +124,7 @@ def test_what_is_no_token_file(content: str, told: str) -> None:
 
 
 def test_what_is_not_utf_8_is_told() -> None:
-    with pytest.raises(ConfigError, match="it is not UTF-8"):
+    with pytest.raises(ConfigError, match="is not TOML: 'utf-8' codec"):
         parse_tokens(b"\xff", "--tokens t.toml")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -69,7 +70,7 @@ class IndexTask:
         self._hurried = asyncio.Event()
         self._stopping = asyncio.Event()
         self._changes: Waiter | None = None
-        self._counted_at: float | None = None
+        self._count_at = -math.inf
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -164,15 +165,15 @@ class IndexTask:
         await self._wait(wait_s - first_s, self._hurried)
 
     async def _count(self, *, complete: bool) -> None:
-        now = self._clock()
-        if not complete and self._counted_at is not None and now < self._counted_at + COUNT_S:
-            return
-        lacking = [] if complete else await self._rows.backlog()
+        lacking: list[Backlog] = []
+        if not complete:
+            if self._clock() < self._count_at:
+                return
+            lacking = await self._rows.backlog()
+            self._count_at = self._clock() + COUNT_S
         # Tenants that lack nothing any more are told of, too.
         nothing = {tenant: Backlog(tenant, 0, 0) for tenant in self.backlog}
         self.backlog = nothing | {one.tenant: one for one in lacking}
-        if not complete:
-            self._counted_at = now
 
     def _document(self, due: Due) -> Document:
         try:

@@ -37,7 +37,6 @@ _T = TypeVar("_T")
 Count = Callable[[str, str], None]
 # a hundred memories of this server, escaped, are a sixth of that; others' may be longer
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
-_MAX_NAMESPACE_BYTES = 255
 _MAX_JOB_ID_CHARS = 255
 _CONNECT_S = 4.0
 _CLOSE_S = 5.0
@@ -101,8 +100,6 @@ def open_relayer(settings: MemWalSettings, count: Count = lambda *_: None) -> Re
         raise UnusableError("MEMWAL_ACCOUNT_ID is not an object ID: give 0x and 64 hex digits")
     if not _is_server(settings.server_url):
         raise UnusableError("MEMWAL_SERVER_URL is not a URL such as https://relayer.example")
-    if not 0 < len(settings.namespace.encode()) <= _MAX_NAMESPACE_BYTES:
-        raise UnusableError("MEMWAL_NAMESPACE has to have 1 to 255 bytes")
     try:
         client = memwal.MemWal.create(
             key=settings.private_key,
