@@ -18,7 +18,6 @@ from tests.kit.journal import Clock
 from tuskpoint_server.domain.model import EVICTED, ChannelDraft, Checkpoint, Value, View, Write
 from tuskpoint_server.domain.threads import EventKind
 from tuskpoint_server.domain.values import Encoding
-from tuskpoint_server.journal.archiving import refill
 from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.checkpoints import contents as values
 from tuskpoint_server.journal.checkpoints.contents import referred
@@ -31,6 +30,7 @@ from tuskpoint_server.journal.database.schema import (
     members,
     threads,
 )
+from tuskpoint_server.journal.lineage.stored import stored_value
 from tuskpoint_server.journal.removal.passes import Taken, remove_unneeded
 from tuskpoint_server.journal.removal.removal import Removal
 
@@ -234,16 +234,18 @@ class Home:
         """Put evicted values of a checkpoint back into the journal; return how many."""
         state = (await self.load(checkpoint_id, thread)).state
         assert state is not None
-        held = {row["digest"]: row["segment"] for row in await self.rows(thread)}
-        found = {
-            one.digest: self.segments[held[one.digest]][one.digest]
-            for one in state.channels
-            if one.digest is not None and one.value is EVICTED
-        }
-        packed, family = refill.pack_values(found), await self.family(thread)
-        return await self.database.transact(
-            lambda batch: refill.restore(batch.connection, family, packed)
-        )
+        rows = {row["digest"]: row for row in await self.rows(thread)}
+        evicted = [one.digest for one in state.channels if one.value is EVICTED and one.digest]
+
+        def put(batch: Batch) -> None:
+            log = batch.find(TENANT, thread)
+            assert log is not None
+            for digest in evicted:
+                value = self.segments[rows[digest]["segment"]][digest]
+                batch.put_content(log, rows[digest]["seq"], *stored_value(digest, value))
+
+        await self.database.transact(put)
+        return len(evicted)
 
     async def rows(self, thread: str = "t") -> list[dict[str, Any]]:
         """Return the rows of the values of a thread's family, in the order they came."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 from sqlalchemy import Connection, delete, func, insert, select, update
@@ -23,8 +24,9 @@ from tuskpoint_server.journal.database.schema import (
     contents,
     holes,
     members,
-    writes,
+    threads,
 )
+from tuskpoint_server.journal.lineage.stored import stored_value
 from tuskpoint_server.journal.removal import passes
 from tuskpoint_server.journal.removal.passes import Taken
 
@@ -438,29 +440,32 @@ async def test_evicted_values_are_put_back_whole(home: Home) -> None:
     assert (await home.evict()).values == 1
 
 
-async def test_evicted_writes_are_put_back(home: Home) -> None:
-    first, second = write("x", b"one"), write("x", text(1, 500), idx=1)
+async def test_evicted_writes_are_put_back_unless_they_were_replaced(home: Home) -> None:
+    first, second = write("x", b"one", idx=-1), write("x", text(1, 500), idx=1)
     await home.save("a", {}, writes=(first, second))
     await home.save("b", {}, parent="a")
     await home.certify()
     await home.evict()
-    sent = (first, second, write("x", b"unknown", idx=2))
-    values = refill.pack_values({one.digest: one.value for one in sent})
-    packed = {one.digest: one for one in values}
-    gone = {(one.task_id, one.idx): one.digest for one in sent}
+    packed = {one.digest: stored_value(one.digest, one.value) for one in (first, second)}
 
-    def put(batch: Batch) -> int:
-        thread = batch.connection.execute(select(func.min(writes.c.thread))).scalar_one()
-        return refill.restore_writes(batch.connection, thread, ("", "a"), gone, packed)
+    def find(connection: Connection) -> tuple[refill.User, list[refill.Affected]]:
+        named = (threads.c[name] for name in refill.User._fields)
+        user = refill.User(*connection.execute(select(*named)).one())
+        found, _ = refill.affected(connection, TENANT, user, home.segments)
+        return user, [one for one in found if one.place == ("", "a")]
 
-    assert await home.database.transact(put) == 2
-    assert await written(home, "a") == [value(b"one"), value(text(1, 500))]
-    assert await home.database.transact(put) == 0
-
-
-async def test_a_value_with_another_digest_is_refused(home: Home) -> None:
-    with pytest.raises(ValueError, match="another digest"):
-        refill.pack_values({digest(b"1"): value(b"2")})
+    for replaced in (False, True):
+        user, [one] = await home.database.query(find)
+        assert {written.digest for written in one.evicted_writes} == packed.keys()
+        if replaced:
+            late = write("x", b"two", idx=-1)
+            await home.checkpoints.save_writes(TENANT, key("a"), (late,))
+        again = partial(refill.store_again, tenant=TENANT, user=user, chosen=[(one, packed)])
+        assert await home.database.transact(again) == 1
+        expected = b"two" if replaced else b"one"
+        assert await written(home, "a") == [value(expected), value(text(1, 500))]
+        await home.certify()
+        await home.evict()
 
 
 async def test_only_evicted_values_of_the_family_are_put_back(home: Home) -> None:

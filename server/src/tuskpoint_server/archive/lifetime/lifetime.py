@@ -17,7 +17,6 @@ from functools import partial
 from ...blobs.api import BlobStore
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
-from ...domain.limits import MIB
 from ...journal.archiving import lifetimes, status
 from ...journal.archiving.lifetimes import DueBlob
 from ...journal.database.database import Database
@@ -25,7 +24,7 @@ from ..flush.flusher import TenantFlusher, Trouble
 from ..flush.one_flush import ArchiveSettings
 from ..flush.packs import PackRunner
 from ..flush.telemetry import Instruments
-from ..read import DAMAGE, sliced
+from ..read import DAMAGE
 from .epochs import FIRST_RETRY_S, EpochClock, Failing
 from .salvage import Round, Salvage, Survey, Surveyed, survey
 
@@ -37,7 +36,6 @@ ROUND_BLOBS = 1024  # blobs that one round takes up; another follows at once if 
 
 SHORTEST_PAUSE_S = 0.05
 ROUNDS_PER_EPOCH = 8
-_MOVED_BYTES = 32 * MIB
 _READS = 2  # what cannot be read so often in a row is lost: one answer may have been cut short
 
 
@@ -61,7 +59,7 @@ class Lifetime:
         self._settings = settings
         self._flusher = flusher
         self._clock_us = clock_us
-        self._salvage = Salvage(database, blobs, runner)
+        self._salvage = Salvage(database, blobs, runner, settings, instruments)
         self._margin_us = settings.renew_margin_epochs * (epochs.length_us or 0)
         self._failing = Failing(
             clock_us, self._margin_us, epochs.length_us or 0, settings.renew_interval_s
@@ -266,7 +264,7 @@ class Lifetime:
                     self._note_failure(tenant, blob, refusal, done)
         if leaving:  # once others need them no more, they lapse with their blob
             ended = set().union(*(blob.of_ended for blob in leaving))
-            await self._store_again(flusher, ended, done)
+            await self._salvage.store_again(flusher, ended, done)
         whole = [blob.blob for blob in needed if blob not in dense and blob not in leaving]
         failed = await self._renew_all(tenant, whole, done)
         endangered = [blob for blob in failed if self._failing.is_endangered(tenant, blob)]
@@ -381,44 +379,23 @@ class Lifetime:
                 except Refusal as refusal:
                     _log.warning("tenant %s: %s", tenant, refusal.message)
         # What could not be moved, the journal takes back while it can be read.
-        await self._store_again(flusher, {one.owner for b in here for one in b.alive}, done)
+        left = {one.owner for blob in here for one in blob.alive}
+        await self._salvage.store_again(flusher, left, done)
 
     async def _move(
         self, flusher: TenantFlusher, found: Survey, chosen: Sequence[Surveyed], done: Round
     ) -> list[tuple[DueBlob, Refusal]]:
-        """Move what is needed of blobs; what cannot be read is lost, and stored again if possible.
-
-        Returns the blobs that are not there any more, or not as they were, and what is wrong.
-        """
+        """Move what is needed of blobs; return those that cannot be read as they were, and why."""
+        lost = await self._salvage.move(flusher, found, chosen, done)
         damaged: list[tuple[DueBlob, Refusal]] = []
-        for some in sliced(chosen, lambda blob: blob.alive_bytes, _MOVED_BYTES, BATCH):
-            lost, holes = await self._salvage.move(flusher, found, some)
-            if holes:
-                await self._store_again(flusher, holes, done)
-            for one in some:
-                blob_id = one.blob.blob_id
-                self._unlike.discard(blob_id)
-                problems = [lost[h] for m in one.alive if (h := m.location.sha256) in lost]
-                if problems:
-                    damaged.append((one.blob, problems[0]))
-                else:
-                    self._failing.forget(flusher.tenant, blob_id)
+        for one in chosen:
+            self._unlike.discard(one.blob.blob_id)
+            problems = [lost[h] for m in one.alive if (h := m.location.sha256) in lost]
+            if problems:
+                damaged.append((one.blob, problems[0]))
+            else:
+                self._failing.forget(flusher.tenant, one.blob.blob_id)
         return damaged
-
-    async def _store_again(
-        self, flusher: TenantFlusher, segments: Collection[bytes], done: Round
-    ) -> None:
-        """Let what needs some segments be stored again by the next flush, while there is room."""
-        stored, lost = done.stored_again, done.lost
-        limit = self._settings.soft_limit_bytes
-        await self._salvage.store_again(
-            flusher.tenant, segments, done, lambda: flusher.backlog.size_bytes < limit
-        )
-        self._instruments.stored_again.add(done.stored_again - stored)
-        self._instruments.losses.add(done.lost - lost)
-        if done.stored_again > stored:
-            await flusher.count_backlog()
-            flusher.flush_soon()
 
     async def _mend(self, tenant: str) -> bool:
         """Replace the newest catalog if its runs cannot be read; return whether that went well."""

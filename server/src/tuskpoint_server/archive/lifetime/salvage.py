@@ -7,7 +7,7 @@ journal stores again what it holds. What neither has is lost: a hole, said by a 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,13 +21,16 @@ from ...domain.limits import MIB
 from ...domain.model import BlobLocation
 from ...journal.archiving import holes, lifetimes, refill, standing, status
 from ...journal.archiving.lifetimes import DueBlob, HeldMember
-from ...journal.archiving.refill import Affected, PackedValue, User, pack_values
+from ...journal.archiving.refill import Affected, PackedValue, User
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ...journal.lineage import handoffs
+from ...journal.lineage.stored import stored_value
 from ..flush.assembling import Chores
 from ..flush.flusher import TenantFlusher
+from ..flush.one_flush import ArchiveSettings
 from ..flush.packs import PackRunner, grouped
+from ..flush.telemetry import Instruments
 from ..read import DAMAGE, Segments, placed, read_each, sliced
 
 
@@ -132,6 +135,7 @@ _log = logging.getLogger(__name__)
 _THREADS_AT_ONCE = 256
 _BATCH_CHECKPOINTS = 64
 _BATCH_BYTES = 8 * MIB
+_MOVED_BLOBS, _MOVED_BYTES = 256, 32 * MIB
 
 
 @dataclass(slots=True)
@@ -151,10 +155,19 @@ class Round:
 class Salvage:
     """Stores again what is needed; one for all tenants. A cache may stand before the store."""
 
-    def __init__(self, database: Database, blobs: BlobStore, runner: PackRunner) -> None:
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        runner: PackRunner,
+        settings: ArchiveSettings,
+        instruments: Instruments,
+    ) -> None:
         self._database = database
         self._blobs = blobs
         self._runner = runner
+        self._limit_bytes = settings.soft_limit_bytes
+        self._instruments = instruments
         self._segments = Segments(blobs, 0, placed(database))
         self._told: set[tuple[str, str, str, str]] = set()
 
@@ -185,14 +198,24 @@ class Salvage:
         )
 
     async def move(
+        self, flusher: TenantFlusher, found: Survey, chosen: Sequence[Surveyed], done: Round
+    ) -> dict[bytes, Refusal]:
+        """Store what is needed of blobs in dense packs, and let the catalog say so.
+
+        What cannot be read becomes a hole, and is stored again if possible; what is not needed
+        is forgotten. Returns by hash what could not be read, and why. The caller holds the
+        flusher's turn.
+        """
+        lost: dict[bytes, Refusal] = {}
+        for some in sliced(chosen, lambda blob: blob.alive_bytes, _MOVED_BYTES, _MOVED_BLOBS):
+            lost_now, holes = await self._move(flusher, found, some)
+            lost |= lost_now
+            await self.store_again(flusher, holes, done)
+        return lost
+
+    async def _move(
         self, flusher: TenantFlusher, found: Survey, chosen: Sequence[Surveyed]
     ) -> tuple[dict[bytes, Refusal], set[bytes]]:
-        """Store what is needed of some blobs in dense packs, and let the catalog say so.
-
-        What cannot be read becomes a hole, and what is not needed is forgotten. Returns by hash
-        what could not be read and why, and the segments that are holes now. The caller holds
-        the flusher's turn.
-        """
         tenant = flusher.tenant
         wanted = [one for blob in chosen for one in blob.alive]
         contents = await read_each(self._blobs, [one.location for one in wanted])
@@ -257,10 +280,12 @@ class Salvage:
         return len(lost)
 
     async def store_again(
-        self, tenant: str, segments: Collection[bytes], done: Round, room: Callable[[], bool]
+        self, flusher: TenantFlusher, segments: Collection[bytes], done: Round
     ) -> None:
-        """Let checkpoints that need one of some segments be stored again while there is room."""
-        database = self._database
+        """Let the next flush store again what needs one of some segments, while there is room."""
+        if not segments:
+            return
+        database, tenant = self._database, flusher.tenant
         needed: dict[int, set[bytes]] = {}
         segments = await database.query(partial(refill.naming, tenant=tenant, segments=segments))
         for user in await database.query(partial(refill.users, tenant=tenant, segments=segments)):
@@ -271,14 +296,19 @@ class Salvage:
             for some in sliced(
                 needing, lambda one: one.size_bytes, _BATCH_BYTES, _BATCH_CHECKPOINTS
             ):
-                if not room():
+                if flusher.backlog.size_bytes >= self._limit_bytes:
                     done.waits = True
                     return
                 restored = [(one, await self._restored(tenant, user, one, done)) for one in some]
                 chosen = [(one, values) for one, values in restored if values is not None]
-                done.stored_again += await database.transact(
+                count = await database.transact(
                     partial(refill.store_again, tenant=tenant, user=user, chosen=chosen)
                 )
+                if count:
+                    done.stored_again += count
+                    self._instruments.stored_again.add(count)
+                    await flusher.count_backlog()
+                    flusher.flush_soon()
 
         def forget(batch: Batch) -> None:
             for family, digests in needed.items():
@@ -289,11 +319,9 @@ class Salvage:
 
     async def _restored(
         self, tenant: str, user: User, one: Affected, done: Round
-    ) -> list[PackedValue] | None:
+    ) -> dict[bytes, PackedValue] | None:
         """Return what the journal gave up of a checkpoint; `None` if it cannot be had now."""
-        wanted = {*one.evicted, *one.evicted_writes.values()}
-        if not wanted:
-            return []
+        wanted = {*one.evicted, *(write.digest for write in one.evicted_writes)}
         try:
             values = await self._segments.values_at(one.sources, wanted)
             missing = wanted - values.keys()
@@ -311,6 +339,7 @@ class Salvage:
             if name not in self._told:
                 self._told.add(name)
                 done.lost += 1
+                self._instruments.losses.add(1)
                 _log.error(
                     "LOST: checkpoint '%s' in namespace '%s' of thread '%s' of tenant %s: the "
                     "journal has given up values of it, and they cannot be read any more: %s",
@@ -321,7 +350,7 @@ class Salvage:
                     refusal.message,
                 )
             return None
-        return pack_values(values)
+        return {digest: stored_value(digest, value) for digest, value in values.items()}
 
 
 def _moved(

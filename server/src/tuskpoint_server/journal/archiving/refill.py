@@ -6,20 +6,21 @@ had given up of it is put back first, matched by its digest, and whole: its keyf
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
-from ...domain.model import BlobLocation, Value
+from ...domain.model import BlobLocation
 from ...domain.threads import EventKind
-from ...domain.values import DIGEST_BYTES, compress, value_digest
+from ...domain.values import DIGEST_BYTES
 from ..checkpoints import located
 from ..checkpoints.contents import referred
 from ..checkpoints.located import ROW, Row
 from ..database.logs import Place
-from ..database.overlay import Batch
+from ..database.overlay import Batch, StoredWrite
 from ..database.schema import checkpoints, contents, members, removed, threads, uses, writes
 from ..database.statements import (
     LISTED,
@@ -42,12 +43,8 @@ class User(NamedTuple):
     incarnation: int
 
 
-class PackedValue(NamedTuple):
-    """A value as it will be stored, and its digest."""
-
-    digest: bytes
-    encoding: int
-    data: bytes
+PackedValue = tuple[bytes, str, int, int, bytes]
+"""A value as it will be stored: digest, type, size, encoding and data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +55,7 @@ class Affected:
     seq: int  # the change that made its row as it is
     digests: frozenset[bytes]  # the values that it needs, and their keyframes
     evicted: frozenset[bytes]  # those of them that the journal has not
-    # task and slot of its writes that the journal has not, to digest
-    evicted_writes: Mapping[tuple[str, int], bytes]
+    evicted_writes: tuple[StoredWrite, ...]  # those of its writes that the journal has not
     sources: tuple[BlobLocation, ...]  # segments that hold what the journal has not
     size_bytes: int  # bytes of it in the journal
 
@@ -69,12 +65,10 @@ _ROWS = Statement(
     .join(threads, threads.c.number == checkpoints.c.thread)
     .where(of_thread(checkpoints))
 )
-_OF_WRITE = (writes.c.checkpoint_ns, writes.c.checkpoint_id)
-_WRITE = (writes.c.task_id, writes.c.idx, writes.c.digest, writes.c.seq)
+_OF_WRITE = (writes.c.checkpoint_ns, writes.c.checkpoint_id, func.length(writes.c.data))
+_WRITE = (writes.c[name] for name in StoredWrite._fields[:-1])
 _WRITES = Statement(
-    select(*_OF_WRITE, *_WRITE, func.length(writes.c.data)).where(
-        of_thread(writes), writes.c.early_us.is_(None)
-    )
+    select(*_OF_WRITE, *_WRITE).where(of_thread(writes), writes.c.early_us.is_(None))
 )
 _NEEDED = Statement(
     select(contents.c.digest, contents.c.keyframe, func.length(contents.c.data)).where(
@@ -90,64 +84,16 @@ _RENUMBER_WRITES = Statement(
     .values(seq=bindparam("new"))
 )
 _PUT_REMOVED = Statement(inserting(removed))
-_NEW: dict[str, Any] = {"data": bindparam("new_data"), "encoding": bindparam("new_encoding")}
-_OF_FAMILY = contents.c.family == bindparam("of_family")
-_OF_VALUE = (_OF_FAMILY, contents.c.digest == bindparam("of_digest"))
 _RENUMBER_VALUE = Statement(
     update(contents)
     .where(
-        *_OF_VALUE,
+        contents.c.family == bindparam("of_family"),
+        contents.c.digest == bindparam("of_digest"),
         contents.c.data.is_not(None),
         or_(contents.c.thread != bindparam("new_thread"), contents.c.seq <= bindparam("through")),
     )
     .values(thread=bindparam("new_thread"), seq=bindparam("new"), segment=None)
 )
-_RESTORE = Statement(
-    update(contents)
-    .where(*_OF_VALUE, contents.c.data.is_(None))
-    .values({**_NEW, "patches": 0, "patch_bytes": 0, "segment": None})
-)
-_RESTORE_WRITE = Statement(
-    update(writes)
-    .where(
-        of_checkpoint(writes),
-        writes.c.task_id == bindparam("of_task"),
-        writes.c.idx == bindparam("of_idx"),
-        writes.c.digest == bindparam("of_digest"),
-        writes.c.data.is_(None),
-    )
-    .values(_NEW)
-)
-
-
-def pack_values(values: Mapping[bytes, Value]) -> list[PackedValue]:
-    """Check values, by digest, and pack them, before the queue; `ValueError`: one has another."""
-    if bad := [digest for digest, value in values.items() if value_digest(value) != digest]:
-        raise ValueError(f"a value has another digest than {bad[0].hex()}")
-    packed = {digest: compress(value.data) for digest, value in values.items()}
-    return [PackedValue(digest, int(one.encoding), one.data) for digest, one in packed.items()]
-
-
-def restore(connection: Connection, family: int, packed: Iterable[PackedValue]) -> int:
-    """Put known evicted values of a family back in a write transaction; return how many."""
-    names = ("of_family", "of_digest", "new_encoding", "new_data")
-    rows = [dict(zip(names, (family, *one), strict=True)) for one in packed]
-    return _RESTORE.run_many(connection, rows)
-
-
-def restore_writes(
-    connection: Connection,
-    thread: int,
-    place: Place,
-    gone: Mapping[tuple[str, int], bytes],
-    packed: Mapping[bytes, PackedValue],
-) -> int:
-    """Put evicted writes of a checkpoint back that were not replaced; return how many."""
-    names = ("of_task", "of_idx", "of_digest", "new_encoding", "new_data")
-    of = parameters_of(thread, *place)
-    new = [(*slot, *packed[digest]) for slot, digest in gone.items()]
-    rows = [{**of, **dict(zip(names, one, strict=True))} for one in new]
-    return _RESTORE_WRITE.run_many(connection, rows)
 
 
 def naming(connection: Connection, tenant: str, segments: Collection[bytes]) -> set[bytes]:
@@ -192,16 +138,16 @@ def affected(
     connection: Connection, tenant: str, user: User, segments: Collection[bytes]
 ) -> tuple[list[Affected], set[bytes]]:
     """Return the certified checkpoints of a thread that need segments, and what any of it needs."""
-    written: dict[Place, list[Any]] = {}
-    for ns, name, *write in _WRITES.run(connection, of_thread=user.number).fetchall():
-        written.setdefault((ns, name), []).append(write)
+    written: defaultdict[Place, list[tuple[StoredWrite, int | None]]] = defaultdict(list)
+    for ns, name, stored, *write in _WRITES.run(connection, of_thread=user.number).fetchall():
+        written[ns, name].append((StoredWrite._make([*write, None]), stored))
     rows = [Row(*row) for row in _ROWS.run(connection, of_thread=user.number).fetchall()]
-    numbers = [[row.seq, *(write[3] for write in written.get(row.place[1:], ()))] for row in rows]
+    numbers = [[row.seq, *(write.seq for write, _ in written[row.place[1:]])] for row in rows]
     places = located.of_rows(connection, tenant, rows, numbers)
     found = []
     needed: set[bytes] = set()
     for row, at in zip(rows, places, strict=True):
-        one = _affected(connection, tenant, user, row, written.get(row.place[1:], ()))
+        one = _affected(connection, tenant, user, row, written[row.place[1:]])
         needed |= one.digests
         is_certified = row.seq <= row.certified_seq
         if is_certified and any(place.sha256 in segments for place in (*at, *one.sources)):
@@ -210,10 +156,14 @@ def affected(
 
 
 def _affected(
-    connection: Connection, tenant: str, user: User, row: Row, written: Sequence[Any]
+    connection: Connection,
+    tenant: str,
+    user: User,
+    row: Row,
+    written: Sequence[tuple[StoredWrite, int | None]],
 ) -> Affected:
     digests = referred(row.state, row.delta_base)
-    size = len(row.state) + sum(stored or 0 for *_, stored in written)
+    size = len(row.state) + sum(stored or 0 for _, stored in written)
     evicted: set[bytes] = set()
     keyframes: set[bytes] = set()
     for digest, keyframe, stored in _NEEDED.run_listed(connection, digests, of_family=user.family):
@@ -222,26 +172,32 @@ def _affected(
         if keyframe is not None:
             keyframes.add(keyframe)
         size += stored or 0
-    gone = [write for *write, stored in written if stored is None]
+    gone = tuple(write for write, stored in written if stored is None)
     sources = located.of_values(connection, tenant, user.family, sorted(evicted))
     if gone:
-        seqs = [seq for *_, seq in gone]
+        seqs = [write.seq for write in gone]
         sources += located.of_writes(connection, tenant, user.number, row.held, seqs)
     return Affected(
         row.place[1:],
         row.seq,
         frozenset(digests | keyframes),
         frozenset(evicted),
-        {(task_id, idx): digest for task_id, idx, digest, _ in gone},
+        gone,
         tuple(dict.fromkeys(sources)),
         size,
     )
 
 
 def store_again(
-    batch: Batch, tenant: str, user: User, chosen: Iterable[tuple[Affected, Sequence[PackedValue]]]
+    batch: Batch,
+    tenant: str,
+    user: User,
+    chosen: Iterable[tuple[Affected, Mapping[bytes, PackedValue]]],
 ) -> int:
-    """Let the next flush store checkpoints, which come with what was evicted; return how many."""
+    """Let the next flush store checkpoints; return how many.
+
+    Each comes with what was evicted of it, by digest and checked.
+    """
     log = batch.find(tenant, user.thread_id)
     if log is None or log.row.deleted or log.row.incarnation != user.incarnation:
         return 0
@@ -250,9 +206,7 @@ def store_again(
         known = batch.checkpoint(log, one.place)
         if known is None or known.seq != one.seq:
             continue  # it was removed, or saved again
-        packed = {value.digest: value for value in values}
-        restore(batch.connection, user.family, [packed[digest] for digest in one.evicted])
-        restore_writes(batch.connection, user.number, one.place, one.evicted_writes, packed)
+        pending = batch.pending(log, one.place, known)
         # What is said of it so far, and so of the segments to leave, is taken away.
         taken = batch.change(log, EventKind.RECOVERED, one.place)
         seq = batch.change(log, EventKind.CHECKPOINT_SAVED, one.place, indexed=True)
@@ -268,6 +222,13 @@ def store_again(
         names = ("of_family", "of_digest", "new_thread", "new", "through")
         _RENUMBER_VALUE.run_rows(batch.connection, names, renumbered)
         batch.note_digests(log, one.digests)
+        for digest in one.evicted:
+            batch.put_content(log, seq, *values[digest])
+        for write in one.evicted_writes:
+            if pending[write.task_id, write.idx].seq == write.seq:  # it was not replaced
+                *_, encoding, data = values[write.digest]
+                new_write = write._replace(seq=seq, encoding=encoding, data=data)
+                batch.put_write(log, one.place, new_write)
         count += 1
     log.row.set_updated(updated_us)  # nobody changed it: it is not kept any longer for this
     log.forget_checkpoints()
