@@ -18,7 +18,8 @@ import pytest
 
 from tests.kit.member_file import MemberFile, blob_path, pack_of, read_pack, stored_files
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.blobs.directory import DirectoryStore, UnknownLayoutError, files
+from tuskpoint_server.blobs.directory import DirectoryStore, UnknownLayoutError
+from tuskpoint_server.blobs.directory import store as store_module
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation
 
@@ -282,7 +283,7 @@ async def test_only_what_is_wanted_is_read_in_the_order_of_the_file(
 
     monkeypatch.setattr(Path, "open", opening)
     monkeypatch.setattr(os, "pread", reading_at)
-    monkeypatch.setattr(files, "read_index", pytest.fail)  # only rows that are looked at
+    monkeypatch.setattr(store_module, "read_index", pytest.fail)  # only rows that are looked at
     wanted = [locations[number] for number in (40, 3, 17, 3, 29)]
     assert await blobs.get_many(wanted) == [b"%03d" % n * 100 for n in (40, 3, 17, 3, 29)]
     assert opened == [blob_path(root, locations[0].blob_id)]
@@ -590,15 +591,15 @@ def test_other_things_in_an_unused_directory_are_no_layout(root: Path) -> None:
 def test_another_server_begins_the_directory_between_two_looks(
     root: Path, monkeypatch: pytest.MonkeyPatch, listed: bool
 ) -> None:
-    shards = files.BlobFiles.shards
+    shards = DirectoryStore._shards
 
-    def look(self: files.BlobFiles) -> list[str]:
+    def look(self: DirectoryStore) -> list[str]:
         found = shards(self)
         (root / "layout").write_bytes(b"tuskpoint blobs, layout 1\n")
         (root / "ab").mkdir()
         return found if listed else shards(self)
 
-    monkeypatch.setattr(files.BlobFiles, "shards", look)
+    monkeypatch.setattr(DirectoryStore, "_shards", look)
     DirectoryStore(root)
 
 

@@ -15,7 +15,7 @@ from tests.kit.member_file import pack_of, read_pack
 from tuskpoint.audit.formats.packs import read_pack_index
 from tuskpoint.audit.formats.stored import Malformed
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.blobs.directory.files import (
+from tuskpoint_server.blobs.directory.packs import (
     NotAPackError,
     find,
     pack_pieces,

@@ -5,7 +5,6 @@ that holds the members of a put, or one member as it is. Several servers may sha
 directory. Nothing in it is ever changed, and nothing is removed unless asked for.
 """
 
-from .files import StoredFile, UnknownLayoutError
-from .store import DirectoryStore
+from .store import DirectoryStore, StoredFile, UnknownLayoutError
 
 __all__ = ["DirectoryStore", "StoredFile", "UnknownLayoutError"]

@@ -1,0 +1,104 @@
+"""Pack files: the members of one put behind an index of them.
+
+| bytes        | content                                                     |
+|--------------|-------------------------------------------------------------|
+| 8            | `TUSKPACK`                                                  |
+| 4            | version of the format, 1                                    |
+| 4            | number of members, at least 1                               |
+| 64 each      | the index: a row per member, in ascending order of the hash |
+| the rest     | the members' bytes, in the order of the rows, without gaps  |
+
+A row is the member's SHA-256 (32 bytes), the offset of its bytes in the file (8), their
+number (8) and its kind (16, ASCII, filled up with zero bytes). Numbers are unsigned and
+little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Sequence
+from io import FileIO
+
+from ..api import Member
+
+MAGIC = b"TUSKPACK"
+_VERSION = 1
+_HEAD = struct.Struct("<8sII")
+_ROW = struct.Struct("<32sQQ16s")
+_HASH_BYTES = 32
+_KIND_BYTES = 16
+_MOST_MEMBERS = 1_000_000  # bound on the index that is read into memory; nobody puts as many
+
+
+class NotAPackError(Exception):
+    """A file that is no pack; the text says what is wrong with it."""
+
+
+def pack_pieces(members: Sequence[Member]) -> list[bytes]:
+    """Return the bytes of a pack file in pieces: head and index, then each member.
+
+    The same members make the same bytes, whatever their order; no two have the same hash.
+    """
+    if not 1 <= len(members) <= _MOST_MEMBERS:
+        raise ValueError(f"a pack holds 1 to {_MOST_MEMBERS} members, not {len(members)}")
+    ordered = sorted(members, key=lambda member: member.sha256)
+    index = [_HEAD.pack(MAGIC, _VERSION, len(ordered))]
+    offset = _HEAD.size + len(ordered) * _ROW.size
+    for member in ordered:
+        kind = member.kind.encode("ascii")
+        if len(kind) > _KIND_BYTES:
+            raise ValueError(f"the kind '{member.kind}' does not fit the index of a pack")
+        index.append(_ROW.pack(member.sha256, offset, len(member.data), kind))
+        offset += len(member.data)
+    return [b"".join(index), *(member.data for member in ordered)]
+
+
+def read_rows(file: FileIO, size: int) -> bytes:
+    """Return the rows of the index of a pack file of a size."""
+    file.seek(0)
+    head = file.read(_HEAD.size)
+    if not head.startswith(MAGIC):
+        raise NotAPackError("it is not a pack")
+    if len(head) < _HEAD.size:
+        raise NotAPackError("it ends within its head")
+    _, version, count = _HEAD.unpack(head)
+    if version != _VERSION:
+        raise NotAPackError(f"it is a pack of version {version}, not {_VERSION}")
+    if not 1 <= count <= _MOST_MEMBERS or _HEAD.size + count * _ROW.size > size:
+        raise NotAPackError(f"{size} bytes cannot be a pack of {count} members")
+    return file.read(count * _ROW.size)
+
+
+def find(rows: bytes, sha256: bytes) -> tuple[int, int] | None:
+    """Return offset and size in bytes of a member; `None` if it is not in the pack."""
+    width = _ROW.size
+    at = width * bisect_left(
+        range(len(rows) // width), sha256, key=lambda n: rows[n * width : n * width + _HASH_BYTES]
+    )
+    if rows[at : at + _HASH_BYTES] != sha256:
+        return None
+    _, offset, size, _ = _ROW.unpack_from(rows, at)
+    return offset, size
+
+
+def read_index(file: FileIO, size: int) -> list[tuple[bytes, int, int, str]]:
+    """Return hash, offset, size and kind of each member of a pack file of a size.
+
+    The index has to account for each of its bytes.
+    """
+    rows = read_rows(file, size)
+    end = _HEAD.size + len(rows)
+    index: list[tuple[bytes, int, int, str]] = []
+    for sha256, offset, length, kind in _ROW.iter_unpack(rows):
+        if offset != end:
+            raise NotAPackError(f"its index has a member at byte {offset} instead of {end}")
+        if not kind.isascii():
+            raise NotAPackError("its index has a kind that is not ASCII")
+        if index and index[-1][0] >= sha256:
+            raise NotAPackError("its members are not in order")
+        end += length
+        index.append((sha256, offset, length, kind.rstrip(b"\0").decode("ascii")))
+    if end != size:
+        raise NotAPackError(f"its members end at byte {end} of {size}")
+    return index
