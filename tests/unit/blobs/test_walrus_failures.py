@@ -419,7 +419,7 @@ def test_busy_first_is_better_than_second_aside() -> None:
     ],
 )
 def test_endpoint_of_a_url(url: str, base: str, authorization: str) -> None:
-    endpoint = Endpoint.parse(url)
+    endpoint = Endpoint(url)
     assert (endpoint.base, endpoint.authorization) == (base, authorization)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -137,7 +136,7 @@ def digest_of(blob_id: str) -> bytes | None:
     """Return the 32 bytes that a blob ID spells; `None` if no blob can have this ID."""
     try:
         digest = base64.b64decode(blob_id + "=", altchars=b"-_", validate=True)
-    except (ValueError, binascii.Error):
+    except ValueError:
         return None
     return digest if len(digest) == DIGEST_BYTES and blob_name(digest) == blob_id else None
 

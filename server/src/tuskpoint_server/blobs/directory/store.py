@@ -15,9 +15,9 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from io import FileIO
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -55,8 +55,7 @@ class UnknownLayoutError(Exception):
     """A blob directory that is laid out in another way; the text is one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
+class StoredFile(NamedTuple):
     """A blob as its file shows it: its ID, its bytes, and the seconds since it was last put."""
 
     blob_id: str
@@ -123,14 +122,12 @@ class DirectoryStore:
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         """Return the bytes at many locations, in order; each blob is opened once."""
-        blobs: dict[str, dict[BlobLocation, None]] = {}
-        for location in locations:
-            blobs.setdefault(location.blob_id, {})[location] = None
-        wanted = [list(some) for some in blobs.values()]
+        blobs: dict[str, list[BlobLocation]] = {}
+        for location in dict.fromkeys(locations):
+            blobs.setdefault(location.blob_id, []).append(location)
+        wanted = list(blobs.values())
         read = await self._each(self._read, wanted)
-        found: dict[BlobLocation, bytes] = {}
-        for some, data in zip(wanted, read, strict=True):
-            found.update(zip(some, data, strict=True))
+        found = dict(zip(chain(*wanted), chain(*read), strict=True))
         return [found[location] for location in locations]
 
     async def list_blob(self, blob_id: str) -> Sequence[Listed]:

@@ -238,25 +238,22 @@ class Failed(Exception):
         super().__init__(self.problem)
 
 
-@dataclass(eq=False, slots=True)
 class Endpoint:
-    """Where requests go: a URL without credentials, the header that these make, and its health."""
+    """Where requests go: a URL without credentials, the header that these make, and its health.
 
-    base: str
-    authorization: str = ""
-    failures: int = 0  # since it answered last
-    aside_until: float = 0.0
+    The URL that is given may or may not go as far as the route.
+    """
 
-    @classmethod
-    def parse(cls, url: str) -> Endpoint:
-        """Return the endpoint of a URL, which may or may not go as far as the route."""
+    def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")[2]
-        authorization = ""
+        self.base = f"{parts.scheme}://{host}{_ROUTE.sub('', parts.path, count=1)}"
+        self.authorization = ""
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            authorization = "Basic " + base64.b64encode(pair.encode()).decode()
-        return cls(f"{parts.scheme}://{host}{_ROUTE.sub('', parts.path, count=1)}", authorization)
+            self.authorization = "Basic " + base64.b64encode(pair.encode()).decode()
+        self.failures = 0  # since it answered last
+        self.aside_until = 0.0
 
     def url(self, *segments: str) -> str:
         """Return the URL of a route; each segment is percent-encoded, slashes too."""
@@ -281,8 +278,8 @@ class Endpoints:
         random: Callable[[], float],
         on_retry: Callable[[Failed], None],
     ) -> None:
-        parsed = map(Endpoint.parse, urls)
-        self._endpoints = {(one.base, one.authorization): one for one in parsed}.values()
+        found = {(one.base, one.authorization): one for one in map(Endpoint, urls)}
+        self._endpoints = list(found.values())
         self._clock = clock
         self._sleep = sleep
         self._random = random
