@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tuskpoint_server.blobs.walrus.quilt import SYMBOLS, encoded_bytes, quilt_bytes
+from tuskpoint_emulators.walrus.geometry import MAINNET
+from tuskpoint_server.blobs.walrus.quilt import SYMBOLS, quilt_bytes
 
 _ROWS, _COLUMNS = 334, 667
 
@@ -252,7 +253,7 @@ class World:
             return {"alreadyCertified": {"blobId": blob_id, "event": event, "endEpoch": end}}
         self.blobs[blob_id] = raw
         self.objects += 1
-        encoded = encoded_bytes(len(raw))
+        encoded = MAINNET.encoded_bytes(len(raw))
         storage = {"id": "0x1", "startEpoch": self.epoch, "endEpoch": end, "storageSize": encoded}
         return {
             "newlyCreated": {

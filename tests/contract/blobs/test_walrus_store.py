@@ -34,7 +34,7 @@ from tests.kit.walrus_peer import (
     write_quilt,
 )
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.blobs.walrus.quilt import encoded_bytes, parse_quilt
+from tuskpoint_server.blobs.walrus.quilt import parse_quilt
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import MAX_MEMBERS, WalrusStore
 from tuskpoint_server.domain.errors import Reason, Refusal
@@ -147,7 +147,7 @@ async def test_pack_is_one_put_of_a_quilt_named_by_hashes(kit: Kit) -> None:
         for each in (one, two, one)
     )
     assert (blob.size_bytes, blob.cost, blob.epoch, blob.end_epoch) == (11, 1000, 7, 12)
-    assert blob.billed_bytes == encoded_bytes(1) == 66_034_000
+    assert blob.billed_bytes == 66_034_000
     assert blob.object_id == f"0x{1:064x}"
     assert [await store.get(location) for location in receipt.locations] == [
         b"one",

@@ -14,10 +14,10 @@ from tuskpoint_emulators.walrus.auth import AuthSettings
 from tuskpoint_emulators.walrus.blob_id import from_text
 from tuskpoint_emulators.walrus.cdn import CdnSettings
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation, Stage
+from tuskpoint_emulators.walrus.geometry import MAINNET
 from tuskpoint_emulators.walrus.server import WalrusEmulator
 from tuskpoint_emulators.walrus.settings import EmulatorSettings
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.blobs.walrus.quilt import encoded_bytes
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import (
     MAX_MEMBER_BYTES,
@@ -93,7 +93,7 @@ async def test_whole_way_of_a_pack(kit: Kit) -> None:
     members = [*many(30, "segment"), member(b"", "catalog"), member(b"plain")]
     receipt = await store.put(members)
     [blob] = receipt.blobs
-    assert blob.billed_bytes == emulator.ledger.statistics.billed_bytes == encoded_bytes(1)
+    assert blob.billed_bytes == emulator.ledger.statistics.billed_bytes == MAINNET.encoded_bytes(1)
     assert blob.cost == emulator.ledger.statistics.cost > 0
     assert blob.end_epoch == emulator.ledger.clock.epoch + 5
     assert blob.object_id
@@ -161,7 +161,7 @@ async def test_store_survives_a_fault(kit: Kit, fault: Fault, apart: bool) -> No
     assert await store.get(location) == b"content"
     certified = fault.stage is Stage.CERTIFIED or fault.kind is FaultKind.HIDE
     if certified:  # the second put found what the first had stored
-        assert emulator.ledger.statistics.billed_bytes == encoded_bytes(1)
+        assert emulator.ledger.statistics.billed_bytes == MAINNET.encoded_bytes(1)
 
 
 READ_FAULTS = {

@@ -18,8 +18,7 @@ from tuskpoint_server.blobs.walrus.answers import (
     read_error,
 )
 from tuskpoint_server.blobs.walrus.failures import Symptom, Unsuccessful
-from tuskpoint_server.blobs.walrus.quilt import Patch, encoded_bytes, symbol_bytes
-from tuskpoint_server.domain.limits import MIB
+from tuskpoint_server.blobs.walrus.quilt import Patch
 from tuskpoint_server.domain.model import StoredBlob
 
 BLOB_ID = "M4hsZGQ1oCktdzegB6HnI6Mi28S2nqOPHxK-W7_4BUk"
@@ -129,6 +128,12 @@ def test_what_was_billed(operation: object, cost: int, billed: int) -> None:
         created("blobObject.id", ...),
         created("cost", None),
         created("resourceOperation", {"registerFromScratch": {}}),
+        {
+            "newlyCreated": {
+                **created("blobObject.storage.storageSize", "1")["newlyCreated"],
+                "resourceOperation": None,
+            }
+        },
         {"newly_created": CREATED["newlyCreated"]},
         {"alreadyCertified": {"blobId": BLOB_ID}},
         {"alreadyCertified": {"endEpoch": 3}},
@@ -289,21 +294,3 @@ def test_any_error_is_one_printable_line(raw: bytes, content_type: str) -> None:
 )
 def test_blob_id(text: str, expected: bool) -> None:
     assert (digest_of(text) is not None) is expected
-
-
-@pytest.mark.parametrize(
-    ("size", "symbol", "encoded", "billed"),
-    [
-        (0, 2, 66_034_000, 63),
-        (445_556, 2, 66_034_000, 63),
-        (445_557, 4, 68_036_000, 65),
-        (1 << 20, 6, 70_038_000, 67),
-        (1_782_224, 8, 72_040_000, 69),
-        (10 << 20, 48, 112_080_000, 107),
-        (100 << 20, 472, 536_504_000, 512),
-        (1 << 30, 4820, 4_888_852_000, 4663),
-    ],
-)
-def test_price(size: int, symbol: int, encoded: int, billed: int) -> None:
-    assert (symbol_bytes(size), encoded_bytes(size)) == (symbol, encoded)
-    assert -(-encoded_bytes(size) // MIB) == billed

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ...domain.model import StoredBlob
 from ..api import digest_of
 from .failures import Symptom, Unsuccessful, one_line
-from .quilt import Patch, encoded_bytes
+from .quilt import Patch
 
 _T = TypeVar("_T")
 
@@ -87,13 +87,14 @@ def read_error(status: int, content_type: str, body: bytes) -> Symptom:
 def _stored(result: object) -> StoredBlob:
     match result:
         case {"newlyCreated": {"blobObject": blob} as created}:
+            storage = _get(blob, "storage", dict)
             return StoredBlob(
                 blob_id=_blob_id(blob),
                 object_id=_get(blob, "id", str),
-                billed_bytes=_billed(created, _get(blob, "size", int)),
+                billed_bytes=_billed(created, storage),
                 cost=_get(created, "cost", int),
                 epoch=_get(blob, "registeredEpoch", int),
-                end_epoch=_get(_get(blob, "storage", dict), "endEpoch", int),
+                end_epoch=_get(storage, "endEpoch", int),
             )
         case {"alreadyCertified": {"blobId": _} as found}:
             object_id = found.get("object")
@@ -109,10 +110,10 @@ def _stored(result: object) -> StoredBlob:
     raise Unsuccessful(Symptom(status=200, json=True, reason=outcome, detail=one_line(detail)))
 
 
-def _billed(created: dict[str, Any], size: int) -> int:
+def _billed(created: dict[str, Any], storage: dict[str, Any]) -> int:
     """Return the encoded size that was paid for; what was reused is free unless it cost."""
     if created.get("resourceOperation") is None:
-        return encoded_bytes(size)
+        return _get(storage, "storageSize", int)
     operation = _get(created, "resourceOperation", dict)
     for name in operation:
         if name == "registerFromScratch" or _get(created, "cost", int):

@@ -21,15 +21,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 
-SHARDS = 1000
-ROWS = 334  # primary source symbols: shards less twice the faults that are survived
-COLUMNS = 667  # secondary source symbols: shards less the faults that are survived
+ROWS = 334  # primary source symbols: the 1000 shards less twice the faults that are survived
+COLUMNS = 667  # secondary source symbols: the 1000 shards less the faults that are survived
 SYMBOLS = ROWS * COLUMNS
 MAX_PATCHES = COLUMNS - 1
 _MAX_SYMBOL_BYTES = 65_534
 _MAX_INDEX_COLUMNS = 10
 _MAX_IDENTIFIER_BYTES = 65_535
-_METADATA_BYTES = SHARDS * (2 * 32 * SHARDS + 32)
 _VERSION = 1
 _HEADER_BYTES = 6
 _HAS_TAGS = 1
@@ -53,17 +51,6 @@ def is_identifier(name: str) -> bool:
         and not any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in name)
         and len(name.encode("utf-8", "surrogatepass")) <= _MAX_IDENTIFIER_BYTES
     )
-
-
-def symbol_bytes(size: int) -> int:
-    """Return the size of a symbol of a blob of this size: even, at least 2."""
-    whole = -(-max(size, 1) // SYMBOLS)
-    return whole + whole % 2
-
-
-def encoded_bytes(size: int) -> int:
-    """Return what Walrus bills for a blob of this size: the bytes that all shards hold of it."""
-    return _METADATA_BYTES + SHARDS * (ROWS + COLUMNS) * symbol_bytes(size)
 
 
 def quilt_bytes(patches: Iterable[tuple[str, Mapping[str, str], int]]) -> int:
