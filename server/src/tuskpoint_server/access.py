@@ -110,10 +110,10 @@ def open_access(config: Config) -> Access:
     """Return who may call."""
     files = tokens = None
     if config.tls_cert is not None and config.tls_key is not None:
-        from .certificates import TlsFiles
+        from .certificates import read_tls
 
-        pem = TlsFiles(config.tls_cert, config.tls_key, config.tls_client_ca)
-        files = Followed(pem.paths, pem.read)
+        pem = config.tls_cert, config.tls_key, config.tls_client_ca
+        files = Followed([path for path in pem if path is not None], lambda: read_tls(*pem))
     if (path := config.tokens) is not None:
         certificates = config.tls_client_ca is not None
         tokens = Followed([path], lambda: read_tokens(path, certificates=certificates))

@@ -14,6 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import uvloop
 from google.protobuf.descriptor import ServiceDescriptor
 
 from . import config as configuration
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         process.configure_logs(config.log_level)
         stop_telemetry = process.start_telemetry(config.telemetry, version)
         try:
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve(config))
         finally:
             stop_telemetry()
@@ -78,14 +79,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return process.EXIT_DEFECT
     return 0
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:  # not made for every platform
-        return None
-    return uvloop.new_event_loop
 
 
 async def serve(config: Config) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,39 +21,27 @@ _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """Where the server's certificate with its chain, its key and the client CA are; all PEM."""
+def read_tls(cert: Path, key: Path, client_ca: Path | None) -> Certified:
+    """Return what PEM files hold: the certificate with its chain, its key, and the client CA.
 
-    cert: Path
-    key: Path
-    client_ca: Path | None
-
-    @property
-    def paths(self) -> Sequence[Path]:
-        """All files."""
-        return [path for path in (self.cert, self.key, self.client_ca) if path is not None]
-
-    def read(self) -> Certified:
-        """Return what the files hold. An expired certificate is told and taken."""
-        chain = read_bytes("--tls-cert", self.cert)
-        certificate = _certificates("--tls-cert", self.cert, chain)[0]
-        key = read_bytes("--tls-key", self.key)
-        if _public_key(self.key, key) != _shown(self.cert, certificate):
-            raise ConfigError(
-                f"--tls-key {self.key} is not the key of the first certificate in {self.cert}"
-            )
-        client_ca = None
-        if self.client_ca is not None:
-            client_ca = read_bytes("--tls-client-ca", self.client_ca)
-            _certificates("--tls-client-ca", self.client_ca, client_ca)
-        now = datetime.now(UTC)
-        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-        if now >= ends:
-            _log.warning("--tls-cert %s expired at %s; clients will refuse it", self.cert, ends)
-        elif now < begins:
-            _log.warning("--tls-cert %s is valid only from %s on", self.cert, begins)
-        return Certified(chain, key, client_ca, ends.timestamp())
+    An expired certificate is told and taken.
+    """
+    chain = read_bytes("--tls-cert", cert)
+    certificate = _certificates("--tls-cert", cert, chain)[0]
+    secret = read_bytes("--tls-key", key)
+    if _public_key(key, secret) != _shown(cert, certificate):
+        raise ConfigError(f"--tls-key {key} is not the key of the first certificate in {cert}")
+    roots = None
+    if client_ca is not None:
+        roots = read_bytes("--tls-client-ca", client_ca)
+        _certificates("--tls-client-ca", client_ca, roots)
+    now = datetime.now(UTC)
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now >= ends:
+        _log.warning("--tls-cert %s expired at %s; clients will refuse it", cert, ends)
+    elif now < begins:
+        _log.warning("--tls-cert %s is valid only from %s on", cert, begins)
+    return Certified(chain, secret, roots, ends.timestamp())
 
 
 def _certificates(flag: str, path: Path, content: bytes) -> list[x509.Certificate]:

@@ -20,7 +20,7 @@ from .blobs.directory import DirectoryStore, UnknownLayoutError
 from .config import Config
 from .domain.errors import Refusal
 from .journal.database.database import Database
-from .recall.embedders.api import Embedder, EmbedderError
+from .recall.embedders import Embedder, EmbedderError
 from .recall.memwal.api import MemWalSettings
 from .recall.pacing import IndexSettings
 from .recall.recall import Recall

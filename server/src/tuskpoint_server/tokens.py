@@ -1,19 +1,6 @@
 """The token file: who may call, whose data that is about, what for. And `token`, which makes one.
 
-```toml
-[[token]]
-name = "research"
-sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-tenant = "default"
-scopes = ["read", "write"]
-expires = 2027-01-01T00:00:00Z   # optional
-
-[[certificate]]                  # with a client CA: a certificate in place of a token
-name = "indexer"
-subject = "indexer.example"      # a DNS name of the certificate, or its common name
-tenant = "default"
-scopes = ["read"]
-```
+What stands in the file is told in docs/security.md.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ from aiohttp import web
 
 from tests.kit.embedding_endpoint import Endpoint, answer, serving
 from tuskpoint_server.domain.search import pack_vector
-from tuskpoint_server.recall.embedders import openai
-from tuskpoint_server.recall.embedders.api import EmbedderError
+from tuskpoint_server.recall.embedders import EmbedderError, openai
 from tuskpoint_server.recall.embedders.openai import OpenAIEmbedder
 from tuskpoint_server.recall.pacing import LONGEST_RETRY_AFTER_S
 

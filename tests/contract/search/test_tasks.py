@@ -28,7 +28,7 @@ from tuskpoint_server.journal.database.schema import documents
 from tuskpoint_server.journal.search.documents import Document
 from tuskpoint_server.journal.search.following import Stretch
 from tuskpoint_server.journal.search.index import IndexRows
-from tuskpoint_server.recall.embedders.api import EmbedderError
+from tuskpoint_server.recall.embedders import EmbedderError
 from tuskpoint_server.recall.pacing import IndexSettings
 from tuskpoint_server.recall.recall import Recall
 from tuskpoint_server.recall.tasks import BATCH, Embedding, IndexTask

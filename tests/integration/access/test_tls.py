@@ -31,7 +31,7 @@ from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 from tuskpoint_server import access, app, process
-from tuskpoint_server.certificates import TlsFiles
+from tuskpoint_server.certificates import read_tls
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.credentials import Grant, Scope
 from tuskpoint_server.rpc.server import Server, Tls
@@ -238,8 +238,8 @@ async def test_a_server_does_not_start_with_files_that_it_cannot_use(
 
 def test_metrics_tell_when_the_certificate_expires(made: Certificates) -> None:
     reader = InMemoryMetricReader()
-    files = TlsFiles(made.cert, made.key, None)
-    Tls(files.read(), meter_provider=MeterProvider([reader]))
+    certified = read_tls(made.cert, made.key, None)
+    Tls(certified, meter_provider=MeterProvider([reader]))
     data: Any = reader.get_metrics_data()
     [metric] = data.resource_metrics[0].scope_metrics[0].metrics
     assert metric.name == "tuskpoint.server.certificate.expiry"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuskpoint_server.recall.embedders.api import EmbedderError
+from tuskpoint_server.recall.embedders import EmbedderError
 from tuskpoint_server.recall.embedders.local import INSTALL, LocalEmbedder
 
 

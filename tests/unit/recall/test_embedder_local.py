@@ -17,8 +17,7 @@ import pytest
 
 from tests.unit.recall.local_model import NEEDS_MODEL
 from tuskpoint_server.domain.search import unpack_vector
-from tuskpoint_server.recall.embedders import local
-from tuskpoint_server.recall.embedders.api import EmbedderError
+from tuskpoint_server.recall.embedders import EmbedderError, local
 from tuskpoint_server.recall.embedders.local import (
     DIMENSION,
     MAX_TOKENS,

@@ -15,7 +15,7 @@ from tuskpoint_server.domain.errors import Reason, Refusal, invalid_field
 from tuskpoint_server.domain.search import pack_vector
 from tuskpoint_server.journal.search.index import Unembedded
 from tuskpoint_server.recall import tasks as embedding_module
-from tuskpoint_server.recall.embedders.api import EmbedderError
+from tuskpoint_server.recall.embedders import EmbedderError
 from tuskpoint_server.recall.pacing import IndexSettings
 from tuskpoint_server.recall.tasks import PROBE, Embedding
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448
 from cryptography.x509.oid import NameOID
 
 from tests.integration.access.tls_kit import Certificates, write_certificates
-from tuskpoint_server.certificates import TlsFiles
+from tuskpoint_server.certificates import read_tls
 from tuskpoint_server.process import ConfigError
 
 
@@ -22,26 +22,24 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return write_certificates(tmp_path_factory.mktemp("tls"))
 
 
-def problem(files: TlsFiles) -> str:
+def problem(cert: Path, key: Path, client_ca: Path | None) -> str:
     with pytest.raises(ConfigError) as refused:
-        files.read()
+        read_tls(cert, key, client_ca)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
 
 def test_files_that_belong_together_are_read(made: Certificates) -> None:
-    files = TlsFiles(made.cert, made.key, made.ca)
-    certified = files.read()
+    certified = read_tls(made.cert, made.key, made.ca)
     assert certified.certificates == made.cert.read_bytes()
     assert certified.key == made.key.read_bytes()
     assert certified.client_ca == made.ca.read_bytes()
     assert "PRIVATE" not in repr(certified)
-    assert files.paths == [made.cert, made.key, made.ca]
-    assert TlsFiles(made.cert, made.key, None).read().client_ca is None
+    assert read_tls(made.cert, made.key, None).client_ca is None
 
 
 def test_a_key_of_another_certificate_is_told(made: Certificates) -> None:
-    told = problem(TlsFiles(made.cert, made.client_key, None))
+    told = problem(made.cert, made.client_key, None)
     assert (
         told
         == f"--tls-key {made.client_key} is not the key of the first certificate in {made.cert}"
@@ -55,10 +53,10 @@ def test_files_that_are_missing_or_not_pem_are_told(
     files = {"cert": made.cert, "key": made.key, "client_ca": made.ca}
     flag = f"--tls-{which.replace('_', '-')} {tmp_path / 'file'}"
     files[which] = tmp_path / "file"
-    assert problem(TlsFiles(**files)) == f"{flag} cannot be read: No such file or directory"
+    assert problem(**files) == f"{flag} cannot be read: No such file or directory"
     for content in (b"", b"not PEM", made.cert.read_bytes()[:200]):
         files[which].write_bytes(content)
-        assert problem(TlsFiles(**files)).startswith(f"{flag} holds no ")
+        assert problem(**files).startswith(f"{flag} holds no ")
 
 
 def test_an_encrypted_key_is_told(made: Certificates, tmp_path: Path) -> None:
@@ -71,14 +69,14 @@ def test_an_encrypted_key_is_told(made: Certificates, tmp_path: Path) -> None:
             serialization.BestAvailableEncryption(b"passphrase"),
         )
     )
-    assert "without a passphrase" in problem(TlsFiles(made.cert, encrypted, None))
+    assert "without a passphrase" in problem(made.cert, encrypted, None)
 
 
 def test_an_expired_certificate_is_told_and_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     expired = write_certificates(tmp_path, ca=trustme.CA(), not_after=datetime(2020, 1, 1))  # noqa: DTZ001
-    assert TlsFiles(expired.cert, expired.key, None).read().expires_s < 1.6e9
+    assert read_tls(expired.cert, expired.key, None).expires_s < 1.6e9
     assert f"--tls-cert {expired.cert} expired at 2020-01-01" in caplog.text
 
 
@@ -100,6 +98,4 @@ def test_a_key_that_cannot_be_served_is_told(
     cert_file, key_file = tmp_path / "cert.pem", tmp_path / "key.pem"
     cert_file.write_bytes(certificate.public_bytes(pem))
     key_file.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, nothing))
-    assert "is for a key of a kind that cannot be served" in problem(
-        TlsFiles(cert_file, key_file, None)
-    )
+    assert "is for a key of a kind that cannot be served" in problem(cert_file, key_file, None)

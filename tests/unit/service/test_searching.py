@@ -20,7 +20,7 @@ from tuskpoint_server.domain.search import (
     pack_vector,
 )
 from tuskpoint_server.journal.search.finding import IndexStanding
-from tuskpoint_server.recall.embedders.api import EmbedderError
+from tuskpoint_server.recall.embedders import EmbedderError
 from tuskpoint_server.recall.memwal.api import RelayerError, Trouble
 from tuskpoint_server.recall.recall import RecallStanding
 from tuskpoint_server.service.searching import RETRY_S, Search

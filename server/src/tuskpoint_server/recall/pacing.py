@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC
 
 from ..domain.errors import Refusal
-from .embedders.api import EmbedderError
+from .embedders import EmbedderError
 
 # waits for seconds, but not longer than until an event
 Pause = Callable[[float, asyncio.Event], Awaitable[None]]

@@ -14,7 +14,7 @@ from ..journal.database.database import Database
 from ..journal.search.finding import FindRows, IndexStanding
 from ..journal.search.index import IndexRows
 from ..journal.search.memories import MemoriesStanding
-from .embedders.api import Embedder, EmbedderError
+from .embedders import Embedder, EmbedderError
 from .memwal.api import MAX_RECALLED
 from .pacing import IndexSettings
 from .tasks import Embedding, IndexTask

@@ -19,7 +19,7 @@ from ..journal.search.documents import Document
 from ..journal.search.following import Backlog, Stretch
 from ..journal.search.index import IndexRows, Unembedded
 from ..journal.search.searched_values import Due
-from .embedders.api import Embedder, EmbedderError
+from .embedders import Embedder, EmbedderError
 from .pacing import IndexSettings, Pause, Trouble, pause
 from .telemetry import Instruments
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..domain.errors import Reason, Refusal, Status, invalid_field
 from ..domain.search import SearchAnswer, SearchMode, SearchQuery, Words, analyse, vector_dimension
-from ..recall.embedders.api import EmbedderError
+from ..recall.embedders import EmbedderError
 from ..recall.memwal.api import RelayerError, Trouble
 from ..recall.recall import Recall
 

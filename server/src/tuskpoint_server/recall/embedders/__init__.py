@@ -1,1 +1,38 @@
 """Embedders: vectors of text from a model on this machine (`local`) or over HTTP (`openai`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class EmbedderError(Exception):
+    """Text could not be embedded; the message says why, in one line without secrets."""
+
+    def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(problem)
+
+
+class Embedder(Protocol):
+    """Makes vectors of text; safe to use by several tasks at once."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model, so told that another model has another name; not empty."""
+
+    @property
+    def batch(self) -> int:
+        """Number of texts that are best embedded together."""
+
+    async def dimension(self) -> int:
+        """Return the number of components of its vectors; it may take a call to find out."""
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Return a packed vector for each text, in order, or raise `EmbedderError`.
+
+        Every vector has `dimension` finite components that are not all 0.
+        """
+
+    async def close(self) -> None:
+        """Release what it holds."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from .api import EmbedderError
+from . import EmbedderError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -58,7 +58,7 @@ _HIDDEN = np.float32(-1e9)  # added to the score of a token that is only there t
 
 
 class LocalEmbedder:
-    """Satisfies `api.Embedder` with MiniLM, in a thread of its own; loaded when first needed."""
+    """Satisfies `Embedder` with MiniLM, in a thread of its own; loaded when first needed."""
 
     name = NAME
     batch = 16

@@ -18,7 +18,7 @@ from ...domain.credentials import is_loopback
 from ...domain.limits import LIMITS, MIB
 from ...domain.search import pack_vector, unpack_vector, vector_dimension, vector_problem
 from ..pacing import retry_after_s
-from .api import EmbedderError
+from . import EmbedderError
 
 # most bytes that are sent of a text. No token is shorter, and models take 8,191 tokens
 MAX_TEXT = 8000
@@ -35,7 +35,7 @@ _MEANINGS = {
 
 
 class OpenAIEmbedder:
-    """Satisfies `api.Embedder` with an endpoint over HTTP; a bad URL or key is an error."""
+    """Satisfies `Embedder` with an endpoint over HTTP; a bad URL or key is an error."""
 
     def __init__(
         self,

@@ -166,13 +166,13 @@ class Budget:
         half = max(minute // 2, COST_BATCH)
         self._clock = clock
         self._all = _Side((minute, hour), (minute, hour))
-        self._deliveries = _Side(own, (half, hour // 2))
+        self._deliveries = _Side(own, (half, hour // 2), HEAD_START_S)
         self._recalls = _Side((minute, hour), (minute - half, hour - hour // 2))
         self._paused_until = -math.inf
 
     def take_recall(self, cost: int) -> float:
         """Spend points on a recall; return 0, or the seconds after which they may be there."""
-        wait_s = self._wait(self._recalls, self._deliveries, cost, self._paused_until)
+        wait_s = self._wait(self._recalls, self._deliveries, cost)
         return wait_s or self._spend(self._recalls, cost)
 
     def take_delivery(self, cost: int) -> float:
@@ -181,13 +181,12 @@ class Budget:
 
     def wait_delivery(self, cost: int) -> float:
         """Return what `take_delivery` would, without spending anything."""
-        paused_until = self._paused_until + HEAD_START_S
-        return self._wait(self._deliveries, self._recalls, cost, paused_until)
+        return self._wait(self._deliveries, self._recalls, cost)
 
-    def _wait(self, side: _Side, other: _Side, cost: int, not_before: float) -> float:
+    def _wait(self, side: _Side, other: _Side, cost: int) -> float:
         now = self._clock()
         free_at = max(one.free_at(cost, now, one.ceilings) for one in (self._all, side))
-        wait_s = max(0.0, free_at - now, not_before - now)
+        wait_s = max(0.0, free_at - now, self._paused_until + side.later_s - now)
         if other.wanted_until > now:
             half_free_at = side.free_at(cost, now, side.half)
             wait_s = max(wait_s, min(half_free_at, other.wanted_until) - now)
@@ -207,9 +206,10 @@ class Budget:
 
 
 class _Side:
-    def __init__(self, ceilings: _Ceilings, half: _Ceilings) -> None:
+    def __init__(self, ceilings: _Ceilings, half: _Ceilings, later_s: float = 0.0) -> None:
         self.ceilings = ceilings
         self.half = half
+        self.later_s = later_s  # after a pause
         self.spent: deque[tuple[float, int]] = deque()  # times and points in the last hour
         self.wanted_until = -math.inf  # more calls are wanted than there were points for
 

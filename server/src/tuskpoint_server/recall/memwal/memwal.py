@@ -113,7 +113,7 @@ class MemWal:
         gone = asyncio.Event()
         # It runs to its end, even if whoever asked goes: what it shows counts.
         call = asyncio.create_task(
-            self._in_turn(self._settings.namespace_of(tenant), query, limit, gone),
+            self._call(self._settings.namespace_of(tenant), query, limit, gone),
             name="memwal-recall",
         )
         self._tasks.add(call)
@@ -156,28 +156,26 @@ class MemWal:
             told = "the rate limit leaves no recall"
             raise RelayerError(Trouble.LIMITED, told, retry_after_s=wait_s)
 
-    async def _in_turn(
-        self, namespace: str, query: str, limit: int, gone: asyncio.Event
+    async def _call(
+        self, namespace: str, query: str, limit: int, gone: asyncio.Event | None = None
     ) -> Recollection:
+        """Recall in turn; where someone asked, not if MemWal fails or who asked is `gone`."""
         async with self._turn:
-            if self._problem is not None:
+            if gone is not None and self._problem is not None:
                 raise RelayerError(self._problem.trouble, str(self._problem))
-            if gone.is_set():
+            if gone is not None and gone.is_set():
                 return Recollection(())
-            return await self._call(namespace, query, limit)
-
-    async def _call(self, namespace: str, query: str, limit: int) -> Recollection:
-        try:
-            recollection = await self._relayer.recall(namespace, query, limit)
-        except RelayerError as error:
-            if error.trouble is not Trouble.REFUSED:  # that is about the query
-                self._failed(error)
-            raise
-        except Exception:  # noqa: BLE001 - a defect must not end recalling for good
-            _log.exception("recalling failed")
-            defect = RelayerError(Trouble.UNAVAILABLE, DEFECT)
-            self._failed(defect)
-            raise defect from None
+            try:
+                recollection = await self._relayer.recall(namespace, query, limit)
+            except RelayerError as error:
+                if error.trouble is not Trouble.REFUSED:  # that is about the query
+                    self._failed(error)
+                raise
+            except Exception:  # noqa: BLE001 - a defect must not end recalling for good
+                _log.exception("recalling failed")
+                defect = RelayerError(Trouble.UNAVAILABLE, DEFECT)
+                self._failed(defect)
+                raise defect from None
         self._backoff.succeeded()
         self._problem = None
         self._check_at = self._loop.time() + self._settings.check_s
@@ -202,10 +200,8 @@ class MemWal:
             elif wait_s := self._budget.take_recall(COST_RECALL):
                 self._check_at = self._loop.time() + wait_s
             else:
-                async with self._turn:
-                    with contextlib.suppress(RelayerError):
-                        namespace = self._settings.namespace_of(DEFAULT_TENANT)
-                        await self._call(namespace, "checkpoint", 1)
+                with contextlib.suppress(RelayerError):
+                    await self._call(self._settings.namespace_of(DEFAULT_TENANT), "checkpoint", 1)
 
     async def _tally(self) -> None:
         while True:
