@@ -13,6 +13,14 @@ Verdict = Callable[[Sequence[Member]], Reason | None]
 """Says why a put fails; `None`: it does not."""
 
 
+def member(data: bytes, kind: str = "") -> Member:
+    return Member(blob_digest(data), data, kind)
+
+
+def many(count: int, kind: str = "") -> list[Member]:
+    return [member(b"member %d" % number, kind) for number in range(count)]
+
+
 class MemoryStore:
     """A store in memory.
 

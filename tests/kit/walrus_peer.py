@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tuskpoint_emulators.walrus.geometry import MAINNET
-from tuskpoint_server.blobs.walrus.quilt import SYMBOLS, quilt_bytes
+from tuskpoint_server.blobs.walrus.quilt import SYMBOLS, parse_quilt, quilt_bytes
 
 _ROWS, _COLUMNS = 334, 667
 
@@ -317,6 +317,15 @@ def write_quilt(files: Mapping[str, tuple[dict[str, str], bytes]]) -> bytes:
             at = (row * _COLUMNS + number) * symbol
             raw[at : at + symbol] = column[row * symbol : (row + 1) * symbol]
     return bytes(raw)
+
+
+def with_wrong_member(raw: bytes) -> bytes:
+    """Return the quilt that is sound but for one member, which is not what its name says."""
+    patches = parse_quilt(raw)
+    first = patches[0]
+    files = {patch.identifier: (dict(patch.tags), patch.data) for patch in patches}
+    files[first.identifier] = (dict(first.tags), b"X" + first.data[1:])
+    return write_quilt(files)
 
 
 def _patch(name: str, tags: dict[str, str], data: bytes) -> bytes:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.member_file import MemberFile
+from tests.kit.stores import member
 from tests.kit.walrus_peer import write_quilt
 from tuskpoint_emulators.walrus.blob_id import from_text
 from tuskpoint_emulators.walrus.server import WalrusEmulator
@@ -146,10 +147,6 @@ def _tamper(emulator: WalrusEmulator, location: BlobLocation, data: bytes) -> No
 
 async def put(store: BlobStore, *members: Member) -> tuple[BlobLocation, ...]:
     return (await store.put(members)).locations
-
-
-def member(data: bytes) -> Member:
-    return Member(hashlib.sha256(data).digest(), data)
 
 
 def _ignore(_: object) -> None:
@@ -336,9 +333,6 @@ async def test_storing_again_heals(subject: Subject) -> None:
         subject.overwrite(location, damage)
         await subject.store.put([one])
         assert await subject.store.get(location) == one.data
-
-
-# --- the cache -------------------------------------------------------------------------
 
 
 class CountedStore(MemoryStore):

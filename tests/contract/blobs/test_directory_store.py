@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.member_file import MemberFile, blob_path, pack_of, read_pack, stored_files
+from tests.kit.stores import member
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.blobs.directory import DirectoryStore, UnknownLayoutError
 from tuskpoint_server.blobs.directory import store as store_module
@@ -40,10 +41,6 @@ async def put(store: DirectoryStore, *members: Member) -> tuple[BlobLocation, ..
     return (await store.put(members)).locations
 
 
-def member(data: bytes, kind: str = "") -> Member:
-    return Member(hashlib.sha256(data).digest(), data, kind)
-
-
 def spelled(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
@@ -59,9 +56,6 @@ async def refusal_of(call: object) -> Refusal:
     with pytest.raises(Refusal) as refused:
         await call  # type: ignore[misc]
     return refused.value
-
-
-# --- files -----------------------------------------------------------------------------
 
 
 async def test_a_put_is_one_file_named_by_its_hash(blobs: DirectoryStore, root: Path) -> None:
@@ -121,9 +115,6 @@ async def test_servers_share_a_directory(blobs: DirectoryStore, root: Path) -> N
     for store in (blobs, other):
         assert await store.get_many(locations) == [one.data for one in THREE]
     await other.close()
-
-
-# --- durability ------------------------------------------------------------------------
 
 
 Events = list[tuple[str, Path]]
@@ -228,9 +219,6 @@ async def test_leftovers_of_a_crash_are_ignored_and_go_one_day(root: Path) -> No
     await store.close()
 
 
-# --- reading ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "name", ["../secret", "/etc/passwd", "aa", "a" * 44, "é" * 43, "_" * 43, "a/" + "a" * 41, ""]
 )
@@ -311,9 +299,6 @@ async def test_file_that_nobody_stored_is_not_read_into_memory(
     other = replace(packed, identifier="00" * 32)
     for call in (blobs.get(alone), blobs.get(other), blobs.list_blob(packed.blob_id)):
         assert (await refusal_of(call)).reason is Reason.BLOB_MALFORMED
-
-
-# --- damage ----------------------------------------------------------------------------
 
 
 async def test_a_damaged_member_is_refused_with_both_hashes_and_alone(
@@ -444,9 +429,6 @@ async def test_a_lost_pack_is_not_found_though_its_index_is_known(
     assert await blobs.get_many(locations) == [one.data for one in THREE]
 
 
-# --- counting and removing -------------------------------------------------------------
-
-
 async def test_blobs_are_counted_with_size_and_age(blobs: DirectoryStore, root: Path) -> None:
     assert [file async for file in blobs.blobs()] == []
     [pack, *_] = await put(blobs, *THREE)
@@ -547,9 +529,6 @@ async def test_nothing_is_removed_by_itself(blobs: DirectoryStore, root: Path) -
             b"content",
         ]
         await again.close()
-
-
-# --- the layout ------------------------------------------------------------------------
 
 
 async def test_the_layout_is_written_down_before_the_first_blob(

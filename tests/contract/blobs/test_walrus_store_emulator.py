@@ -4,90 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
+from tests.kit.drafts import refused
+from tests.kit.stores import many, member
+from tests.kit.walrus_stores import SECRET, EmulatorKit
 from tuskpoint_emulators.walrus.auth import AuthSettings
 from tuskpoint_emulators.walrus.blob_id import from_text
 from tuskpoint_emulators.walrus.cdn import CdnSettings
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation, Stage
 from tuskpoint_emulators.walrus.geometry import MAINNET
 from tuskpoint_emulators.walrus.server import WalrusEmulator
-from tuskpoint_emulators.walrus.settings import EmulatorSettings
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import (
     MAX_MEMBER_BYTES,
     MAX_MEMBERS,
-    WalrusStore,
 )
-from tuskpoint_server.domain.errors import Reason, Refusal
-
-SECRET = b"a secret that is as long as the hash of the algorithm"
-
-
-class Kit:
-    """Emulators of one network, and stores on them."""
-
-    def __init__(self) -> None:
-        self.emulators: list[WalrusEmulator] = []
-        self.pauses: list[float] = []
-        self._stores: list[WalrusStore] = []
-
-    async def emulator(self, **settings: object) -> WalrusEmulator:
-        world = self.emulators[0].world if self.emulators else None
-        emulator = WalrusEmulator(EmulatorSettings(**settings), world=world)  # type: ignore[arg-type]
-        await emulator.start()
-        self.emulators.append(emulator)
-        return emulator
-
-    def store(self, *emulators: WalrusEmulator, **settings: object) -> WalrusStore:
-        urls = tuple(emulator.url for emulator in emulators)
-        store = WalrusStore(
-            WalrusSettings(**{"publishers": urls, "aggregators": urls, **settings}),  # type: ignore[arg-type]
-            sleep=self._sleep,
-            random=random.Random(1).random,
-        )
-        self._stores.append(store)
-        return store
-
-    async def _sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        await asyncio.sleep(0)
-
-    async def end(self) -> None:
-        for store in self._stores:
-            await store.close()
-        for emulator in self.emulators:
-            await emulator.stop()
+from tuskpoint_server.domain.errors import Reason
 
 
 @pytest.fixture
-async def kit() -> AsyncIterator[Kit]:
-    kit = Kit()
+async def kit() -> AsyncIterator[EmulatorKit]:
+    kit = EmulatorKit()
     yield kit
     await kit.end()
 
 
-def member(data: bytes, kind: str = "") -> Member:
-    return Member(hashlib.sha256(data).digest(), data, kind)
-
-
-def many(count: int, kind: str = "") -> list[Member]:
-    return [member(b"member %d" % number, kind) for number in range(count)]
-
-
-async def refused(call: object, reason: Reason) -> Refusal:
-    with pytest.raises(Refusal) as caught:
-        await call  # type: ignore[misc]
-    assert caught.value.reason is reason
-    return caught.value
-
-
-async def test_whole_way_of_a_pack(kit: Kit) -> None:
+async def test_whole_way_of_a_pack(kit: EmulatorKit) -> None:
     emulator = await kit.emulator()
     store = kit.store(emulator)
     members = [*many(30, "segment"), member(b"", "catalog"), member(b"plain")]
@@ -115,7 +61,7 @@ async def test_whole_way_of_a_pack(kit: Kit) -> None:
     ],
     ids=["members", "bytes"],
 )
-async def test_limits_are_those_of_walrus(kit: Kit, members: list[Member]) -> None:
+async def test_limits_are_those_of_walrus(kit: EmulatorKit, members: list[Member]) -> None:
     emulator = await kit.emulator()
     store = kit.store(emulator)
     receipt = await store.put(members)
@@ -124,7 +70,7 @@ async def test_limits_are_those_of_walrus(kit: Kit, members: list[Member]) -> No
     assert blob.billed_bytes == emulator.ledger.statistics.billed_bytes
 
 
-async def test_largest_member_fits_a_blob_of_its_own(kit: Kit) -> None:
+async def test_largest_member_fits_a_blob_of_its_own(kit: EmulatorKit) -> None:
     emulator = await kit.emulator()
     store = kit.store(emulator)
     one = member(bytes(MAX_MEMBER_BYTES))
@@ -153,7 +99,7 @@ STORE_FAULTS = {
 
 @pytest.mark.parametrize("apart", [False, True], ids=["quilt", "apart"])
 @pytest.mark.parametrize("fault", STORE_FAULTS.values(), ids=STORE_FAULTS)
-async def test_store_survives_a_fault(kit: Kit, fault: Fault, apart: bool) -> None:
+async def test_store_survives_a_fault(kit: EmulatorKit, fault: Fault, apart: bool) -> None:
     emulator = await kit.emulator()
     store = kit.store(emulator)
     emulator.faults.add(Operation.PUT_BLOB if apart else Operation.PUT_QUILT, fault)
@@ -176,7 +122,7 @@ READ_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", READ_FAULTS.values(), ids=READ_FAULTS)
-async def test_reads_survive_a_fault(kit: Kit, fault: Fault) -> None:
+async def test_reads_survive_a_fault(kit: EmulatorKit, fault: Fault) -> None:
     emulator = await kit.emulator()
     store = kit.store(emulator)
     receipt = await store.put(many(12))
@@ -189,7 +135,7 @@ async def test_reads_survive_a_fault(kit: Kit, fault: Fault) -> None:
     assert len(await store.list_blob(receipt.blobs[0].blob_id)) == 12
 
 
-async def test_many_faults_at_once(kit: Kit) -> None:
+async def test_many_faults_at_once(kit: EmulatorKit) -> None:
     first, second = await kit.emulator(seed=7), await kit.emulator()
     faults = first.faults
     for fault in STORE_FAULTS.values():
@@ -210,7 +156,7 @@ async def test_many_faults_at_once(kit: Kit) -> None:
     assert sum(faults.injected.values()) > 10
 
 
-async def test_wrong_bytes_are_never_believed(kit: Kit) -> None:
+async def test_wrong_bytes_are_never_believed(kit: EmulatorKit) -> None:
     emulator = await kit.emulator()
     store = kit.store(emulator)
     [location] = (await store.put([member(b"content")], apart=True)).locations
@@ -220,7 +166,7 @@ async def test_wrong_bytes_are_never_believed(kit: Kit) -> None:
     await refused(store.renew(location.blob_id), Reason.BLOB_MALFORMED)
 
 
-async def test_renewal_outlives_the_first_end(kit: Kit) -> None:
+async def test_renewal_outlives_the_first_end(kit: EmulatorKit) -> None:
     emulator = await kit.emulator()
     store = kit.store(emulator, epochs=3)
     quilt = await store.put(many(5, "segment"))
@@ -243,13 +189,13 @@ async def test_renewal_outlives_the_first_end(kit: Kit) -> None:
     await refused(later.list_blob(alone.blobs[0].blob_id), Reason.BLOB_NOT_FOUND)
 
 
-async def test_empty_wallet_says_so(kit: Kit) -> None:
+async def test_empty_wallet_says_so(kit: EmulatorKit) -> None:
     emulator = await kit.emulator(balance=0)
     refusal = await refused(kit.store(emulator).put(many(1)), Reason.BLOB_UNAVAILABLE)
     assert "WAL" in refusal.message
 
 
-async def test_publisher_that_asks_for_tokens(kit: Kit) -> None:
+async def test_publisher_that_asks_for_tokens(kit: EmulatorKit) -> None:
     emulator = await kit.emulator(
         auth=AuthSettings(secret=SECRET, expiring_s=60, verify_upload=True)
     )
@@ -274,7 +220,7 @@ async def test_publisher_that_asks_for_tokens(kit: Kit) -> None:
         assert problem in refusal.message
 
 
-async def test_cache_that_holds_an_earlier_absence(kit: Kit) -> None:
+async def test_cache_that_holds_an_earlier_absence(kit: EmulatorKit) -> None:
     emulator = await kit.emulator(cdn=CdnSettings())
     store = kit.store(emulator)
     one = member(b"content")
@@ -289,7 +235,7 @@ async def test_cache_that_holds_an_earlier_absence(kit: Kit) -> None:
         await refused(kit.store(emulator).get(location), Reason.BLOB_NOT_FOUND)
 
 
-async def test_second_endpoint_takes_over(kit: Kit) -> None:
+async def test_second_endpoint_takes_over(kit: EmulatorKit) -> None:
     first, second = await kit.emulator(), await kit.emulator()
     store = kit.store(first, second)
     receipt = await store.put(many(3))
@@ -297,4 +243,4 @@ async def test_second_endpoint_takes_over(kit: Kit) -> None:
     assert await store.get(receipt.locations[0]) == b"member 0"
     again = await store.put(many(3))
     assert replace(again.blobs[0], end_epoch=0).billed_bytes == 0
-    assert kit.pauses == []
+    assert kit.time.pauses == []

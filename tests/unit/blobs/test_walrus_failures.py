@@ -77,6 +77,7 @@ TABLE = [
     (PUT, answer(200, "NOT_REGISTERED"), "not_stored", ELSEWHERE, 2, True),
     (PUT, answer(200, "NOT_CERTIFIED"), "not_stored", ELSEWHERE, 2, True),
     (PUT, answer(200, "UNKNOWN"), "not_stored", ELSEWHERE, 2, True),
+    (PUT, answer(200, "A_NEW_REASON"), "not_stored", ELSEWHERE, 2, True),
 ]
 
 
@@ -156,9 +157,6 @@ def test_doubt_is_told_of_puts_alone() -> None:
 )
 def test_what_strangers_say_is_one_short_line_without_secrets(text: str, line: str) -> None:
     assert one_line(text) == line
-
-
-# --- the policy ------------------------------------------------------------------------
 
 
 class Time:
@@ -349,9 +347,6 @@ def test_what_is_down_is_not_asked_by_the_next_run() -> None:
     assert run.names == "abb"
     run.time.now += 1.0
     assert run({"a": []}) == "a"
-
-
-# --- health ----------------------------------------------------------------------------
 
 
 def test_endpoint_that_keeps_failing_is_put_aside_for_longer() -> None:

@@ -52,9 +52,6 @@ def test_settings_show_no_secrets() -> None:
     assert repr(SECRET) not in repr(settings(jwt_secret=SECRET))
 
 
-# --- tokens ----------------------------------------------------------------------------
-
-
 def test_token() -> None:
     token = settings(jwt_secret=SECRET, jwt_lifetime_s=30, epochs=9).token(1000.9, 12345)
     assert jwt.get_unverified_header(token)["alg"] == "HS256"
@@ -88,9 +85,6 @@ def test_secret_is_text_or_hex() -> None:
     with pytest.raises(ValueError, match="must go on in hex") as refused:
         secret_bytes("0xgeheim")
     assert "geheim" not in str(refused.value)
-
-
-# --- what was stored a moment ago ------------------------------------------------------
 
 
 def test_recent_blobs_are_forgotten() -> None:
