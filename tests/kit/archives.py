@@ -39,7 +39,7 @@ class House:
         """Read a certified checkpoint from the blob store alone."""
         found = await self.journal.load(TENANT, key, View.ENTRY)
         assert found is not None
-        return await self.archive.read(found.entry, bypass_cache=True)
+        return await self.archive.read(found.entry)
 
     async def manifest(self, thread_id: str = "t") -> Manifest:
         """Fold what the newest catalog leads to of a thread."""
@@ -190,7 +190,7 @@ async def check_certified(house: House, *, gaps: bool = False) -> int:
                 places.discard(place)
                 continue
             assert found.entry.certified, f"{key} has no location"
-            assert shown(await house.archive.read(found.entry, bypass_cache=True)) == shown(found)
+            assert shown(await house.archive.read(found.entry)) == shown(found)
             entry = manifest.entries[place]
             segments = [entry.record.segment, *(one.segment for one in entry.writes)]
             locations = [manifest.location(sha256) for sha256 in dict.fromkeys(segments)]

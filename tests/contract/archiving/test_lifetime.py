@@ -387,7 +387,7 @@ async def test_what_the_cache_holds_is_stored_again_byte_for_byte(tmp_path: Path
         saved = await loaded(time, "1")
         entry = await time.home.journal.load(TENANT, key("1"), View.ENTRY)
         assert entry is not None
-        await time.home.archive.read(entry.entry, bypass_cache=False)
+        await time.home.archive.read_values(entry.entry.segments, ())
         await time.evict()
         store.quilts.clear()
         time.advance(3)

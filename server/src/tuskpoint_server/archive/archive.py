@@ -195,11 +195,10 @@ class Archive:
         """
         return await self._flusher(tenant).flush_all(concerns)
 
-    async def read(self, entry: Entry, *, bypass_cache: bool) -> Checkpoint:
-        """Return a checkpoint from its segments, hash checked; raises as `Segments.checkpoint`."""
-        segments = self._origin_segments if bypass_cache else self._segments
+    async def read(self, entry: Entry) -> Checkpoint:
+        """Return a checkpoint from its segments, past the cache, as `Segments.checkpoint`."""
         with self._mismatches():
-            return await segments.checkpoint(entry)
+            return await self._origin_segments.checkpoint(entry)
 
     async def read_values(
         self, locations: Sequence[BlobLocation], digests: Collection[bytes]
@@ -319,11 +318,9 @@ class Archive:
     def _flusher(self, tenant: str) -> TenantFlusher:
         flusher = self._flushers.get(tenant)
         if flusher is None:
-            chosen = (self._settings, self._instruments, self._clock_us)
-            flush = Flush(
-                tenant, self._database, self._origin, self._runner, self._pointer, *chosen
-            )
-            flusher = TenantFlusher(tenant, flush, self._database, *chosen, self.lifetime.damaged)
+            chosen = (tenant, self._database, self._settings, self._instruments, self._clock_us)
+            flush = Flush(*chosen, self._origin, self._runner, self._pointer)
+            flusher = TenantFlusher(*chosen, flush, self.lifetime.damaged)
             self._flushers[tenant] = flusher
             if self._started:
                 flusher.start()

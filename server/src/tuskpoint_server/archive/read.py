@@ -90,10 +90,10 @@ class Segments:
         The other fields of what the journal knows of it are taken over.
 
         Raises:
-            Refusal: `NOT_CERTIFIED` if it is in no segment; `BLOB_HASH_MISMATCH`,
+            Refusal: `NOT_CERTIFIED` if the entry is not; `BLOB_HASH_MISMATCH`,
                 `BLOB_NOT_FOUND`, `BLOB_UNAVAILABLE`, `BLOB_MALFORMED`.
         """
-        if not entry.segments:
+        if not entry.certified:
             name = entry.key.checkpoint_id
             raise Refusal(Reason.NOT_CERTIFIED, checkpoint_id=name, seq=entry.seq)
         segments = await self.read(entry.segments)

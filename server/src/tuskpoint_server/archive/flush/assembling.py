@@ -34,14 +34,6 @@ class Chores:
     anew: bool = False  # the records are all that there are; no earlier run counts
 
 
-class Origin(NamedTuple):
-    """What a catalog says of the journal that it is of."""
-
-    tenant: str
-    journal_id: str
-    generation: int
-
-
 @dataclass(slots=True)
 class Work:
     """A flush whose segments are built, and that is not spooled yet."""
@@ -63,9 +55,11 @@ class Assembled(NamedTuple):
     told: Recorder
 
 
-async def assemble(work: Work, origin: Origin, predict: Locate, fetch: Fetch) -> Assembled:
+async def assemble(
+    work: Work, tenant: str, journal_id: str, generation: int, predict: Locate, fetch: Fetch
+) -> Assembled:
     """Build the final put of a flush in worker threads; `predict` says where members will lie."""
-    running = _assemble(work, origin, predict)
+    running = _assemble(work, tenant, journal_id, generation, predict)
     found: bytes | None = None
     while True:
         asked = await asyncio.to_thread(_step, running, found)
@@ -94,7 +88,9 @@ def _fetch(location: BlobLocation) -> Generator[BlobLocation, bytes, bytes]:
     return (yield location)
 
 
-async def _assemble(work: Work, origin: Origin, predict: Locate) -> Assembled:
+async def _assemble(
+    work: Work, tenant: str, journal_id: str, generation: int, predict: Locate
+) -> Assembled:
     members: dict[bytes, Member] = {}
     runs: dict[bytes, BlobLocation] = {}
 
@@ -117,11 +113,11 @@ async def _assemble(work: Work, origin: Origin, predict: Locate) -> Assembled:
                 add(part)
             add(segment.named(locate))
     chores, known = work.chores, work.taken.catalog
-    told = record(work, origin.generation, locate)
+    told = record(work, generation, locate)
     told.records += chores.records
-    follows = known is not None and known.catalog.generation == origin.generation
+    follows = known is not None and known.catalog.generation == generation
     number = 1 + known.catalog.number if known is not None and follows else 1
-    put = Put(origin.generation, number, store_run)
+    put = Put(generation, number, store_run)
     new = store_records(told.records, put)
     live = known.catalog.runs if known is not None and not chores.anew else NO_RUNS
     live, rewritten = await relocated(live, chores.moved, _fetch, put)
@@ -130,9 +126,9 @@ async def _assemble(work: Work, origin: Origin, predict: Locate) -> Assembled:
     previous = known.location if known is not None else None
     catalog = encode_catalog(
         Catalog(
-            tenant=origin.tenant,
-            journal_id=origin.journal_id,
-            generation=origin.generation,
+            tenant=tenant,
+            journal_id=journal_id,
+            generation=generation,
             number=number,
             created_us=work.begun_us,
             previous=previous,
@@ -141,7 +137,7 @@ async def _assemble(work: Work, origin: Origin, predict: Locate) -> Assembled:
     )
     place = add(Member(blob_digest(catalog), catalog, Kind.CATALOG))
     plan = told.plan
-    plan.begun_us, plan.generation, plan.number = work.begun_us, origin.generation, number
+    plan.begun_us, plan.generation, plan.number = work.begun_us, generation, number
     plan.catalog, plan.previous = place.sha256, previous.sha256 if previous is not None else b""
     plan.members += [StoredMember(run, Kind.RUN) for run in runs.values()]
     plan.members.append(StoredMember(place, Kind.CATALOG))

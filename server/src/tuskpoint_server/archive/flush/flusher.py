@@ -120,11 +120,11 @@ class TenantFlusher:
     def __init__(
         self,
         tenant: str,
-        flush: Flush,
         database: Database,
         settings: ArchiveSettings,
         instruments: Instruments,
         clock_us: Callable[[], int],
+        flush: Flush,
         on_damage: Callable[[str], None],
     ) -> None:
         self.tenant = tenant

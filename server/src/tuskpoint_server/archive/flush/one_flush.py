@@ -27,7 +27,7 @@ from ...journal.database.database import Database
 from ...journal.database.logs import Place
 from ...journal.database.overlay import Batch
 from ..read import Segments, placed
-from .assembling import Assembled, Chores, Origin, Recorder, Work, assemble, record
+from .assembling import Assembled, Chores, Recorder, Work, assemble, record
 from .building import BuiltSegment, build
 from .packs import Pack, PackRunner, Pointer, grouped
 from .telemetry import Instruments, tracer
@@ -82,12 +82,12 @@ class Flush:
         self,
         tenant: str,
         database: Database,
-        blobs: BlobStore,
-        runner: PackRunner,
-        pointer: Pointer,
         settings: ArchiveSettings,
         instruments: Instruments,
         clock_us: Callable[[], int],
+        blobs: BlobStore,
+        runner: PackRunner,
+        pointer: Pointer,
     ) -> None:
         self._tenant = tenant
         self._database = database
@@ -100,7 +100,6 @@ class Flush:
         self._instruments = instruments
         self._clock_us = clock_us
         self._bounds = _bounds(settings, blobs)
-        self._origin = Origin(tenant, database.journal_id, database.generation)
         self._rejected: dict[tuple[int, Place], str] = {}
         self._lone: set[int] = set()  # threads of which the store rejected a range
         self._asked_to_retry = self._retries = False
@@ -191,7 +190,7 @@ class Flush:
         failpoint("archive.after_collect")
         fetched = await self._fetch_evicted(taken.ranges)
         part_bytes = min(MEMBER_BYTES, self._limits.max_member_bytes or MEMBER_BYTES)
-        generation = self._origin.generation
+        generation = self._database.generation
         built = await asyncio.to_thread(build, taken.ranges, fetched, generation, part_bytes)
         return Work(taken, begun_us, built)
 
@@ -249,7 +248,8 @@ class Flush:
         return await self._runner.begin(self._tenant, assembled.members, assembled.told.plan)
 
     async def _assemble(self, work: Work) -> Assembled:
-        return await assemble(work, self._origin, self._blobs.predict, self._fetch_run)
+        of = (self._tenant, self._database.journal_id, self._database.generation)
+        return await assemble(work, *of, self._blobs.predict, self._fetch_run)
 
     def _fits(self, members: Iterable[Member]) -> bool:
         return self._limits.hold([len(member.data) for member in members])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -124,12 +125,12 @@ class Failing:
         self._margin_us = margin_us
         self._epoch_us = epoch_us
         self._longest_pause_s = longest_pause_s
-        self._failures: dict[tuple[str, str], _Failure] = {}
+        self._of: defaultdict[str, dict[str, _Failure]] = defaultdict(dict)  # by tenant and blob
 
     def note(self, tenant: str, blob: DueBlob, refusal: Refusal) -> bool:
         """Note a failure, and return whether the blob is gone."""
         now_us = self._clock_us()
-        before = self._failures.get((tenant, blob.blob_id))
+        before = self._of[tenant].get(blob.blob_id)
         attempts = before.attempts + 1 if before else 1
         pause_s = min(self._longest_pause_s, FIRST_RETRY_S * 2 ** min(attempts - 1, 20))
         left = "unknown"
@@ -138,7 +139,7 @@ class Failing:
         problem = f"blob {blob.blob_id} is not renewed, time left: {left}: {refusal.message}"
         gone = refusal.reason in DAMAGE
         since_us = before.since_us if before else now_us
-        self._failures[tenant, blob.blob_id] = _Failure(
+        self._of[tenant][blob.blob_id] = _Failure(
             since_us,
             Trouble(problem, now_us),
             now_us + round(pause_s * 1e6),
@@ -151,36 +152,35 @@ class Failing:
 
     def forget(self, tenant: str, blob_id: str) -> None:
         """Note that a blob is stored again, or not needed any more."""
-        self._failures.pop((tenant, blob_id), None)
+        self._of[tenant].pop(blob_id, None)
 
-    def keep_only(self, due: Collection[str], tenant: str = "") -> None:
-        """Forget the blobs of a tenant, or of all, that are not due any more."""
-        for of, blob_id in list(self._failures):
-            if tenant in ("", of) and blob_id not in due:
-                del self._failures[of, blob_id]
+    def keep_only(self, tenant: str, due: Collection[str]) -> None:
+        """Forget the blobs of a tenant that are not due any more."""
+        self._of[tenant] = {one: failure for one, failure in self._of[tenant].items() if one in due}
 
-    def count(self, tenant: str = "") -> int:
-        """Return how many blobs of a tenant, or of all, fail."""
-        return sum(1 for of, _ in list(self._failures) if tenant in ("", of))
+    def clear(self) -> None:
+        """Forget all blobs."""
+        self._of.clear()
+
+    def count(self, tenant: str) -> int:
+        """Return how many blobs of a tenant fail."""
+        return len(self._of.get(tenant, ()))  # it may be asked from another thread
 
     def trouble(self, tenant: str) -> Trouble | None:
         """Return the last failure of a tenant."""
-        mine = [failure.last for (of, _), failure in self._failures.items() if of == tenant]
+        mine = [failure.last for failure in self._of[tenant].values()]
         return max(mine, key=lambda trouble: trouble.at_us, default=None)
 
     def waiting(self, tenant: str) -> set[str]:
         """Return the blobs whose next attempt is not due yet."""
         now_us = self._clock_us()
-        return {
-            blob_id
-            for (of, blob_id), failure in self._failures.items()
-            if of == tenant and failure.retry_us > now_us
-        }
+        return {one for one, failure in self._of[tenant].items() if failure.retry_us > now_us}
 
     def pauses_s(self) -> list[float]:
         """Return the seconds to the next attempt of each."""
         now_us = self._clock_us()
-        return [(failure.retry_us - now_us) / 1e6 for failure in self._failures.values()]
+        failures = (failure for of in self._of.values() for failure in of.values())
+        return [(failure.retry_us - now_us) / 1e6 for failure in failures]
 
     def is_late(self, blob: DueBlob) -> bool:
         """Return whether only half the margin is left of a blob."""
@@ -189,10 +189,10 @@ class Failing:
 
     def is_endangered(self, tenant: str, blob: DueBlob) -> bool:
         """Return whether a blob that fails is gone, or has to be saved now."""
-        failure = self._failures.get((tenant, blob.blob_id))
-        if failure is None:
-            return False
-        return failure.gone or self.is_late(blob._replace(expire_us=failure.end_us))
+        failure = self._of[tenant].get(blob.blob_id)
+        return failure is not None and (
+            failure.gone or self.is_late(blob._replace(expire_us=failure.end_us))
+        )
 
     def is_over(self, tenant: str, blob: DueBlob) -> bool:
         """Return whether the store does not have a blob, and should not have it any more.
@@ -200,7 +200,7 @@ class Failing:
         One that should still last may be there again tomorrow: the wrong network may have been
         asked for it.
         """
-        failure = self._failures.get((tenant, blob.blob_id))
+        failure = self._of[tenant].get(blob.blob_id)
         # The earliest end that is possible is less than an epoch before the true one.
         return (
             failure is not None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 
-from ...blobs.api import BlobStore
+from ...blobs.api import BlobStore, every
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
 from ...journal.archiving import lifetimes, status
@@ -69,6 +69,8 @@ class Lifetime:
         self._damaged: set[str] = set()
         self._earliest: dict[str, int | None] = {}
         self._reckoned_us: int | None = None
+        # Half of what the store takes at once: flushes must get through.
+        self._gate = asyncio.Semaphore(max(1, blobs.limits.puts_at_once // 2))
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -157,8 +159,15 @@ class Lifetime:
             done = Round()
             await self._follow_epochs()
             for tenant in await self._database.query(status.catalog_tenants):
-                if tenant in self._damaged and not await self._mend(tenant):
-                    continue
+                if tenant in self._damaged:
+                    try:
+                        await self._take(tenant, (), done)  # runs that cannot be read are replaced
+                    except Refusal as refusal:
+                        if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
+                            raise
+                        _log.warning("tenant %s: its catalog is not replaced: %s", tenant, refusal)
+                        continue
+                    self._damaged.discard(tenant)
                 if self._epochs.length_us is None:
                     continue
                 await self._keep(tenant, done, patient=patient)
@@ -166,11 +175,11 @@ class Lifetime:
                 # is not due.
                 await self._drop_expired(tenant, self._clock_us() - self._epochs.length_us)
                 due = await self._due(tenant, ROUND_BLOBS, None, ())
-                self._failing.keep_only({blob.blob_id for blob in due}, tenant)
+                self._failing.keep_only(tenant, {blob.blob_id for blob in due})
                 self._earliest[tenant] = await self._database.query(
                     partial(lifetimes.earliest_expiry, tenant=tenant)
                 )
-            if not self._failing.count() and not done.waits:
+            if not self._failing.pauses_s() and not done.waits:
                 self._fallen = None
             return done
 
@@ -195,7 +204,7 @@ class Lifetime:
             _log.error("%s", problem)
             self._fallen = Trouble(problem, self._clock_us())
             await self._database.transact(lambda batch: lifetimes.forget_ends(batch.connection))
-            self._failing.keep_only(())
+            self._failing.clear()
         origin_us, length_us = self._epochs.expire_us(0), self._epochs.length_us
         if origin_us is None or length_us is None:
             return
@@ -266,8 +275,12 @@ class Lifetime:
             ended = set().union(*(blob.of_ended for blob in leaving))
             await self._salvage.store_again(flusher, ended, done)
         whole = [blob.blob for blob in needed if blob not in dense and blob not in leaving]
-        failed = await self._renew_all(tenant, whole, done)
-        endangered = [blob for blob in failed if self._failing.is_endangered(tenant, blob)]
+        renewed = await every(self._renew(tenant, blob, done) for blob in whole)
+        endangered = [
+            blob
+            for blob, taken in zip(whole, renewed, strict=True)
+            if not taken and self._failing.is_endangered(tenant, blob)
+        ]
         if endangered:
             await self._save(flusher, endangered, done)
 
@@ -316,23 +329,11 @@ class Lifetime:
         # Each is billed for a multiple of what it holds; together they are one.
         return dense + small if len(dense) + len(small) > 1 else dense
 
-    async def _renew_all(self, tenant: str, batch: Sequence[DueBlob], done: Round) -> list[DueBlob]:
-        """Renew blobs as a whole; return those that were not."""
-        # Half of what the store takes at once: flushes must get through.
-        gate = asyncio.Semaphore(max(1, self._blobs.limits.puts_at_once // 2))
-
-        async def one(blob: DueBlob) -> bool:
-            async with gate:
-                return await self._renew(tenant, blob, done)
-
-        renewals = [asyncio.ensure_future(one(blob)) for blob in batch]
-        await asyncio.gather(*renewals, return_exceptions=True)
-        return [blob for blob, taken in zip(batch, renewals, strict=True) if not taken.result()]
-
     async def _renew(self, tenant: str, blob: DueBlob, done: Round) -> bool:
         """Renew a blob; return whether the store took it."""
         try:
-            receipt = await self._blobs.renew(blob.blob_id)
+            async with self._gate:
+                receipt = await self._blobs.renew(blob.blob_id)
         except Refusal as refusal:
             self._note_failure(tenant, blob, refusal, done)
             return False
@@ -396,17 +397,3 @@ class Lifetime:
             else:
                 self._failing.forget(flusher.tenant, one.blob.blob_id)
         return damaged
-
-    async def _mend(self, tenant: str) -> bool:
-        """Replace the newest catalog if its runs cannot be read; return whether that went well."""
-        flusher = self._flusher(tenant)
-        try:
-            async with flusher.turn:
-                await self._survey(flusher, ())
-        except Refusal as refusal:
-            if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
-                raise
-            _log.warning("tenant %s: its catalog is not replaced: %s", tenant, refusal.message)
-            return False
-        self._damaged.discard(tenant)
-        return True
