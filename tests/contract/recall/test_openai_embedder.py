@@ -32,7 +32,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
 
 @pytest.fixture
 async def embedder(endpoint: Endpoint) -> AsyncIterator[OpenAIEmbedder]:
-    opened = OpenAIEmbedder(endpoint.url, "small", key=KEY, batch=2)
+    opened = OpenAIEmbedder(endpoint.url, "small", key=KEY)
     yield opened
     await opened.close()
 
@@ -64,16 +64,11 @@ async def test_texts_are_embedded_in_their_order(
     texts = ["a", "bb", "ccc", "dddd", "eeeee"]
     embedded = await embedder.embed(texts)
     assert embedded == [pack_vector(of_length(text)) for text in texts]
-    assert [asked["input"] for asked in endpoint.asked] == [["a", "bb"], ["ccc", "dddd"], ["eeeee"]]
+    assert [asked["input"] for asked in endpoint.asked] == [texts]
     assert endpoint.asked[0].keys() == {"model", "input", "encoding_format"}
     assert endpoint.asked[0]["model"] == "small"
     assert endpoint.asked[0]["encoding_format"] == "float"
     assert endpoint.headers["Authorization"] == f"Bearer {KEY}"
-
-
-async def test_no_texts_are_no_request(endpoint: Endpoint, embedder: OpenAIEmbedder) -> None:
-    assert await embedder.embed([]) == []
-    assert endpoint.asked == []
 
 
 async def test_an_empty_text_is_sent_as_a_space(

@@ -99,9 +99,6 @@ async def indexing(
         remember=False,
         stored=tell,
     )
-    indexer.start()
-    if embedding is not None:
-        embedding.start()
     try:
         yield indexer, stored
     finally:

@@ -254,7 +254,6 @@ class House:
             self.health,
             now_us,
         )
-        self.delivery.start()
 
     def crash(self) -> None:
         """End the life where it is; nothing that is left of it has an effect."""

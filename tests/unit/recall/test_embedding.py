@@ -77,7 +77,6 @@ class Kit:
         embedding = Embedding(
             self.rows, self.embedder, SETTINGS, clock=lambda: self.seconds, wait=self.wait
         )
-        embedding.start()
         try:
             yield embedding
         finally:

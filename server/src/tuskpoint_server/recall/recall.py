@@ -40,7 +40,7 @@ class RecallStanding:
 
 
 class Recall:
-    """Keeps the index and MemWal up to date, and finds checkpoints."""
+    """Keeps the index and MemWal up to date, from its making to `stop`; finds checkpoints."""
 
     def __init__(
         self,
@@ -83,11 +83,8 @@ class Recall:
         self._vectors: VectorIndex | None = None
 
     async def start(self) -> None:
-        """Begin to index, to embed and to deliver."""
-        self._indexer.start()
-        if self._embedding is not None:
-            self._embedding.start()
-        else:
+        """Begin to deliver, and see that callers' vectors may have any dimension."""
+        if self._embedding is None:
             try:
                 await self._index.forget_embedder()
             except Refusal as refusal:

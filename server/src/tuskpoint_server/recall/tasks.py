@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class IndexTask:
-    """Keeps the index up to date, while saves come first.
+    """Keeps the index up to date until `stop`, while saves come first.
 
     Changes are taken oldest first, in small batches. While nobody searches, it is busy for a
     share of the time only. `backlog` says by tenant what is not indexed, as far as counted.
@@ -71,18 +71,13 @@ class IndexTask:
         self._stopping = asyncio.Event()
         self._changes: Waiter | None = None
         self._count_at = -math.inf
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to index, with what is due already."""
         self._task = asyncio.create_task(self._run(), name="search-index")
 
     async def stop(self) -> None:
         """Finish the batch under way; what is left is due at the next start."""
         self._stopping.set()
         self._hurry()
-        if self._task is not None:
-            await asyncio.wait({self._task})
+        await asyncio.wait({self._task})
         await self._tell()
 
     async def catch_up(self, tenant: str) -> int:
@@ -109,8 +104,7 @@ class IndexTask:
 
     @property
     def _is_working(self) -> bool:
-        stopped = self._task is None or self._stopping.is_set()
-        return not stopped and not self.trouble.failures
+        return not self._stopping.is_set() and not self.trouble.failures
 
     def _hurry(self) -> None:
         self._hurried.set()
@@ -225,7 +219,7 @@ class IndexTask:
 
 
 class Embedding:
-    """Gives documents vectors, oldest first; `ready` once queries can find some."""
+    """Gives documents vectors until `stop`, oldest first; `ready` once queries can find some."""
 
     def __init__(
         self,
@@ -247,17 +241,12 @@ class Embedding:
         self.trouble = Trouble(settings, _log, "embedding")
         self._more = asyncio.Event()
         self.ready = False
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin, with what has no vector yet."""
         self._task = asyncio.create_task(self._run(), name="search-embedding")
 
     async def stop(self) -> None:
         """Stop; what is left is embedded after the next start."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
 
     def wake(self) -> None:
         """Say that documents were stored."""

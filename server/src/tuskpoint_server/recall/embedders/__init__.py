@@ -23,13 +23,13 @@ class Embedder(Protocol):
 
     @property
     def batch(self) -> int:
-        """Number of texts that are best embedded together."""
+        """Most texts that are embedded together."""
 
     async def dimension(self) -> int:
         """Return the number of components of its vectors; it may take a call to find out."""
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Return a packed vector for each text, in order, or raise `EmbedderError`.
+        """Return a packed vector for each text, 1 to `batch`, or raise `EmbedderError`.
 
         Every vector has `dimension` finite components that are not all 0.
         """

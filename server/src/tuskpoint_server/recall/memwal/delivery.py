@@ -1,12 +1,8 @@
 """Delivers memories: one task sends what waits, and asks what became of it.
 
-What is certain is sent in batches. A batch cannot be repeated: it would be stored twice.
-So what may have been stored already (a call was not answered, the server ended meanwhile,
-a job was lost) is from then on sent alone, under a key that is always the same: however
-often that is repeated, it is stored at most twice, once by the batch and once by the key.
-
-The journal says at any time what is to be done next. If the task ends anywhere, the next one
-goes on from there.
+A batch cannot be repeated: it would be stored twice. So what may have been stored already is
+from then on sent alone, under a key that is always the same: it is stored at most twice, once
+by the batch and once by the key. The journal says at any time what is to be done next.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ LIMITED_S = 60.0  # pause after a refusal by the rate limit that does not say ho
 
 
 class Delivery:
-    """Brings memories to the relayer."""
+    """Brings memories to the relayer, from its making to `stop`."""
 
     def __init__(
         self,
@@ -59,20 +55,15 @@ class Delivery:
         # After a failure, one memory finds out whether the relayer is back.
         self._probing = False
         self._stopping = False
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to deliver."""
         self._task = asyncio.create_task(self._run(), name="memwal-delivery")
 
     async def stop(self) -> None:
         """End; a call under way has a moment, then it is given up."""
         self._stopping = True
         self._wake.set()
-        if self._task is not None:
-            await asyncio.wait({self._task}, timeout=STOP_GRACE_S)
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.wait({self._task}, timeout=STOP_GRACE_S)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
 
     def wake(self) -> None:
         """Look for memories now: there are new ones."""

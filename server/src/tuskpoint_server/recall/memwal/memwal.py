@@ -87,7 +87,6 @@ class MemWal:
         self._delivery = Delivery(
             self.memories, for_deliveries, self._budget, settings, self._delivering, self._clock_us
         )
-        self._delivery.start()
         self._tasks = {asyncio.create_task(work) for work in (self._check(), self._tally())}
 
     async def stop(self) -> None:

@@ -1,9 +1,8 @@
 """MemWal's SDK, guarded: every call ends in time, and every failure is one of four kinds.
 
-The SDK sends without a deadline, raises errors of three libraries, shares the making of
-its session among callers so that cancelling one cancels all, and belongs to one event loop.
-So each client here makes one call at a time, and nothing else in the server calls the SDK.
-Of texts without an idempotency key it derives one, and keeps those whose sending failed.
+The SDK sends without a deadline, raises errors of three libraries, and shares the making of
+its session among callers so that cancelling one cancels all. So each client here makes one call
+at a time, and nothing else in the server calls the SDK.
 """
 
 from __future__ import annotations
