@@ -5,11 +5,9 @@ history is linked by hashes, and every record hangs from one blob ID.
 
 Merging keeps the number of live runs small, at a bounded price per flush. The run of a flush
 joins level 0. Where a level has `FAN_OUT` runs, the oldest `FAN_OUT` are merged into one run of
-the next level, so a record is rewritten once for each level, and the levels grow with the
-logarithm of the number of flushes. Runs of a greater level are older than all of a lesser one,
-and of a level they stand oldest first. A merge goes on for as many flushes as it takes: each
-reads a bounded part of its inputs, and stores what lives of them. Meanwhile readers go
-on reading its inputs.
+the next level, so the levels grow with the logarithm of the number of flushes. Runs of a greater
+level are older than all of a lesser one. A merge takes as many flushes as it needs: each reads a
+bounded part of its inputs and stores what lives of them; readers read the inputs until the end.
 """
 
 from __future__ import annotations
@@ -92,18 +90,18 @@ async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) ->
             merges[level] = Merge(level)
     for level, merge in sorted(merges.items(), reverse=True):
         inputs = levels[level][:FAN_OUT]
-        step = _Step(inputs, merge, oldest=not any(levels[level + 1 :]))
-        lines = await step.lines(fetch)
-        read_bytes += step.read_bytes
+        oldest = not any(levels[level + 1 :])
+        lines, going_on, taken = await _step(inputs, merge, fetch, oldest=oldest)
+        read_bytes += taken
         made = _added(merge.made, leaves(lines, put), put)
-        if step.finished:
+        if going_on is None:
             del merges[level]
             del levels[level][:FAN_OUT]
             _append(levels, level + 1, _whole(made, put))
             for ref in inputs:
                 dropped += await members_of(ref, fetch)
         else:
-            merges[level] = Merge(level, step.after, step.ended, made)
+            merges[level] = replace(going_on, made=made)
     _append(levels, 0, new)
     unfinished = tuple(merge for _, merge in sorted(merges.items()))
     return Advanced(LiveRuns(tuple(map(tuple, levels)), unfinished), read_bytes, tuple(dropped))
@@ -164,48 +162,36 @@ async def read_threads(runs: LiveRuns, fetch: Fetch) -> AsyncGenerator[tuple[str
         yield thread_id, records
 
 
-class _Step:
-    """One step of a merge: where it has come to, and whether that is the end of the inputs."""
+async def _step(
+    inputs: Sequence[RunRef], merge: Merge, fetch: Fetch, *, oldest: bool
+) -> tuple[list[Line], Merge | None, int]:
+    """Take one step of a merge of these runs, which may be the oldest.
 
-    def __init__(self, inputs: Sequence[RunRef], merge: Merge, *, oldest: bool) -> None:
-        self._inputs = inputs
-        self._oldest = oldest
-        # Level `level` gets `FAN_OUT` further runs in `FAN_OUT ** (level + 1)` flushes. At twice
-        # that pace a merge is over before they are there.
-        pace = 2 * sum(ref.plain_bytes for ref in inputs) // FAN_OUT ** (merge.level + 1)
-        self._most = max(STEP_BYTES, pace)
-        self.after = merge.after
-        self.ended = merge.ended
-        self.finished = False
-        self.read_bytes = 0
-
-    async def lines(self, fetch: Fetch) -> list[Line]:
-        """Return the records that live, in order."""
-        kept: list[Line] = []
-        async with aclosing(_side_by_side(self._inputs, fetch, self.after)) as windows:
-            async for window in windows:
-                for position, lines in groupby(window, _POSITION):
-                    if self.read_bytes >= self._most:
-                        return kept
-                    if self.after[:1] != position[:1]:
-                        self.ended = None
-                    self.after = position
-                    kept += self._living(list(lines))
-        self.finished = True
-        return kept
-
-    def _living(self, lines: list[Line]) -> list[Line]:
-        """Return which of the records at one position live, beside the end of their thread."""
-        self.read_bytes += sum([len(line.stored) + 1 for line in lines])
-        if self.ended is not None:
-            lines = [line for line in lines if line.incarnation > self.ended]
-        if len(lines) > 1:
-            lines = live(lines)
-        if lines and lines[0].identity[0] == EndRecord.kind:
-            self.ended = lines[0].incarnation
-        if self._oldest:
-            lines = [line for line in lines if not line.passing]
-        return lines
+    Returns the records that live, in order, the merge as far as it is now (`None` at the end of
+    the inputs), and how many bytes of records were read.
+    """
+    # Level `level` gets `FAN_OUT` further runs in `FAN_OUT ** (level + 1)` flushes. At twice
+    # that pace a merge is over before they are there.
+    pace = 2 * sum(ref.plain_bytes for ref in inputs) // FAN_OUT ** (merge.level + 1)
+    after, ended, read_bytes = merge.after, merge.ended, 0
+    kept: list[Line] = []
+    async with aclosing(_side_by_side(inputs, fetch, after)) as windows:
+        async for window in windows:
+            for position, group in groupby(window, _POSITION):
+                if read_bytes >= max(STEP_BYTES, pace):
+                    return kept, replace(merge, after=after, ended=ended), read_bytes
+                if after[:1] != position[:1]:
+                    ended = None
+                after, lines = position, list(group)
+                read_bytes += sum([len(line.stored) + 1 for line in lines])
+                if ended is not None:
+                    lines = [line for line in lines if line.incarnation > ended]
+                if len(lines) > 1:
+                    lines = live(lines)
+                if lines and lines[0].identity[0] == EndRecord.kind:
+                    ended = lines[0].incarnation
+                kept += [line for line in lines if not (oldest and line.passing)]
+    return kept, None, read_bytes
 
 
 async def _side_by_side(
@@ -255,13 +241,12 @@ def _added(
     """Add leaves to what a merge has made; what a branch can name becomes one."""
     heights = [list(height) for height in made]
     for ref in refs:
-        height, added = 0, ref
-        _append(heights, height, added)
+        height = 0
+        _append(heights, height, ref)
         while len(heights[height]) == BRANCH_RUNS:
-            added = branch(heights[height], put)
-            heights[height] = []
+            full, heights[height] = heights[height], []
             height += 1
-            _append(heights, height, added)
+            _append(heights, height, branch(full, put))
     return tuple(map(tuple, heights))
 
 

@@ -8,6 +8,7 @@ megabyte, made by somebody who means harm, takes all the memory there is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from itertools import pairwise
 from typing import Any
 
@@ -33,11 +34,17 @@ from .segments import (
     SegmentValue,
     SegmentWrite,
     decode_delta_base,
+    mirror,
 )
 from .stored_json import FORMAT_VERSION, MAX_NUMBER
 
 _MAX_HEADER = 64 << 10
 _OF_WRITES = (Encoding.PLAIN, Encoding.ZSTD)
+_CHECKPOINT = mirror(SegmentCheckpoint._fields[:-2])  # the other two are messages of their own
+_WRITE = mirror(SegmentWrite._fields)
+_VALUE = mirror(SegmentValue._fields)
+_LOCATION = mirror(one.name for one in fields(BlobLocation))
+_LINEAGE = mirror(one.name for one in fields(Lineage))
 
 
 def decode_segment(data: bytes, name: str, *, max_bytes: int = MAX_SEGMENT_BYTES) -> Segment:
@@ -146,12 +153,12 @@ def _checkpoint(message: segment_pb2.SegmentCheckpoint) -> SegmentCheckpoint:
     if message.HasField("delta_base"):
         delta_base = message.delta_base.SerializeToString(deterministic=True)
     if message.HasField("lineage"):
-        lineage = Lineage(*segments.LINEAGES.of_message(message.lineage))
-    return SegmentCheckpoint(*(*segments.CHECKPOINTS.of_message(message), delta_base, lineage))
+        lineage = Lineage(*_LINEAGE(message.lineage))
+    return SegmentCheckpoint(*(*_CHECKPOINT(message), delta_base, lineage))
 
 
 def _write(message: segment_pb2.SegmentWrite, name: str) -> SegmentWrite:
-    write = SegmentWrite._make(segments.WRITES.of_message(message))
+    write = SegmentWrite._make(_WRITE(message))
     if not write.checkpoint_id or not write.task_id or not write.channel:
         raise malformed(name, "a write lacks its checkpoint, task or channel")
     if write.encoding not in _OF_WRITES:
@@ -161,7 +168,7 @@ def _write(message: segment_pb2.SegmentWrite, name: str) -> SegmentWrite:
 
 
 def _value(message: segment_pb2.SegmentValue, name: str) -> SegmentValue:
-    value = SegmentValue._make(segments.VALUES.of_message(message))
+    value = SegmentValue._make(_VALUE(message))
     is_patch = value.encoding == Encoding.PATCH
     if not is_patch and value.encoding not in _OF_WRITES:
         raise malformed(name, f"a value has encoding {value.encoding}")
@@ -181,7 +188,7 @@ def _check_value(value: SegmentValue | SegmentWrite, what: str, name: str) -> No
 
 
 def _member(message: segment_pb2.SegmentMember, name: str) -> SegmentMember:
-    location = BlobLocation(*segments.LOCATIONS.of_message(message.location))
+    location = BlobLocation(*_LOCATION(message.location))
     joined = message.digests
     prefixes = tuple(
         joined[start : start + PREFIX_BYTES] for start in range(0, len(joined), PREFIX_BYTES)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -26,16 +26,9 @@ from ..values import DIGEST_BYTES, Encoding, pack_frame
 from .stored_json import FORMAT_VERSION, STORED_NAMES
 
 
-class Mirror:
-    """Fields of messages in the order in which the fields of a row have them."""
-
-    def __init__(self, fields: Iterable[str]) -> None:
-        self._names = [STORED_NAMES.get(name, name) for name in fields]
-        self.of_message: Callable[[object], Any] = attrgetter(*self._names)
-
-    def to_message(self, row: Iterable[object]) -> dict[str, Any]:
-        """Return what a message of a row is made of; what the row has beyond it is left out."""
-        return dict(zip(self._names, row, strict=False))
+def mirror(fields: Iterable[str]) -> Callable[[object], Any]:
+    """Return what reads these fields of a row from its message, in this order."""
+    return attrgetter(*[STORED_NAMES.get(name, name) for name in fields])
 
 
 class DeltaSeed(NamedTuple):
@@ -73,8 +66,8 @@ class DeltaChannel(NamedTuple):
         return seed + tuple(write.digest for write in self.writes)
 
 
-_SEEDS = Mirror(DeltaSeed._fields[1:])
-_WRITES = Mirror(DeltaWrite._fields)
+_SEED = mirror(DeltaSeed._fields[1:])
+_WRITE = mirror(DeltaWrite._fields)
 
 
 def encode_delta_base(channels: Iterable[DeltaChannel]) -> bytes:
@@ -83,11 +76,13 @@ def encode_delta_base(channels: Iterable[DeltaChannel]) -> bytes:
     for channel in channels:
         stored = message.channels.add(name=channel.name, ancestor_checkpoint_id=channel.ancestor_id)
         if channel.seed is not None:
-            stored.seed.CopyFrom(segment_pb2.DeltaSeed(**_SEEDS.to_message(channel.seed[1:])))
-            if channel.seed.version is not None:
-                stored.seed.version.CopyFrom(encode_version(channel.seed.version))
-        for write in channel.writes:
-            stored.writes.add(**_WRITES.to_message(write))
+            version, stored.seed.digest, stored.seed.size_bytes = channel.seed
+            if version is not None:
+                stored.seed.version.CopyFrom(encode_version(version))
+        for path, task, idx, digest, kind, size in channel.writes:
+            stored.writes.add(
+                task_path=path, task_id=task, idx=idx, digest=digest, type=kind, size_bytes=size
+            )
     return message.SerializeToString(deterministic=True)
 
 
@@ -113,8 +108,8 @@ def _delta_channel(message: segment_pb2.DeltaChannel, name: str) -> DeltaChannel
             if message.seed.version.WhichOneof("kind") is None:
                 raise malformed(name, f"channel {message.name} has a version without a kind")
             version = decode_version(message.seed.version)
-        seed = DeltaSeed(version, *_SEEDS.of_message(message.seed))
-    writes = tuple(DeltaWrite(*_WRITES.of_message(write)) for write in message.writes)
+        seed = DeltaSeed(version, *_SEED(message.seed))
+    writes = tuple(DeltaWrite(*_WRITE(write)) for write in message.writes)
     channel = DeltaChannel(message.name, seed, writes, message.ancestor_checkpoint_id)
     if seed is not None and channel.ancestor_id:
         raise malformed(name, f"channel {message.name} of a delta_base begins twice")
@@ -219,13 +214,6 @@ class Segment:
     handoff: tuple[str, str] | None = None  # of a bundle: namespace and ID of what it hands off
 
 
-CHECKPOINTS = Mirror(SegmentCheckpoint._fields[:-2])  # the other two are messages of their own
-WRITES = Mirror(SegmentWrite._fields)
-VALUES = Mirror(SegmentValue._fields)
-LOCATIONS = Mirror(one.name for one in fields(BlobLocation))
-LINEAGES = Mirror(one.name for one in fields(Lineage))
-
-
 def member(location: BlobLocation, digests: Iterable[bytes]) -> SegmentMember:
     """Return the naming of another segment that holds the values with these digests."""
     return SegmentMember(location, tuple(sorted({digest[:PREFIX_BYTES] for digest in digests})))
@@ -255,7 +243,10 @@ def encode_segment(segment: Segment) -> bytes:
     )
     _add_rows(message, segment)
     for other in segment.members:
-        location = LOCATIONS.to_message(astuple(other.location))
+        at = other.location
+        location = checkpoint_pb2.BlobLocation(
+            sha256=at.sha256, size_bytes=at.size, blob_id=at.blob_id, identifier=at.identifier
+        )
         message.members.add(location=location, digests=b"".join(other.prefixes))
     if segment.handoff is not None:
         message.handoff.checkpoint_ns, message.handoff.checkpoint_id = segment.handoff
@@ -288,8 +279,7 @@ def _add_rows(message: segment_pb2.ThreadSegment, segment: Segment) -> None:
         if checkpoint.delta_base:
             stored.delta_base.MergeFromString(checkpoint.delta_base)
         if checkpoint.lineage != NO_LINEAGE:
-            lineage = checkpoint_pb2.Lineage(**LINEAGES.to_message(astuple(checkpoint.lineage)))
-            stored.lineage.CopyFrom(lineage)
+            stored.lineage.CopyFrom(checkpoint_pb2.Lineage(**asdict(checkpoint.lineage)))
     for ns, checkpoint_id, seq, task, idx, path, channel, kind, *value in segment.writes:
         digest, size, encoding, data = value
         message.writes.add(
