@@ -1,10 +1,9 @@
 """State and metadata of a checkpoint as they are stored, and the values that the journal gave up.
 
-A state is a serialized `tuskpoint.v1.CheckpointState` in which every channel names its content
-by digest instead of holding it. Protobuf messages may be concatenated, so the framework's
-part (the frame) is kept as the bytes that came in. Metadata is a JSON object, parsed for
-structure and never rebuilt. Evicted values are put back by digest, which commits to type and
-data: whatever segment one comes from, it is the value that was saved.
+A state is a serialized `tuskpoint.v1.CheckpointState` whose channels name their content by
+digest. Protobuf messages may be concatenated, so the framework's part (the frame) is kept as
+the bytes that came in. Metadata is a JSON object, parsed and never rebuilt. Evicted values are
+put back by digest, whatever segment they come from.
 """
 
 from __future__ import annotations
@@ -42,12 +41,9 @@ def encode_version(version: Version) -> value_pb2.Version:
 
 
 def decode_version(message: value_pb2.Version) -> Version:
-    """Return the version in the contract's message. The message must hold one."""
-    if message.HasField("text"):
-        return message.text
-    if message.HasField("integer"):
-        return message.integer
-    return message.number
+    """Return the version in the contract's message, which must hold one."""
+    version: Version = getattr(message, message.WhichOneof("kind") or "")
+    return version
 
 
 def encode_state(frame: bytes, channels: Iterable[Channel]) -> bytes:

@@ -20,9 +20,7 @@ _MAX_ANSWER = LIMITS.max_unary
 _CHANGE_OVERHEAD = 32  # bytes that a change takes on the wire beyond its strings, at most
 
 _Path = tuple[str | int, ...]
-"""Keys and positions that lead to a place. A text is made of it where something differs: keys
-may be long, and places many."""
-
+"""Keys and positions that lead to a place. It becomes a text only where something differs."""
 
 _Difference = tuple[_Path, str | None, str | None]
 """Where, and the text of each side; `None` if it lacks it, which is not the same as null."""
@@ -69,11 +67,8 @@ class Side:
 def diff(before: Side, after: Side, max_changes: int) -> Diff:
     """Compare two states.
 
-    Channels come by name and what is inside them in the order of the view: members by key,
-    items by position. Equal digests are equal content and are not looked into. What is
-    looked into takes room for the text of one checkpoint, no more.
-
-    Returns at most `max_changes`.
+    Channels come by name, members inside them by key, items by position. Equal digests are
+    not looked into; all views together take the room of one checkpoint's.
     """
     found: list[Change] = []
     size = 0
@@ -114,17 +109,11 @@ def _value_differences(
         if before is not after:
             yield (), _shown_text(before), _shown_text(after)
         return
-    differ = False
-    if all(len(dump(one.content)) <= MAX_WALKED for one in (before, after)):
-        for difference in _inside((), before.content, after.content):
-            differ = True
-            yield difference
-    else:
-        differ = not _same(before.content, after.content)
-        if differ:
-            yield (), _text(before.content), _text(after.content)
-    if not differ and not (before.complete and after.complete):
-        # What the views leave out differs.
+    same = _same(before.content, after.content)
+    if not same and all(len(dump(one.content)) <= MAX_WALKED for one in (before, after)):
+        yield from _inside((), before.content, after.content)
+    elif not same or not (before.complete and after.complete):
+        # If they are the same, what the views leave out differs.
         yield (), _text(before.content), _text(after.content)
 
 

@@ -1,9 +1,8 @@
 """Parts of values for search: the latest of what is long, and what is new over an earlier one.
 
-What grows grows at its end: an array gets more items, a text more words. So of an array the
-last items are kept, of a text its end. An object keeps its first members, which say most, and
-shortens those that are long. What changed in any other way counts as new altogether. The
-result is a value of the same type, so whatever reads values reads it.
+Values grow at their end, so of an array the last items are kept, of a text its end. An object
+keeps its first members, which say most, and shortens those that are long. What changed in any
+other way is new altogether. The result is a value of the same type.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ _DELTA_SNAPSHOT = 7  # code of the extension whose payload is one item and no ar
 
 
 def latest_part(value: Value, maximum: int) -> Value | None:
-    """Return a value that holds the latest part of another, of about this many bytes at most.
-
-    It is `None` if there is none to show.
-    """
+    """Return a value with the latest part of another, about so many bytes; `None`: nothing fits."""
     if len(value.data) <= maximum:
         return value
     data = b""
@@ -62,10 +58,9 @@ def new_part(value: Value, before: Value) -> Value:
 
 
 def joined(values: Sequence[Value]) -> tuple[Value | None, bool]:
-    """Return an array of values as one, and whether it holds all of them.
+    """Return an array of values of the last one's type, and whether these are all.
 
-    It is of the last one's type: those of another, and what is no array of values in its
-    encoding, are left out.
+    There is none if the type is neither msgpack nor JSON.
     """
     kind = values[-1].type if values else ""
     same = [value.data for value in values if value.type == kind]
@@ -77,10 +72,7 @@ def joined(values: Sequence[Value]) -> tuple[Value | None, bool]:
 
 
 def shares(sizes: Sequence[int], room: int) -> list[int]:
-    """Return how much room each of some parts gets.
-
-    None takes more than half of what is left, unless those after it need less.
-    """
+    """Return the room of each part: at most half of what is left, unless those after need less."""
     after = sum(sizes)
     left = room
     found = []
@@ -206,8 +198,8 @@ def _new(data: bytes, before: bytes, depth: int) -> bytes:
 def shortened(content: Json, room: int, depth: int = 0) -> bytes:
     """Return JSON of the latest part of some content that fits; empty if nothing does.
 
-    No member of an object takes more than half of what is left, unless those after it need
-    less; an array keeps its last items, of which only a lone one is cut, and a string its end.
+    Members of an object take their `shares`; an array keeps its last items, of which only a
+    lone one is cut, and a string its end.
     """
     text = dump(content)
     if len(text) <= room:

@@ -1,11 +1,10 @@
 """msgpack, walked in place, with the extensions that LangGraph writes into it.
 
-https://github.com/msgpack/msgpack/blob/master/spec.md. A library builds objects and copies
-each nested extension, so that its memory is what the sender wants it to be; here an
-extension is a range of the same bytes, and a length that exceeds what is left is refused
-before anything is made of it. Codes and payloads of extensions are those of
-`langgraph.checkpoint.serde.jsonplus` (4.x): msgpack itself, with module, name, arguments, and
-for some the name of a method.
+https://github.com/msgpack/msgpack/blob/master/spec.md. A library copies each nested extension,
+so that its memory is what the sender wants; here one is a range of the same bytes, and a length
+that exceeds what is left is refused at once. Codes and payloads of extensions are those of
+`langgraph.checkpoint.serde.jsonplus` (4.x): msgpack with module, name, arguments, and for some
+the name of a method.
 """
 
 from __future__ import annotations
@@ -90,10 +89,9 @@ def walk(data: bytes, bounds: Bounds) -> Json:
 
 
 class Walker:
-    """Reads items from a range of bytes, one after another.
+    """Reads items from a range of bytes; `at` is where the next one begins.
 
-    Its methods raise `MalformedError` where the bytes end too early or are something else, and
-    those that return views raise `TooLargeError`. `at` is where the next item begins.
+    All its methods raise `MalformedError`; those that return views raise `TooLargeError`.
     """
 
     __slots__ = ("_bounds", "_data", "_end", "at")

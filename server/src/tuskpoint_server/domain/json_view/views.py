@@ -153,8 +153,7 @@ def dump(content: Json) -> bytes:
 class Room:
     """Bytes of text that are left for the views of several values.
 
-    Of a value that takes more than is left, or than `MAX_TEXT`, only type and size are
-    shown: these are small, and shown whatever is left.
+    Of a value that takes more than that, or than `MAX_TEXT`, only type and size are shown.
     """
 
     __slots__ = ("_left",)
@@ -163,10 +162,7 @@ class Room:
         self._left = left
 
     def show(self, value: Value) -> Shown:
-        """Return the view of the next value; its text may still be too long.
-
-        Whatever its bytes are, there is one.
-        """
+        """Return the view of the next value, whatever its bytes; its text may be too long."""
         bounds = Bounds(min(self._left, MAX_TEXT))
         before = bounds.left
         problem = "too_large"
@@ -199,8 +195,8 @@ class Room:
 def checkpoint_view(loaded: Checkpoint, histories: Sequence[DeltaHistory] = ()) -> Checkpoint:
     """Return a checkpoint with a view in the place of every value; digests stay.
 
-    Pending writes come first, so that what a thread waits for is shown however large its
-    state is; delta channels that it does not store itself come last, with their histories.
+    Pending writes take their room first, because they say what a thread waits for, and last
+    the delta channels that are rebuilt from histories.
     """
     room = Room(MAX_CHECKPOINT_TEXT)
     writes = tuple(replace(write, value=room.view(write.value)) for write in loaded.writes)
@@ -233,11 +229,10 @@ def _frame_view(frame: bytes) -> bytes:
 
 
 def _delta_view(history: DeltaHistory, room: Room) -> Value | None:
-    """Return what shows what a channel is rebuilt from; `None` if it holds nothing.
+    """Return what a channel is rebuilt from; `None` if it holds nothing.
 
-    Only the framework knows how a write changes a value, so none is computed. It is
-    `{"$delta": [view, ...], "$seed": view}`: the writes, oldest first, and the stored value
-    before them, which is left out if there is none.
+    Only the framework can compute its value, so this is `{"$delta": [view, ...], "$seed": view}`:
+    the writes, oldest first, and the stored value before them, if there is one.
     """
     seed = history.seed.value if history.seed is not None else None
     if seed is None and not history.writes:
