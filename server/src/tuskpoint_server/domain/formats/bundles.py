@@ -1,10 +1,9 @@
 """Bundles: all that is needed to go on from a checkpoint, as a hand-off stores it.
 
 A bundle is a segment that needs no other and says which checkpoint it hands off. Its numbers
-are 0: where in the origin's log something stood means nothing elsewhere. So equal content gives
-equal bytes. What is read may come from anybody: its hash proves that it is what was
-handed off, not that it makes sense, so all of it is checked against the limits of the contract.
-What passes can be stored and loaded like anything that was saved.
+are 0, so that equal content gives equal bytes. What is read may come from anybody, so all of it
+is checked against the limits of the contract: what passes can be stored and loaded like anything
+that was saved.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Of two records about the same thing the one with the greater (generation, `seq`) counts, on
 equality the one of the later run. A removal beats what is not above it; the end of an
-incarnation beats all of it and of lower ones. Which runs hold the records makes no other
-difference, so merged runs fold to the same manifest as unmerged ones.
+incarnation beats all of it and of lower ones. Merged runs fold to the same manifest.
 """
 
 from __future__ import annotations
@@ -102,8 +101,8 @@ class Manifest:
 def live(facts: Iterable[AnyFact]) -> list[AnyFact]:
     """Return the facts about one thread that count, whatever others there are.
 
-    Removals and the like are among them, because other runs may hold what they take away.
-    Facts of an older run come first.
+    Removals and the like are among them, because other runs may hold what they take away. Of
+    two with the same rank about the same thing, that of the older run must come first.
     """
     newest: dict[Identity, AnyFact] = {}
     end: AnyFact | None = None
@@ -141,11 +140,7 @@ def _unremoved(newest: Mapping[Identity, AnyFact]) -> list[AnyFact]:
 
 
 def fold(thread_id: str, records: Iterable[Record]) -> Manifest:
-    """Return the manifest of a thread from all its records.
-
-    They may come in any order; only of two with the same rank about the same thing, that of
-    the older run comes first.
-    """
+    """Return the manifest of a thread from all its records, in the order that `live` takes."""
     facts = live(records)
     removed = {_key(one) for one in facts if isinstance(one, RemovalRecord)}
     saved = {_key(one) for one in facts if isinstance(one, CheckpointRecord)}
@@ -186,10 +181,7 @@ def _key(record: CheckpointRecord | WritesRecord | RemovalRecord) -> Key:
 
 
 def encode_manifest(manifest: Manifest, tenant: str) -> bytes:
-    """Return the stored bytes: every record that counts, in the order of the log.
-
-    The members of the manifest name the blobs that they lie in.
-    """
+    """Return the stored bytes: every record that counts, in the order of the log."""
     records = [record_json(record) for record in manifest.records]
     content = {"records": records, "tenant": tenant, "thread_id": manifest.thread_id}
     return dump_document(Kind.MANIFEST, content)

@@ -1,9 +1,7 @@
-"""Records: what the manifests of threads are made of, one JSON object each.
+"""Records: what the manifests of threads are made of, one JSON object each (docs/storage.md).
 
 Every record is about one thread and carries its place in the log: incarnation, generation
-and `seq`. What several records say of the same thing is decided by `manifests.live`. In runs
-they stand as lines, which are read no further than sorting and merging needs.
-docs/storage.md says what each kind means.
+and `seq`. In runs they stand as lines, which are read no further than sorting and merging needs.
 """
 
 from __future__ import annotations
@@ -279,8 +277,7 @@ def read_record(stored: Fields) -> Record:
 Position = tuple[str, ...]
 """Where records stand in a run: the thread, and three texts that say what they are about.
 
-Records that can override or remove one another have the same position, but for the end of an
-incarnation, which comes first in its thread.
+Records that can override or remove one another have the same position, but for an `EndRecord`.
 """
 
 _decode_json = json.JSONDecoder().raw_decode

@@ -1,11 +1,9 @@
 """Runs: the records of many threads, sorted, as one flush or one merge wrote them.
 
 A run is a *leaf*, which holds its records in pages, or a *branch*, which names smaller runs
-that follow one another. Both are stored as one member each, beginning with an index, so that
-reading one thread takes the branches above it and only the pages that can hold it.
-
-A member is a sequence of zstd frames: the index, one JSON object on a line, and of a leaf the
-pages after it, one record on each line. `zstd -d` prints them all.
+that follow one another: reading one thread takes the branches above it and only the pages that
+can hold it. A run is one member, a sequence of zstd frames: an index, one JSON object on a line,
+and of a leaf the pages after it, one record on each line.
 """
 
 from __future__ import annotations
@@ -34,11 +32,10 @@ Fetch = Callable[[BlobLocation], Awaitable[bytes]]  # returns the bytes at a loc
 
 
 class Put:
-    """Takes the runs that one put stores.
+    """Takes the runs that one put stores; `store` takes bytes and returns how to name them.
 
-    Each says in which catalog's put it was stored, by the catalog's generation and number, and
-    as which of these. So no two have the same bytes, and what one run drops is never a part of
-    another. `store` takes bytes, and returns how to name them.
+    Each says with which catalog it was stored, and as which of its runs. So no two have the same
+    bytes, and what one run drops is never a part of another.
     """
 
     def __init__(
@@ -87,10 +84,7 @@ class Run:
 
 
 def store_records(records: Iterable[Record], put: Put) -> RunRef | None:
-    """Store records, in any order, as a run; `None` if there are none.
-
-    What they say of one thing has one rank each.
-    """
+    """Store records, in any order, as a run; `None` if there are none."""
     lines = sorted(map(line_of, records), key=_ORDER)
     return stacked(leaves(lines, put), put)
 

@@ -2,7 +2,7 @@
 
 Fields are counted before a message is parsed. An empty message takes two bytes inside another
 one, a hundred in memory, and next to nothing once it is packed: without a bound a blob of a
-megabyte, made by somebody who means harm, takes all the memory there is.
+megabyte could take all the memory there is.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ _LINEAGE = mirror(one.name for one in fields(Lineage))
 def decode_segment(data: bytes, name: str, *, max_bytes: int = MAX_SEGMENT_BYTES) -> Segment:
     """Return what stored bytes hold; they take at most `max_bytes` when unpacked.
 
-    Every value that its rows need is in it or in a member that it names; whether values have
-    their digests shows when they are unpacked.
+    Whether values have their digests shows when they are unpacked.
     """
     plain = unpack_frame(_content(data, name), name, max_bytes)
     try:

@@ -1,8 +1,7 @@
 """Segments: pieces of threads' logs, as they are stored and hashed.
 
 The stored form is a skippable frame of zstd with a `tuskpoint.v1.SegmentHeader`, and a frame
-with a `tuskpoint.v1.ThreadSegment`. The SHA-256 of all these bytes is the segment's name.
-`segment_reading` is the way back. A delta base says what delta channels are rebuilt from that
+with a `tuskpoint.v1.ThreadSegment`. A delta base says what delta channels are rebuilt from that
 no ancestor holds any more; like a state it names values by digest.
 """
 
@@ -136,8 +135,7 @@ SKIPPABLE_MAGIC = 0x184D2A50
 class SegmentCheckpoint(NamedTuple):
     """A checkpoint in a segment; segment.proto describes the fields.
 
-    `state` is exactly as `domain.state.encode_state` made it, `delta_base` as
-    `encode_delta_base` made it, empty if there is none.
+    `state` is as `encode_state` made it, `delta_base` as `encode_delta_base` did.
     """
 
     checkpoint_ns: str
@@ -154,10 +152,7 @@ class SegmentCheckpoint(NamedTuple):
 
 
 class SegmentWrite(NamedTuple):
-    """A pending write in a segment; segment.proto describes the fields.
-
-    `size` is of the value, whole; `encoding` is `PLAIN` or `ZSTD`.
-    """
+    """A pending write in a segment; segment.proto describes the fields."""
 
     checkpoint_ns: str
     checkpoint_id: str
@@ -174,10 +169,7 @@ class SegmentWrite(NamedTuple):
 
 
 class SegmentValue(NamedTuple):
-    """A value of a channel in a segment; `size` is of the value, whole.
-
-    `keyframe` is of a patch the digest of its keyframe, else empty.
-    """
+    """A value of a channel in a segment; segment.proto describes the fields."""
 
     digest: bytes
     type: str
@@ -188,14 +180,10 @@ class SegmentValue(NamedTuple):
 
 
 class SegmentMember(NamedTuple):
-    """Another segment that holds values which a segment needs.
+    """Another segment that holds values which a segment needs."""
 
-    An empty `blob_id` of the location means "this quilt"; `prefixes` are the first
-    `PREFIX_BYTES` of the digests of these values, ascending.
-    """
-
-    location: BlobLocation
-    prefixes: tuple[bytes, ...]
+    location: BlobLocation  # an empty `blob_id` means "this quilt"
+    prefixes: tuple[bytes, ...]  # first `PREFIX_BYTES` of the digests of these values, ascending
 
 
 @dataclass(frozen=True, slots=True)

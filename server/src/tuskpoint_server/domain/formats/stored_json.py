@@ -1,12 +1,10 @@
 """JSON as it is stored (records, catalogs, manifests), members, and lists of parts.
 
 UTF-8, snake_case keys in ascending order, no white space, hashes as lowercase hex: equal
-content has equal bytes and so an equal hash. What is read is checked field by field, because
-a hash proves who wrote the bytes, not that they make sense.
+content has equal bytes and so an equal hash. What is read is checked field by field.
 
 Members are the bytes that are stored and named by their SHA-256. What is larger than one may be
-is cut, each part is stored by itself, and a list that names the parts is stored where the
-bytes would have been: its SHA-256 is the name of what the parts make, and commits to each.
+is cut into parts, and a list that names them is stored in its place.
 """
 
 from __future__ import annotations
@@ -56,8 +54,7 @@ def dump_document(kind: Kind, content: Mapping[str, object]) -> bytes:
 class Fields:
     """Typed access to a parsed JSON object of the blob with this ID.
 
-    Every method raises `Refusal` (`BLOB_MALFORMED`) if the field is missing or of another
-    type.
+    Every method refuses (`BLOB_MALFORMED`) a field that is missing or of another type.
     """
 
     __slots__ = ("_content", "_name")
