@@ -11,7 +11,8 @@ from tests.contract.removal.rows import chain, history, rows, save
 from tests.kit.archives import House, check_certified, house
 from tests.kit.drafts import TENANT, digest, draft, key
 from tests.kit.stores import MemoryStore
-from tuskpoint_server.archive.read import Segments, digests_of, newest_row, newest_writes
+from tuskpoint_server.archive.read import Segments, newest_row, newest_writes
+from tuskpoint_server.domain.formats.segment_reading import digests_of
 from tuskpoint_server.domain.model import EVICTED, View
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.archiving.eviction import evict_family
@@ -49,7 +50,7 @@ async def stored_values(home: House, checkpoint_id: str) -> set[bytes]:
     reader = Segments(home.store, 0)
     segments = await reader.read(found.entry.segments)
     row, holder = newest_row(segments, found.entry.key)
-    values = await reader.needed(holder, digests_of(row, holder))
+    values = await reader.needed(holder, digests_of(row, holder.location.blob_id))
     written = (write.value for write in newest_writes(segments, found.entry.key))
     return {value.data for value in (*values.values(), *written)}
 

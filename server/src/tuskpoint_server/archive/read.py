@@ -25,7 +25,6 @@ from ..domain.formats.segments import (
     SegmentCheckpoint,
     SegmentValue,
     SegmentWrite,
-    decode_delta_base,
 )
 from ..domain.formats.stored_json import decode_parts, is_part_list, join_parts, settled
 from ..domain.limits import MIB
@@ -276,13 +275,6 @@ def placed(database: Database, tenant: str = "") -> Places:
         return [known.get(one.sha256, one) for one in locations]
 
     return places
-
-
-def digests_of(row: SegmentCheckpoint, holder: Stored) -> set[bytes]:
-    """Return the values of a checkpoint: of its channels, and what pruned ancestors left to it."""
-    name = holder.location.blob_id
-    bases = decode_delta_base(row.delta_base, name)
-    return set(state_digests(row.state, name)).union(*(channel.digests for channel in bases))
 
 
 def newest_row(segments: Sequence[Stored], key: CheckpointKey) -> tuple[SegmentCheckpoint, Stored]:

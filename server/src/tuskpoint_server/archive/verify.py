@@ -22,6 +22,7 @@ from ..blobs.api import BlobStore
 from ..domain.errors import Reason, Refusal
 from ..domain.formats.catalogs import Catalog, decode_catalog
 from ..domain.formats.manifests import Manifest, ManifestEntry, fold
+from ..domain.formats.segment_reading import digests_of
 from ..domain.formats.segments import SegmentCheckpoint
 from ..domain.formats.stored_json import settled
 from ..domain.limits import MIB
@@ -36,7 +37,6 @@ from .read import (
     DAMAGE,
     Segments,
     Stored,
-    digests_of,
     newest_row,
     newest_writes,
     placed,
@@ -266,7 +266,9 @@ class ThreadVerification:
                 detail = f"the {different} in its segment and in the journal differ"
                 raise Damage(places[0], places[0].sha256, detail)
             # What its values are is known of each segment once.
-            digests = {(holder.location.sha256, one) for one in digests_of(row, holder)}
+            digests = {
+                (holder.location.sha256, one) for one in digests_of(row, holder.location.blob_id)
+            }
             unchecked = digests - self._checked
             await self._segments.needed(holder, [one for _, one in unchecked])
             if len(self._checked) > _CHECKED_VALUES:

@@ -1,9 +1,7 @@
 """Who may call, and whose data it is: credentials, tenants, and the hosts of this machine.
 
-Of a token only its SHA-256 is known. That is enough where tokens are random: 32 random bytes
-cannot be guessed, so neither salt nor a slow hash would add anything. For the same reason a
-digest may be looked up in a mapping: what its timing tells is about the digest of a guess,
-which nobody can steer towards the digest of a token.
+Of a token only its SHA-256 is known. Tokens are 32 random bytes, so neither salt nor a slow
+hash would add anything, and the timing of a lookup by digest tells nothing that helps to guess.
 
 A tenant comes from the credential of a call, never from a request. Its name ends up in the
 file name of its catalog pointer and in its namespace in MemWal.

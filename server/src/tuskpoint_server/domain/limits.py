@@ -12,10 +12,9 @@ MIB = 1024 * KIB
 class Limits:
     """Limits in force. Sizes are in bytes, times in seconds.
 
-    `max_message` is above `max_unary` and twice `max_chunk`, so that an answer at its
-    limit still fits a message with its other fields. What a read cannot cut into chunks, that
-    is metadata, the state without content (`max_state`) and the names of all writes
-    (`max_write_names`), fits a message together: whatever is saved can be loaded.
+    `max_message` is above `max_unary` and twice `max_chunk`, so that an answer at its limit
+    fits a message. What a read cannot cut into chunks (`max_metadata`, `max_state` and
+    `max_write_names`) fits one together: whatever is saved can be loaded.
     """
 
     max_message: int = 8 * MIB

@@ -1,10 +1,9 @@
 """What the server makes of checkpoints: IDs, lineage, hand-offs and rollbacks.
 
 IDs that the server makes sort, by code point, after all others of a namespace. Such an ID is a
-UUID of version 6 (RFC 9562, section 5.6), whose text order is its order in time. Where a caller
-chose an ID that no UUIDv6 sorts after, such as `cp-001`, it is that ID, a dash and a UUIDv6:
-`cp-001-1f0c7a02-52b1-6e40-9c3d-2f60a1b426ae`. What follows keeps `cp-001-` and has a later
-UUIDv6, so that IDs do not grow, and the caller's own `cp-002` sorts after all of them.
+UUID of version 6 (RFC 9562, section 5.6), whose text order is its order in time. After a
+caller's ID that no UUIDv6 sorts after, such as `cp-001`, it is that ID, a dash and a UUIDv6. The
+next one keeps `cp-001-`, so that IDs do not grow and the caller's `cp-002` sorts after them all.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ def mint_checkpoint_id(
 ) -> str:
     """Return an ID of now, with 62 bits of entropy, that sorts after the namespace's greatest.
 
-    If it would be longer than an ID may be, this field of the request is refused
-    (`INVALID_FIELD`).
+    If it would be too long, this field of the request is refused (`INVALID_FIELD`).
     """
     ticks = now_us * 10 + _GREGORIAN_OFFSET
     prefix, last = _split(above)
@@ -55,10 +53,9 @@ def mint_checkpoint_id(
 
 
 def mint_next_checkpoint_id(now_us: int, entropy: int, above: str, *, field: str) -> str:
-    """Return the ID that comes next after `above`; arguments and refusal as above.
+    """Return the ID next after `above`, so that agents with slow clocks make greater ones.
 
-    Not one of now: an agent whose clock is behind this one would make IDs below it, and
-    its checkpoints would not become the latest.
+    Arguments and refusal as for `mint_checkpoint_id`.
     """
     prefix, last = _split(above)
     ticks = _ticks_of(last)
@@ -118,18 +115,13 @@ class LineageTree:
 class Descriptor:
     """Its fields are the seven keys of the JSON form; see `HandoffDescriptor`."""
 
-    source: str
+    source: str  # as `str(CheckpointKey)`
     thread_id: str
     checkpoint_id: str
     blob_id: str
     blob_sha256: str
     to_agent: str
     summary: str
-
-
-def source_of(thread_id: str, checkpoint_id: str) -> str:
-    """Return "thread:checkpoint", what `Descriptor.source` must be."""
-    return str(CheckpointKey(thread_id, "", checkpoint_id))
 
 
 def entry_summary(entry: Entry) -> str:
@@ -162,12 +154,11 @@ BEFORE_FIRST_STEP = -2  # LangGraph's `step` of a thread that has no checkpoint 
 
 
 def rollback_metadata(raw: bytes, namespace: str, root_id: str) -> bytes:
-    """Return the metadata of a rollback.
+    """Return the earlier checkpoint's metadata as its rollback has it.
 
-    That of the earlier checkpoint, without `run_id`, because no run made it; in a subgraph
-    `parents[""]` is the root's rollback. `source` stays: below a checkpoint whose source is
-    "fork" LangGraph looks for subgraphs by the parent's ID, and would miss what they did
-    after it (langgraph/pregel/_loop.py). `root_id` is empty if this is the root's rollback.
+    `run_id` goes, because no run made it; in a subgraph `parents[""]` becomes `root_id`, the
+    root's rollback. `source` stays: below one whose source is "fork" LangGraph looks for
+    subgraphs by the parent's ID, and would miss what they did (langgraph/pregel/_loop.py).
     """
     members = _members(raw.decode())
     members.pop("run_id", None)

@@ -3,10 +3,9 @@
 Words are told apart as the full text tells them: letters, digits and marks make a word,
 everything else ends one. So whatever comes out of here can be quoted and handed to it.
 
-A memory is text and nothing else: MemWal keeps no fields beside it. So the text carries its
-pointer: the summary first, because that is what is embedded, then one short opaque token that
-this server resolves. Whoever holds a key of the account can write memories. Text that comes
-back is compared with what this server would have written; a token alone proves nothing.
+MemWal keeps nothing but text. So a memory is the summary, because that is what is embedded, and
+one short opaque token, its pointer. Whoever holds a key of the account can write memories: text
+that comes back is compared with what this server would have written.
 """
 
 from __future__ import annotations
@@ -141,9 +140,8 @@ class Words:
 def analyse(text: str) -> Words:
     """Return the words of a query. Any text will do; it takes time in proportion to its length.
 
-    Phrases are what stands in double quotes. Of the rest, a word that mixes letters and
-    digits or has at least `MANY_DIGITS` digits is an identifier, with all that is joined to
-    it. Stopwords are left out, unless nothing would be left.
+    What stands in double quotes is a phrase, a word with letters and digits or `MANY_DIGITS`
+    digits an identifier. Stopwords are left out, unless nothing would be left.
     """
     phrases: list[str] = []
 
@@ -265,10 +263,9 @@ class Memory:
 
 
 def pointer_of(tenant: str, checkpoint_ns: str, checkpoint_id: str) -> bytes:
-    """Return the pointer of a checkpoint, 16 bytes.
+    """Return the pointer of a checkpoint, 16 bytes, which a recovered server computes again.
 
-    It does not name the thread: forks and copies keep a checkpoint's ID, and one memory
-    serves them all. It is computed, not assigned, so that a recovered server knows it.
+    It does not name the thread: forks and copies keep a checkpoint's ID and share its memory.
     """
     parts = [text.encode() for text in (tenant, checkpoint_ns, checkpoint_id)]
     named = b"".join(len(part).to_bytes(4) + part for part in parts)
@@ -276,7 +273,7 @@ def pointer_of(tenant: str, checkpoint_ns: str, checkpoint_id: str) -> bytes:
 
 
 def memory_text(summary: str, pointer: bytes) -> str:
-    """Return what MemWal is told: the summary on one line, then the pointer."""
+    """Return the text of a memory."""
     token = base64.urlsafe_b64encode(pointer).decode().rstrip("=")
     return f"{one_line(summary)} {_MARK}{token}"
 

@@ -50,12 +50,12 @@ def body_of(channels: Sequence[tuple[str, Value]], excluded: frozenset[str], max
     If there is a `PLAN` that says anything, the text is that: a string as it stands, an array
     of strings line by line, anything else as JSON. It is cut at its end.
 
-    Otherwise the text is one JSON object with the view of every channel, in the order given.
-    Left out are the channels of LangGraph itself, binary values, names of types, and what is
-    empty; line breaks are spaces. What is too long is `shortened`.
+    Otherwise it is one JSON object with the view of every channel, in the order given, without
+    LangGraph's own channels, binary values, names of types, and what is empty; line breaks are
+    spaces. What is too long is `shortened`.
 
-    Of the channels what matters most comes first. `excluded` are names of channels, and of
-    members at any depth, that are left out; `maximum` is in bytes of UTF-8.
+    `excluded` names channels, and members at any depth, that are left out. `maximum` is in
+    bytes of UTF-8.
     """
     values = {
         name: value for name, value in channels if name not in excluded and not is_internal(name)

@@ -154,12 +154,11 @@ _ERROR_SOURCE = "__error_source_node__"
 
 
 def judge_state(pending: Iterable[tuple[str, str, int]]) -> ThreadState:
-    """Say what a thread waits for.
+    """Say what a thread waits for, from the pending writes of its latest root checkpoint.
 
-    Writes may be of equal order, for instance after a fork. Then an answer of no task counts if
-    the task has used none, and one of the task itself counts as used, as it does for LangGraph.
-    `pending` are writes of the latest root checkpoint: task, channel, and a number that grows
-    with the change that last wrote it, of any origin.
+    Of each these are task, channel, and a number that grows with the change that last wrote it.
+    Where it is equal, for instance after a fork, an answer of no task counts if the task has
+    used none, and one of the task itself counts as used, as for LangGraph.
     """
     asked: dict[str, int] = {}
     answered: dict[str, int] = {}

@@ -1,9 +1,8 @@
 """Groups: values of a channel that are stored as what is new in them over a keyframe.
 
-A group is a keyframe and patches on it, never patches on patches: whatever the length of a
-thread, one patch away is as far as a value ever is. Which value begins a group, and which
-becomes a patch, is decided here; whether the keyframe is really stored, only the writer
-knows, so a patch travels with the value that it stands for.
+A group is a keyframe and patches on it, never patches on patches. Which value begins a group,
+and which becomes a patch, is decided here; whether the keyframe is really stored, only the
+writer knows, so a patch travels with the value that it stands for.
 """
 
 from __future__ import annotations
@@ -71,9 +70,8 @@ class Prepared:
     def stored(self, is_keyframe: Callable[[bytes], bool]) -> tuple[Packed, int, int]:
         """Return what is stored: the bytes, and the two counts that go with them.
 
-        A patch whose keyframe is not stored ends its group, so that the next value of the
-        channel begins one. `is_keyframe` says of a digest whether the value is stored in the
-        same family, with its data, and is no patch itself.
+        `is_keyframe` says of a digest whether the value is stored in the same family, with its
+        data, and is no patch itself. A patch whose keyframe is not stored ends its group.
         """
         patched = self.patched
         if patched is None or patched.keyframe is None:
@@ -89,10 +87,9 @@ _Key = tuple[str, str, str, str]
 
 
 class Keyframes:
-    """Keyframes of recently saved channels, compressed, bounded in bytes.
+    """Keyframes of recently saved channels, compressed, bounded in bytes; safe between threads.
 
-    Threads may use it side by side. What it knows is a guess: a keyframe may have been
-    refused, removed or evicted, which the writer finds out (`Prepared.stored`).
+    What it knows is a guess: the writer finds out what is stored (`Prepared.stored`).
     """
 
     def __init__(self, limit_bytes: int = CACHED_BYTES) -> None:

@@ -2,7 +2,6 @@
 
 Zstandard (RFC 8878), frames with their content size. A patch is a frame that was compressed
 with another value, its keyframe, as prefix: only with the same keyframe can it be read.
-Nothing here knows what the bytes mean.
 """
 
 from __future__ import annotations
@@ -25,11 +24,9 @@ DIGEST_BYTES = 32
 
 
 def value_digest(value: Value) -> bytes:
-    """Return the digest that a value is keyed by.
+    """Return the digest of a value, as `tuskpoint.v1.Channel.digest` defines it.
 
-    SHA-256 over the UTF-8 of the type, one zero byte and the data, as documented at
-    `tuskpoint.v1.Channel.digest`. The type holds no zero byte, so two different pairs
-    never digest the same input.
+    The type holds no zero byte, so two different values never digest the same input.
     """
     digest = hashlib.sha256(value.type.encode())
     digest.update(b"\0")
@@ -94,11 +91,10 @@ def compress(data: bytes) -> Packed:
 
 
 def patch(data: bytes, keyframe: bytes) -> bytes:
-    """Return what is new in a value over another one, as a frame.
+    """Return what is new in a value over a keyframe of at least `MIN_KEYFRAME` bytes, as a frame.
 
     Long-distance matching finds a shared stretch wherever it lies in the keyframe; the
-    level's own search would look only a few positions back. A keyframe has at least
-    `MIN_KEYFRAME` bytes.
+    level's own search would look only a few positions back.
     """
     window_log = max(_MIN_WINDOW_LOG, (len(data) + len(keyframe)).bit_length())
     return zstd.compress(

@@ -31,7 +31,6 @@ from tuskpoint.v1 import (
 
 from ..domain.errors import Reason, Refusal, Violation
 from ..domain.limits import LIMITS, text_problem
-from ..domain.lineage import source_of
 from ..domain.model import Durability, Source, View
 from ..domain.search import vector_problem
 from ..domain.snapshots import THREADS, is_reserved
@@ -392,7 +391,7 @@ def _adopt(checks: Checks, request: handoff_service_pb2.AdoptHandoffRequest) -> 
     checks.thread("descriptor.thread_id", named.thread_id)
     field, longest = "descriptor.checkpoint_id", LIMITS.max_checkpoint_id
     checks.text(field, named.checkpoint_id, longest, required=True)
-    if named.source != source_of(named.thread_id, named.checkpoint_id):
+    if named.source != f"{named.thread_id}:{named.checkpoint_id}":
         checks.fail("descriptor.source", 'must be "thread:checkpoint", as the other fields say')
     checks.text("descriptor.to_agent", named.to_agent, LIMITS.max_agent_id)
     checks.text("descriptor.summary", named.summary, LIMITS.max_summary)

@@ -20,7 +20,6 @@ from ..domain.lineage import (
     decode_descriptor,
     encode_descriptor,
     entry_summary,
-    source_of,
 )
 from ..journal.checkpoints.store import Checkpoints as Journal
 from ..journal.lineage.answers import fingerprint_of
@@ -90,7 +89,7 @@ class Handoffs:
             location, parts, blobs = bundle.location, bundle.parts, bundle.blobs
             content_seq = closure.seq
         descriptor = Descriptor(
-            source=source_of(key.thread_id, key.checkpoint_id),
+            source=str(key),
             thread_id=key.thread_id,
             checkpoint_id=key.checkpoint_id,
             blob_id=location.blob_id,

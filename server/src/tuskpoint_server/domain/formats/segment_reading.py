@@ -7,7 +7,7 @@ megabyte could take all the memory there is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from itertools import pairwise
 from typing import Any
@@ -77,16 +77,10 @@ def decode_segment(data: bytes, name: str, *, max_bytes: int = MAX_SEGMENT_BYTES
     return segment
 
 
-def needed_digests(segment: Segment, name: str) -> Iterator[bytes]:
-    """Yield the digest of every value that rows need, and of keyframes; some more than once."""
-    for checkpoint in segment.checkpoints:
-        yield from state_digests(checkpoint.state, name)
-        if checkpoint.delta_base:
-            for channel in decode_delta_base(checkpoint.delta_base, name):
-                yield from channel.digests
-    for value in segment.values:
-        if value.keyframe:
-            yield value.keyframe
+def digests_of(row: SegmentCheckpoint, name: str) -> set[bytes]:
+    """Return the values of a checkpoint: of its channels, and what pruned ancestors left to it."""
+    bases = decode_delta_base(row.delta_base, name) if row.delta_base else ()
+    return set(state_digests(row.state, name)).union(*[channel.digests for channel in bases])
 
 
 def state_digests(state: bytes, name: str) -> list[bytes]:
@@ -223,10 +217,10 @@ def _check(segment: Segment, name: str) -> None:
     if len(encodings) < len(segment.values):
         raise malformed(name, "it holds a value twice")
     elsewhere = {prefix for other in segment.members for prefix in other.prefixes}
-    for value in segment.values:
-        if value.keyframe and encodings.get(value.keyframe) == Encoding.PATCH:
-            raise malformed(name, "the keyframe of a value is a patch")
-    for digest in needed_digests(segment, name):
+    needed = {value.keyframe for value in segment.values if value.keyframe}
+    if any(encodings.get(keyframe) == Encoding.PATCH for keyframe in needed):
+        raise malformed(name, "the keyframe of a value is a patch")
+    for digest in needed.union(*[digests_of(row, name) for row in segment.checkpoints]):
         if digest not in encodings and digest[:PREFIX_BYTES] not in elsewhere:
             raise malformed(name, f"it lacks value {digest.hex()} and names nothing that holds it")
 

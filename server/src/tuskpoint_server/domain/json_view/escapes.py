@@ -19,11 +19,7 @@ MAX_DEPTH = 64
 MAX_ENCODED = 4 * MIB  # largest value, in encoded bytes, that is decoded; a larger one is `$opaque`
 MAX_TEXT = 4 * MIB  # longest text of one value, in bytes; a value that takes more is `$opaque`
 
-ITEM_COST = 8
-"""Bytes that every item counts for, besides what a string or bytes hold.
-
-So the time that a view takes is bounded with its text: there are at most 500,000 items.
-"""
+ITEM_COST = 8  # bytes that every item counts for besides what it holds: it bounds their number
 
 PREVIEW = 1 * KIB  # bytes that are shown of a value that cannot be decoded
 

@@ -32,21 +32,17 @@ from .escapes import (
     opaque,
 )
 
-_SAFE_DIGITS = 15  # digits of an integer that is exact in any case
+_MAX_DIGITS = 17  # characters of a greatest exact integer, with its sign
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """A string in a JSON text. Matches at every quotation mark, so that no text takes long."""
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The members of an object in their order, however often a key stands there."""
+    """The members of an object in their order, however often a key stands there.
 
-
-@dataclass(slots=True)
-class _Done:
-    """Something that needs no more walking."""
-
-    shown: Json
+    So a dictionary among parsed values is an escape.
+    """
 
 
 def _walk_json(data: bytes, bounds: Bounds) -> Json:
@@ -77,11 +73,9 @@ def _walk_parsed(parsed: Any, depth: int, bounds: Bounds) -> Json:
         bounds.take(len(parsed))
         return parsed
     bounds.take()
-    if isinstance(parsed, _Done):
-        return parsed.shown
     if not isinstance(parsed, list):
-        plain: bool | int | float | None = parsed
-        return plain
+        shown: Json = parsed
+        return shown
     if depth >= MAX_DEPTH:
         return bounds.too_deep("object" if isinstance(parsed, _Pairs) else "array")
     if not isinstance(parsed, _Pairs):
@@ -93,22 +87,18 @@ def _walk_parsed(parsed: Any, depth: int, bounds: Bounds) -> Json:
     return mapping(pairs)
 
 
-def _json_integer(literal: str) -> int | _Done:
+def _json_integer(literal: str) -> Json:
     """Take an integer of any length. A long one is never made a number: that takes long."""
-    if len(literal) <= _SAFE_DIGITS:
-        return int(literal)
-    if len(literal) > _SAFE_DIGITS + 2:
-        return _Done({"$int": literal})
-    return _Done(integer(int(literal)))
+    return integer(int(literal)) if len(literal) <= _MAX_DIGITS else {"$int": literal}
 
 
-def _json_number(literal: str) -> float | _Done:
+def _json_number(literal: str) -> Json:
     """Take a number with a fraction or an exponent as a double, as most readers do."""
     number = float(literal)
-    return number if math.isfinite(number) else _Done({"$number": literal})
+    return number if math.isfinite(number) else {"$number": literal}
 
 
-_CONSTANTS = {name: _Done(floating(float(name))) for name in ("NaN", "Infinity", "-Infinity")}
+_CONSTANTS = {name: floating(float(name)) for name in ("NaN", "Infinity", "-Infinity")}
 """Shared, since a text may hold a million of them."""
 
 
