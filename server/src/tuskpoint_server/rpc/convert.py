@@ -58,9 +58,6 @@ _FRAME_OVERHEAD = 256  # bytes that the frame around a checkpoint takes, at most
 _NO_LINEAGE = model.Lineage()
 
 
-# --- from the wire -------------------------------------------------------------------------
-
-
 def key(ref: checkpoint_pb2.CheckpointRef) -> model.CheckpointKey:
     """Return the identity in a reference."""
     return model.CheckpointKey(ref.thread_id, ref.checkpoint_ns, ref.checkpoint_id)
@@ -168,9 +165,6 @@ def _content(
         return next(large)
     value = model.Value(message.value.type, message.value.data)
     return value, value_digest(value)
-
-
-# --- to the wire: checkpoints --------------------------------------------------------------
 
 
 def number(word: IntEnum) -> Any:
@@ -317,9 +311,6 @@ def history_frames(
         content += len(write.value.data)
     yield frame(history=part)
     yield from (frame(chunk=chunk) for chunk in cutter.chunks())
-
-
-# --- to the wire: threads ------------------------------------------------------------------
 
 
 def thread(stored: Thread, *more: object) -> thread_pb2.Thread:

@@ -115,8 +115,6 @@ def limit_exceeded(what: str, limit: str, maximum: int) -> Refusal:
     return Refusal(Reason.LIMIT_EXCEEDED, what=what, limit=limit, maximum=maximum)
 
 
-# --- fields, by their name and type --------------------------------------------------------
-
 Check = Callable[[Checks, Any], object]  # notes what is wrong with a request
 
 _ID_REQUIRED = frozenset({"SaveWritesRequest", "RollbackThreadRequest"})
@@ -206,9 +204,6 @@ def _enum(kind: str, field: Any) -> Check:
             checks.fail(name, "must be set")
 
     return enum
-
-
-# --- saves ---------------------------------------------------------------------------------
 
 
 def _save(checks: Checks, request: checkpoint_service_pb2.SaveCheckpointRequest) -> None:
@@ -341,9 +336,6 @@ def _check_writes(
             checks.fail(f"writes[{number}].content", "one of value or large must be set")
         elif refused := _content_problem(write, content, streamed=checks.streamed):
             checks.fail(f"writes[{number}].{refused[0]}", refused[1])
-
-
-# --- what a kind of request demands besides ------------------------------------------------
 
 
 def _watch(checks: Checks, request: history_service_pb2.WatchThreadRequest) -> None:

@@ -149,9 +149,6 @@ def _checkpoint_missing(key: CheckpointKey) -> Refusal:
     )
 
 
-# --- history -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """An event on its way to a watcher."""

@@ -127,9 +127,6 @@ def delta_history(
     return tuple(found)
 
 
-# --- following the path ------------------------------------------------------------------
-
-
 def follow(
     connection: Connection,
     thread: int,
@@ -199,9 +196,6 @@ def _add_writes(
         for one in base:
             based = (PathWrite(holder, write, None) for write in reversed(one.writes))
             paths[one.name].newest_first.extend(based)
-
-
-# --- values ------------------------------------------------------------------------------
 
 
 def _values(

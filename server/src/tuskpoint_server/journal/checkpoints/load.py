@@ -168,9 +168,6 @@ def entry_of(row: Row, seq: int, places: Sequence[BlobLocation]) -> Entry:
     )
 
 
-# --- rows ------------------------------------------------------------------------------
-
-
 def _listing(
     tenant: str,
     query: CheckpointQuery | ReplayQuery,
@@ -244,8 +241,6 @@ def _size(row: Row, state: State) -> int:
     values = sum(channel.size for channel in state.channels) + (row.written_bytes or 0)
     return len(row.metadata) + len(row.state) + values
 
-
-# --- content ---------------------------------------------------------------------------
 
 _PlacedWrites = Mapping[tuple[int, str, str], Sequence[StoredWrite]]
 

@@ -173,9 +173,6 @@ def check_head(batch: Batch, log: Log, checkpoint_ns: str, expected: str) -> Non
         )
 
 
-# --- deciding --------------------------------------------------------------------------
-
-
 def _begins_next(batch: Batch, log: Log, draft: CheckpointDraft, *, parent_exists: bool) -> bool:
     """Decide whether a checkpoint that is not stored may be saved; true if it begins anew.
 
@@ -384,9 +381,6 @@ def _check_extent(stored: Pending, new: dict[tuple[str, int], WriteChange]) -> N
             limit="max_write_names_bytes",
             maximum=LIMITS.max_write_names,
         )
-
-
-# --- doing -----------------------------------------------------------------------------
 
 
 def _store(

@@ -99,9 +99,6 @@ def _thread(*columns: Any) -> Thread:
     return replace(found, state=ThreadState(found.state), unsearchable=bool(found.unsearchable))
 
 
-# --- settings ----------------------------------------------------------------------------
-
-
 def set_retention(batch: Batch, tenant: str, thread_id: str, retention_s: int) -> None:
     """Set the seconds without a change after which a thread is deleted; 0: never.
 

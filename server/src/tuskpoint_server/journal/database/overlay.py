@@ -47,8 +47,6 @@ class StoredWrite(NamedTuple):
     data: bytes | None
 
 
-# --- statements --------------------------------------------------------------------------
-
 _CHECKPOINT_COLUMNS = tuple(one.name for one in checkpoints.columns if one.name != "number")
 _CONTENT_COLUMNS = tuple(one.name for one in contents.columns if one.name != "number")
 _WRITE_COLUMNS = ("thread", "checkpoint_ns", "checkpoint_id", *StoredWrite._fields)
@@ -155,8 +153,6 @@ class Batch:
         self._writes: dict[tuple[object, ...], tuple[object, ...]] = {}
         self._changes: list[tuple[object, ...]] = []
 
-    # --- threads -------------------------------------------------------------------------
-
     def find(self, tenant: str, thread_id: str) -> Log | None:
         """Return a thread, deleted or not, or `None` if it never was."""
         log = self._logs.get(tenant, thread_id)
@@ -238,8 +234,6 @@ class Batch:
         self.changed.add((row.tenant, row.thread_id))
         return row.seq
 
-    # --- checkpoints ---------------------------------------------------------------------
-
     def greatest(self, log: Log, checkpoint_ns: str) -> str:
         """Return the greatest ID of a namespace; empty if it has none."""
         found = log.greatest.get(checkpoint_ns)
@@ -320,8 +314,6 @@ class Batch:
         """Note that a change refers to these values of the thread's family."""
         self.noted.setdefault(log.row.family, set()).update(digests)
 
-    # --- rows ----------------------------------------------------------------------------
-
     def put_checkpoint(
         self,
         log: Log,
@@ -378,8 +370,6 @@ class Batch:
         """Give the writes that came before their checkpoint the number of its save."""
         self._write_out_writes()
         _CLAIM.run(self.connection, **parameters_of(log.row.number, *place), claimed=seq)
-
-    # --- writing out ---------------------------------------------------------------------
 
     def write_out(self) -> None:
         """Write what the changes so far have done; nothing is left to be written after."""

@@ -65,8 +65,6 @@ def _partial(name: str, *columns: Column[Any], where: ColumnElement[bool]) -> In
     return Index(name, *columns, sqlite_where=where)
 
 
-# --- threads and their logs --------------------------------------------------------------
-
 # Facts about this journal: its identity, generation, and where its blobs are.
 journal_info = _table("journal_info", "name text!, value text")
 
@@ -117,8 +115,6 @@ removed = _table(
     "thread int!, seq int!, checkpoint_ns text!, checkpoint_id text!, incarnation int",
     sqlite_with_rowid=False,
 )
-
-# --- checkpoints -------------------------------------------------------------------------
 
 # Channels name their values by digest. `seq` is the change that made the row as it is, `state` is
 # domain.state.encode_state's, `metadata` JSON as it was sent, `root_id` of a subgraph the root it
@@ -187,8 +183,6 @@ requests = _table(
     Index("requests_by_time", "created_us"),
 )
 
-# --- what is stored, and where -----------------------------------------------------------
-
 # Stored bytes that something needs, of a domain.formats.members.Kind. `parts`: hashes of its
 # parts, joined. Of a segment: `needs`, the members that it names, joined; whose log and which
 # range it holds, if any; `digests`, 16 bytes of each value in it, sorted, and which of them are
@@ -254,8 +248,6 @@ handoffs = _table(
     "seq int, content_seq int, created_us int",
     Index("handoffs_by_thread", "thread"),
 )
-
-# --- what search finds -------------------------------------------------------------------
 
 # Checkpoints that are indexed, under their number, which full text has too. `planned`: the body
 # is a plan, not JSON; `unembedded`: the embedder owes it a vector.

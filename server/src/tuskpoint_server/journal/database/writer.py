@@ -128,8 +128,6 @@ class Writer:
             self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    # --- in the writer's thread --------------------------------------------------------
-
     def _serve(self) -> None:
         ended = False
         while not ended:

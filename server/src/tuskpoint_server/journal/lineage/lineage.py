@@ -254,9 +254,6 @@ class Lineage:
         return f"{self._database.random_bits():016x}{self._database.random_bits():016x}"
 
 
-# --- threads that begin with checkpoints of others ---------------------------------------
-
-
 def fork(batch: Batch, tenant: str, key: CheckpointKey, target: str, supplied: Supplied) -> Saved:
     """Make a thread that begins with a checkpoint; see `Lineage.fork`."""
     connection = batch.connection
@@ -282,9 +279,6 @@ def _copy_early_writes(batch: Batch, log: Log, origin: int) -> None:
         log.row.dirty_bytes += len(write.data or b"")
         batch.put_write(log, place, write._replace(seq=seqs[place]))
     log.early = bool(seqs)
-
-
-# --- rolling back ----------------------------------------------------------------------
 
 
 def roll_back(
@@ -382,9 +376,6 @@ def _again(batch: Batch, log: Log, place: Place, earlier: Stored | None, root_id
         lineage=Origins(rolled_back_from=reference),
     )
     return replace(stored.of_segment(row), values=earlier.values)
-
-
-# --- adopting ----------------------------------------------------------------------------
 
 
 def _adoption(

@@ -107,8 +107,6 @@ def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> Stored:
     return Stored(place, known, row.lineage, row.delta_base or None)
 
 
-# --- reading -----------------------------------------------------------------------------
-
 _of = checkpoints.c
 _NUMBER = Statement(select(_of.number).where(of_checkpoint(checkpoints)))
 _NUMBERS = Statement(select(_of.seq, _of.number).where(of_thread(checkpoints)))

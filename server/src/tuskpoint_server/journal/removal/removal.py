@@ -221,9 +221,6 @@ def record(batch: Batch, log: Log, seq: int, places: Iterable[Place]) -> None:
     _RECORD.run_many(batch.connection, rows)
 
 
-# --- threads -----------------------------------------------------------------------------
-
-
 def delete_thread(batch: Batch, tenant: str, thread_id: str) -> int:
     """Delete a thread and end its incarnation, in one change; nothing if there is none.
 
@@ -277,9 +274,6 @@ def end_incarnation(batch: Batch, log: Log) -> int:
     log.keyframes.clear()
     log.forget_checkpoints()
     return int(count)
-
-
-# --- checkpoints -------------------------------------------------------------------------
 
 
 def remove_checkpoints(
@@ -351,7 +345,6 @@ def _count(log: Log, count: int) -> None:
     row.checkpoint_count -= count
 
 
-# --- what has expired --------------------------------------------------------------------
 # Rows are looked for beside the writer and removed in short transactions.
 
 _PAST = Statement(
