@@ -1,16 +1,6 @@
-"""Pack files: the members of one put behind an index of them.
+"""Pack files: the members of one put behind an index of them, a row for each.
 
-| bytes        | content                                                     |
-|--------------|-------------------------------------------------------------|
-| 8            | `TUSKPACK`                                                  |
-| 4            | version of the format, 1                                    |
-| 4            | number of members, at least 1                               |
-| 64 each      | the index: a row per member, in ascending order of the hash |
-| the rest     | the members' bytes, in the order of the rows, without gaps  |
-
-A row is the member's SHA-256 (32 bytes), the offset of its bytes in the file (8), their
-number (8) and its kind (16, ASCII, filled up with zero bytes). Numbers are unsigned and
-little-endian.
+docs/storage.md has the format, byte by byte.
 """
 
 from __future__ import annotations

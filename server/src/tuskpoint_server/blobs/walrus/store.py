@@ -7,6 +7,7 @@ import random as random_numbers
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 from opentelemetry.metrics import MeterProvider
 
@@ -120,20 +121,17 @@ class WalrusStore:
         Quilts of which much is wanted are read whole; what that does not prove is read
         by itself.
         """
-        wanted: dict[str, set[bytes]] = {}
-        for location in locations:
-            if location.identifier == location.sha256.hex() and digest_of(location.blob_id):
-                wanted.setdefault(location.blob_id, set()).add(location.sha256)
-        wholes = [blob_id for blob_id, hashes in wanted.items() if len(hashes) >= _WHOLE_FROM]
-        hashed = await every(self._read_whole(blob_id, wanted[blob_id]) for blob_id in wholes)
-        found = {
-            (blob_id, sha256): data
-            for blob_id, some in zip(wholes, hashed, strict=True)
-            for sha256, data in some.items()
-        }
-        singles = list({one for one in locations if (one.blob_id, one.sha256) not in found})
-        read = dict(zip(singles, await every(map(self.get, singles)), strict=True))
-        return [read[one] if one in read else found[one.blob_id, one.sha256] for one in locations]
+        quilts: dict[str, list[BlobLocation]] = {}
+        wanted = list(dict.fromkeys(locations))
+        for one in wanted:
+            if one.identifier == one.sha256.hex() and digest_of(one.blob_id):
+                quilts.setdefault(one.blob_id, []).append(one)
+        much = [some for some in quilts.values() if len(some) >= _WHOLE_FROM]
+        proven = await every(map(self._read_whole, much))
+        found = dict(chain.from_iterable(some.items() for some in proven))
+        singles = [one for one in wanted if one not in found]
+        found.update(zip(singles, await every(map(self.get, singles)), strict=True))
+        return [found[one] for one in locations]
 
     async def list_blob(self, blob_id: str) -> Sequence[Listed]:
         """Return what a quilt holds that is named by a SHA-256; of another blob, itself."""
@@ -188,16 +186,16 @@ class WalrusStore:
                 ) from failed
             raise _unavailable(failed.problem) from failed
 
-    async def _read_whole(self, blob_id: str, wanted: set[bytes]) -> dict[bytes, bytes]:
-        """Return what one read of the quilt proves, by hash; nothing if that did not work."""
+    async def _read_whole(self, wanted: Sequence[BlobLocation]) -> dict[BlobLocation, bytes]:
+        """Return what one read of their quilt proves; nothing if that did not work."""
 
-        def prove(raw: bytes) -> dict[bytes, bytes]:
+        def prove(raw: bytes) -> dict[BlobLocation, bytes]:
             hashed = {blob_digest(patch.data): patch.data for patch in _parsed(raw) or []}
-            return {sha256: hashed[sha256] for sha256 in wanted & hashed.keys()}
+            return {one: hashed[one.sha256] for one in wanted if one.sha256 in hashed}
 
         async with self._wholes:
             try:
-                raw = await self._client.read_raw(blob_id, patient=False)
+                raw = await self._client.read_raw(wanted[0].blob_id, patient=False)
             except Failed:
                 return {}  # each member is now asked for by itself, which says what is wrong
             return await asyncio.to_thread(prove, raw)
