@@ -16,6 +16,7 @@ from tests.kit.walrus_peer import (
     blob_id_of,
     changed,
     instead,
+    problem,
     read_form,
     with_wrong_member,
 )
@@ -109,6 +110,25 @@ async def test_nothing_wrong_is_renewed(kit: PeerKit, fault: Fault) -> None:
     members = [member(b"member %d" % number + bytes(1000), "segment") for number in range(10)]
     first = await store.put(members)
     peer.script.append(fault)
+    renewed = await store.renew(first.blobs[0].blob_id)
+    assert renewed.blobs[0].blob_id == first.blobs[0].blob_id
+    assert set(renewed.locations) == set(first.locations)
+
+
+@pytest.mark.parametrize("too_large", [True, False])
+async def test_quilt_too_large_to_be_read_whole_is_renewed_by_patches(
+    kit: PeerKit, too_large: bool
+) -> None:
+    """An aggregator may be set to serve no blob above a size, and this side to take none."""
+    peer = await kit.peer()
+    members = [member(b"one", "catalog"), member(b"two")]
+    first = await kit.store(peer).put(members)
+    peer.always = lambda asked, answer: (
+        problem(403, "SIZE_EXCEEDED", "BLOB_TOO_LARGE")
+        if too_large and asked.route[:2] == ("v1", "blobs") and len(asked.route) == 3
+        else answer(asked)
+    )
+    store = kit.store(peer, max_body_bytes=100_000)
     renewed = await store.renew(first.blobs[0].blob_id)
     assert renewed.blobs[0].blob_id == first.blobs[0].blob_id
     assert set(renewed.locations) == set(first.locations)

@@ -206,7 +206,7 @@ class WalrusStore:
         try:
             raw = await self._client.read_raw(blob_id, patient=True)
         except Failed as failed:
-            if failed.rule.name != "too_long":
+            if failed.rule.name not in ("too_long", "too_large"):
                 raise
         patches = await asyncio.to_thread(_parsed, raw or b"")
         if patches is not None:
