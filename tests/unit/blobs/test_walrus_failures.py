@@ -20,7 +20,6 @@ from tuskpoint_server.blobs.walrus.failures import (
     Trouble,
     Where,
     one_line,
-    rule_for,
 )
 
 PUT = Operation.PUT_QUILT
@@ -92,7 +91,7 @@ TABLE = [
 def test_table(
     operation: Operation, symptom: Symptom, name: str, where: Where, retries: int, ambiguous: bool
 ) -> None:
-    rule = rule_for(operation, symptom)
+    rule = Failed(operation, "", symptom).rule
     assert (rule.name, rule.where, rule.pace.retries, rule.ambiguous) == (
         name, where, retries, ambiguous
     )  # fmt: skip
@@ -109,7 +108,9 @@ def test_every_row_is_reached() -> None:
         for reason in reasons
         for recent in (False, True)
     ]
-    reached = {rule_for(operation, symptom).name for operation in Operation for symptom in symptoms}
+    reached = {
+        Failed(operation, "", symptom).rule.name for operation in Operation for symptom in symptoms
+    }
     assert reached == {rule.name for rule in RULES}
     assert len(reached) == len(RULES)
 

@@ -60,7 +60,7 @@ class CachedStore:
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         """Return the bytes from the cache, and all others from the inner store at once."""
-        hashes = {location.sha256 for location in locations}
+        hashes = dict.fromkeys(location.sha256 for location in locations)
         cached = await asyncio.to_thread(lambda: {sha256: self._read(sha256) for sha256 in hashes})
         found = {sha256: data for sha256, data in cached.items() if data is not None}
         lacking = {one.sha256: one for one in locations if one.sha256 not in found}

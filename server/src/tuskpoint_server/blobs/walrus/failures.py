@@ -213,18 +213,13 @@ RULES: tuple[Rule, ...] = (
 # fmt: on
 
 
-def rule_for(operation: Operation, symptom: Symptom) -> Rule:
-    """Return the first row of the table that is about this; the last is about any answer."""
-    return next(rule for rule in RULES if rule.matches(operation, symptom))
-
-
 class Failed(Exception):
     """One attempt that failed; `problem` says who was asked, what happened and what to do."""
 
     def __init__(self, operation: Operation, endpoint: str, symptom: Symptom) -> None:
         self.operation = operation
         self.symptom = symptom
-        self.rule = rule_for(operation, symptom)
+        self.rule = next(rule for rule in RULES if rule.matches(operation, symptom))
         if symptom.trouble is not None:
             happened = symptom.trouble.value
         elif symptom.status == 200:
