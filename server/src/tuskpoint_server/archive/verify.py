@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from ..blobs.api import BlobStore
@@ -79,7 +79,8 @@ class ThreadVerification:
         self._thread_id = thread_id
         self._of = of
         self._places = places
-        self._chain = _Chain(b"", fold(thread_id, ()))
+        self._catalog = b""  # hash of the one that was read; empty: none was
+        self._newest: Manifest | None = fold(thread_id, ())  # `None`: the chain does not hold
         self._mismatch = mismatch
         self._mismatched: set[bytes] = set()
         self._checked: set[tuple[bytes, bytes]] = set()
@@ -106,18 +107,17 @@ class ThreadVerification:
     @property
     def _manifest(self) -> Manifest | None:
         """What the chain says of the incarnation that lives."""
-        found = self._chain.manifest
-        if found is None or found.incarnation != self._of.incarnation:
-            return None
-        return found
+        found = self._newest
+        return found if found and found.incarnation == self._of.incarnation else None
 
     async def _standing(self, places: Sequence[Place]) -> Standing:
         return await self._database.query(
             partial(journal.standing, tenant=self._tenant, of=self._of, places=places)
         )
 
-    def _note_mismatch(self, sha256: bytes) -> None:
-        if sha256 and sha256 not in self._mismatched:
+    def _note_mismatch(self, location: BlobLocation, actual_sha256: bytes) -> None:
+        sha256 = location.sha256
+        if actual_sha256 not in (b"", sha256) and sha256 not in self._mismatched:
             self._mismatched.add(sha256)
             self._mismatch()
 
@@ -132,39 +132,40 @@ class ThreadVerification:
             self._segments.forget()  # what could not be read may lie elsewhere now
             standing = await self._standing(places)
             known = standing.catalog
-            if known is None or known.location.sha256 == self._chain.catalog:
+            if known is None or known.location.sha256 == self._catalog:
                 return standing
-            chain = await self._read_chain(known)
-            if chain.manifest is None and broken != chain.catalog:
-                broken = chain.catalog
-                continue
-            if chain.manifest is not None or not standing.ended:
-                self._chain = chain
-                self._segments.manifest = chain.manifest
-                self._note_mismatch(chain.mismatch)
-                self.chain_problem = self.chain_problem or chain.problem
+            manifest: Manifest | None = None
+            try:
+                manifest = await self._read_chain(known)
+            except Damage as damage:
+                if broken != known.location.sha256:
+                    broken = known.location.sha256
+                    continue
+                if standing.ended:
+                    return standing
+                self._note_mismatch(damage.location, damage.actual_sha256)
+                self.chain_problem = self.chain_problem or damage.detail
+            self._catalog = known.location.sha256
+            self._newest = self._segments.manifest = manifest
             return standing
 
-    async def _read_chain(self, known: KnownCatalog) -> _Chain:
-        sha256 = known.location.sha256
-        try:
-            with _damage_at(known.location):
-                [data] = await self._segments.fetch([known.location])
-                stored = decode_catalog(data, known.location.blob_id)
-                if _leading(stored) != _leading(known.catalog):
-                    problem = "the stored catalog and the one in the journal differ"
-                    return _Chain(sha256, None, problem)
-                records = await records_of(stored.runs, self._thread_id, self._segments.fetch)
-        except Damage as damage:
-            return _Chain(sha256, None, damage.detail, damage.mismatch)
+    async def _read_chain(self, known: KnownCatalog) -> Manifest:
+        """Return what a catalog leads to of the thread, or raise `Damage`."""
+        with _damage_at(known.location):
+            [data] = await self._segments.fetch([known.location])
+            stored = decode_catalog(data, known.location.blob_id)
+            if _leading(stored) != _leading(known.catalog):
+                problem = "the stored catalog and the one in the journal differ"
+                raise Damage(known.location, b"", problem)
+            records = await records_of(stored.runs, self._thread_id, self._segments.fetch)
         manifest = await asyncio.to_thread(fold, self._thread_id, records)
         if manifest.incarnation > self._of.incarnation:
             problem = (
                 f"the manifest is of incarnation {manifest.incarnation} and the journal has "
                 f"{self._of.incarnation}"
             )
-            return _Chain(sha256, None, problem)
-        return _Chain(sha256, manifest)
+            raise Damage(known.location, b"", problem)
+        return manifest
 
     async def _verdicts(self, batch: Sequence[Place], standing: Standing) -> Iterable[Verdict]:
         """Return the verdicts on a batch, in order.
@@ -186,8 +187,8 @@ class ThreadVerification:
                 and _facts(standing, one) != _facts(before, one)
             ]
         for one in verdicts.values():
-            if one.location and one.actual_sha256 not in (b"", one.location.sha256):
-                self._note_mismatch(one.location.sha256)
+            if one.location is not None:
+                self._note_mismatch(one.location, one.actual_sha256)
         return verdicts.values()
 
     async def _judge_all(self, batch: Sequence[Place], standing: Standing) -> dict[Place, Verdict]:
@@ -220,7 +221,7 @@ class ThreadVerification:
     async def _judge(self, place: Place, standing: Standing) -> Verdict:
         key = CheckpointKey(self._thread_id, *place)
         recorded = standing.checkpoints.get(place)
-        manifest = self._chain.manifest
+        manifest = self._newest
         entry = self._manifest.entries.get(place) if self._manifest is not None else None
         if recorded is None:
             if entry is None or standing.ended or place in standing.removed or manifest is None:
@@ -284,8 +285,6 @@ class Damage(Exception):
         self.location = location
         self.actual_sha256 = actual_sha256
         self.detail = detail
-        same = actual_sha256 in (b"", location.sha256)
-        self.mismatch = b"" if same else location.sha256
 
     @classmethod
     def told(cls, location: BlobLocation, refusal: Refusal) -> Damage:
@@ -307,16 +306,6 @@ def _damage_at(location: BlobLocation) -> Iterator[None]:
         if refusal.reason not in DAMAGE:
             raise
         raise Damage.told(location, refusal) from refusal
-
-
-@dataclass(frozen=True, slots=True)
-class _Chain:
-    """What the newest catalog leads to of a thread."""
-
-    catalog: bytes  # its hash; empty: there is none
-    manifest: Manifest | None  # None if the chain does not hold
-    problem: str = ""  # what is wrong with it, for people
-    mismatch: bytes = b""  # hash of what was found to have another one
 
 
 class _VerifiedSegments(Segments):
