@@ -295,7 +295,7 @@ class Archive:
                 cost=cost,
                 holes=holes.count(connection, tenant),
                 first_holes=holes.first(connection, tenant, _HOLES_SHOWN),
-                failing_renewals=self.lifetime.failing(tenant),
+                failing_renewals=self.lifetime.failing.count(tenant),
             )
 
         flusher = self._flushers.get(tenant)

@@ -51,7 +51,7 @@ DAMAGE = (*GONE, Reason.BLOB_MALFORMED)
 One = TypeVar("One")
 
 _READS_AT_ONCE = 16  # once many could not be read together
-_THREAD_ABOVE_BYTES = 64 * 1024
+THREAD_ABOVE_BYTES = 64 * 1024
 
 
 class Stored(NamedTuple):
@@ -137,7 +137,7 @@ class Segments:
             parts = await self.fetch(listed.parts)
             data = await asyncio.to_thread(join_parts, listed, parts, location.blob_id)
         size = len(data)
-        if size > _THREAD_ABOVE_BYTES:
+        if size > THREAD_ABOVE_BYTES:
             stored = await asyncio.to_thread(_decoded, data, location)
         else:
             stored = _decoded(data, location)
@@ -182,7 +182,7 @@ class Segments:
             if value.keyframe and value.keyframe not in keyframes:
                 keyframes.update(await self._find(holder, [value.keyframe]))
         size = sum(value.size for value, _ in found.values())
-        if size > _THREAD_ABOVE_BYTES:
+        if size > THREAD_ABOVE_BYTES:
             return await asyncio.to_thread(_unpacked, found, keyframes)
         return _unpacked(found, keyframes)
 
@@ -251,10 +251,11 @@ def sliced(
     some: list[One] = []
     size = 0
     for one in found:
-        size += size_of(one)
+        more = size_of(one)
+        size += more
         if some and (size > most_bytes or len(some) >= most):
             yield some
-            some, size = [], size_of(one)
+            some, size = [], more
         some.append(one)
     if some:
         yield some

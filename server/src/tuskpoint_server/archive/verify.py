@@ -35,6 +35,7 @@ from ..journal.database.database import Database
 from ..journal.database.logs import Place
 from .read import (
     DAMAGE,
+    THREAD_ABOVE_BYTES,
     Segments,
     Stored,
     newest_row,
@@ -42,17 +43,17 @@ from .read import (
     placed,
     read_each,
     records_of,
+    sliced,
 )
 
 PAGE_CHECKPOINTS = 256  # checkpoints whose rows are read at once
 
-BATCH_SEGMENTS = 256  # read from the blob store at once; one checkpoint always fits
-BATCH_BYTES = 16 * MIB  # of those segments
+BATCH_CHECKPOINTS = 256  # whose segments are read at once
+BATCH_BYTES = 16 * MIB  # of those segments; one checkpoint always fits
 LOOKS = 5  # times that something which keeps changing is looked at, before the last look counts
 
 _KEPT_BYTES = 48 * MIB
 _CHECKED_VALUES = 100_000
-_THREAD_ABOVE_BYTES = 64 * 1024
 
 
 class ThreadVerification:
@@ -100,7 +101,8 @@ class ThreadVerification:
         for start in range(0, len(places), PAGE_CHECKPOINTS):
             page = places[start : start + PAGE_CHECKPOINTS]
             standing = await self._standing(page)
-            for batch in _batches(page, standing):
+            size_of = partial(_new_bytes, standing=standing, seen=set())
+            for batch in sliced(page, size_of, BATCH_BYTES, BATCH_CHECKPOINTS):
                 for verdict in await self._verdicts(batch, standing):
                     yield verdict
 
@@ -375,6 +377,15 @@ def _whole(data: bytes | Damage) -> bytes:
     return data
 
 
+def _new_bytes(place: Place, standing: Standing, seen: set[bytes]) -> int:
+    """Return the bytes of the segments of a checkpoint that no earlier one has."""
+    recorded = standing.checkpoints.get(place)
+    segments = recorded.entry.segments if recorded is not None else ()
+    new = [one for one in segments if one.sha256 not in seen]
+    seen.update(one.sha256 for one in new)
+    return sum(BATCH_BYTES if one.sha256 in standing.in_parts else one.size for one in new)
+
+
 def _leading(catalog: Catalog) -> tuple[object, ...]:
     """Return what a catalog leads to, by hash: where that lies may have changed."""
     runs = [ref.location.sha256 for ref in catalog.runs.oldest_first()]
@@ -428,28 +439,9 @@ async def _digests(
     """Return the digests of what segments hold of a checkpoint; its writes are unpacked."""
     place = (key.checkpoint_ns, key.checkpoint_id)
     size = sum(write.size for one in segments for write in one.writes.get(place, ()))
-    if size > _THREAD_ABOVE_BYTES:
+    if size > THREAD_ABOVE_BYTES:
         writes = await asyncio.to_thread(newest_writes, segments, key)
     else:
         writes = newest_writes(segments, key)
     facts = [(one.task_id, one.task_path, one.idx, one.channel, one.digest) for one in writes]
     return row_digests(row.state, row.metadata, row.delta_base, facts)
-
-
-def _batches(page: Sequence[Place], standing: Standing) -> Iterator[list[Place]]:
-    batch: list[Place] = []
-    sizes: dict[bytes, int] = {}
-    for place in page:
-        recorded = standing.checkpoints.get(place)
-        more = {
-            one.sha256: BATCH_BYTES if one.sha256 in standing.in_parts else one.size
-            for one in (recorded.entry.segments if recorded is not None else ())
-        }
-        both = sizes | more
-        if batch and (len(both) > BATCH_SEGMENTS or sum(both.values()) > BATCH_BYTES):
-            yield batch
-            batch, both = [], more
-        batch.append(place)
-        sizes = both
-    if batch:
-        yield batch

@@ -171,7 +171,7 @@ async def test_nothing_fails_while_a_writer_and_flushes_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verification, "PAGE_CHECKPOINTS", 3)
-    monkeypatch.setattr(verification, "BATCH_SEGMENTS", 2)
+    monkeypatch.setattr(verification, "BATCH_CHECKPOINTS", 2)
     done = asyncio.Event()
 
     async def change(home: House) -> None:
@@ -215,7 +215,7 @@ async def test_nothing_fails_while_a_writer_and_flushes_run(
 async def test_what_is_read_at_once_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verification, "BATCH_SEGMENTS", 4)
+    monkeypatch.setattr(verification, "BATCH_CHECKPOINTS", 4)
     monkeypatch.setattr(verification, "BATCH_BYTES", 3_000)
     store = InterruptedStore()
     async with house(tmp_path, store) as home:

@@ -134,10 +134,8 @@ class Pointer:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Begins with a dot, so that it is no tenant's file.
         part = path.with_name(f".{path.name}.part")
-        with part.open("w", encoding="utf-8") as file:
-            file.write(f"{blob_id}\n")
-            file.flush()
-            os.fsync(file.fileno())
+        part.write_text(f"{blob_id}\n", encoding="utf-8")
+        sync(part)
         part.replace(path)
         sync(path.parent)
 

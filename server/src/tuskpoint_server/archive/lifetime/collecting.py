@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from ...blobs.directory import DirectoryStore, StoredFile
 from ...domain.errors import Refusal
@@ -69,11 +68,11 @@ async def unneeded(database: Database, store: DirectoryStore, *, of_others: bool
 async def remove(database: Database, store: DirectoryStore, found: Unneeded) -> list[StoredFile]:
     """Remove blobs; return those that were there. Where it refuses, some may be removed."""
 
-    def forget(batch: Batch, tenant: str, hashes: tuple[bytes, ...]) -> None:
-        lifetimes.drop(batch.connection, tenant, set(hashes))
+    def forget(batch: Batch) -> None:
+        for tenant, hashes in found.dead.items():
+            lifetimes.drop(batch.connection, tenant, hashes)
 
-    for tenant, hashes in found.dead.items():
-        await database.transact(partial(forget, tenant=tenant, hashes=hashes))
+    await database.transact(forget)
     return [
         file for file in found.removable if await store.remove(file.blob_id, min_age_s=MIN_AGE_S)
     ]

@@ -37,7 +37,7 @@ class EpochClock:
     def __init__(self, epoch_s: float | None, epochs: int = 1) -> None:
         self.length_us = None if epoch_s is None else max(1, round(epoch_s * 1e6))
         self.epochs = epochs
-        self.on_new_epoch: Callable[[], None] = lambda: None
+        self.on_new_epoch: Callable[[], object] = lambda: None
         self.fallen: tuple[int, int] | None = None
         self._low: int | None = None
         self._high: int | None = None

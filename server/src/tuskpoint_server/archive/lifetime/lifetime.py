@@ -61,7 +61,7 @@ class Lifetime:
         self._clock_us = clock_us
         self._salvage = Salvage(database, blobs, runner, settings, instruments)
         self._margin_us = settings.renew_margin_epochs * (epochs.length_us or 0)
-        self._failing = Failing(
+        self.failing = Failing(
             clock_us, self._margin_us, epochs.length_us or 0, settings.renew_interval_s
         )
         self._fallen: Trouble | None = None
@@ -89,7 +89,7 @@ class Lifetime:
             "tuskpoint.archive.renewals.failing",
             "{blob}",
             "Blobs that are due for renewal and whose last renewal failed.",
-            lambda: ((tenant, self.failing(tenant)) for tenant in [*self._earliest]),
+            lambda: ((tenant, self.failing.count(tenant)) for tenant in [*self._earliest]),
         )
 
     async def start(self) -> None:
@@ -98,11 +98,7 @@ class Lifetime:
             self._epochs.observe(epoch, at_us)
         self._epochs.fallen = None  # it was dealt with when it was seen
         loop = asyncio.get_running_loop()
-
-        def wake() -> None:
-            loop.call_soon_threadsafe(self._wake.set)
-
-        self._epochs.on_new_epoch = wake
+        self._epochs.on_new_epoch = partial(loop.call_soon_threadsafe, self._wake.set)
         self._task = asyncio.create_task(self._run(), name="lifetime")
 
     async def stop(self) -> None:
@@ -121,13 +117,9 @@ class Lifetime:
         """Store again whatever is due, also what failed a moment ago."""
         return await self._round(patient=False)
 
-    def failing(self, tenant: str) -> int:
-        """Return the number of blobs that are due and that could not be stored again."""
-        return self._failing.count(tenant)
-
     def trouble(self, tenant: str) -> Trouble | None:
         """Return the last failure among the blobs that still fail, or that the network is new."""
-        return self._failing.trouble(tenant) or self._fallen
+        return self.failing.trouble(tenant) or self._fallen
 
     async def _run(self) -> None:
         while True:
@@ -146,7 +138,7 @@ class Lifetime:
 
     def _pause_s(self) -> float | None:
         """Return the seconds to the next look; `None`: until something is damaged."""
-        waits = self._failing.pauses_s()
+        waits = self.failing.pauses_s()
         if self._damaged:
             waits.append(FIRST_RETRY_S)
         if self._epochs.length_us is not None:
@@ -175,11 +167,11 @@ class Lifetime:
                 # is not due.
                 await self._drop_expired(tenant, self._clock_us() - self._epochs.length_us)
                 due = await self._due(tenant, ROUND_BLOBS, None, ())
-                self._failing.keep_only(tenant, {blob.blob_id for blob in due})
+                self.failing.keep_only(tenant, {blob.blob_id for blob in due})
                 self._earliest[tenant] = await self._database.query(
                     partial(lifetimes.earliest_expiry, tenant=tenant)
                 )
-            if not self._failing.pauses_s() and not done.waits:
+            if not self.failing.pauses_s() and not done.waits:
                 self._fallen = None
             return done
 
@@ -204,7 +196,7 @@ class Lifetime:
             _log.error("%s", problem)
             self._fallen = Trouble(problem, self._clock_us())
             await self._database.transact(lambda batch: lifetimes.forget_ends(batch.connection))
-            self._failing.clear()
+            self.failing.clear()
         origin_us, length_us = self._epochs.expire_us(0), self._epochs.length_us
         if origin_us is None or length_us is None:
             return
@@ -217,7 +209,7 @@ class Lifetime:
 
     async def _keep(self, tenant: str, done: Round, *, patient: bool) -> None:
         """Store again what gains by it; then try whether an epoch has begun unseen."""
-        passed = self._failing.waiting(tenant) if patient else set()
+        passed = self.failing.waiting(tenant) if patient else set()
         taken = 0
         while True:
             epoch = self._epochs.epoch_at(self._clock_us())
@@ -262,9 +254,7 @@ class Lifetime:
         async with flusher.turn:
             settled, found = await self._survey(flusher, batch)
             needed = [blob for blob in found.blobs if blob.is_needed]
-            leaving = [
-                one for one in needed if one.of_ended and not self._failing.is_late(one.blob)
-            ]
+            leaving = [one for one in needed if one.of_ended and not self.failing.is_late(one.blob)]
             dense: list[Surveyed] = []
             if settled:
                 dense = self._dense([blob for blob in needed if blob not in leaving])
@@ -279,7 +269,7 @@ class Lifetime:
         endangered = [
             blob
             for blob, taken in zip(whole, renewed, strict=True)
-            if not taken and self._failing.is_endangered(tenant, blob)
+            if not taken and self.failing.is_endangered(tenant, blob)
         ]
         if endangered:
             await self._save(flusher, endangered, done)
@@ -318,7 +308,7 @@ class Lifetime:
                 lambda batch: lifetimes.drop(batch.connection, tenant, hashes)
             )
         for blob in unneeded:
-            self._failing.forget(tenant, blob.blob.blob_id)
+            self.failing.forget(tenant, blob.blob.blob_id)
         return settled, found
 
     def _dense(self, needed: Sequence[Surveyed]) -> list[Surveyed]:
@@ -349,7 +339,7 @@ class Lifetime:
             )
         )
         done.renewed += 1
-        self._failing.forget(tenant, blob.blob_id)
+        self.failing.forget(tenant, blob.blob_id)
         if any(stored.blob_id != blob.blob_id for stored in receipt.blobs):
             self._unlike.add(blob.blob_id)  # its members have to be looked for there
             self._wake.set()
@@ -359,7 +349,7 @@ class Lifetime:
         return True
 
     def _note_failure(self, tenant: str, blob: DueBlob, refusal: Refusal, done: Round) -> None:
-        gone = self._failing.note(tenant, blob, refusal)
+        gone = self.failing.note(tenant, blob, refusal)
         done.failed += 1
         done.gone += gone
         self._instruments.renewals.add(1, {"outcome": "gone" if gone else "failed"})
@@ -368,7 +358,7 @@ class Lifetime:
         """Store elsewhere what lies in blobs that are gone, or that nothing renewed in time."""
         tenant = flusher.tenant
         for blob in blobs:
-            if self._failing.is_over(tenant, blob):
+            if self.failing.is_over(tenant, blob):
                 done.bundles_lost += await self._salvage.lose_bundles(tenant, blob.blob_id)
         async with flusher.turn:
             settled, found = await self._survey(flusher, blobs)
@@ -395,5 +385,5 @@ class Lifetime:
             if problems:
                 damaged.append((one.blob, problems[0]))
             else:
-                self._failing.forget(flusher.tenant, one.blob.blob_id)
+                self.failing.forget(flusher.tenant, one.blob.blob_id)
         return damaged

@@ -39,14 +39,12 @@ class ThreadReading:
         self._size = 0
         self._checkpoints: dict[bytes, list[CheckpointRecord]] = defaultdict(list)
         self._writes: dict[bytes, list[WritesRecord]] = defaultdict(list)
-        latest: dict[str, str] = {}
         for number, (place, entry) in enumerate(manifest.entries.items(), 1):
             self._seqs[place] = seq + number if anew else entry.record.seq
             self._checkpoints[entry.record.segment].append(entry.record)
             for writes in entry.writes:
                 self._writes[writes.segment].append(writes)
-            latest[place[0]] = max(place[1], latest.get(place[0], ""))
-        self._heads = set(latest.items())
+        self._heads = set(dict(sorted(manifest.entries)).items())
         self._needs: dict[Key, set[bytes]] = {}
         self._held: dict[bytes, RecoveredValue] = {}
         self._whole: set[bytes] = set()  # values whose segment holds them whole, or their keyframe
@@ -66,16 +64,16 @@ class ThreadReading:
         where = f" in namespace '{place[0]}'" if place[0] else ""
         return f"checkpoint '{place[1]}' of thread '{self.manifest.thread_id}'{where}"
 
-    def take(self, sha256: bytes, stored: Stored) -> RecoveredRows:
+    def take(self, stored: Stored) -> RecoveredRows:
         """Return the rows that a segment holds of the thread.
 
         Raises:
             Refusal: `BLOB_MALFORMED`: it holds something else than the records say.
         """
-        segment, manifest = stored.segment, self.manifest
+        segment, manifest, sha256 = stored.segment, self.manifest, stored.location.sha256
         log = (segment.thread_id, segment.incarnation)
         own = log == (manifest.thread_id, manifest.incarnation)
-        members = self._members(sha256, stored, own=own and not self._anew)
+        members = self._members(stored, own=own and not self._anew)
         for digest, value in stored.values.items():
             whole = not value.keyframe or value.keyframe in stored.values
             if digest not in self._held or (whole and digest not in self._whole):
@@ -145,10 +143,10 @@ class ThreadReading:
             lost_segments=self.lost_segments,
         )
 
-    def _members(self, sha256: bytes, stored: Stored, *, own: bool) -> list[StoredMember]:
+    def _members(self, stored: Stored, *, own: bool) -> list[StoredMember]:
         """Return a segment and its parts; `own`: it holds the log of this thread."""
         segment, members = stored.segment, self.manifest.members
-        record = members[sha256]
+        record = members[stored.location.sha256]
         parts = _parts(members, record.needs)
         needs, digests, patched = described(segment)
         ranged = own and record.last_seq > 0

@@ -40,6 +40,7 @@ _INSERT_BYTES = 16 * MIB
 _NAMED_AT_MOST = 20  # members of a blob in an error
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 _Work = Callable[[Batch], None]
+_Wanted = tuple[ThreadReading, BlobLocation]
 
 
 class UnclearReferenceError(Exception):
@@ -145,12 +146,6 @@ class Recovered:
     checkpoints: int = 0  # those of snapshots too
     size_bytes: int = 0  # of their values, each once for a thread, and writes
     left_out: list[str] = field(default_factory=list)  # what is damaged, a sentence each
-
-
-class _Wanted(NamedTuple):
-    reading: ThreadReading
-    sha256: bytes
-    location: BlobLocation
 
 
 class Recovery:
@@ -282,11 +277,11 @@ class Recovery:
         for start in range(0, len(batches), _BATCHES_AT_ONCE):
             works: list[_Work] = []
             for found in await every(map(self._read, batches[start : start + _BATCHES_AT_ONCE])):
-                for (reading, sha256, _), stored in found:
+                for reading, stored in found:
                     try:
-                        rows = reading.take(sha256, stored)
+                        rows = reading.take(stored)
                     except Refusal as refusal:
-                        self._lose(reading, sha256, refusal)
+                        self._lose(reading, stored.location.sha256, refusal)
                     else:
                         works.append(partial(filling.add_rows, tenant=self._tenant, rows=rows))
             await self._insert(works)
@@ -310,23 +305,23 @@ class Recovery:
         for reading in group:
             for sha256, location in reading.segments.items():
                 if location is not None:
-                    every.append(_Wanted(reading, sha256, location))
+                    every.append((reading, location))
                 else:
                     self._lose(reading, sha256, malformed("", f"nothing names {sha256.hex()}"))
-        every.sort(key=lambda wanted: (wanted.location.blob_id, wanted.sha256))
-        return sliced(every, lambda wanted: wanted.location.size, _BATCH_BYTES, _BATCH_SEGMENTS)
+        every.sort(key=lambda wanted: (wanted[1].blob_id, wanted[1].sha256))
+        return sliced(every, lambda wanted: wanted[1].size, _BATCH_BYTES, _BATCH_SEGMENTS)
 
-    async def _read(self, batch: Sequence[_Wanted]) -> list[tuple[_Wanted, Stored]]:
+    async def _read(self, batch: Sequence[_Wanted]) -> list[tuple[ThreadReading, Stored]]:
         try:
-            found = await self._segments.read([wanted.location for wanted in batch])
+            found = await self._segments.read([location for _, location in batch])
         except Refusal as refusal:
             if refusal.reason not in DAMAGE:
                 raise
             if len(batch) == 1:
-                self._lose(batch[0].reading, batch[0].sha256, refusal)
+                self._lose(batch[0][0], batch[0][1].sha256, refusal)
                 return []
             return [one for wanted in batch for one in await self._read([wanted])]
-        return list(zip(batch, found, strict=True))
+        return [(reading, stored) for (reading, _), stored in zip(batch, found, strict=True)]
 
     async def _end(self, reading: ThreadReading) -> filling.ThreadEnd:
         """Return what completes a thread, all of whose segments were read."""
